@@ -1,0 +1,76 @@
+# `make demo` and `make test` are all that a fresh machine needs: Python 3.11 or later with `venv`, and make.
+SHELL := /bin/sh
+PYTHON ?= python3
+export PYTHON
+
+VENV := .venv
+RUN := $(VENV)/bin/python
+FAST := not slow and not gpu
+
+.PHONY: help env demo test test-slow test-gpu test-cudf-env lint format bench constraints clean
+
+help:
+	@sed -n 's/^# make /make /p' Makefile
+
+# make env            .venv with all that tests and benchmarks need; nothing where it is already so
+env:
+	@scripts/env.sh $(VENV) constraints.txt test,bench
+
+# make demo           publish a real data set in one process, read it in another
+demo:
+	@scripts/env.sh $(VENV) constraints.txt demo test,bench
+	$(VENV)/bin/bowstring demo
+
+# make test           lint, types, floors, and every test that is neither slow nor for a GPU
+test: lint
+	$(RUN) -m pytest -m "$(FAST)"
+
+# make lint           ruff and mypy; the floors are a test (tests/test_floors.py)
+lint: env
+	$(RUN) -m ruff check
+	$(RUN) -m ruff format --check
+	$(RUN) -m mypy
+
+# make format         rewrite what ruff can
+format: env
+	$(RUN) -m ruff check --fix
+	$(RUN) -m ruff format
+
+# make test-slow      long fuzzing, full matrices, live comparisons
+test-slow: env
+	$(RUN) -m pytest -m "slow and not gpu" --hypothesis-profile=slow
+
+# make test-gpu       what needs a CUDA device
+test-gpu: env
+	@if nvidia-smi >/dev/null 2>&1 || $(RUN) -c 'import ctypes; ctypes.CDLL("libcuda.so.1")' 2>/dev/null; then \
+	    set -x; $(RUN) -m pytest -m gpu; \
+	else \
+	    echo "no CUDA driver here (neither nvidia-smi nor libcuda.so.1): the GPU tests were not run"; \
+	fi
+
+# make test-cudf-env  the fast tests with the versions that cuDF 26.10 asks for, in .venv-cudf
+test-cudf-env:
+	@scripts/env.sh .venv-cudf constraints-cudf.txt test,kernels
+	.venv-cudf/bin/python -m pytest -m "$(FAST)"
+
+# make bench          every benchmark case, short
+bench: env
+	$(VENV)/bin/bowstring bench --quick
+
+# make constraints    resolve the constraints files anew, for Python 3.11 and later (needs the package index)
+RESOLVE = $(RUN) -m uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header \
+    --system-certs --extra test --extra bench pyproject.toml -
+# Lines for other systems go, and so do conditions on the platform: Bowstring runs on Linux.
+TIDY = sed -e '/^colorama/d' -e 's/ ; (*platform.*//'
+BUILD_TOOLS = pip hatchling setuptools
+constraints: env
+	$(RUN) -m pip install --quiet uv
+	printf '%s\n' $(BUILD_TOOLS) | $(RESOLVE) >.venv/resolved
+	$(TIDY) .venv/resolved >constraints.txt
+	printf '%s\n' $(BUILD_TOOLS) 'cudf-cu13==26.10.*' | $(RESOLVE) --extra cuda13 >.venv/resolved
+	$(TIDY) .venv/resolved >constraints-cudf.txt
+
+# make clean          remove the environments and what tools left
+clean:
+	rm -rf .venv .venv-cudf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	find src kernels tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

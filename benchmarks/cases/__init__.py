@@ -1,0 +1,36 @@
+"""The cases, one file each. A new one is a file here, and a line in this list."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Final
+
+from bowstring.benchmarks.case import Case
+
+__all__ = ["case_named", "case_names"]
+
+_CASES: Final = {
+    "connect_views": "connect_views",
+    "connect_read": "connect_read",
+    "publish": "publish",
+    "tcp": "tcp",
+    "metadata": "metadata",
+    "import": "import_time",
+}
+
+
+def case_names() -> list[str]:
+    """Return the names of all cases, in the order in which they run."""
+    return list(_CASES)
+
+
+def case_named(name: str) -> Case:
+    """Return a case.
+
+    Examples
+    --------
+    >>> case_named("import").name
+    'import'
+    """
+    found: Case = importlib.import_module(f"bowstring.benchmarks.cases.{_CASES[name]}").CASE
+    return found

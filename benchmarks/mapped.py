@@ -1,0 +1,36 @@
+"""The state of this process's mapping cache, which decides what a connection costs."""
+
+from __future__ import annotations
+
+import gc
+import time
+from typing import Final
+
+from bowstring.memory import mappings
+
+__all__ = ["forget_mappings"]
+
+_SECONDS: Final = 10.0
+
+
+def forget_mappings() -> None:
+    """Unmap all regions of peers, waiting for the streams that still hold them.
+
+    Raises
+    ------
+    TimeoutError
+        Somebody keeps one.
+
+    Examples
+    --------
+    >>> forget_mappings()
+    >>> mappings().statistics.idle
+    0
+    """
+    end = time.monotonic() + _SECONDS
+    while mappings().statistics.in_use:
+        if time.monotonic() > end:
+            raise TimeoutError("a view of a mapped region is alive")
+        gc.collect()
+        time.sleep(0.001)
+    mappings().clear()

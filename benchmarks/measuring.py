@@ -1,0 +1,115 @@
+"""Measuring: the ways of a line-up take turns, and every sample's bytes are checked."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import traceback
+from collections.abc import Callable, Iterator
+
+from bowstring.benchmarks.case import Case, LineUp, Scale, Skipped, Way
+from bowstring.benchmarks.summary import Summary, summarize
+
+__all__ = ["Failed", "MeasuredLineUp", "MeasuredWay", "WrongBytes", "measure", "measure_case"]
+
+
+class WrongBytes(Exception):
+    """What arrived is not what was sent."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MeasuredWay:
+    """A way with its samples in seconds; `first` is the very first one, before any warm-up."""
+
+    way: Way
+    first: float
+    samples: tuple[float, ...]
+
+    @property
+    def summary(self) -> Summary:
+        """What is said about the samples."""
+        return summarize(self.samples, self.way.nbytes)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MeasuredLineUp:
+    """A line-up with the samples of its ways, in the order of the ways."""
+
+    line_up: LineUp
+    ways: tuple[MeasuredWay, ...]
+
+    @property
+    def medians(self) -> dict[str, float]:
+        """Median seconds by the name of the way."""
+        return {each.way.name: each.summary.median for each in self.ways}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Failed:
+    """A line-up, or the rest of a case, that came to a bad end."""
+
+    name: str
+    why: str
+    wrong_bytes: bool
+
+
+def measure(line_up: LineUp) -> MeasuredLineUp:
+    """Run a line-up: A B C, A B C, …
+
+    Raises
+    ------
+    WrongBytes
+        A sample moved bytes that did not arrive as they were sent.
+
+    Examples
+    --------
+    >>> from bowstring.benchmarks.case import Measured
+    >>> way = Way("nothing", "subject", lambda: Measured(0.5, "sent", "sent"))
+    >>> measure(LineUp("example", (way,), rounds=2)).medians
+    {'nothing': 0.5}
+    """
+    firsts = [_sample(way) for way in line_up.ways]
+    for _ in range(line_up.warm_ups - 1):
+        for way in line_up.ways:
+            _sample(way)
+    rounds = [[_sample(way) for way in line_up.ways] for _ in range(line_up.rounds)]
+    columns = zip(*rounds, strict=True)
+    return MeasuredLineUp(
+        line_up,
+        tuple(
+            MeasuredWay(way, first, tuple(samples))
+            for way, first, samples in zip(line_up.ways, firsts, columns, strict=True)
+        ),
+    )
+
+
+def _sample(way: Way) -> float:
+    gc.collect()
+    measured = way.once()
+    if measured.sent != measured.arrived:
+        raise WrongBytes(f"{way.name}: sent {measured.sent}, arrived {measured.arrived}")
+    if not measured.seconds > 0:
+        raise ValueError(f"{way.name}: a sample took {measured.seconds} s")
+    return measured.seconds
+
+
+def measure_case(
+    case: Case, scale: Scale, progress: Callable[[str], None] = lambda _text: None
+) -> Iterator[MeasuredLineUp | Skipped | Failed]:
+    """Yield what became of each line-up of a case; a failure ends the case, not the program."""
+    name = case.name
+    with contextlib.closing(case.line_ups(scale)) as line_ups:  # type: ignore[type-var]  # it is a generator
+        try:
+            for line_up in line_ups:
+                name = line_up.name
+                progress(name)
+                yield line_up if isinstance(line_up, Skipped) else measure(line_up)
+                name = f"after {name}"
+        except WrongBytes as error:
+            yield Failed(name, str(error), wrong_bytes=True)
+        except Exception as error:  # noqa: BLE001  the other cases still run
+            traceback.print_exc()
+            # The whole text, on standard error, has paths; a result has none.
+            said = str(error).partition("\n")[0]
+            yield Failed(name, f"{type(error).__name__}: {said}", wrong_bytes=False)

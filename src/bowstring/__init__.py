@@ -1,0 +1,91 @@
+"""Bowstring hands Arrow tables from one process to another and leaves the bytes where they are.
+
+Metadata is read on the host; bodies stay on the device, or in memory that both processes map.
+
+>>> import pyarrow as pa, bowstring as bow
+>>> with bow.Server() as server:
+...     endpoint = server.publish("trips", pa.table({"fare": [1.5, 2.5]}), readers=1)
+...     with bow.connect(endpoint) as stream:
+...         fares = [float(batch["fare"].values.sum()) for batch in stream]
+>>> fares
+[4.0]
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from bowstring import errors as errors
+from bowstring.errors import *  # noqa: F403  the tree is part of the façade
+from bowstring.errors import __all__ as _error_names
+from bowstring.limits import DEFAULT_LIMITS, Limits
+
+if TYPE_CHECKING:
+    from bowstring import ipc as ipc
+    from bowstring.client import connect
+    from bowstring.columnar.batch import Batch
+    from bowstring.columnar.column import Column
+    from bowstring.dissociated.uri import Dataset, Endpoint
+    from bowstring.memory import Buffer, Device, Pool, Region, cpu
+    from bowstring.reading.stream import Stream, StreamStatistics
+    from bowstring.server import Server, ServerStatistics
+
+__version__ = "0.1.0.dev0"
+
+__all__ = [  # noqa: PLE0604  the names of the errors are listed where the tree is
+    "DEFAULT_LIMITS",
+    "Batch",
+    "Buffer",
+    "Column",
+    "Dataset",
+    "Device",
+    "Endpoint",
+    "Limits",
+    "Pool",
+    "Region",
+    "Server",
+    "ServerStatistics",
+    "Stream",
+    "StreamStatistics",
+    "connect",
+    "cpu",
+    "errors",
+    "ipc",
+    *_error_names,
+]
+
+# Where each name lives; a module is imported when its first name is asked for, so that importing Bowstring
+# costs little.
+_HOMES = {
+    "Batch": "bowstring.columnar.batch",
+    "Buffer": "bowstring.memory",
+    "Column": "bowstring.columnar.column",
+    "Dataset": "bowstring.dissociated.uri",
+    "Device": "bowstring.memory",
+    "Endpoint": "bowstring.dissociated.uri",
+    "Pool": "bowstring.memory",
+    "Region": "bowstring.memory",
+    "Server": "bowstring.server",
+    "ServerStatistics": "bowstring.server",
+    "Stream": "bowstring.reading.stream",
+    "StreamStatistics": "bowstring.reading.stream",
+    "connect": "bowstring.client",
+    "cpu": "bowstring.memory",
+}
+_MODULES = frozenset({"columnar", "ipc", "kernels", "memory", "testing", "transport"})
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    elif name in _MODULES:
+        value = importlib.import_module(f"bowstring.{name}")
+    else:
+        raise AttributeError(f"module 'bowstring' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,81 @@
+"""The command line: ``bowstring demo | serve | fetch | inspect | doctor | bench``.
+
+A command's module is imported when the command runs, so that ``bowstring --help`` is quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from bowstring.cli.arguments import parser
+from bowstring.cli.failure import INTERRUPTED, USAGE, report, terminable
+from bowstring.errors import BowstringError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["main"]
+
+_COMMANDS = {
+    "bench": "bowstring.cli.bench",
+    "demo": "bowstring.cli.demo",
+    "serve": "bowstring.cli.serve",
+    "fetch": "bowstring.cli.fetch",
+    "inspect": "bowstring.cli.inspection",
+    "doctor": "bowstring.cli.doctor",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit code.
+
+    Parameters
+    ----------
+    arguments
+        Those of the command line by default.
+
+    Returns
+    -------
+    int
+        0 where all went well, 1 where it did not, 2 where the call means nothing, 130 after Ctrl-C.
+
+    Examples
+    --------
+    >>> main(["--version"])
+    bowstring 0.1.0.dev0
+    0
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        # The benchmarks parse what is theirs.
+        if given[:1] == ["bench"]:
+            return _run(argparse.Namespace(command="bench", rest=given[1:]))
+        parsed = parser().parse_args(given)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else USAGE
+    return _run(parsed)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    try:
+        with terminable():
+            command = importlib.import_module(_COMMANDS[parsed.command])
+            code: int = command.run(parsed)
+            sys.stdout.flush()
+            return code
+    except BrokenPipeError as error:
+        if isinstance(error, BowstringError):
+            return report(error, parsed)
+        # Whoever read our output has seen enough (`bowstring fetch … | head`); the interpreter must not try again.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (BowstringError, OSError) as error:
+        return report(error, parsed)
+    except KeyboardInterrupt:
+        return INTERRUPTED

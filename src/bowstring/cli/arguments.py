@@ -1,0 +1,138 @@
+"""What the commands take. Nothing heavy is imported here."""
+
+from __future__ import annotations
+
+import argparse
+
+from bowstring import __version__
+
+__all__ = ["parser"]
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line.
+
+    Examples
+    --------
+    >>> parser().parse_args(["fetch", "tcp://127.0.0.1:1?want_data=1", "--limit", "3"]).limit
+    3
+    """
+    root = argparse.ArgumentParser(
+        prog="bowstring",
+        description="Hand Arrow tables from one process to another, and leave the bytes where they are.",
+        epilog="Exit codes: 0 all went well, 1 it did not, 2 the call means nothing, 130 interrupted.",
+    )
+    root.add_argument("--version", action="version", version=f"bowstring {__version__}")
+    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _demo(commands)
+    _serve(commands)
+    _fetch(commands)
+    _inspect(commands)
+    _doctor(commands)
+    commands.add_parser("bench", help="run the benchmarks (`bowstring bench --help`)", add_help=False)
+    return root
+
+
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
+) -> argparse.ArgumentParser:
+    command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    command.add_argument("--json", action="store_true", help="print JSON, errors too")
+    command.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return command
+
+
+def _demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    demo = _command(commands, "demo", "publish a real data set in one process, and read it in another")
+    demo.add_argument(
+        "--transport", choices=("unix", "tcp"), default="unix", help="how they talk (default: unix)"
+    )
+    demo.add_argument(
+        "--rounds", type=positive, default=15, metavar="N", help="how often to measure (default: 15)"
+    )
+    part = demo.add_mutually_exclusive_group()
+    part.add_argument(
+        "--publish", action="store_true", help="be process A only: publish until Ctrl-C, and print the URI"
+    )
+    part.add_argument("--read", metavar="URI", help="be process B only: read what a process A published")
+    demo.add_argument("--end-with-stdin", action="store_true", help=argparse.SUPPRESS)
+
+
+def _serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    serve = _command(commands, "serve", "publish Parquet, Arrow or Feather files until Ctrl-C")
+    serve.add_argument("files", nargs="+", metavar="FILE", help="each file is a data set")
+    serve.add_argument("--address", default="unix:", help="unix:[PATH] (the default) or tcp://HOST:PORT")
+    serve.add_argument("--token", help="a secret that readers must give; `auto` makes one")
+    serve.add_argument(
+        "--name", action="append", default=[], help="what to call the data set, once for each file in order"
+    )
+    serve.add_argument(
+        "--readers", type=positive, metavar="N", help="end after N readers read each file to its end"
+    )
+    how = serve.add_mutually_exclusive_group()
+    how.add_argument(
+        "--lazy", dest="lazy", action="store_true", default=None, help="read files as readers ask"
+    )
+    how.add_argument(
+        "--resident", dest="lazy", action="store_false", help="read files into shared memory at once"
+    )
+
+
+def _fetch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    fetch = _command(commands, "fetch", "read a published data set; write it to a file, or show it")
+    fetch.add_argument("uri", metavar="URI", help="as the producer printed it, in quotes")
+    fetch.add_argument("--ticket", help="which data set, where the URI does not say it")
+    fetch.add_argument("--to", metavar="FILE", help=".parquet, .arrow, .feather, .arrows or .csv")
+    fetch.add_argument(
+        "--columns", type=names, action="extend", metavar="A,B", help="which columns, in order (default: all)"
+    )
+    fetch.add_argument("--limit", type=count, metavar="N", help="stop after N rows")
+
+
+def _inspect(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    inspect = _command(
+        commands, "inspect", "show schema, messages, buffers and sizes of a file or a data set"
+    )
+    inspect.add_argument("source", metavar="FILE|URI")
+    inspect.add_argument("--ticket", help="which data set, where a URI does not say it")
+    inspect.add_argument(
+        "--most",
+        type=positive,
+        default=4,
+        metavar="N",
+        help="how many batches or row groups to open (default: 4)",
+    )
+
+
+def _doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    _command(commands, "doctor", "say what this machine can do, and what is in the way of the rest")
+
+
+def positive(text: str) -> int:
+    """Return the whole number that an argument gives; 1 or more."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return number
+
+
+def count(text: str) -> int:
+    """Return the whole number that an argument gives; 0 or more."""
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError("must be 0 or more")
+    return number
+
+
+def names(text: str) -> list[str]:
+    """Return the names in a comma-separated list.
+
+    Examples
+    --------
+    >>> names("a, b")
+    ['a', 'b']
+    """
+    found = [name.strip() for name in text.split(",")]
+    if not all(found):
+        raise argparse.ArgumentTypeError("an empty name")
+    return found

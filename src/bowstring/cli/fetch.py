@@ -1,0 +1,165 @@
+"""``bowstring fetch``: read a published data set."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from bowstring.cli.progress import progress
+from bowstring.cli.sinks import check_extension, file_sink
+from bowstring.cli.tables import print_table
+from bowstring.cli.text import clipped, duration, number, shown, size
+from bowstring.client import connect
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from bowstring.reading.stream import Stream, StreamStatistics
+
+__all__ = ["run"]
+
+_PREVIEW_ROWS = 10
+_CELL_WIDTH = 32
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read the data set to its end, or to the limit; write it to a file, or show its first rows."""
+    if arguments.to is not None:
+        check_extension(arguments.to)
+    began = time.monotonic()
+    with connect(arguments.uri, arguments.ticket, columns=arguments.columns) as stream:
+        preview = Preview(stream.schema)
+        if arguments.to is None:
+            _read(stream, arguments.limit, preview.add)
+        else:
+            with file_sink(arguments.to, stream.schema) as write:
+                _read(stream, arguments.limit, write)
+        stats, seconds = stream.stats, time.monotonic() - began
+    if arguments.json:
+        print(json.dumps(_facts(arguments, stream.schema, preview, stats, seconds)))
+        return 0
+    if arguments.to is None:
+        preview.print(stats.rows)
+    _print_stats(stats, seconds, arguments.to)
+    return 0
+
+
+def _read(stream: Stream, limit: int | None, take: Callable[[pa.RecordBatch], None]) -> None:
+    left = limit
+    with progress("fetch", _expected_rows(stream, limit)) as advance:
+        while left != 0:
+            batch = next(stream, None)
+            if batch is None:
+                return
+            if left is not None:
+                batch = batch if batch.num_rows <= left else batch.slice(0, left)
+                left -= batch.num_rows
+            take(batch.to_arrow())
+            advance(batch.num_rows, batch.nbytes)
+            del batch  # its memory goes home before the next one is asked for
+
+
+def _expected_rows(stream: Stream, limit: int | None) -> int | None:
+    known: int | None = getattr(stream, "num_rows", None)
+    return known if limit is None or known is None else min(known, limit)
+
+
+class Preview:
+    """The first rows of a stream, as Python objects: the batches themselves can go."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self.rows: list[tuple[Any, ...]] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Keep what is still wanted of a batch."""
+        wanted = min(_PREVIEW_ROWS - len(self.rows), batch.num_rows)
+        if wanted > 0 and batch.num_columns:
+            columns = [[_value(scalar) for scalar in column.slice(0, wanted)] for column in batch.columns]
+            self.rows += zip(*columns, strict=True)
+
+    def print(self, rows: int) -> None:
+        """Print the rows, and how many more there are."""
+        if len(self._schema):
+            right = [index for index, field in enumerate(self._schema) if _is_number(field.type)]
+            headings = [clipped(shown(name), _CELL_WIDTH) for name in self._schema.names]
+            print_table(headings, [[_cell(value) for value in row] for row in self.rows], right=right)
+        if rows > len(self.rows):
+            print(f"… {number(rows - len(self.rows))} more rows")
+
+
+def _value(scalar: pa.Scalar) -> Any:
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError, pa.ArrowException):
+        # Python has no nanoseconds, and no years beyond 9999.
+        return str(scalar.cast(pa.string()))
+
+
+def _jsonable(value: Any) -> Any:
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case bytes():
+            return value.hex()
+        case list() | tuple():
+            return [_jsonable(each) for each in value]
+        case dict():
+            return {str(name): _jsonable(each) for name, each in value.items()}
+        case _:
+            return str(value)
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
+
+
+def _cell(value: object) -> str:
+    return "∅" if value is None else clipped(shown(value), _CELL_WIDTH)
+
+
+def _print_stats(stats: StreamStatistics, seconds: float, to: str | None) -> None:
+    stream = sys.stdout if to is None else sys.stderr
+    written = "" if to is None else f" → {shown(to)}"
+    print(
+        f"{number(stats.rows)} rows in {number(stats.batches)} batches, {size(stats.nbytes)}, "
+        f"in {duration(seconds)} ({duration(stats.seconds_waited)} of it waiting){written}",
+        file=stream,
+    )
+    print(f"device {shown(stats.device)}; path {shown(stats.path)}: {shown(stats.why)}", file=stream)
+
+
+def _facts(
+    arguments: argparse.Namespace,
+    schema: pa.Schema,
+    preview: Preview,
+    stats: StreamStatistics,
+    seconds: float,
+) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "schema": [
+            {"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in schema
+        ],
+        "rows": stats.rows,
+        "batches": stats.batches,
+        "bytes": stats.nbytes,
+        "device": stats.device,
+        "path": stats.path,
+        "why": stats.why,
+        "regions": stats.regions,
+        "seconds": seconds,
+        "seconds_waited": stats.seconds_waited,
+    }
+    if arguments.to is None:
+        facts["first_rows"] = _jsonable(preview.rows)
+    else:
+        facts["to"] = arguments.to
+    return facts

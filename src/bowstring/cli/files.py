@@ -1,0 +1,171 @@
+"""Files that hold Arrow data: which format one has, and how its batches are read."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import os
+import stat
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bowstring.errors import InvalidData, Unsupported, UsageError
+
+__all__ = ["DataFile", "Format", "recognise"]
+
+_PARQUET = b"PAR1"
+_ENCRYPTED_PARQUET = b"PARE"
+_ARROW_FILE = b"ARROW1"
+_FEATHER_1 = b"FEA1"
+_GUESSED_BYTES = 16
+_EXPECTED = "Parquet, an Arrow IPC file or stream, or Feather"
+
+
+class Format(enum.Enum):
+    """What a file is, by its first bytes; Feather (version 2) is another name of the Arrow IPC file."""
+
+    PARQUET = "Parquet"
+    ARROW_FILE = "Arrow IPC file"
+    ARROW_STREAM = "Arrow IPC stream"
+
+
+@dataclasses.dataclass(frozen=True)
+class DataFile:
+    """A file whose batches can be read any number of times, one reader after the other or side by side.
+
+    Attributes
+    ----------
+    path, format
+        Where and what it is.
+    schema : pyarrow.Schema
+    num_rows : int or None
+        Where the file says it without being read.
+    nbytes : int
+        About how much memory its data take.
+    """
+
+    path: str
+    format: Format
+    schema: pa.Schema
+    num_rows: int | None
+    nbytes: int
+
+    def reader(self) -> pa.RecordBatchReader:
+        """Open the file, and return its batches one by one: views of a memory map but for Parquet."""
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from _READERS[self.format](self.path)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise _unreadable(self.path, self.format.value, error) from error
+
+
+def recognise(path: str) -> DataFile:
+    """Return what a file holds.
+
+    Raises
+    ------
+    UsageError
+        There is no such file, it is empty, or it is none of the formats.
+    Unsupported
+        Feather version 1, or an encrypted Parquet file.
+    """
+    magic, nbytes = _beginning(path)
+    if magic.startswith(_FEATHER_1):
+        raise Unsupported(
+            "Feather version 1",
+            where=path,
+            hint="Write it anew: pyarrow.feather.write_feather(pyarrow.feather.read_table(old), new).",
+        )
+    if magic.startswith(_ENCRYPTED_PARQUET):
+        raise Unsupported("encrypted Parquet files", where=path)
+    if magic.startswith(_PARQUET):
+        return _opened(path, Format.PARQUET, _parquet)
+    if magic.startswith(_ARROW_FILE):
+        return _opened(path, Format.ARROW_FILE, _arrow_file)
+    try:
+        with pa.memory_map(path) as mapped, pa.ipc.open_stream(mapped) as reader:
+            return DataFile(path, Format.ARROW_STREAM, reader.schema, None, nbytes)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise UsageError(
+            "this file is none of the formats", expected=_EXPECTED, found=repr(magic), where=path
+        ) from error
+
+
+def _beginning(path: str) -> tuple[bytes, int]:
+    try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise UsageError("this is not a plain file", expected=_EXPECTED, found=path)
+        with open(path, "rb") as file:
+            magic = file.read(8)
+    except FileNotFoundError as error:
+        raise UsageError("there is no such file", found=path) from error
+    except PermissionError as error:
+        raise UsageError("this file may not be read", found=path) from error
+    if not magic:
+        raise UsageError("this file is empty", expected=_EXPECTED, found=path)
+    return magic, status.st_size
+
+
+def _opened(path: str, format_: Format, open_: Callable[[str], DataFile]) -> DataFile:
+    try:
+        return open_(path)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise UsageError(
+            f"this file begins like {format_.value}, and is none", found=_first_line(error), where=path
+        ) from error
+
+
+def _parquet(path: str) -> DataFile:
+    with pq.ParquetFile(path, memory_map=True) as file:
+        groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
+        pages = sum(group.total_byte_size for group in groups)
+        nbytes = max(pages, file.metadata.num_rows * _row_bytes(file.schema_arrow))
+        return DataFile(path, Format.PARQUET, file.schema_arrow, file.metadata.num_rows, nbytes)
+
+
+def _row_bytes(schema: pa.Schema) -> int:
+    """Guess the bytes of a row in memory: dictionaries and runs make a file's pages far smaller."""
+    fixed: list[int] = [field.type.bit_width // 8 for field in schema if pa.types.is_primitive(field.type)]
+    return sum(fixed) + _GUESSED_BYTES * sum(not pa.types.is_primitive(field.type) for field in schema)
+
+
+def _arrow_file(path: str) -> DataFile:
+    with pa.memory_map(path) as mapped, pa.ipc.open_file(mapped) as reader:
+        return DataFile(path, Format.ARROW_FILE, reader.schema, None, mapped.size())
+
+
+def _parquet_batches(path: str) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(path, memory_map=True) as file:
+        yield from file.iter_batches()
+
+
+def _file_batches(path: str) -> Iterator[pa.RecordBatch]:
+    with pa.memory_map(path) as mapped, pa.ipc.open_file(mapped) as reader:
+        for index in range(reader.num_record_batches):
+            yield reader.get_batch(index)
+
+
+def _stream_batches(path: str) -> Iterator[pa.RecordBatch]:
+    with pa.memory_map(path) as mapped, pa.ipc.open_stream(mapped) as reader:
+        yield from reader
+
+
+_READERS: dict[Format, Callable[[str], Iterator[pa.RecordBatch]]] = {
+    Format.PARQUET: _parquet_batches,
+    Format.ARROW_FILE: _file_batches,
+    Format.ARROW_STREAM: _stream_batches,
+}
+
+
+def _unreadable(path: str, format_: str, error: BaseException) -> InvalidData:
+    return InvalidData(f"the {format_} cannot be read", found=_first_line(error), where=path)
+
+
+def _first_line(error: Any) -> str:
+    return str(error).partition("\n")[0][:300]

@@ -1,0 +1,102 @@
+"""``bowstring serve``: publish files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shlex
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from bowstring.cli.files import DataFile, recognise
+from bowstring.cli.text import number, shown, size
+from bowstring.dissociated.uri import Endpoint
+from bowstring.errors import DeadlineExceeded, UsageError
+from bowstring.server import Server
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+__all__ = ["run"]
+
+_RESIDENT_BYTES = 512 << 20
+_LOOK = 0.5
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Publish each file as a data set, print its URI, and serve until Ctrl-C or the last of the readers."""
+    files = [recognise(path) for path in arguments.files]
+    called = _names(arguments.files, arguments.name)
+    token = secrets.token_urlsafe() if arguments.token == "auto" else arguments.token  # noqa: S105
+    with Server(arguments.address, token=token) as server:
+        ways = [file.nbytes > _RESIDENT_BYTES if arguments.lazy is None else arguments.lazy for file in files]
+        offered = list(zip(called, files, ways, strict=True))
+        # All or none: what was printed can be read.
+        endpoints = [_publish(server, *each, readers=arguments.readers) for each in offered]
+        # From the first URI on, Ctrl-C is how a server ends, and no failure.
+        with contextlib.suppress(KeyboardInterrupt):
+            for each, endpoint in zip(offered, endpoints, strict=True):
+                _print_one(*each, endpoint, as_json=arguments.json)
+            _wait(server, called, arguments.readers)
+    return 0
+
+
+def _publish(server: Server, name: str, file: DataFile, lazy: bool, *, readers: int | None) -> Endpoint:
+    return server.publish(name, file.reader if lazy else file.reader().read_all(), readers=readers)
+
+
+def _print_one(name: str, file: DataFile, lazy: bool, endpoint: Endpoint, *, as_json: bool) -> None:
+    if as_json:
+        facts = {
+            "name": name,
+            "uri": str(endpoint),
+            "path": os.path.abspath(file.path),
+            "format": file.format.value,
+            "rows": file.num_rows,
+            "bytes_about": file.nbytes,
+            "lazy": lazy,
+        }
+        print(json.dumps(facts), flush=True)
+        return
+    how = "read as readers ask" if lazy else "in shared memory"
+    rows = "" if file.num_rows is None else f"{number(file.num_rows)} rows, "
+    said = f"{shown(name)}: {file.format.value}, {rows}about {size(file.nbytes)}, {how}"
+    print(f"{said}\n  bowstring fetch {shlex.quote(str(endpoint))}", file=sys.stderr)
+    print(endpoint, flush=True)
+
+
+def _wait(server: Server, names: Sequence[str], readers: int | None) -> None:
+    if readers is None:
+        threading.Event().wait()
+    waiting = list(names)
+    while waiting:
+        with contextlib.suppress(DeadlineExceeded):
+            server.wait_released(waiting[0], timeout=_LOOK)
+            waiting.pop(0)
+
+
+def _names(paths: Sequence[str], given: Sequence[str]) -> list[str]:
+    """Name each data set: as told, else by its file, as short as is unique."""
+    if given:
+        if len(given) != len(paths):
+            raise UsageError("--name is given once for each file", expected=len(paths), found=len(given))
+        found = list(given)
+    else:
+        found = [_stem(path) for path in paths]
+        if len(set(found)) < len(found):
+            found = [os.path.basename(path) for path in paths]
+        if len(set(found)) < len(found):
+            found = list(paths)
+    if len(set(found)) < len(found):
+        raise UsageError(
+            "two data sets would have one name", found=", ".join(found), hint="Give each a --name."
+        )
+    return found
+
+
+def _stem(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0]

@@ -1,0 +1,111 @@
+"""The door through which tables come in: ``connect``."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Literal
+
+from bowstring.dissociated.messages import Hello
+from bowstring.dissociated.uri import Dataset, Endpoint
+from bowstring.errors import UsageError
+from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.memory import Device, Pool, default_pool
+from bowstring.reading.dataset import DatasetStream
+from bowstring.reading.receiver import Receiver
+from bowstring.reading.stream import EndpointStream, Stream, device_named
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["connect"]
+
+
+def connect(
+    source: Endpoint | Dataset | str,
+    ticket: str | bytes | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    device: Device | str | None = None,
+    mode: Literal["map", "copy"] = "map",
+    ordered: bool = True,
+    pool: Pool | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Stream:
+    """Open a data set that a :class:`bowstring.Server` publishes, maybe in another process.
+
+    Parameters
+    ----------
+    source
+        An endpoint, the URI that one prints, or a data set of many endpoints.
+    ticket
+        Which data set, where a URI does not say it.
+    columns
+        Names of the columns wanted, in order; all by default.
+    device
+        Where the batches shall be: a device, ``"cpu"``, or by default wherever the producer has them.
+    mode
+        ``"map"`` gives views of the producer's memory where the transport can hand it over. ``"copy"`` copies
+        each batch when it is delivered, and frees the producer's memory at once.
+    ordered
+        For a data set of many endpoints: in the order of the endpoints, or as the batches come.
+    pool
+        Where bytes land that cannot be mapped, and copies go. A pool on a device asks for that device.
+    limits
+        Bounds and deadlines.
+
+    Returns
+    -------
+    Stream
+        Its schema is there already: this call waits for the producer's first answer.
+
+    Raises
+    ------
+    UnknownTicket, AccessDenied
+        The producer says no.
+    BrokenError, DeadlineExceeded
+        The producer cannot be reached, or does not answer.
+    UsageError
+        The source or a column's name is wrong.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, bowstring as bow
+    >>> with bow.Server() as server:
+    ...     endpoint = server.publish("t", pa.table({"a": [1, 2], "b": ["x", "y"]}))
+    ...     with bow.connect(endpoint, columns=["b"]) as stream:
+    ...         table = stream.read_all()
+    >>> table.column("b").to_pylist()
+    ['x', 'y']
+    """
+    if mode not in ("map", "copy"):
+        raise UsageError("no such mode", expected="'map' or 'copy'", found=repr(mode))
+    chosen = None if columns is None else tuple(columns)
+    if isinstance(columns, str) or not all(isinstance(name, str) for name in chosen or ()):
+        raise UsageError("columns is a list of names", found=repr(columns))
+    if isinstance(source, str):
+        source = Endpoint.parse(source, ticket)
+    elif ticket is not None and isinstance(source, Endpoint):
+        source = dataclasses.replace(source, ticket=ticket.encode() if isinstance(ticket, str) else ticket)
+    elif ticket is not None:
+        raise UsageError("a data set of many endpoints has a ticket in each", found=repr(ticket))
+    target = device_named(device)
+    if target is None and pool is not None and not pool.device.is_host:
+        target = pool.device
+
+    def open_one(endpoint: Endpoint) -> EndpointStream:
+        hello = Hello(chosen, limits.window_bytes, pointers=True)
+        landing = pool if pool is not None and pool.device.is_host else default_pool()
+        receiver = Receiver(endpoint, hello, landing, limits)
+        try:
+            return EndpointStream(receiver, chosen, target, pool or landing, copies=mode == "copy")
+        except BaseException:
+            receiver.close()
+            raise
+
+    if isinstance(source, Endpoint):
+        return open_one(source)
+    if isinstance(source, Dataset):
+        return DatasetStream(source, open_one, chosen, ordered=ordered)
+    raise UsageError(
+        "this is not a source", expected="an Endpoint, a Dataset or a URI", found=type(source).__name__
+    )

@@ -1,0 +1,396 @@
+"""A record batch: equally long columns over buffers that stay where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bowstring.columnar import export
+from bowstring.columnar.cut import Parts, cut
+from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.layout import Layout
+from bowstring.columnar.spans import Spans, joint_lease
+from bowstring.errors import ClosedError, MissingDependency, NotPicklable, UsageError
+from bowstring.memory import Buffer, Device, Lease, Region
+
+if TYPE_CHECKING:
+    from bowstring.columnar.column import Column
+    from bowstring.memory import Pool
+
+__all__ = ["Batch"]
+
+
+class Batch(export.Exporting):
+    """Some rows of a table, as Arrow lays them out, on one device: from :meth:`from_arrow` or from a stream.
+
+    It never changes, and it and all that is made from it outlive its stream, its connection and its producer.
+
+    Attributes
+    ----------
+    layout : Layout
+        The nodes and buffers of the schema.
+    num_rows : int
+    nodes : ndarray of int64, shape (nodes, 2)
+        Length and null count of each node, pre-order; the null count is -1 where nobody has counted.
+    variadic_counts : tuple of int
+        Number of variadic buffers of each view node.
+    dictionaries : dict of int to Dictionary
+        By dictionary id, those inside the values of others included.
+    lease : Lease
+        Ends when the last view of the batch is collected, or by :meth:`release`.
+    custom_metadata : dict of bytes to bytes, or None
+        What the message of this batch said beside its schema.
+    device : Device
+        Where the buffers are.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> batch = Batch.from_arrow({"id": np.arange(3), "fare": np.array([2.5, 3.0, 4.5])})
+    >>> batch
+    <Batch 3 rows × 2 columns, 48 bytes on cpu>
+    >>> batch["fare"].values
+    array([2.5, 3. , 4.5])
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_spans",
+        "custom_metadata",
+        "device",
+        "dictionaries",
+        "layout",
+        "lease",
+        "nodes",
+        "num_rows",
+        "variadic_counts",
+    )
+
+    layout: Layout
+    num_rows: int
+    nodes: npt.NDArray[np.int64]
+    variadic_counts: tuple[int, ...]
+    dictionaries: dict[int, Dictionary]
+    lease: Lease
+    custom_metadata: dict[bytes, bytes] | None
+    device: Device
+    _spans: Spans | None
+
+    def __init__(self) -> None:
+        raise UsageError("a Batch is not made by hand", hint="Use Batch.from_arrow(data).")
+
+    @classmethod
+    def from_parts(
+        cls,
+        layout: Layout,
+        num_rows: int,
+        nodes: npt.NDArray[np.int64],
+        buffers: Sequence[Buffer | None] | None = None,
+        variadic_counts: Sequence[int] = (),
+        dictionaries: Mapping[int, Dictionary] | None = None,
+        lease: Lease | None = None,
+        custom_metadata: dict[bytes, bytes] | None = None,
+        *,
+        spans: npt.NDArray[np.int64] | None = None,
+        regions: Sequence[Region] = (),
+        device: Device | None = None,
+    ) -> Batch:
+        """Put a batch together; the parts are taken as they are, unchecked (see :meth:`validate`).
+
+        Parameters
+        ----------
+        layout, num_rows, nodes, variadic_counts, dictionaries, custom_metadata
+            As the attributes.
+        buffers
+            In the order of ``RecordBatch.buffers``; ``None`` for empty ones. Leave it out and give:
+        spans : ndarray of int64, shape (buffers, 3)
+            Index into `regions`, offset and length of each buffer in bytes; Buffers are made when asked for, so
+            that a batch of any number of columns costs a microsecond.
+        regions
+            The memory that `spans` points into.
+        lease
+            Ends with the batch; by default the batch gets one over its own buffers.
+        device
+            By default that of the first buffer, or the host.
+        """
+        batch = cls.__new__(cls)
+        if spans is None:
+            table = Spans.of(buffers or ())
+            lease = joint_lease(buffers or ()) if lease is None else lease
+        else:
+            table = Spans(spans, regions)
+        batch.layout = layout
+        batch.num_rows = num_rows
+        batch.nodes = nodes
+        batch.variadic_counts = tuple(variadic_counts)
+        batch.dictionaries = dict(dictionaries) if dictionaries else {}
+        batch.lease = table.lease = Lease(table.regions) if lease is None else lease
+        batch.custom_metadata = custom_metadata
+        batch.device = table.device if device is None else device
+        batch._spans = table
+        return batch
+
+    @classmethod
+    def from_arrow(cls, source: Any) -> Batch:
+        """Return Arrow data as one batch: zero-copy but for what must be re-based.
+
+        Parameters
+        ----------
+        source
+            Anything with ``__arrow_c_array__`` (of a struct), ``__arrow_c_stream__`` or a host's
+            ``__arrow_c_device_array__`` (pyarrow, polars, pandas, nanoarrow …), a mapping of names to NumPy or
+            Arrow arrays, or a Batch or Column. Where it has several chunks they are joined, which copies them;
+            :func:`bowstring.columnar.source.batches` takes them one by one.
+
+        Raises
+        ------
+        UsageError
+            It is not Arrow data, or not a record batch.
+        Unsupported
+            A type that Bowstring does not know.
+        """
+        from bowstring.columnar.source import one_batch
+
+        return one_batch(source)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The ``pyarrow.Schema``; extension names are in the metadata of its fields."""
+        return self.layout.schema
+
+    @property
+    def num_columns(self) -> int:
+        """Number of columns."""
+        return len(self.layout.columns)
+
+    @property
+    def spans(self) -> Spans:
+        """Where the buffers lie.
+
+        Raises
+        ------
+        ClosedError
+            The batch was released.
+        """
+        if self._spans is None:
+            raise ClosedError("the batch was released", hint="Copy what you need before release().")
+        return self._spans
+
+    @property
+    def buffers(self) -> Sequence[Buffer | None]:
+        """The buffers in the order of ``RecordBatch.buffers``, ``None`` for empty ones, made when asked for."""
+        return self.spans
+
+    @property
+    def parts(self) -> Parts:
+        """Layout, nodes and buffers, as :mod:`bowstring.columnar.cut` takes them."""
+        return Parts(self.layout, self.nodes, self.spans, self.variadic_counts)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the buffers, without dictionaries."""
+        return self.spans.nbytes
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All columns."""
+        return tuple(self[index] for index in range(self.num_columns))
+
+    def __getitem__(self, key: str | int) -> Column:
+        from bowstring.columnar.column import Column
+
+        return Column(self, self._index_of(key))
+
+    def _index_of(self, key: str | int) -> int:
+        if isinstance(key, str):
+            found = self.schema.get_all_field_indices(key)
+            if len(found) == 1:
+                return int(found[0])
+            what = "several columns have this name" if found else "no such column"
+            raise UsageError(what, expected=f"one of {self.schema.names}", found=repr(key))
+        count = self.num_columns
+        if not -count <= key < count:
+            raise UsageError("no such column", expected=f"one of {count}", found=key)
+        return key % count
+
+    __iter__ = None  # len() counts rows: `for column in batch.columns` says what it does
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def __repr__(self) -> str:
+        size = "released" if self._spans is None else f"{self.nbytes} bytes on {self.device.name}"
+        return f"<Batch {self.num_rows} rows × {self.num_columns} columns, {size}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise NotPicklable(
+            "a Batch is a view of memory of this process", hint="Publish it and send the Endpoint."
+        )
+
+    def equals(self, other: Any, *, check_metadata: bool = False) -> bool:
+        """Whether another batch, or other Arrow data, holds the same values; copies from a device to the host.
+
+        Examples
+        --------
+        >>> Batch.from_arrow({"a": np.arange(3)}).equals(pa.record_batch({"a": [0, 1, 2]}))
+        True
+        """
+        batch = Batch.from_arrow(other)
+        return bool(
+            self.to_device("cpu").to_arrow().equals(batch.to_device("cpu").to_arrow(), check_metadata)
+        )
+
+    def derived(
+        self, parts: Parts, num_rows: int, dictionaries: Mapping[int, Dictionary] | None = None
+    ) -> Batch:
+        """Return a batch over the same memory; this one cannot be released while that one lives."""
+        if dictionaries is None:
+            dictionaries = {id_: self.dictionaries[id_] for id_ in parts.layout.dictionary_ids}
+        return Batch.from_parts(
+            parts.layout,
+            num_rows,
+            parts.nodes,
+            variadic_counts=parts.variadic_counts,
+            dictionaries=dictionaries,
+            lease=self.lease_on(),
+            custom_metadata=self.custom_metadata,
+            spans=parts.spans.table,
+            regions=parts.spans.regions,
+            device=self.device,
+        )
+
+    def select(self, names: Iterable[str | int]) -> Batch:
+        """Return some of the columns, by name or position, in the order given, without a copy.
+
+        Raises
+        ------
+        UsageError
+            There is no such column, or several have the name.
+
+        Examples
+        --------
+        >>> Batch.from_arrow({"a": np.arange(3), "b": np.arange(3)}).select(["b"]).schema.names
+        ['b']
+        """
+        chosen = [self._index_of(name) for name in names]
+        layout, nodes, buffers = self.layout.select(chosen, self.variadic_counts)
+        counts = dict(zip(self.layout.variadic_nodes, self.variadic_counts, strict=True))
+        kept = tuple(counts[node] for node in nodes.tolist() if node in counts) if counts else ()
+        return self.derived(Parts(layout, self.nodes[nodes], self.spans.take(buffers), kept), self.num_rows)
+
+    def slice(self, offset: int = 0, length: int | None = None) -> Batch:
+        """Return some of the rows, without a copy but for what must be re-based.
+
+        Parameters
+        ----------
+        offset
+            First row.
+        length
+            Number of rows; all that follow by default, and fewer where there are not so many.
+
+        Examples
+        --------
+        >>> Batch.from_arrow({"a": np.arange(5)}).slice(2, 2)["a"].values.tolist()
+        [2, 3]
+        """
+        if offset < 0 or (length is not None and length < 0):
+            raise UsageError("a slice begins and ends inside the batch", found=f"{offset}, {length}")
+        start = min(offset, self.num_rows)
+        rows = self.num_rows - start if length is None else min(length, self.num_rows - start)
+        return self.derived(cut(self.parts, self.device, start, rows), rows)
+
+    def to_arrow(self) -> pa.RecordBatch:
+        """Return a ``pyarrow.RecordBatch``: zero-copy on the host, from a device through a copy to the host."""
+        return export.to_pyarrow_batch(self if self.device.is_host else self.to_device("cpu"))
+
+    def to_pandas(self, **options: Any) -> Any:
+        """Return a ``pandas.DataFrame``; `options` are those of ``pyarrow.RecordBatch.to_pandas``."""
+        try:
+            return self.to_arrow().to_pandas(**options)
+        except ImportError as error:
+            raise MissingDependency("to_pandas() needs pandas", hint="pip install pandas") from error
+
+    def to_device(self, device: Device | str, pool: Pool | None = None) -> Batch:
+        """Return the batch on a device: itself where it is there already, else a copy in regions of that device.
+
+        Parameters
+        ----------
+        device
+            A device, or ``"cpu"``.
+        pool
+            Where the regions come from: on the host the default pool, on a device one of its own.
+
+        Raises
+        ------
+        OutOfBudget
+            The pool has no room.
+        """
+        from bowstring.columnar.place import on_device
+
+        return on_device(self, device, pool)
+
+    def validate(self, *, full: bool = False) -> None:
+        """Check that the buffers hold what the nodes say.
+
+        Parameters
+        ----------
+        full
+            Look at every element, not only at sizes and at first and last offsets.
+
+        Raises
+        ------
+        InvalidBody
+            They do not; the message names the column.
+
+        Examples
+        --------
+        >>> Batch.from_arrow({"a": ["x", "yz"]}).validate(full=True)
+        """
+        from bowstring.columnar.validate import validate
+
+        validate(self, full=full)
+
+    def release(self) -> None:
+        """Give up the batch now, and with it its claim on the producer's memory. Does nothing the second time.
+
+        Raises
+        ------
+        ViewsAlive
+            Arrays, Arrow objects, or parts made from the batch are alive.
+
+        Examples
+        --------
+        >>> batch = Batch.from_arrow({"a": np.arange(3)})
+        >>> batch.release()
+        >>> batch["a"].values
+        Traceback (most recent call last):
+          ...
+        bowstring.errors.ClosedError: the batch was released. Copy what you need before release().
+        """
+        self.lease.release()
+        self._spans = None
+        self.dictionaries = {}
+
+    def lease_on(self) -> Lease:
+        """Return a lease for a batch that uses memory of this one: it counts as a view of it."""
+        return Lease([self.lease.export()])
+
+    def owner(self) -> object:
+        """Return what a view of the batch must keep alive.
+
+        Raises
+        ------
+        ClosedError
+            The batch was released.
+        """
+        return self.lease.export(), self.spans.regions
+
+    def __arrow_c_schema__(self) -> Any:
+        return self.schema.__arrow_c_schema__()
+
+    def _root(self) -> tuple[Batch, int]:
+        return self, self.layout.num_nodes

@@ -1,0 +1,287 @@
+"""A column of a batch, or a child of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bowstring.columnar import export
+from bowstring.columnar.cut import Parts
+from bowstring.columnar.layout import Kind, Layout, Node
+from bowstring.errors import NotOnDevice, NotPicklable, Unsupported, UsageError
+from bowstring.kernels import bitmap
+from bowstring.memory import Buffer
+
+if TYPE_CHECKING:
+    from bowstring.columnar.batch import Batch
+
+__all__ = ["Column"]
+
+_UNSIGNED: Final = frozenset((pa.lib.Type_UINT8, pa.lib.Type_UINT16, pa.lib.Type_UINT32, pa.lib.Type_UINT64))
+_FLOATING: Final = frozenset((pa.lib.Type_HALF_FLOAT, pa.lib.Type_FLOAT, pa.lib.Type_DOUBLE))
+_BYTEWISE: Final = frozenset((pa.lib.Type_FIXED_SIZE_BINARY, pa.lib.Type_INTERVAL_DAY_TIME))
+_WIDEST_NUMBER: Final = 8
+
+
+class Column(export.Exporting):
+    """One column of a batch; cheap to make, and true as long as the batch is not released.
+
+    Attributes
+    ----------
+    batch : Batch
+        What it is a column of.
+    field : pyarrow.Field
+        Name, type, whether it may hold nulls, and metadata, the name of an extension type among it.
+    device : Device
+        Where it is.
+
+    Examples
+    --------
+    >>> from bowstring.columnar.batch import Batch
+    >>> column = Batch.from_arrow({"a": pa.array([1, None, 3])})["a"]
+    >>> column, column.null_count, column.values.tolist()[0], column.validity.tolist()
+    (<Column 'a' 3 × int64 on cpu>, 1, 1, [5])
+    """
+
+    __slots__ = ("_index", "_node", "batch", "device", "field")
+
+    def __init__(self, batch: Batch, column: int) -> None:
+        self._bind(batch, batch.layout.columns[column], batch.schema.field(column))
+
+    def _bind(self, batch: Batch, index: int, field: pa.Field) -> None:
+        self.batch = batch
+        self.device = batch.device
+        self.field = field
+        self._index = index
+        self._node: Node = batch.layout.nodes[index]
+
+    @property
+    def name(self) -> str:
+        """Name of the field."""
+        return str(self.field.name)
+
+    @property
+    def type(self) -> pa.DataType:
+        """Type of the field."""
+        return self.field.type
+
+    def __len__(self) -> int:
+        return int(self.batch.nodes[self._index, 0])
+
+    @property
+    def null_count(self) -> int:
+        """Number of nulls; counted on first use where nobody has (one read by the host)."""
+        nodes = self.batch.nodes
+        if nodes[self._index, 1] < 0:
+            validity = self.validity
+            length = len(self)
+            valid = length
+            if validity is not None:
+                valid = int(self.device.to_host(bitmap.count_set(validity, 0, length))[0])
+            if not nodes.flags.writeable:
+                return length - valid
+            nodes[self._index, 1] = length - valid
+        return int(nodes[self._index, 1])
+
+    # What it holds
+
+    def _buffer(self, *kinds: Kind) -> Buffer | None:
+        """Return the buffer of one of these kinds, or ``None`` where it is empty."""
+        counts = self.batch.variadic_counts
+        first = int(self.batch.layout.first_buffers(counts)[self._index])
+        for position, kind in enumerate(self._node.buffer_kinds, first):
+            if kind in kinds:
+                return self.batch.buffers[position]
+        wanted = " or ".join(kind.name for kind in kinds)
+        raise Unsupported(
+            f"a column of type {self.type} has no {wanted} buffer",
+            where=self.name,
+            hint="Use to_arrow(), or the children of a nested column.",
+        )
+
+    def _array(self, dtype: npt.DTypeLike, *kinds: Kind) -> Any:
+        buffer = self._buffer(*kinds)
+        return self.device.xp.empty(0, dtype) if buffer is None else buffer.array(dtype)
+
+    @property
+    def values(self) -> Any:
+        """The values as an array of ``device.xp``: a read-only view, null slots included.
+
+        Returns
+        -------
+        array
+            Numbers have their own dtype; dates, times, timestamps, durations and narrow decimals are integers
+            of their width; dictionary-encoded columns give their indices; text and binary give all bytes as
+            uint8, to be used with :attr:`offsets`; anything else of a fixed width has shape (rows, width),
+            uint8. Booleans are unpacked, the one case that copies.
+
+        Raises
+        ------
+        Unsupported
+            Nested columns, views and nulls have no values of their own.
+        """
+        length = len(self)
+        kinds = self._node.buffer_kinds
+        if Kind.BITS in kinds:
+            bits = self._array(np.uint8, Kind.BITS)
+            return bitmap.expanded(bits, 0, length)
+        if Kind.BYTES in kinds:
+            return self._array(np.uint8, Kind.BYTES)
+        dtype = self._dtype()
+        if dtype is not None:
+            return self._array(dtype, Kind.DATA)[:length]
+        width = self._node.width
+        raw = self._array(np.uint8, Kind.DATA)
+        return raw[: length * width].reshape(length, width)
+
+    def _dtype(self) -> np.dtype[Any] | None:
+        type_id, width = self._node.type.id, self._node.width
+        if type_id in _BYTEWISE or not 0 < width <= _WIDEST_NUMBER:
+            return None
+        letter = "u" if type_id in _UNSIGNED else "f" if type_id in _FLOATING else "i"
+        return np.dtype(f"<{letter}{width}")
+
+    @property
+    def offsets(self) -> Any:
+        """Where each value of text, binary, lists or maps begins, and where the last ends: ``rows + 1`` integers.
+
+        For list views and dense unions: where each slot begins in its child, ``rows`` integers.
+
+        Raises
+        ------
+        Unsupported
+            The column has none.
+        """
+        narrow = Kind.OFFSETS32 in self._node.buffer_kinds or Kind.STARTS32 in self._node.buffer_kinds
+        dtype = np.int32 if narrow else np.int64
+        return self._array(dtype, Kind.OFFSETS32, Kind.OFFSETS64, Kind.STARTS32, Kind.STARTS64)
+
+    @property
+    def validity(self) -> Any | None:
+        """The bitmap as an array of uint8, least significant bit first, or ``None`` where nothing is null."""
+        if Kind.VALIDITY not in self._node.buffer_kinds:
+            return None
+        buffer = self._buffer(Kind.VALIDITY)
+        return None if buffer is None else buffer.array()
+
+    @property
+    def children(self) -> tuple[Column, ...]:
+        """The columns inside a nested one.
+
+        Examples
+        --------
+        >>> from bowstring.columnar.batch import Batch
+        >>> column = Batch.from_arrow({"a": pa.array([[1, 2], [3]])})["a"]
+        >>> column.offsets.tolist(), column.children[0].values.tolist()
+        ([0, 2, 3], [1, 2, 3])
+        """
+        type_ = self._node.type
+        return tuple(
+            self._at(self.batch, index, type_.field(position))
+            for position, index in enumerate(self._node.children)
+        )
+
+    @classmethod
+    def _at(cls, batch: Batch, index: int, field: pa.Field) -> Column:
+        column = cls.__new__(cls)
+        column._bind(batch, index, field)
+        return column
+
+    def child(self, key: int | str) -> Column:
+        """Return one of :attr:`children`, by position or name.
+
+        Raises
+        ------
+        UsageError
+            There is none.
+        """
+        children = self.children
+        if isinstance(key, str):
+            found = [child for child in children if child.name == key]
+        else:
+            found = list(children[key : key + 1]) if key >= 0 else []
+        if len(found) != 1:
+            raise UsageError(
+                "no such child" if not found else "several children have this name",
+                expected=f"one of {[child.name for child in children]}",
+                found=repr(key),
+                where=self.name,
+            )
+        return found[0]
+
+    @property
+    def dictionary(self) -> Column | None:
+        """The values of a dictionary-encoded column, else ``None``."""
+        if self._node.dictionary_id is None:
+            return None
+        return self.batch.dictionaries[self._node.dictionary_id].column
+
+    # Out of it
+
+    def as_batch(self) -> Batch:
+        """Return a batch of this column alone, over the same memory."""
+        batch, layout = self.batch, self.batch.layout
+        first = layout.first_buffers(batch.variadic_counts)
+        end = self._node.end
+        counts = zip(layout.variadic_nodes, batch.variadic_counts, strict=True)
+        narrow = Layout.of(pa.schema([self.field]), list(self._dictionary_ids(end)))
+        parts = Parts(
+            narrow,
+            batch.nodes[self._index : end],
+            batch.spans.take(slice(int(first[self._index]), int(first[end]))),
+            tuple(count for node, count in counts if self._index <= node < end),
+        )
+        return batch.derived(parts, len(self))
+
+    def _dictionary_ids(self, end: int) -> Sequence[int]:
+        layout = self.batch.layout
+        found: list[int] = []
+        for node in layout.nodes[self._index : end]:
+            if node.dictionary_id is not None:
+                found += (node.dictionary_id, *layout.dictionaries[node.dictionary_id].dictionary_ids)
+        return found
+
+    def to_arrow(self) -> pa.Array:
+        """Return a ``pyarrow.Array`` of the storage type: zero-copy on the host, from a device through a copy."""
+        column = self.as_batch()
+        return export.to_pyarrow_array(column if self.device.is_host else column.to_device("cpu"))
+
+    def to_numpy(self, *, zero_copy_only: bool = True) -> np.ndarray[Any, Any]:
+        """Return a NumPy array, as ``pyarrow.Array.to_numpy`` does.
+
+        Raises
+        ------
+        NotOnDevice
+            The column is not on the host, and `zero_copy_only`.
+        UsageError
+            It cannot be had without a copy (nulls, booleans, text), and `zero_copy_only`.
+        """
+        if zero_copy_only and not self.device.is_host:
+            raise NotOnDevice(
+                "the column is not on the host",
+                found=self.device.name,
+                hint="Use `values`, or to_numpy(zero_copy_only=False).",
+            )
+        try:
+            result: np.ndarray[Any, Any] = self.to_arrow().to_numpy(zero_copy_only=zero_copy_only)
+        except pa.ArrowInvalid as error:
+            raise UsageError("the column cannot be a NumPy array without a copy", found=str(error)) from error
+        return result
+
+    def __arrow_c_schema__(self) -> Any:
+        return self.field.__arrow_c_schema__()
+
+    def _root(self) -> tuple[Batch, int]:
+        return self.as_batch(), 0
+
+    def __reduce__(self) -> NoReturn:
+        raise NotPicklable(
+            "a Column is a view of memory of this process", hint="Send column.to_arrow() instead."
+        )
+
+    def __repr__(self) -> str:
+        return f"<Column {self.name!r} {len(self)} × {self.type} on {self.device.name}>"

@@ -1,0 +1,103 @@
+"""Compact batches: what is written or published. Offsets start at 0, and nothing is there that no slot needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bowstring.columnar.cut import cut
+from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.ends import ends_of
+from bowstring.columnar.layout import Kind
+
+if TYPE_CHECKING:
+    from bowstring.columnar.batch import Batch
+
+__all__ = ["compacted", "is_compact"]
+
+
+def compacted(batch: Batch) -> Batch:
+    """Return a batch with the same values that holds no more than it must.
+
+    Offsets of text, binary, lists and maps start at 0, and their bytes and children are cut to what the
+    offsets span; unknown null counts are counted; bitmaps without a null are dropped; buffers have the size
+    that their slots need. Views and list views keep all that they might point to. Only what changes is copied;
+    where nothing changes the batch itself is returned. On a device the host reads a few times per level of
+    nesting, however many columns there are.
+
+    Raises
+    ------
+    InvalidBody
+        A buffer is too short for its slots.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from bowstring.columnar.batch import Batch
+    >>> batch = Batch.from_arrow(pa.record_batch({"a": ["one", "two", "three"]}).slice(1, 1))
+    >>> batch["a"].offsets.tolist(), compacted(batch)["a"].offsets.tolist()
+    ([3, 6], [0, 3])
+    """
+    dictionaries = {id_: _compacted(dictionary) for id_, dictionary in batch.dictionaries.items()}
+    same = all(dictionaries[id_] is batch.dictionaries[id_] for id_ in dictionaries)
+    if is_compact(batch):
+        return batch if same else batch.derived(batch.parts, batch.num_rows, dictionaries)
+    parts = cut(batch.parts, batch.device, 0, batch.num_rows, trim=True)
+    return batch.derived(parts, batch.num_rows, dictionaries)
+
+
+def is_compact(batch: Batch) -> bool:
+    """Whether nothing can be left out of a batch, its dictionaries aside: O(columns), one read by the host.
+
+    Examples
+    --------
+    >>> from bowstring.columnar.batch import Batch
+    >>> is_compact(Batch.from_arrow({"a": ["x"]})), is_compact(Batch.from_arrow({"a": ["x", "y"]}).slice(1))
+    (True, False)
+    """
+    layout, nodes = batch.layout, batch.nodes
+    if (nodes[:, 1] < 0).any():
+        return False
+    lengths = nodes[:, 0]
+    if not layout.is_flat:
+        exact = lengths[layout.bounded_children] == lengths[layout.bounding_parents] * layout.bounding_factors
+        if not exact.all():
+            return False
+    if not _sizes_are_exact(batch):
+        return False
+    return _offsets_span_all(batch)
+
+
+def _sizes_are_exact(batch: Batch) -> bool:
+    layout = batch.layout
+    sizes = batch.spans.table[layout.fixed_buffers(batch.variadic_counts), 2]
+    lengths = batch.nodes[layout.buffer_nodes, 0]
+    needed = (lengths * layout.buffer_bits + layout.buffer_end_bits * (lengths > 0) + 7) >> 3
+    needed[layout.validity_buffers] *= batch.nodes[layout.validity_nodes, 1] > 0
+    return bool(((sizes == needed) | (layout.buffer_kinds == Kind.BYTES)).all())
+
+
+def _offsets_span_all(batch: Batch) -> bool:
+    """Whether offsets start at 0 and end where their bytes or children end, and run ends where their rows do."""
+    layout = batch.layout
+    lengths = batch.nodes[:, 0].tolist()
+    fixed = layout.fixed_buffers(batch.variadic_counts)
+    for node, position, _, child in layout.offsets:
+        if not lengths[node] and (
+            lengths[child] if child >= 0 else batch.spans.table[fixed[position + 1], 2]
+        ):
+            return False
+    for node in layout.run_ends:
+        ends, values = layout.nodes[node].children
+        if lengths[ends] != lengths[values] or bool(lengths[ends]) != bool(lengths[node]):
+            return False
+    return all(end.last == end.bound and (end.is_runs or not end.first) for end in ends_of(batch))
+
+
+def _compacted(dictionary: Dictionary) -> Dictionary:
+    # Kept, so that batches that shared a dictionary still do.
+    if dictionary._compact is None:
+        values = compacted(dictionary.values)
+        dictionary._compact = (
+            dictionary if values is dictionary.values else Dictionary(dictionary.id, values, dictionary.lease)
+        )
+    return dictionary._compact

@@ -1,0 +1,60 @@
+"""Dictionaries: values that many batches share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from bowstring.errors import NotPicklable
+
+if TYPE_CHECKING:
+    from bowstring.columnar.batch import Batch
+    from bowstring.columnar.column import Column
+    from bowstring.memory import Lease
+
+__all__ = ["Dictionary"]
+
+
+class Dictionary:
+    """The values of a dictionary-encoded field, with a lease of their own.
+
+    Two batches that hold the same object share the dictionary; it is sent once.
+
+    Parameters
+    ----------
+    id
+        As in the stream's schema.
+    values
+        A batch of one column, ``values``.
+    lease
+        The lease of `values` by default.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from bowstring.columnar.batch import Batch
+    >>> batch = Batch.from_arrow({"a": pa.array(["x", "y", "x"]).dictionary_encode()})
+    >>> batch.dictionaries[0].column.to_arrow().to_pylist()
+    ['x', 'y']
+    """
+
+    __slots__ = ("__weakref__", "_compact", "id", "lease", "values")
+
+    def __init__(self, id: int, values: Batch, lease: Lease | None = None) -> None:  # noqa: A002  the format's word
+        self.id = id
+        self.values = values
+        self.lease = values.lease if lease is None else lease
+        self._compact: Dictionary | None = None
+
+    @property
+    def column(self) -> Column:
+        """The values."""
+        return self.values[0]
+
+    def __len__(self) -> int:
+        return self.values.num_rows
+
+    def __reduce__(self) -> NoReturn:
+        raise NotPicklable("a Dictionary belongs to its process", hint="Publish the table that uses it.")
+
+    def __repr__(self) -> str:
+        return f"<Dictionary {self.id}: {len(self)} values of {self.values.schema.field(0).type}>"

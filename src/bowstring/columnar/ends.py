@@ -1,0 +1,66 @@
+"""Where offsets and run ends begin and end: all that the host must know of the data to tell whether they fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from bowstring.columnar.batch import Batch
+
+__all__ = ["End", "ends_of"]
+
+
+class End(NamedTuple):
+    """The first and the last offset of a node, or its first and last run end."""
+
+    node: int
+    first: int
+    last: int
+    bound: int
+    """What the last should not pass: bytes, slots of the child, or for run ends the length of the node."""
+    is_runs: bool
+
+
+def ends_of(batch: Batch) -> list[End]:
+    """Return the ends of every node that has slots and offsets or run ends, with one read by the host.
+
+    Raises
+    ------
+    InvalidBody
+        A buffer is too short for its slots.
+
+    Examples
+    --------
+    >>> from bowstring.columnar.batch import Batch
+    >>> [(end.first, end.last, end.bound) for end in ends_of(Batch.from_arrow({"a": ["x", "yz"]}))]
+    [(0, 3, 3)]
+    """
+    layout, spans = batch.layout, batch.spans
+    if not layout.offsets and not layout.run_ends:
+        return []
+    fixed = layout.fixed_buffers(batch.variadic_counts).tolist()
+    lengths = batch.nodes[:, 0].tolist()
+    sizes = spans.table[:, 2].tolist()
+    rows: list[int] = []
+    at: list[int] = []
+    widths: list[int] = []
+    found: list[tuple[int, int, bool]] = []
+    for node, position, width, child in layout.offsets:
+        if lengths[node]:
+            rows += [fixed[position]] * 2
+            at += [0, lengths[node] * width]
+            widths += [width] * 2
+            found.append((node, lengths[child] if child >= 0 else sizes[fixed[position + 1]], False))
+    for node in layout.run_ends:
+        ends = layout.nodes[node].children[0]
+        if lengths[node] and lengths[ends]:
+            width = layout.nodes[ends].width
+            rows += [fixed[layout.nodes[ends].first_buffer + 1]] * 2
+            at += [0, (lengths[ends] - 1) * width]
+            widths += [width] * 2
+            found.append((node, lengths[node], True))
+    values = spans.fetch(batch.device, rows, at, widths)
+    return [
+        End(node, first, last, bound, is_runs)
+        for (node, bound, is_runs), first, last in zip(found, values[::2], values[1::2], strict=True)
+    ]

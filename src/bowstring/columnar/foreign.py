@@ -1,0 +1,167 @@
+"""Taking in what pyarrow holds: the structs of its C data interface are read, and its memory stays where it is."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.capsule import STRUCT_BYTES, STRUCT_WORDS, address_in
+from bowstring.columnar.cut import cut
+from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.layout import Layout
+from bowstring.columnar.ranges import Parts, Table
+from bowstring.columnar.spans import Spans
+from bowstring.memory import cpu, foreign_region
+
+__all__ = ["Importer"]
+
+_STRUCT: Final = struct.Struct(f"={STRUCT_WORDS}q")
+_OFFSET_TYPES: Final = {4: ctypes.c_int32, 8: ctypes.c_int64}
+
+
+class _Walk:
+    """One pass over the structs of a batch that notes nodes and buffers as a Layout orders them."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.words: list[tuple[int, ...]] = []
+        self.pointers: list[int] = []
+        self.variadic_counts: list[int] = []
+        self.variadic_sizes: list[int] = []
+        self.dictionaries: list[tuple[int, int]] = []
+
+    def batch(self, address: int) -> None:
+        """Walk the struct of a batch."""
+        children = _STRUCT.unpack(ctypes.string_at(address, STRUCT_BYTES))[6]
+        columns = self.layout.columns
+        for column, child in zip(columns, _words(children, len(columns)) if columns else (), strict=True):
+            self.visit(column, child)
+
+    def visit(self, index: int, address: int) -> None:
+        """Note the struct at `address`, which is the node `index`, and those below it."""
+        words = _STRUCT.unpack(ctypes.string_at(address, STRUCT_BYTES))
+        _, _, _, buffers, children, pointers_at, children_at, dictionary, _, _ = words
+        node = self.layout.nodes[index]
+        self.words.append(words)
+        if buffers:
+            pointers = _words(pointers_at, buffers)
+            self.pointers += pointers[:-1] if node.variadic else pointers
+            if node.variadic:
+                count = buffers - len(node.buffer_kinds) - 1
+                self.variadic_counts.append(count)
+                self.variadic_sizes += _words(pointers[-1], count) if count else ()
+        if children:
+            for child, child_address in zip(node.children, _words(children_at, children), strict=True):
+                self.visit(child, child_address)
+        if node.dictionary_id is not None:
+            self.dictionaries.append((node.dictionary_id, dictionary))
+
+    def table(self) -> Table:
+        """Lengths, null counts and offsets, shape (nodes, 3)."""
+        return np.array(self.words, np.int64).reshape(-1, STRUCT_WORDS)[:, :3]
+
+    def sizes(self, table: Table) -> Table:
+        """Bytes of each buffer, from its start, which may be before slot 0, to its last slot."""
+        layout = self.layout
+        slots = table[:, 0] + table[:, 2]
+        owned = slots[layout.buffer_nodes]
+        fixed = (owned * layout.buffer_bits + layout.buffer_end_bits + 7) >> 3
+        rows = layout.fixed_buffers(self.variadic_counts)
+        counted = slots.tolist()
+        for node, position, width, child in layout.offsets:
+            if child < 0 and counted[node]:
+                last = self.pointers[int(rows[position])] + counted[node] * width
+                fixed[position + 1] = _OFFSET_TYPES[width].from_address(last).value
+        sizes = np.empty(len(self.pointers), np.int64)
+        sizes[rows] = fixed * (owned > 0)
+        if self.variadic_sizes:
+            variadic = np.ones(len(sizes), np.bool_)
+            variadic[rows] = False
+            sizes[variadic] = self.variadic_sizes
+        result: Table = sizes * (np.array(self.pointers, np.int64) != 0)
+        return result
+
+
+def _words(address: int, count: int) -> tuple[int, ...]:
+    return _reader(count).unpack(ctypes.string_at(address, 8 * count))
+
+
+@functools.cache
+def _reader(count: int) -> struct.Struct:
+    return struct.Struct(f"={count}q")
+
+
+class Importer:
+    """Makes batches of pyarrow's, one schema after the other; equal dictionaries in a row become one object."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[object, Dictionary]] = {}
+
+    def batch(self, source: pa.RecordBatch) -> Batch:
+        """Return a pyarrow record batch as ours, over the same memory.
+
+        Raises
+        ------
+        Unsupported
+            A type that Bowstring does not know.
+        """
+        walk = _Walk(Layout.of(source.schema))
+        capsule = source.__arrow_c_array__()[1]
+        walk.batch(address_in(capsule, b"arrow_array"))
+        return self._made(walk, source.num_rows, source)
+
+    def _made(self, walk: _Walk, num_rows: int, owner: object) -> Batch:
+        layout = walk.layout
+        table = walk.table()
+        counts = tuple(walk.variadic_counts)
+        parts = Parts(layout, np.ascontiguousarray(table[:, :2]), _spans(walk, table, owner), counts)
+        if table[:, 2].any() or (table[:, 1] < 0).any():
+            parts = cut(parts, cpu(), 0, num_rows, offsets=table[:, 2], count=True)
+        dictionaries: dict[int, Dictionary] = {}
+        for id_, address in walk.dictionaries:
+            dictionary = self._dictionary(layout.dictionaries[id_], id_, address, owner)
+            dictionaries.update(dictionary.values.dictionaries)
+            dictionaries[id_] = dictionary
+        return Batch.from_parts(
+            layout,
+            num_rows,
+            parts.nodes,
+            variadic_counts=counts,
+            dictionaries=dictionaries,
+            spans=parts.spans.table,
+            regions=parts.spans.regions,
+            device=cpu(),
+        )
+
+    def _dictionary(self, layout: Layout, id_: int, address: int, owner: object) -> Dictionary:
+        walk = _Walk(layout)
+        walk.visit(0, address)
+        # While a dictionary is alive no other can be at its addresses, so equal words mean the same one.
+        mark = ([words[:5] for words in walk.words], walk.pointers, walk.variadic_sizes)
+        known = self._known.get(id_)
+        if known is not None and known[0] == mark and not walk.dictionaries:
+            return known[1]
+        dictionary = Dictionary(id_, self._made(walk, walk.words[0][0], owner))
+        self._known[id_] = (mark, dictionary)
+        return dictionary
+
+
+def _spans(walk: _Walk, nodes: Table, owner: object) -> Spans:
+    """Return where the buffers are: in one region from the first to the last of what `owner` keeps alive."""
+    sizes = walk.sizes(nodes)
+    starts = np.array(walk.pointers, np.int64)
+    present = sizes != 0
+    table = np.zeros((len(sizes), 3), np.int64)
+    if not present.any():
+        return Spans(table, ())
+    begin = int(starts[present].min())
+    end = int((starts + sizes)[present].max())
+    table[:, 1] = (starts - begin) * present
+    table[:, 2] = sizes
+    return Spans(table, [foreign_region(begin, end - begin, owner)])

@@ -1,0 +1,396 @@
+"""The physical layout of a schema: its nodes and buffers in the order in which Arrow IPC lists them.
+
+A layout is derived once per schema. It flattens the columns and their children in pre-order, as
+``RecordBatch.nodes`` and ``RecordBatch.buffers`` do (Message.fbs), and says of each buffer what it holds.
+Its NumPy tables let a whole batch be checked with a handful of array operations.
+
+Extension types are laid out as their storage, dictionary-encoded fields as their indices; the values of a
+dictionary have a layout of their own under the dictionary's id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bowstring.columnar.nodes import Kind, Node, Offsets, PlainRows
+from bowstring.columnar.walk import Walk
+from bowstring.errors import InvalidMetadata, UsageError
+from bowstring.limits import DEFAULT_LIMITS, Limits
+
+__all__ = ["Kind", "Layout", "Node", "Offsets"]
+
+Indices = npt.NDArray[np.int64]
+
+
+class Layout:
+    """The nodes and buffers of every batch of one schema.
+
+    Make it with :meth:`of`.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+    nodes : tuple of Node
+        Pre-order.
+    columns, column_nodes : tuple of int, ndarray
+        Node index of each column, twice.
+    is_flat, has_inner_extension : bool
+        No column has children; an extension type lies inside another type.
+    num_nodes, num_buffers : int
+        ``num_buffers`` counts without variadic buffers.
+    depth : int
+        Levels of nesting; 1 for flat columns, 0 for no columns.
+    dictionary_ids : tuple of int
+        The id of each dictionary-encoded field, pre-order, fields inside a dictionary's values after it.
+    dictionaries : dict of int to Layout
+        The layout of a dictionary's values, one column named ``values``, for every id, inner ones first.
+    buffer_nodes, buffer_kinds, buffer_bits, buffer_end_bits : ndarray, shape (num_buffers,)
+        Node index, :class:`Kind`, bits per slot, and bits beyond the last slot, of each buffer.
+    validity_buffers, validity_nodes : ndarray
+        The VALIDITY buffers and their nodes.
+    absent_length : ndarray of int64, shape (num_buffers,)
+        0 for buffers that need not be there (VALIDITY), else -1.
+    bounded_children, bounding_parents, bounding_factors : ndarray
+        Children that must have at least ``factor`` slots for each slot of their parent.
+    run_ends : tuple of int
+        Nodes that are run-end encoded.
+    bitmapless, never_null : ndarray
+        Unions and run-end encoded nodes; those, and entries and keys of maps.
+    variadic_nodes : tuple of int
+        Nodes with variadic buffers.
+    offsets, offset_groups : tuple of Offsets, tuple of ndarray of shape (any, 4)
+        Buffers whose last offset must lie within what they point into; the same as tables, one for each width
+        and for bytes and children.
+    longest : int
+        Node lengths up to this cannot overflow when they are turned into bytes.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> layout = Layout.of(pa.schema({"id": pa.int64(), "tags": pa.list_(pa.string())}))
+    >>> [".".join(node.path) for node in layout.nodes]
+    ['id', 'tags', 'tags.item']
+    >>> [kind.name for kind in layout.nodes[2].buffer_kinds]
+    ['VALIDITY', 'OFFSETS32', 'BYTES']
+    """
+
+    def __init__(self, schema: pa.Schema, walk: Walk) -> None:
+        self.schema = schema
+        self.nodes = tuple(walk.nodes)
+        self.columns = tuple(walk.columns)
+        self.num_nodes = len(self.nodes)
+        self.depth = walk.depth
+        self.dictionary_ids = tuple(walk.dictionary_ids)
+        self.dictionaries = {id_: Layout(inner.schema, inner) for id_, inner in walk.dictionaries.items()}
+        self._column_ids = tuple(walk.column_ids)
+        self.is_flat = self.num_nodes == len(self.columns)
+        self.has_inner_extension = walk.has_inner_extension
+        self.run_ends = tuple(walk.run_ends)
+        self.variadic_nodes = tuple(walk.variadic_nodes)
+        self.column_nodes = _frozen(walk.columns)
+        self._tabulate_buffers()
+        self._tabulate_children()
+        self._plain_rows: PlainRows | None = None
+
+    @classmethod
+    def of(
+        cls,
+        schema: pa.Schema,
+        dictionary_ids: Sequence[int] | None = None,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> Layout:
+        """Return the layout of a schema.
+
+        Parameters
+        ----------
+        schema
+            Any Arrow schema.
+        dictionary_ids
+            One id per dictionary-encoded field, pre-order, as a schema message gives them. Without it they
+            count up from 0, as Arrow C++ writes them.
+        limits
+            ``depth`` and ``columns`` bound what is laid out.
+
+        Raises
+        ------
+        LimitExceeded
+            The schema is deeper or wider than that.
+        InvalidMetadata
+            There are too few or too many ids, or two fields share one but not their values' type.
+        Unsupported
+            A type that Bowstring does not know, or a dictionary whose values are dictionary-encoded.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> schema = pa.schema({"a": pa.dictionary(pa.int8(), pa.string())})
+        >>> Layout.of(schema).dictionary_ids, Layout.of(schema, [7]).nodes[0].dictionary_id
+        ((0,), 7)
+        """
+        ids = None if dictionary_ids is None else tuple(dictionary_ids)
+        layout = _recall(schema, ids)
+        if layout is None:
+            layout = cls._derive(schema, ids, limits)
+            _remember(schema, ids, layout)
+        elif layout.depth > limits.depth or layout.num_nodes > limits.columns:
+            return cls._derive(schema, ids, limits)
+        return layout
+
+    @classmethod
+    def _derive(cls, schema: pa.Schema, ids: tuple[int, ...] | None, limits: Limits) -> Layout:
+        source: Iterator[int] = iter(range(1 << 62)) if ids is None else iter(ids)
+        layout = cls(schema, Walk(schema, source, limits, 0))
+        if ids is not None and len(ids) != len(layout.dictionary_ids):
+            raise InvalidMetadata(
+                "wrong number of dictionary ids", expected=len(layout.dictionary_ids), found=len(ids)
+            )
+        return layout
+
+    @property
+    def has_variadic(self) -> bool:
+        """Whether any node has variadic buffers."""
+        return bool(self.variadic_nodes)
+
+    def first_buffers(self, variadic_counts: Sequence[int] = ()) -> Indices:
+        """Where each node's buffers start in a batch with these variadic counts.
+
+        Returns
+        -------
+        ndarray of int64, shape (num_nodes + 1,)
+            Node ``i`` has the buffers ``[first[i], first[i + 1])``.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> layout = Layout.of(pa.schema({"a": pa.string_view(), "b": pa.int8()}))
+        >>> layout.first_buffers([3]).tolist()
+        [0, 5, 7]
+        """
+        if len(variadic_counts) != len(self.variadic_nodes):
+            raise UsageError(
+                "one variadic count per view node",
+                expected=len(self.variadic_nodes),
+                found=len(variadic_counts),
+            )
+        if not self.variadic_nodes:
+            return self._first_buffers
+        first = self._first_buffers.copy()
+        for node, count in zip(self.variadic_nodes, variadic_counts, strict=True):
+            first[node + 1 :] += count
+        return first
+
+    def fixed_buffers(self, variadic_counts: Sequence[int] = ()) -> Indices:
+        """Where the layout's own buffers stand in a batch with these variadic counts.
+
+        Returns
+        -------
+        ndarray of int64, shape (num_buffers,)
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> layout = Layout.of(pa.schema({"a": pa.string_view(), "b": pa.int8()}))
+        >>> layout.fixed_buffers([3]).tolist()
+        [0, 1, 5, 6]
+        """
+        shift = self.first_buffers(variadic_counts) - self._first_buffers
+        return np.arange(self.num_buffers, dtype=np.int64) + shift[self.buffer_nodes]
+
+    def minimum_lengths(self, lengths: Indices) -> Indices:
+        """Bytes that each fixed buffer needs for nodes of these lengths, if it is there at all.
+
+        Parameters
+        ----------
+        lengths : ndarray of int64, shape (num_nodes,)
+            Slots per node, each at most :attr:`longest`.
+
+        Returns
+        -------
+        ndarray of int64, shape (num_buffers,)
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> layout = Layout.of(pa.schema({"a": pa.int16(), "b": pa.string()}))
+        >>> layout.minimum_lengths(np.array([9, 9])).tolist()
+        [2, 18, 2, 40, 0]
+        """
+        slots = lengths[self.buffer_nodes]
+        return (slots * self.buffer_bits + (slots > 0) * self.buffer_end_bits + 7) >> 3
+
+    def select(
+        self, columns: Sequence[int], variadic_counts: Sequence[int] = ()
+    ) -> tuple[Layout, Indices, Indices]:
+        """The layout of some of the columns, and where their nodes and buffers are in this one.
+
+        Parameters
+        ----------
+        columns
+            Column indices, in the order wanted.
+        variadic_counts
+            Those of the batch to select from.
+
+        Returns
+        -------
+        layout, nodes, buffers
+            The narrower layout (same dictionary ids) and the indices to take from a batch's node table
+            and buffers.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> layout = Layout.of(pa.schema({"a": pa.string(), "b": pa.int8()}))
+        >>> narrow, nodes, buffers = layout.select([1])
+        >>> narrow.schema.names, nodes.tolist(), buffers.tolist()
+        (['b'], [1], [3, 4])
+        """
+        for column in columns:
+            if not 0 <= column < len(self.columns):
+                raise UsageError("no such column", expected=f"0 to {len(self.columns) - 1}", found=column)
+        schema = pa.schema([self.schema.field(column) for column in columns], metadata=self.schema.metadata)
+        ids = [id_ for column in columns for id_ in self._column_ids[column]]
+        first = self.first_buffers(variadic_counts)
+        spans = [(self.columns[column], self.nodes[self.columns[column]].end) for column in columns]
+        nodes = _ranges(spans)
+        buffers = _ranges([(int(first[start]), int(first[end])) for start, end in spans])
+        return Layout.of(schema, ids), nodes, buffers
+
+    def plain_rows(self, num_rows: int) -> PlainRows:
+        """What batches of this length have in common, where no column has children; the last answer is kept.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> Layout.of(pa.schema({"a": pa.int16()})).plain_rows(9).minimum.tolist()
+        [2, 18]
+        """
+        plain = self._plain_rows
+        if plain is None or plain.num_rows != num_rows:
+            table = np.zeros((self.num_nodes, 2), dtype=np.int64)
+            table[:, 0] = num_rows
+            nodes = table.tobytes() if num_rows <= self.longest else b""
+            minimum = self.minimum_lengths(table[:, 0])
+            plain = PlainRows(num_rows, minimum, nodes, table[:, 0].tobytes(), np.array(num_rows, np.uint64))
+            self._plain_rows = plain
+        return plain
+
+    def is_like(self, other: Layout) -> bool:
+        """Whether batches of both layouts have the same nodes and buffers.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> pair, triple = (Layout.of(pa.schema({"a": pa.list_(pa.uuid(), size)})) for size in (2, 3))
+        >>> pair.is_like(pair), pair.is_like(triple)
+        (True, False)
+        """
+        tables = ("columns", "buffer_nodes", "buffer_kinds", "buffer_bits", "bounding_factors")
+        return self is other or (
+            len(self.dictionary_ids) == len(other.dictionary_ids)
+            and all(np.array_equal(getattr(self, table), getattr(other, table)) for table in tables)
+        )
+
+    def __repr__(self) -> str:
+        return f"<Layout of {len(self.columns)} columns, {self.num_nodes} nodes, {self.num_buffers} buffers>"
+
+    def _tabulate_buffers(self) -> None:
+        owners: list[int] = []
+        kinds: list[Kind] = []
+        bits: list[int] = []
+        ends: list[int] = []
+        firsts: list[int] = []
+        offsets: list[Offsets] = []
+        for index, node in enumerate(self.nodes):
+            firsts.append(len(kinds))
+            for kind in node.buffer_kinds:
+                width = node.bits if kind is Kind.DATA else kind.bits
+                if kind is Kind.OFFSETS32 or kind is Kind.OFFSETS64:
+                    child = node.children[0] if node.children else -1
+                    offsets.append(Offsets(index, len(kinds), width >> 3, child))
+                    ends.append(width)
+                else:
+                    ends.append(0)
+                owners.append(index)
+                kinds.append(kind)
+                bits.append(width)
+        firsts.append(len(kinds))
+        self.num_buffers = len(kinds)
+        self.offsets = tuple(offsets)
+        self.offset_groups = tuple(
+            _frozen([value for entry in group for value in entry]).reshape(-1, 4)
+            for width in (4, 8)
+            for is_list in (False, True)
+            if (group := [each for each in offsets if (each.width, each.child >= 0) == (width, is_list)])
+        )
+        self.longest = (1 << 62) // (max(bits, default=0) + 1)
+        self.buffer_nodes = _frozen(owners)
+        self.buffer_kinds = np.array(kinds, dtype=np.uint8)
+        self.buffer_kinds.flags.writeable = False
+        self.buffer_bits = _frozen(bits)
+        self.buffer_end_bits = _frozen(ends)
+        self.validity_buffers = np.flatnonzero(self.buffer_kinds == Kind.VALIDITY)
+        self.validity_nodes = self.buffer_nodes[self.validity_buffers]
+        self.absent_length = np.where(self.buffer_kinds == Kind.VALIDITY, np.int64(0), np.int64(-1))
+        self._first_buffers = _frozen(firsts)
+
+    def _tabulate_children(self) -> None:
+        bounds: list[tuple[int, int, int]] = []
+        never_null: list[int] = []
+        bitmapless: list[int] = []
+        for index, node in enumerate(self.nodes):
+            type_id = node.type.id
+            if type_id in (pa.lib.Type_STRUCT, pa.lib.Type_SPARSE_UNION):
+                bounds.extend((child, index, 1) for child in node.children)
+            elif type_id == pa.lib.Type_FIXED_SIZE_LIST:
+                bounds.append((node.children[0], index, node.type.list_size))
+            elif type_id == pa.lib.Type_MAP:
+                entries = node.children[0]
+                never_null += (entries, self.nodes[entries].children[0])
+            if node.children and Kind.VALIDITY not in node.buffer_kinds:
+                bitmapless.append(index)
+        self.bitmapless = _frozen(bitmapless)
+        self.never_null = _frozen(never_null + bitmapless)
+        self.bounded_children = _frozen([bound[0] for bound in bounds])
+        self.bounding_parents = _frozen([bound[1] for bound in bounds])
+        self.bounding_factors = _frozen([bound[2] for bound in bounds])
+
+
+def _frozen(values: Sequence[int]) -> Indices:
+    table = np.array(values, dtype=np.int64)
+    table.flags.writeable = False
+    return table
+
+
+def _ranges(spans: Sequence[tuple[int, int]]) -> Indices:
+    if not spans:
+        return np.empty(0, dtype=np.int64)
+    return np.concatenate([np.arange(start, end, dtype=np.int64) for start, end in spans])
+
+
+_RECENT_LAYOUTS = 32
+_recent: list[tuple[pa.Schema, tuple[int, ...] | None, Layout]] = []
+
+
+def _recall(schema: pa.Schema, ids: tuple[int, ...] | None) -> Layout | None:
+    # A list scanned by pyarrow's own comparison: it caches a fingerprint (0.2 us), hash() costs 0.3 us a field.
+    for known, known_ids, layout in tuple(_recent):
+        if known_ids == ids and known.equals(schema, check_metadata=True) and _really_equal(layout, schema):
+            return layout
+    return None
+
+
+def _really_equal(layout: Layout, schema: pa.Schema) -> bool:
+    # Around an extension type, pyarrow takes lists of other sizes and dictionaries of other indices for equal.
+    if not layout.has_inner_extension:
+        return True
+    return [str(type_) for type_ in layout.schema.types] == [str(type_) for type_ in schema.types]
+
+
+def _remember(schema: pa.Schema, ids: tuple[int, ...] | None, layout: Layout) -> None:
+    _recent.insert(0, (schema, ids, layout))
+    del _recent[_RECENT_LAYOUTS:]

@@ -1,0 +1,255 @@
+"""Nodes, and what the buffers of each Arrow type hold, in the order in which Arrow IPC lists them."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bowstring.errors import Unsupported
+
+__all__ = ["DICTIONARY", "NESTED", "Kind", "Node", "Offsets", "PlainRows", "physical", "storage_type"]
+
+
+class Kind(enum.IntEnum):
+    """What one buffer of a node holds.
+
+    Examples
+    --------
+    >>> Kind.OFFSETS32.bits, Kind.OFFSETS32.has_end
+    (32, True)
+    """
+
+    VALIDITY = 0
+    """One bit per slot, set where the slot is valid; may be absent when nothing is null."""
+    DATA = 1
+    """Values of a fixed width, :attr:`Node.bits` each."""
+    BITS = 2
+    """Boolean values, one bit each."""
+    BYTES = 3
+    """The bytes that the offsets before it delimit."""
+    OFFSETS32 = 4
+    """``length + 1`` ends into bytes or into a child, 32 bits each."""
+    OFFSETS64 = 5
+    """``length + 1`` ends into bytes or into a child, 64 bits each."""
+    STARTS32 = 6
+    """One position per slot, 32 bits each: list views and dense unions."""
+    STARTS64 = 7
+    """One position per slot, 64 bits each: large list views."""
+    SIZES32 = 8
+    """One size per slot, 32 bits each: list views."""
+    SIZES64 = 9
+    """One size per slot, 64 bits each: large list views."""
+    TYPE_IDS = 10
+    """One type id per slot of a union, 8 bits each."""
+    VIEWS = 11
+    """16-byte views of binary or text, which name variadic buffers."""
+    VARIADIC = 12
+    """One of the buffers that views point into."""
+
+    @property
+    def bits(self) -> int:
+        """Bits per slot; 0 where the slots do not fix the size, and for DATA, whose node says it."""
+        return _BITS[self]
+
+    @property
+    def has_end(self) -> bool:
+        """Whether the buffer holds one element more than there are slots."""
+        return self in (Kind.OFFSETS32, Kind.OFFSETS64)
+
+
+_BITS = {
+    Kind.VALIDITY: 1,
+    Kind.DATA: 0,
+    Kind.BITS: 1,
+    Kind.BYTES: 0,
+    Kind.OFFSETS32: 32,
+    Kind.OFFSETS64: 64,
+    Kind.STARTS32: 32,
+    Kind.STARTS64: 64,
+    Kind.SIZES32: 32,
+    Kind.SIZES64: 64,
+    Kind.TYPE_IDS: 8,
+    Kind.VIEWS: 128,
+    Kind.VARIADIC: 0,
+}
+
+_EMPTY: tuple[Kind, ...] = ()
+_FIXED_WIDTH = (Kind.VALIDITY, Kind.DATA)
+_VARIABLE32 = (Kind.VALIDITY, Kind.OFFSETS32, Kind.BYTES)
+_VARIABLE64 = (Kind.VALIDITY, Kind.OFFSETS64, Kind.BYTES)
+_VIEW = (Kind.VALIDITY, Kind.VIEWS)
+_LIST32 = (Kind.VALIDITY, Kind.OFFSETS32)
+_LIST64 = (Kind.VALIDITY, Kind.OFFSETS64)
+_LIST_VIEW32 = (Kind.VALIDITY, Kind.STARTS32, Kind.SIZES32)
+_LIST_VIEW64 = (Kind.VALIDITY, Kind.STARTS64, Kind.SIZES64)
+
+_KINDS: dict[int, tuple[Kind, ...]] = {
+    pa.lib.Type_NA: _EMPTY,
+    pa.lib.Type_BOOL: (Kind.VALIDITY, Kind.BITS),
+    pa.lib.Type_STRING: _VARIABLE32,
+    pa.lib.Type_BINARY: _VARIABLE32,
+    pa.lib.Type_LARGE_STRING: _VARIABLE64,
+    pa.lib.Type_LARGE_BINARY: _VARIABLE64,
+    pa.lib.Type_STRING_VIEW: _VIEW,
+    pa.lib.Type_BINARY_VIEW: _VIEW,
+    pa.lib.Type_LIST: _LIST32,
+    pa.lib.Type_MAP: _LIST32,
+    pa.lib.Type_LARGE_LIST: _LIST64,
+    pa.lib.Type_LIST_VIEW: _LIST_VIEW32,
+    pa.lib.Type_LARGE_LIST_VIEW: _LIST_VIEW64,
+    pa.lib.Type_FIXED_SIZE_LIST: (Kind.VALIDITY,),
+    pa.lib.Type_STRUCT: (Kind.VALIDITY,),
+    pa.lib.Type_SPARSE_UNION: (Kind.TYPE_IDS,),
+    pa.lib.Type_DENSE_UNION: (Kind.TYPE_IDS, Kind.STARTS32),
+    pa.lib.Type_RUN_END_ENCODED: _EMPTY,
+}
+# pyarrow 19 has no names for these two.
+_INTERVAL_MONTHS, _INTERVAL_DAY_TIME = 21, 22
+_WIDTHS: dict[int, int] = {
+    pa.lib.Type_UINT8: 8,
+    pa.lib.Type_INT8: 8,
+    pa.lib.Type_UINT16: 16,
+    pa.lib.Type_INT16: 16,
+    pa.lib.Type_HALF_FLOAT: 16,
+    pa.lib.Type_UINT32: 32,
+    pa.lib.Type_INT32: 32,
+    pa.lib.Type_FLOAT: 32,
+    pa.lib.Type_DATE32: 32,
+    pa.lib.Type_TIME32: 32,
+    pa.lib.Type_DECIMAL32: 32,
+    _INTERVAL_MONTHS: 32,
+    pa.lib.Type_UINT64: 64,
+    pa.lib.Type_INT64: 64,
+    pa.lib.Type_DOUBLE: 64,
+    pa.lib.Type_DATE64: 64,
+    pa.lib.Type_TIME64: 64,
+    pa.lib.Type_TIMESTAMP: 64,
+    pa.lib.Type_DURATION: 64,
+    pa.lib.Type_DECIMAL64: 64,
+    _INTERVAL_DAY_TIME: 64,
+    pa.lib.Type_DECIMAL128: 128,
+    pa.lib.Type_INTERVAL_MONTH_DAY_NANO: 128,
+    pa.lib.Type_DECIMAL256: 256,
+}
+_PHYSICAL: dict[int, tuple[tuple[Kind, ...], int]] = {
+    **{id_: (kinds, 0) for id_, kinds in _KINDS.items()},
+    **{id_: (_FIXED_WIDTH, width) for id_, width in _WIDTHS.items()},
+}
+DICTIONARY = pa.lib.Type_DICTIONARY
+NESTED = frozenset(
+    (
+        pa.lib.Type_LIST,
+        pa.lib.Type_LARGE_LIST,
+        pa.lib.Type_MAP,
+        pa.lib.Type_LIST_VIEW,
+        pa.lib.Type_LARGE_LIST_VIEW,
+        pa.lib.Type_FIXED_SIZE_LIST,
+        pa.lib.Type_STRUCT,
+        pa.lib.Type_SPARSE_UNION,
+        pa.lib.Type_DENSE_UNION,
+        pa.lib.Type_RUN_END_ENCODED,
+    )
+)
+
+
+class Node(NamedTuple):
+    """One entry of ``RecordBatch.nodes``: a column, or a child at any depth.
+
+    ``type`` is the storage type (the index type where the field is dictionary-encoded). ``first_buffer``
+    counts without variadic buffers; see :meth:`Layout.first_buffers` for a batch that has some.
+    """
+
+    path: tuple[str, ...]
+    type: pa.DataType
+    parent: int
+    """Index of the parent node, -1 for a column."""
+    column: int
+    """Index of the column whose subtree this node is in."""
+    first_buffer: int
+    buffer_kinds: tuple[Kind, ...]
+    bits: int
+    """Bits per value of the DATA buffer; 0 where there is none."""
+    nullable: bool
+    children: tuple[int, ...]
+    end: int
+    """One past the last node of the subtree."""
+    dictionary_id: int | None
+    dictionary_type: pa.DataType | None
+    """The type of the dictionary's values."""
+
+    @property
+    def variadic(self) -> bool:
+        """Whether variadic buffers follow the fixed ones."""
+        return Kind.VIEWS in self.buffer_kinds
+
+    @property
+    def width(self) -> int:
+        """Bytes per value of the DATA buffer; 0 where there is none."""
+        return self.bits >> 3
+
+
+class Offsets(NamedTuple):
+    """An offsets buffer and what it points into."""
+
+    node: int
+    buffer: int
+    """Index without variadic buffers."""
+    width: int
+    """Bytes per offset, 4 or 8."""
+    child: int
+    """The node that the offsets count slots of, or -1 where they delimit the bytes of the next buffer."""
+
+
+class PlainRows(NamedTuple):
+    """What batches of one length have in common, in a layout without children.
+
+    ``minimum`` is that of :meth:`Layout.minimum_lengths`. ``nodes`` and ``lengths`` are the bytes of the node
+    table and of its first column where nothing is null; ``nodes`` is empty where the length is over
+    :attr:`Layout.longest`, and then ``minimum`` means nothing. ``bound`` is the length once more.
+    """
+
+    num_rows: int
+    minimum: npt.NDArray[np.int64]
+    nodes: bytes
+    lengths: bytes
+    bound: npt.NDArray[np.uint64]
+
+
+def storage_type(type_: pa.DataType) -> pa.DataType:
+    """Return what an extension type is stored as, and any other type unchanged.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> storage_type(pa.uuid())
+    FixedSizeBinaryType(fixed_size_binary[16])
+    """
+    while isinstance(type_, pa.BaseExtensionType):
+        type_ = type_.storage_type
+    return type_
+
+
+def physical(type_: pa.DataType, path: tuple[str, ...]) -> tuple[tuple[Kind, ...], int]:
+    """Return the buffers of a storage type, and the bits per value of its DATA buffer (else 0).
+
+    Raises
+    ------
+    Unsupported
+        A type that Bowstring does not know.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> physical(pa.int16(), ("a",))[1]
+    16
+    """
+    known = _PHYSICAL.get(type_.id)
+    if known is not None:
+        return known
+    if type_.id == pa.lib.Type_FIXED_SIZE_BINARY:
+        return _FIXED_WIDTH, 8 * type_.byte_width
+    raise Unsupported(f"columns of type {type_}", where=".".join(path))

@@ -1,0 +1,185 @@
+"""Placing: the one copy that publishing costs, into a region that other processes can map."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.compact import compacted
+from bowstring.columnar.dictionary import Dictionary
+from bowstring.errors import UsageError
+from bowstring.memory import Allocator, Device, Pool, Region, cpu, default_pool, owned_regions
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+    import numpy.typing as npt
+
+    from bowstring.columnar.spans import Spans, Table
+    from bowstring.memory import Buffer
+
+__all__ = ["on_device", "placed", "placed_bytes"]
+
+
+def placed_bytes(batch: Batch, alignment: int = 64) -> int:
+    """Return the most bytes that :func:`placed` takes from its allocator for a compact batch.
+
+    Dictionaries are included.
+    """
+    batches = [batch, *(dictionary.values for dictionary in batch.dictionaries.values())]
+    return sum(int(_room(each.spans.table[:, 2], alignment).sum()) for each in batches)
+
+
+def placed(
+    batch: Batch,
+    allocator: Allocator,
+    dictionaries: MutableMapping[Dictionary, Dictionary] | None = None,
+    *,
+    in_place: bool = True,
+) -> Batch:
+    """Return a compact batch whose buffers all lie in regions of ours that other processes can map.
+
+    What lies in a region that this process made stays there, and is written no more; all else is copied into
+    one new buffer, at the device's alignment, with zeros between. Memory of another producer is copied too: we
+    could not keep that producer from using it again under a reader of ours.
+
+    Parameters
+    ----------
+    batch
+        On any device.
+    allocator
+        Where the copy goes.
+    dictionaries
+        Dictionaries placed before; what is placed now is added. Give the same one for all batches of a data
+        set, so that batches that shared a dictionary still do.
+    in_place
+        Whether what lies in regions of ours may stay; else all is copied.
+
+    Raises
+    ------
+    OutOfBudget
+        The allocator has no room.
+    ViewsAlive
+        Something of the batch can still be written through Bowstring.
+    InvalidBody
+        A buffer is too short for its slots.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> pool = Pool(budget=1 << 20)
+    >>> batch = placed(Batch.from_arrow({"a": np.arange(3)}), pool.allocator())
+    >>> batch.buffers[1].region.shareable, batch["a"].values.tolist()
+    (True, [0, 1, 2])
+    """
+    known: MutableMapping[Dictionary, Dictionary] = {} if dictionaries is None else dictionaries
+    device = allocator.device
+    compact = compacted(batch)
+    inner = {
+        id_: _placed(each, allocator, known, in_place=in_place) for id_, each in compact.dictionaries.items()
+    }
+    table, regions, moving = _settled(compact.spans, device, in_place=in_place)
+    if moving.any():
+        table, regions = _copied(compact.spans, moving, table, regions, allocator)
+    return Batch.from_parts(
+        compact.layout,
+        compact.num_rows,
+        compact.nodes,
+        variadic_counts=compact.variadic_counts,
+        dictionaries=inner,
+        custom_metadata=compact.custom_metadata,
+        spans=table,
+        regions=regions,
+        device=device,
+    )
+
+
+def on_device(batch: Batch, device: Device | str, pool: Pool | None) -> Batch:
+    """See :meth:`bowstring.columnar.batch.Batch.to_device`."""
+    if isinstance(device, str):
+        if device != "cpu":
+            raise UsageError(
+                "no device is known by this name", expected="a Device, or 'cpu'", found=repr(device)
+            )
+        device = cpu()
+    if batch.device is device:
+        return batch
+    if pool is None:
+        pool = default_pool() if device.is_host else Pool(device)
+    compact = compacted(batch)
+    return placed(compact, pool.allocator(placed_bytes(compact, device.alignment)))
+
+
+def _placed(
+    dictionary: Dictionary,
+    allocator: Allocator,
+    known: MutableMapping[Dictionary, Dictionary],
+    *,
+    in_place: bool,
+) -> Dictionary:
+    done = known.get(dictionary)
+    if done is None:
+        values = placed(dictionary.values, allocator, known, in_place=in_place)
+        done = known[dictionary] = Dictionary(dictionary.id, values)
+    return done
+
+
+def _settled(
+    spans: Spans, device: Device, *, in_place: bool
+) -> tuple[Table, list[Region], npt.NDArray[np.bool_]]:
+    """Find what lies in regions of ours already, and freeze it.
+
+    Returns the rows and regions of that, and which rows must be copied.
+    """
+    table = np.zeros_like(spans.table)
+    present = spans.table[:, 2] != 0
+    if not in_place or spans.device is not device or not present.any():
+        return table, [], present
+    addresses, sizes = spans.addresses(), spans.table[:, 2]
+    regions, index = owned_regions(np.where(present, addresses, 0), sizes)
+    stays = present & (index >= 0)
+    for row in np.flatnonzero(stays).tolist():
+        region = regions[index[row]]
+        offset = int(addresses[row]) - region.address
+        region.freeze(offset, int(sizes[row]))
+        table[row] = index[row], offset, sizes[row]
+    return table, regions, present & ~stays
+
+
+def _room(sizes: Any, alignment: int) -> Any:
+    return -(-sizes // alignment) * alignment
+
+
+def _copied(
+    spans: Spans, moving: Any, table: Table, regions: list[Region], allocator: Allocator
+) -> tuple[Table, list[Region]]:
+    """Copy the buffers that are `moving` into one new one, and enter them behind what stays."""
+    rows = np.flatnonzero(moving)
+    rooms = _room(spans.table[rows, 2], allocator.device.alignment)
+    ends = np.cumsum(rooms)
+    target = allocator.allocate(int(ends[-1]))
+    starts = ends - rooms
+    _fill(target, spans, rows.tolist(), starts.tolist(), ends.tolist())
+    target.freeze()
+    table[rows, 0] = len(regions)
+    table[rows, 1] = starts + target.offset
+    table[rows, 2] = spans.table[rows, 2]
+    return table, [*regions, target.region]
+
+
+def _fill(target: Buffer, spans: Spans, rows: list[int], starts: list[int], ends: list[int]) -> None:
+    regions = [region.array(0, region.nbytes) for region in spans.regions]
+    source, device = spans.device, target.device
+    moved = _as_it_is if source is device else lambda array: device.from_host(source.to_host(array))
+    with target.writable() as array:
+        for row, start, end in zip(rows, starts, ends, strict=True):
+            region, offset, nbytes = spans.table[row].tolist()
+            array[start : start + nbytes] = moved(regions[region][offset : offset + nbytes])
+            # What lay here before belongs to somebody else's table.
+            array[start + nbytes : end] = 0
+
+
+def _as_it_is(array: Any) -> Any:
+    return array

@@ -1,0 +1,164 @@
+"""Spans: where the buffers of a batch lie, as one table; a Buffer is made of a row when somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from bowstring.errors import InvalidBody
+from bowstring.memory import Buffer, Device, Lease, Region, cpu, foreign_region
+
+__all__ = ["Spans", "Table", "buffer_of", "joint_lease"]
+
+Table = npt.NDArray[np.int64]
+
+
+class Spans(Sequence["Buffer | None"]):
+    """The buffers of a batch in the order of ``RecordBatch.buffers``; ``None`` where one is empty or absent.
+
+    Parameters
+    ----------
+    table : ndarray of int64, shape (buffers, 3)
+        Index into `regions`, offset and length in bytes. A row of length 0 says nothing else.
+    regions
+        The memory.
+    lease
+        What the buffers keep alive.
+    """
+
+    __slots__ = ("lease", "regions", "table")
+
+    def __init__(
+        self,
+        table: Table,
+        regions: Sequence[Region],
+        lease: Lease | None = None,
+    ) -> None:
+        self.table = table
+        self.regions = regions
+        self.lease = lease
+
+    @classmethod
+    def of(cls, buffers: Sequence[Buffer | None]) -> Spans:
+        """Return the table of some buffers."""
+        indices: dict[int, int] = {}
+        regions: list[Region] = []
+        rows = []
+        for buffer in buffers:
+            if buffer is None or not buffer.nbytes:
+                rows.append((0, 0, 0))
+                continue
+            index = indices.setdefault(id(buffer.region), len(regions))
+            if index == len(regions):
+                regions.append(buffer.region)
+            rows.append((index, buffer.offset, buffer.nbytes))
+        return cls(np.array(rows, np.int64).reshape(-1, 3), regions)
+
+    @property
+    def device(self) -> Device:
+        """Where the buffers are; the host where there are none."""
+        return self.regions[0].device if self.regions else cpu()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all buffers."""
+        return int(self.table[:, 2].sum())
+
+    def addresses(self) -> Table:
+        """Return the address of each buffer, 0 where it is empty."""
+        if not self.regions:
+            return np.zeros(len(self.table), np.int64)
+        bases = np.array([region.address for region in self.regions], np.int64)
+        result: Table = (bases[self.table[:, 0]] + self.table[:, 1]) * (self.table[:, 2] != 0)
+        return result
+
+    def array(self, index: int, dtype: npt.DTypeLike = np.uint8) -> Any:
+        """Return one buffer as an array of its device, for use while the spans are alive."""
+        region, offset, nbytes = self.table[index].tolist()
+        if not nbytes:
+            return self.device.xp.empty(0, dtype)
+        size = np.dtype(dtype).itemsize
+        return self.regions[region].array(offset, nbytes - nbytes % size).view(dtype)
+
+    def fetch(
+        self, device: Device, rows: Sequence[int], at: Sequence[int], widths: Sequence[int]
+    ) -> list[int]:
+        """Return single integers out of the buffers: one read by the host, however many they are.
+
+        Parameters
+        ----------
+        device
+            Where the buffers are.
+        rows, at, widths
+            Which buffer, at which byte of it, and how many bytes wide (signed, little-endian).
+
+        Raises
+        ------
+        InvalidBody
+            One lies outside its buffer.
+        """
+        if not rows:
+            return []
+        chosen = self.table[rows]
+        byte_at = np.array(at, np.int64)
+        width_of = np.array(widths, np.int64)
+        if (byte_at < 0).any() or (byte_at + width_of > chosen[:, 2]).any():
+            raise InvalidBody("a buffer of offsets or run ends is too short for its slots")
+        groups = chosen[:, 0] * 16 + width_of
+        found: list[Any] = []
+        places: list[Any] = []
+        for group in set(groups.tolist()):
+            region, width = self.regions[group >> 4], group & 15
+            places.append(np.flatnonzero(groups == group))
+            starts = (chosen[:, 1] + byte_at)[places[-1]]
+            index = device.xp.asarray((starts[:, None] + np.arange(width)).reshape(-1))
+            found.append(region.array(0, region.nbytes)[index].view(f"<i{width}").astype(np.int64))
+        values = np.empty(len(rows), np.int64)
+        values[np.concatenate(places)] = device.to_host(device.xp.concatenate(found))
+        result: list[int] = values.tolist()
+        return result
+
+    def take(self, indices: Any) -> Spans:
+        """Return some of the rows, over the same memory."""
+        return Spans(self.table[indices], self.regions)
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @overload
+    def __getitem__(self, index: int) -> Buffer | None: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Buffer | None]: ...
+    def __getitem__(self, index: int | slice) -> Buffer | list[Buffer | None] | None:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        region, offset, nbytes = self.table[index].tolist()
+        if not nbytes:
+            return None
+        return Buffer(self.regions[region], offset, nbytes, self.lease)
+
+    def __repr__(self) -> str:
+        return f"<Spans of {len(self)} buffers, {self.nbytes} bytes in {len(self.regions)} regions>"
+
+
+def joint_lease(buffers: Iterable[Buffer | None]) -> Lease:
+    """Return a lease over some buffers: their memory, and the leases that they have already."""
+    present = [buffer for buffer in buffers if buffer is not None]
+    leases = {id(buffer.lease): buffer.lease for buffer in present if buffer.lease is not None}
+    regions = {id(buffer.region): buffer.region for buffer in present}
+    return Lease([*regions.values(), *(lease.export() for lease in leases.values())])
+
+
+def buffer_of(array: Any, device: Device) -> Buffer:
+    """Return the memory of a contiguous array of a device as a buffer, without a copy.
+
+    Examples
+    --------
+    >>> buffer_of(np.array([1, 2], np.int16), cpu()).nbytes
+    4
+    """
+    address = array.ctypes.data if device.is_host else array.data.ptr
+    return Buffer(foreign_region(address, array.nbytes, array, device), 0, array.nbytes)

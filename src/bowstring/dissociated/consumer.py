@@ -1,0 +1,341 @@
+"""The consumer's half of the protocol, without any IO: messages in, events out.
+
+It puts metadata and bodies together by sequence number, in whatever order and over however many connections
+they come, and gives them out in the order of the stream. What it does not allow it raises as ``ProtocolError``;
+after an error it takes nothing more.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Final
+
+from bowstring.dissociated.messages import (
+    END,
+    Hello,
+    Outgoing,
+    Welcome,
+    unpack_error,
+    unpack_pairs,
+    unpack_prefix,
+    unpack_region,
+    unpack_u64,
+)
+from bowstring.dissociated.tags import POINTERS, SEQUENCE_MASK, Control, is_body, split_body_tag
+from bowstring.errors import BowstringError, LimitExceeded, ProtocolError
+from bowstring.ipc.metadata import MessageKind, decode_message
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from bowstring.dissociated.uri import Location
+    from bowstring.ipc.metadata import Message
+    from bowstring.limits import Limits
+    from bowstring.memory import Handle
+
+__all__ = [
+    "Announced",
+    "Blocked",
+    "ConsumerProtocol",
+    "End",
+    "Event",
+    "Failed",
+    "NoRoom",
+    "Packed",
+    "Part",
+    "Ping",
+    "Pointers",
+    "Pong",
+    "Stopped",
+    "Welcomed",
+]
+
+_HALF: Final = 1 << 31
+_MOST_EARLY: Final = 65_536
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Packed:
+    """A body of type 0: the packed bytes."""
+
+    body: Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pointers:
+    """A body of type 1: (address, length) of each buffer, shape ``(n, 2)``, and the sum of the lengths."""
+
+    total: int
+    pairs: npt.NDArray[np.uint64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Part:
+    """The next part of the stream: decoded metadata and its body (``None`` for the schema)."""
+
+    sequence: int
+    message: Message
+    body: Packed | Pointers | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Welcomed:
+    """The server answered the hello."""
+
+    welcome: Welcome
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Announced:
+    """A region, its place in the stream's address space, and what travelled beside the message."""
+
+    base: int
+    handle: Handle
+    attachment: Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Blocked:
+    """The server has a batch of `nbytes` and no credit to send it."""
+
+    nbytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NoRoom:
+    """The server's memory has no room for a batch of `nbytes` until we free some."""
+
+    nbytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Failed:
+    """The server says why it cannot go on."""
+
+    error: BowstringError
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ping:
+    """The server asks whether we are there."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pong:
+    """The server answers that it is there."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stopped:
+    """The server sends nothing more, because we asked it to stop."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class End:
+    """Every part was given out, and the stream said that these were all."""
+
+
+Event = Part | Welcomed | Announced | Blocked | NoRoom | Failed | Ping | Pong | Stopped | End
+
+
+class ConsumerProtocol:
+    """One stream as its reader sees it.
+
+    Parameters
+    ----------
+    limits
+        Bounds for what the peer sends.
+    ordered
+        Whether the metadata connection keeps the order of messages. Then a gap in their numbers is an error
+        at once; otherwise what is missing may still come.
+    first
+        The sequence number of the schema: 0, but for tests of the roll-over.
+    """
+
+    def __init__(self, limits: Limits, *, ordered: bool = True, first: int = 0) -> None:
+        self._limits = limits
+        self._ordered = ordered
+        self._first = first
+        self._next = self._awaited = first
+        self._begun = False
+        self._broken = False
+        self._failed = False
+        self._metadata: dict[int, Message] = {}
+        self._bodies: dict[int, Packed | Pointers] = {}
+        self._end: int | None = None
+        self.ended = False
+
+    @staticmethod
+    def opening(location: Location, ticket: bytes, hello: Hello | None) -> list[Outgoing]:
+        """Return what a client says first on a connection: the hello, if the server knows it, and the ticket."""
+        messages = []
+        if hello is not None and location.hello is not None:
+            messages.append(Outgoing(location.hello, [hello.pack()]))
+        messages.append(Outgoing(location.want_data, [ticket]))
+        return messages
+
+    def receive(self, tag: int | None, body: Any, attachments: tuple[Any, ...] = ()) -> list[Event]:
+        """Take one message and return what follows from it.
+
+        Parameters
+        ----------
+        tag
+            ``None`` for an untagged message.
+        body
+            Bytes; for a body of type 0 whatever stands for the memory it landed in.
+        attachments
+            What travelled beside the message.
+
+        Raises
+        ------
+        ProtocolError, InvalidMetadata, LimitExceeded
+            The peer broke the protocol, its metadata, or a bound; or it did so before.
+        """
+        if self._broken:
+            # With two connections the other one may go on: what it brings must not end the stream after all.
+            raise ProtocolError("the stream broke before", hint="Its first error says why.")
+        try:
+            return self._receive(tag, body, attachments)
+        except BaseException:
+            self._broken = True
+            raise
+
+    def _receive(self, tag: int | None, body: Any, attachments: tuple[Any, ...]) -> list[Event]:
+        if tag is not None and not is_body(tag):
+            return self._receive_control(tag, body, attachments)
+        if self._failed:
+            return []  # under way when the server gave up; nothing may end the stream after all
+        if tag is None:
+            self._receive_untagged(body)
+            return self._complete()
+        sequence, body_type = split_body_tag(tag)
+        self._receive_body(sequence, body_type, body)
+        return self._complete()
+
+    def _receive_untagged(self, message: Any) -> None:
+        kind, sequence, flatbuffer = unpack_prefix(message)
+        self._check_number(sequence, "metadata")
+        if sequence in self._metadata:
+            raise ProtocolError("two metadata messages have the same number", found=sequence)
+        if self._ordered and sequence != self._awaited:
+            raise ProtocolError(
+                "messages are missing before a metadata message", expected=self._awaited, found=sequence
+            )
+        if kind == END:
+            self._receive_end(sequence)
+            return
+        decoded = decode_message(flatbuffer, self._limits)
+        is_schema = decoded.kind is MessageKind.SCHEMA
+        if is_schema != (sequence == self._first and not self._begun):
+            raise ProtocolError(
+                "the schema must be message 0, and only that one",
+                found=f"{decoded.kind.name} as message {sequence}",
+            )
+        if decoded.kind not in (MessageKind.SCHEMA, MessageKind.RECORD_BATCH, MessageKind.DICTIONARY_BATCH):
+            raise ProtocolError("a stream holds record batches and dictionaries", found=decoded.kind.name)
+        self._begun |= is_schema
+        self._metadata[sequence] = decoded
+        self._awaited = (sequence + 1) & SEQUENCE_MASK
+        self._bound_early()
+
+    def _receive_end(self, sequence: int) -> None:
+        if self._end is not None:
+            raise ProtocolError("the stream ends twice", found=sequence)
+        self._end = sequence
+        beyond = [number for number in (*self._metadata, *self._bodies) if self._after(number, sequence)]
+        if beyond or (sequence == self._first and not self._begun):
+            raise ProtocolError(
+                "the end of the stream has the wrong number",
+                expected="one more than the last message",
+                found=f"end {sequence}, messages up to {max(beyond, default=sequence)}",
+            )
+
+    def _receive_body(self, sequence: int, body_type: int, body: Any) -> None:
+        if sequence == self._first and not self._begun:
+            raise ProtocolError("a schema has no body", found=f"a body with number {sequence}")
+        self._check_number(sequence, "body")
+        if sequence in self._bodies:
+            raise ProtocolError("two bodies have the same number", found=sequence)
+        if body_type == POINTERS:
+            self._bodies[sequence] = Pointers(*unpack_pairs(body))
+        else:
+            self._bodies[sequence] = Packed(body)
+        self._bound_early()
+
+    def _receive_control(self, tag: int, body: Any, attachments: tuple[Any, ...]) -> list[Event]:
+        match tag:
+            case Control.WELCOME:
+                return [Welcomed(Welcome.unpack(body))]
+            case Control.REGION:
+                if len(attachments) != 1:
+                    raise ProtocolError("a region comes with one attachment", found=len(attachments))
+                base, handle = unpack_region(body)
+                return [Announced(base, handle, attachments[0])]
+            case Control.ERROR:
+                error = unpack_error(body)
+                self._failed = True
+                return [Failed(error)]
+            case Control.PING:
+                return [Ping()]
+            case Control.PONG:
+                return [Pong()]
+            case Control.STOPPED:
+                return [Stopped()]
+            case Control.BLOCKED:
+                return [Blocked(unpack_u64(body))]
+            case Control.NO_ROOM:
+                return [NoRoom(unpack_u64(body))]
+            case _:
+                raise ProtocolError("a server cannot say this", found=f"tag {tag:#x}")
+
+    def _complete(self) -> list[Event]:
+        """Give out what has become complete, in order."""
+        events: list[Event] = []
+        while self._next in self._metadata:
+            message = self._metadata[self._next]
+            if message.kind is MessageKind.SCHEMA:
+                body = None
+            elif self._next in self._bodies:
+                body = self._bodies.pop(self._next)
+            else:
+                break
+            del self._metadata[self._next]
+            events.append(Part(self._next, message, body))
+            self._next = (self._next + 1) & SEQUENCE_MASK
+        if self._end == self._next and not self.ended:
+            self.ended = True
+            events.append(End())
+        return events
+
+    def _check_number(self, sequence: int, what: str) -> None:
+        """Refuse the number of a message that was there already, or can never be."""
+        if self._end is not None and self._after(sequence, self._end):
+            raise ProtocolError(
+                f"{what} beyond the end of the stream", expected=f"below {self._end}", found=sequence
+            )
+        if not self._after(sequence, self._next):
+            raise ProtocolError(
+                f"{what} for a message that was complete", expected=self._next, found=sequence
+            )
+
+    def _after(self, sequence: int, other: int) -> bool:
+        """Whether a number is `other` or comes behind it; numbers roll over."""
+        return ((sequence - other) & SEQUENCE_MASK) < _HALF
+
+    @property
+    def early(self) -> int:
+        """How many messages wait for their counterpart."""
+        return max(len(self._metadata), len(self._bodies))
+
+    def _bound_early(self) -> None:
+        if self.early > _MOST_EARLY:
+            raise LimitExceeded(
+                "too many messages whose counterpart is missing", expected=f"at most {_MOST_EARLY}"
+            )
+
+    @property
+    def missing(self) -> str:
+        """What the stream waits for, in words, for error messages."""
+        half = "its body" if self._next in self._metadata else "its metadata"
+        return f"message {self._next} lacks {half}"

@@ -1,0 +1,211 @@
+"""Leases: the address space of a stream, and who still holds which address.
+
+A stream has one 64-bit address space. Each region gets a range of it when it is announced; ranges never overlap
+and are never given twice, and nothing lies below 4096, so that 0 can stand for an empty buffer.
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bowstring.errors import LimitExceeded, ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from bowstring.limits import Limits
+    from bowstring.memory import Region
+
+__all__ = ["LOWEST_ADDRESS", "AnnouncedRegions", "Ledger"]
+
+LOWEST_ADDRESS: Final = 4096
+_FIRST_BASE: Final = 1 << 21
+
+
+class Ledger:
+    """The producer's side: where its regions lie in the stream, and which addresses the reader still has.
+
+    A region is kept alive while the reader has an address in it.
+    """
+
+    def __init__(self) -> None:
+        self._bases: dict[bytes, int] = {}
+        self._starts: list[int] = []
+        self._held: dict[int, tuple[Region, int]] = {}
+        self._next = _FIRST_BASE
+        self._outstanding: collections.Counter[int] = collections.Counter()
+
+    def announce(self, region: Region, key: bytes) -> tuple[int, bool]:
+        """Return (base address, whether it is new in this stream) of a region that `key` names for good."""
+        base = self._bases.get(key)
+        if base is not None:
+            return base, False
+        base = self._next
+        self._next += -(-region.nbytes // _FIRST_BASE) * _FIRST_BASE + _FIRST_BASE
+        self._bases[key] = base
+        self._starts.append(base)
+        return base, True
+
+    def lend(self, addresses: npt.NDArray[np.uint64], regions: Mapping[int, Region]) -> None:
+        """Count the addresses of one body as held by the reader; `regions` has the region at each base."""
+        kept = addresses[addresses != 0]
+        self._outstanding.update(kept.tolist())
+        for base, count in self._count_by_base(kept).items():
+            region = regions[base]
+            self._held[base] = (region, self._held.get(base, (region, 0))[1] + count)
+
+    def free(self, addresses: Sequence[int], *, all_occurrences: bool = False) -> None:
+        """Take addresses back, one occurrence each.
+
+        Parameters
+        ----------
+        addresses
+            As in a ``free_data`` message.
+        all_occurrences
+            For a peer that knows nothing of occurrences: naming an address frees all of them.
+
+        Raises
+        ------
+        ProtocolError
+            The reader does not hold one of them (that often); none is taken back.
+        """
+        named = collections.Counter(addresses)
+        if all_occurrences:
+            named = collections.Counter({address: self._outstanding[address] for address in named})
+        for address, count in named.items():
+            if count == 0 or self._outstanding.get(address, 0) < count:
+                raise ProtocolError(
+                    "an address is freed that the reader does not hold",
+                    found=hex(address),
+                    hint="Each address is freed once for each time it was sent.",
+                )
+        for address, count in named.items():
+            left = self._outstanding[address] - count
+            if left:
+                self._outstanding[address] = left
+            else:
+                del self._outstanding[address]
+        self._forget(self._count_by_base(np.array(list(named.elements()), np.uint64)))
+
+    def _forget(self, counts: dict[int, int]) -> None:
+        for base, count in counts.items():
+            region, held = self._held[base]
+            if held == count:
+                del self._held[base]
+            else:
+                self._held[base] = (region, held - count)
+
+    def _count_by_base(self, addresses: npt.NDArray[np.uint64]) -> dict[int, int]:
+        places = np.searchsorted(np.array(self._starts, np.uint64), addresses, side="right") - 1
+        counts = np.bincount(places, minlength=1)
+        return {self._starts[place]: int(counts[place]) for place in np.flatnonzero(counts).tolist()}
+
+    @property
+    def outstanding(self) -> int:
+        """How many addresses (occurrences) the reader holds."""
+        return sum(count for _, count in self._held.values())
+
+    @property
+    def regions(self) -> list[Region]:
+        """The regions in which the reader holds an address."""
+        return [region for region, _ in self._held.values()]
+
+    def retire(self) -> None:
+        """Never write again what the reader holds: it may look at it without our hearing of it."""
+        for region in self.regions:
+            region.retire()
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        self._held.clear()
+        self._outstanding.clear()
+
+
+class AnnouncedRegions:
+    """The consumer's side: the ranges that this peer announced in this stream."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._bases: npt.NDArray[np.int64] = np.empty(0, np.int64)
+        self._sizes: npt.NDArray[np.int64] = np.empty(0, np.int64)
+        self.regions: list[Region] = []
+
+    def check(self, base: int, nbytes: int) -> None:
+        """Refuse an announcement that overlaps another one or lies outside the bounds.
+
+        Raises
+        ------
+        ProtocolError, LimitExceeded
+            As said.
+        """
+        if len(self.regions) >= self._limits.regions:
+            raise LimitExceeded("too many regions in one stream", expected=f"at most {self._limits.regions}")
+        if nbytes > self._limits.region_bytes - int(self._sizes.sum()):
+            raise LimitExceeded(
+                "the regions of one stream are too large",
+                expected=f"at most Limits.region_bytes = {self._limits.region_bytes}",
+                found=f"{nbytes} bytes more",
+            )
+        if base < LOWEST_ADDRESS or nbytes <= 0 or base + nbytes >= 1 << 63:
+            raise ProtocolError(
+                "a region lies outside the address space", found=f"{nbytes} bytes at {base:#x}"
+            )
+        overlap = (self._bases < base + nbytes) & (base < self._bases + self._sizes)
+        if overlap.any():
+            raise ProtocolError("two regions of a stream overlap", found=f"{nbytes} bytes at {base:#x}")
+
+    def add(self, base: int, region: Region, nbytes: int) -> None:
+        """Enter a region that passed `check`."""
+        place = int(np.searchsorted(self._bases, base))
+        self._bases = np.insert(self._bases, place, base)
+        self._sizes = np.insert(self._sizes, place, nbytes)
+        self.regions.insert(place, region)
+
+    def resolve(self, pairs: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+        """Turn (address, length) pairs into (region index, offset, length) rows.
+
+        Parameters
+        ----------
+        pairs
+            Shape ``(n, 2)``.
+
+        Returns
+        -------
+        Shape ``(n, 3)``; empty buffers are rows of zeros.
+
+        Raises
+        ------
+        ProtocolError
+            A pair does not lie in an announced region.
+        """
+        spans = np.zeros((len(pairs), 3), np.int64)
+        used = pairs[:, 1] != 0
+        if not used.any():
+            return spans
+        if int(pairs.max()) >= 1 << 63 or not self.regions:
+            raise _outside(pairs)
+        wanted: npt.NDArray[np.int64] = pairs[used].astype(np.int64)
+        index = np.searchsorted(self._bases, wanted[:, 0], side="right") - 1
+        if index.min() < 0:
+            raise _outside(pairs)
+        offset = wanted[:, 0] - self._bases[index]
+        if (offset > self._sizes[index] - wanted[:, 1]).any():
+            raise _outside(pairs)
+        wanted[:, 0] = offset
+        spans[used, 0] = index
+        spans[used, 1:] = wanted
+        return spans
+
+
+def _outside(pairs: npt.NDArray[Any]) -> ProtocolError:
+    sample = ", ".join(f"{length} at {address:#x}" for address, length in pairs[:4].tolist())
+    return ProtocolError(
+        "a buffer lies outside the announced regions",
+        found=f"lengths at addresses {sample}{' …' if len(pairs) > 4 else ''}",
+        hint="The peer names memory that it did not hand over.",
+    )

@@ -1,0 +1,397 @@
+"""Messages: the bytes of what is said besides Arrow's own metadata and bodies.
+
+Everything is little-endian. Hello, welcome and error are small JSON objects, so that they can grow; unknown keys
+are ignored. ``docs/protocol.md`` has them all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bowstring.dissociated.tags import SEQUENCE_MASK
+from bowstring.errors import (
+    AccessDenied,
+    BowstringError,
+    BrokenError,
+    ClosedError,
+    InvalidData,
+    LeaseExpired,
+    LimitExceeded,
+    OutOfBudget,
+    ProducerFailed,
+    ProtocolError,
+    RefusedError,
+    UnknownTicket,
+    Unsupported,
+    UsageError,
+)
+from bowstring.memory import Handle
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+__all__ = [
+    "END",
+    "METADATA",
+    "VERSION",
+    "Hello",
+    "Outgoing",
+    "Welcome",
+    "pack_addresses",
+    "pack_error",
+    "pack_pairs",
+    "pack_prefix",
+    "pack_region",
+    "pack_u64",
+    "unpack_addresses",
+    "unpack_error",
+    "unpack_pairs",
+    "unpack_prefix",
+    "unpack_region",
+    "unpack_u64",
+]
+
+VERSION: Final = 1
+END: Final = 0
+METADATA: Final = 1
+
+_PREFIX: Final = struct.Struct("<BI")
+_U64: Final = struct.Struct("<Q")
+_MOST_TEXT: Final = 4000
+
+
+@dataclasses.dataclass(slots=True)
+class Outgoing:
+    """A message that a state machine wants sent: untagged if `tag` is ``None``.
+
+    `attachment` is a region whose memory must travel beside the message.
+    """
+
+    tag: int | None
+    pieces: Sequence[Any]
+    attachment: Any = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Hello:
+    """What a client says first: how it wants the data.
+
+    Attributes
+    ----------
+    columns
+        Names of the columns it wants, in order, or ``None`` for all.
+    window
+        Credit in bytes.
+    pointers
+        Whether it can map the regions that bodies of type 1 point into.
+    token
+        The server's secret.
+    """
+
+    columns: tuple[str, ...] | None = None
+    window: int = 0
+    pointers: bool = False
+    token: str | None = None
+    version: int = VERSION
+
+    def pack(self) -> bytes:
+        """Return the JSON of the hello."""
+        return json.dumps(dataclasses.asdict(self)).encode()
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Hello:
+        """Read a hello.
+
+        Raises
+        ------
+        ProtocolError
+            It is not one.
+        """
+        fields = _json_object(data, "hello")
+        columns = fields.get("columns")
+        window = fields.get("window", 0)
+        token = fields.get("token")
+        if columns is not None and not (
+            isinstance(columns, list) and all(isinstance(name, str) for name in columns)
+        ):
+            raise ProtocolError("columns in a hello must be a list of names", found=_shown(columns))
+        if not isinstance(window, int) or isinstance(window, bool) or not 0 <= window < 1 << 63:
+            raise ProtocolError("the window in a hello must be a number of bytes", found=_shown(window))
+        if token is not None and not isinstance(token, str):
+            raise ProtocolError("the token in a hello must be a string")
+        version = fields.get("version")
+        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+            raise ProtocolError("the hello has no version", expected=VERSION, found=_shown(version))
+        return cls(
+            None if columns is None else tuple(columns),
+            window,
+            fields.get("pointers") is True,
+            token,
+            version,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Welcome:
+    """How a server answers a hello and a ticket: what is to come.
+
+    Attributes
+    ----------
+    charged
+        Whether each batch costs credit until its lease ends (produced lazily) or is delivered (packed).
+    path
+        Which road the bodies take, and why, in words.
+    num_rows, num_batches, nbytes
+        Where known beforehand.
+    """
+
+    charged: bool
+    path: str
+    why: str
+    num_rows: int | None = None
+    num_batches: int | None = None
+    nbytes: int | None = None
+    version: int = VERSION
+
+    def pack(self) -> bytes:
+        """Return the JSON of the welcome."""
+        return json.dumps(dataclasses.asdict(self)).encode()
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Welcome:
+        """Read a welcome.
+
+        Raises
+        ------
+        ProtocolError
+            It is not one.
+        """
+        fields = _json_object(data, "welcome")
+
+        def number(name: str) -> int | None:
+            value = fields.get(name)
+            fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+            return value if fits else None
+
+        return cls(
+            fields.get("charged") is True,
+            _text(fields, "path", 200) or "",
+            _text(fields, "why", 500) or "",
+            number("num_rows"),
+            number("num_batches"),
+            number("nbytes"),
+            number("version") or VERSION,
+        )
+
+
+def _json_object(data: bytes, what: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(bytes(data))
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"the {what} is not JSON", found=repr(bytes(data[:40]))) from error
+    if not isinstance(fields, dict):
+        raise ProtocolError(f"the {what} is not a JSON object", found=type(fields).__name__)
+    return fields
+
+
+def _text(fields: dict[str, Any], name: str, longest: int) -> str | None:
+    """Return a string of the peer's that can be printed wherever it goes: half a surrogate pair cannot."""
+    value = fields.get(name)
+    if not isinstance(value, str):
+        return None
+    return value[:longest].encode(errors="replace").decode()
+
+
+def _shown(value: object) -> str:
+    # A nested value is named by its type: its repr may be deeper than Python's stack.
+    return type(value).__name__ if isinstance(value, (list, dict)) else ascii(value)[:80]
+
+
+def pack_prefix(kind: int, sequence: int) -> bytes:
+    """Return the 5 bytes that begin an untagged message (specification: *Metadata Stream Sequence*).
+
+    Examples
+    --------
+    >>> pack_prefix(METADATA, 258).hex()
+    '0102010000'
+    """
+    return _PREFIX.pack(kind, sequence & SEQUENCE_MASK)
+
+
+def unpack_prefix(message: bytes | memoryview) -> tuple[int, int, memoryview]:
+    """Return (message type, sequence number, flatbuffer bytes) of an untagged message.
+
+    Raises
+    ------
+    ProtocolError
+        It is too short, its type is unknown, or an end of stream is not exactly 5 bytes long.
+    """
+    view = memoryview(message)
+    if len(view) < _PREFIX.size:
+        raise ProtocolError("an untagged message is too short", expected="5 bytes or more", found=len(view))
+    kind, sequence = _PREFIX.unpack_from(view)
+    rest = view[_PREFIX.size :]
+    if kind not in (END, METADATA):
+        raise ProtocolError("an untagged message has an unknown type", expected="0 or 1", found=kind)
+    if kind == END and len(rest):
+        raise ProtocolError("an end of stream is not 5 bytes long", found=len(view))
+    return kind, sequence, rest
+
+
+def pack_pairs(pairs: npt.NDArray[np.uint64], total: int) -> bytes:
+    """Return a body of type 1: total bytes, number of buffers, then (address, length) of each.
+
+    Examples
+    --------
+    >>> len(pack_pairs(np.zeros((3, 2), np.uint64), 0))
+    64
+    """
+    head = np.array([[total, len(pairs)]], np.uint64)
+    return np.concatenate([head, pairs]).astype("<u8", copy=False).tobytes()
+
+
+def unpack_pairs(body: bytes | memoryview) -> tuple[int, npt.NDArray[np.uint64]]:
+    """Return (total bytes, pairs of shape ``(n, 2)``) of a body of type 1.
+
+    Raises
+    ------
+    ProtocolError
+        Its length does not fit its count, or its total is not the sum of the lengths.
+    """
+    if len(body) < 16 or len(body) % 16:
+        raise ProtocolError("a body of pointers has an odd length", found=len(body))
+    table = np.frombuffer(body, "<u8").reshape(-1, 2)
+    total, count = table[0].tolist()
+    pairs = table[1:]
+    if count != len(pairs):
+        raise ProtocolError("a body of pointers miscounts its buffers", expected=count, found=len(pairs))
+    # Sum as Python integers: lengths near 2**64 must not wrap.
+    if sum(pairs[:, 1].tolist()) != total:
+        raise ProtocolError(
+            "a body of pointers gives a wrong total", expected=sum(pairs[:, 1].tolist()), found=total
+        )
+    return total, pairs
+
+
+def pack_addresses(addresses: npt.NDArray[np.uint64]) -> bytes:
+    """Return a ``free_data`` message.
+
+    Examples
+    --------
+    >>> pack_addresses(np.array([4096], np.uint64)).hex()
+    '0010000000000000'
+    """
+    return addresses.astype("<u8", copy=False).tobytes()
+
+
+def unpack_addresses(body: bytes | memoryview) -> list[int]:
+    """Return the addresses in a ``free_data`` message.
+
+    Raises
+    ------
+    ProtocolError
+        It is empty or not a list of 8-byte numbers.
+    """
+    if not len(body) or len(body) % 8:
+        raise ProtocolError("a free_data message is not a list of uint64", found=f"{len(body)} bytes")
+    addresses: list[int] = np.frombuffer(body, "<u8").tolist()
+    return addresses
+
+
+def pack_region(base: int, handle: Handle) -> bytes:
+    """Return the announcement of a region: where it lies in the stream, and its handle."""
+    return _U64.pack(base) + handle.pack()
+
+
+def unpack_region(body: bytes | memoryview) -> tuple[int, Handle]:
+    """Return (base, handle) of an announcement.
+
+    Raises
+    ------
+    ProtocolError
+        It is malformed.
+    """
+    if len(body) < _U64.size:
+        raise ProtocolError("the announcement of a region is too short", found=len(body))
+    return _U64.unpack_from(body)[0], Handle.unpack(bytes(body[_U64.size :]))
+
+
+def pack_u64(value: int) -> bytes:
+    """Return a number as 8 bytes."""
+    return _U64.pack(value)
+
+
+def unpack_u64(body: bytes | memoryview) -> int:
+    """Return the number in a message of 8 bytes.
+
+    Raises
+    ------
+    ProtocolError
+        The message has another length.
+    """
+    if len(body) != _U64.size:
+        raise ProtocolError("a control message has the wrong length", expected=_U64.size, found=len(body))
+    value: int = _U64.unpack(body)[0]
+    return value
+
+
+# What a peer may tell us went wrong on its side, by the name that travels.
+_ERRORS: Final[dict[str, type[BowstringError]]] = {
+    "unknown_ticket": UnknownTicket,
+    "access_denied": AccessDenied,
+    "producer_failed": ProducerFailed,
+    "unsupported": Unsupported,
+    "lease_expired": LeaseExpired,
+    "out_of_budget": OutOfBudget,
+    "limit_exceeded": LimitExceeded,
+    "protocol": ProtocolError,
+    "invalid_data": InvalidData,
+    "usage": UsageError,
+    "refused": RefusedError,
+    "closed": BrokenError,
+    "broken": BrokenError,
+}
+
+
+def pack_error(error: BaseException) -> bytes:
+    """Return an error message: its kind, and what a reader may know of it."""
+    if not isinstance(error, BowstringError):
+        error = ProducerFailed("the producer raised", found=f"{type(error).__name__}: {error}"[:2000])
+    if isinstance(error, ClosedError):
+        error = BrokenError("the producer closed the stream", found=str(error))
+    code = next((name for name, cls in _ERRORS.items() if isinstance(error, cls)), "broken")
+    fields = {
+        "code": code,
+        "what": error.what[:500],
+        "expected": None if error.expected is None else str(error.expected)[:500],
+        "found": None if error.found is None else str(error.found)[:2000],
+        "where": None if error.where is None else error.where[:500],
+        "hint": None if error.hint is None else error.hint[:500],
+    }
+    return json.dumps(fields).encode()
+
+
+def unpack_error(data: bytes | memoryview) -> BowstringError:
+    """Return the error that a peer sent, as an exception of ours.
+
+    Raises
+    ------
+    ProtocolError
+        The message is malformed.
+    """
+    fields = _json_object(bytes(data), "error")
+    cls = _ERRORS.get(_text(fields, "code", 40) or "", BrokenError)
+    return cls(
+        _text(fields, "what", _MOST_TEXT) or "the peer failed",
+        expected=_text(fields, "expected", _MOST_TEXT),
+        found=_text(fields, "found", _MOST_TEXT),
+        where=_text(fields, "where", _MOST_TEXT),
+        hint=_text(fields, "hint", _MOST_TEXT),
+    )

@@ -1,0 +1,287 @@
+"""The producer's half of the protocol, without any IO: what a reader says in, what to tell it out.
+
+A session serves one reader over one connection. It numbers the messages, keeps the account of the reader's
+credit, and knows which addresses the reader still holds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bowstring.dissociated.credits import Window
+from bowstring.dissociated.leases import Ledger
+from bowstring.dissociated.messages import (
+    END,
+    METADATA,
+    Hello,
+    Outgoing,
+    pack_pairs,
+    pack_prefix,
+    pack_region,
+    pack_u64,
+    unpack_addresses,
+    unpack_u64,
+)
+from bowstring.dissociated.tags import PACKED, POINTERS, SEQUENCE_MASK, Control, Want, body_tag
+from bowstring.errors import ProtocolError
+from bowstring.memory import Handle
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from bowstring.limits import Limits
+    from bowstring.memory import Region
+
+__all__ = [
+    "Done",
+    "Forked",
+    "Freed",
+    "Heard",
+    "Item",
+    "Pinged",
+    "ProducerProtocol",
+    "ReaderEvent",
+    "Role",
+    "Stopped",
+    "Wanted",
+]
+
+_MOST_TICKET: Final = 4096
+
+
+class Role(enum.Enum):
+    """What a reader wants on this connection."""
+
+    BOTH = Want.DATA
+    METADATA = Want.METADATA
+    BODIES = Want.BODIES
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Item:
+    """One message of a stream, as its producer has it.
+
+    Attributes
+    ----------
+    metadata
+        The raw flatbuffer.
+    spans
+        (region index, offset, length) of each buffer, shape ``(n, 3)``, or ``None`` for a schema.
+    regions
+        What the spans index.
+    pieces
+        The packed body, for type 0.
+    nbytes
+        Sum of the lengths of the buffers.
+    charged
+        Whether the memory was made for this reader and so costs credit as long as the reader has it.
+    """
+
+    metadata: bytes
+    spans: npt.NDArray[np.int64] | None = None
+    regions: Sequence[Region] = ()
+    pieces: Sequence[Any] = ()
+    nbytes: int = 0
+    charged: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wanted:
+    """The reader asks for a data set."""
+
+    ticket: bytes
+    role: Role
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Freed:
+    """The reader gave memory or credit back."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Forked:
+    """The reader's process forked; its child may look at all that was lent."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Done:
+    """The reader read the stream to its end."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stopped:
+    """The reader wants nothing more, but may still hold memory."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pinged:
+    """The reader asks whether we are there."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Heard:
+    """The reader is there."""
+
+
+ReaderEvent = Wanted | Freed | Forked | Done | Stopped | Pinged | Heard
+
+
+class ProducerProtocol:
+    """One stream as its producer sees it.
+
+    Parameters
+    ----------
+    limits
+        Bounds for what the reader sends.
+    first
+        The sequence number of the schema: 0, but for tests of the roll-over.
+    """
+
+    def __init__(self, limits: Limits, *, first: int = 0) -> None:
+        self._limits = limits
+        self._sequence = first
+        self.hello: Hello | None = None
+        self.role: Role | None = None
+        self.ledger = Ledger()
+        self.window = Window(None)
+        self.pointers = False
+        self.ended = False
+        self.done = False
+
+    # What the reader says.
+
+    def receive(self, tag: int | None, body: Any) -> ReaderEvent | None:
+        """Take one message of the reader; return what it means for the server, if anything.
+
+        Raises
+        ------
+        ProtocolError
+            The reader broke the protocol.
+        """
+        if tag is None:
+            raise ProtocolError("a reader sends tagged messages only", found="an untagged one")
+        if tag == Want.HELLO:
+            self._receive_hello(body)
+            return None
+        if tag in (Want.DATA, Want.METADATA, Want.BODIES):
+            return self._receive_want(Role(Want(tag)), bytes(body))
+        if self.role is None:
+            raise ProtocolError("a reader must name a data set first", found=f"tag {tag:#x}")
+        if tag == Want.FREE:
+            self.ledger.free(unpack_addresses(body), all_occurrences=self.hello is None)
+            return Freed()
+        if self.hello is None:
+            raise ProtocolError("a reader without a hello cannot say this", found=f"tag {tag:#x}")
+        return self._receive_control(tag, body)
+
+    def _receive_hello(self, body: Any) -> None:
+        if self.hello is not None or self.role is not None:
+            raise ProtocolError("the hello must come first, and once")
+        self.hello = Hello.unpack(body)
+        self.window = Window(self.hello.window)
+
+    def _receive_want(self, role: Role, ticket: bytes) -> Wanted:
+        if self.role is not None:
+            raise ProtocolError("a connection carries one stream", found="a second request for data")
+        if len(ticket) > _MOST_TICKET:
+            raise ProtocolError(
+                "a ticket is too long", expected=f"at most {_MOST_TICKET} bytes", found=len(ticket)
+            )
+        self.role = role
+        return Wanted(ticket, role)
+
+    def _receive_control(self, tag: int, body: Any) -> ReaderEvent:
+        match tag:
+            case Control.CREDIT:
+                self.window.give_back(unpack_u64(body))
+                return Freed()
+            case Control.WINDOW:
+                self.window.enlarge(unpack_u64(body))
+                return Freed()
+            case Control.FORKED:
+                self.ledger.retire()
+                return Forked()
+            case Control.DONE:
+                # A connection of bodies has no end of its own: the reader may know it before we do.
+                if not self.ended and self.role is not Role.BODIES:
+                    raise ProtocolError("a reader cannot be done with a stream that goes on")
+                self.done = True
+                return Done()
+            case Control.STOP:
+                return Stopped()
+            case Control.PING:
+                return Pinged()
+            case Control.PONG:
+                return Heard()
+            case _:
+                raise ProtocolError("a reader cannot say this", found=f"tag {tag:#x}")
+
+    # What we say.
+
+    def cost(self, item: Item) -> int:
+        """Return the credit in bytes that sending an item takes."""
+        if item.spans is None or self.role is Role.METADATA:
+            return 0
+        return item.nbytes if item.charged or not self.pointers else 0
+
+    def send(self, item: Item) -> list[Outgoing]:
+        """Return the messages for the next item of the stream, and count what they lend and cost."""
+        messages: list[Outgoing] = []
+        sequence = self._take_number()
+        if self.role is not Role.BODIES:
+            messages.append(Outgoing(None, [pack_prefix(METADATA, sequence), item.metadata]))
+        if item.spans is not None and self.role is not Role.METADATA:
+            self.window.charge(self.cost(item))
+            if self.pointers:
+                announcements, pairs = self._lend(item, item.spans)
+                messages = [*announcements, *messages, Outgoing(body_tag(sequence, POINTERS), [pairs])]
+            else:
+                messages.append(Outgoing(body_tag(sequence, PACKED), item.pieces))
+        return messages
+
+    def _lend(self, item: Item, spans: npt.NDArray[np.int64]) -> tuple[list[Outgoing], bytes]:
+        announcements: list[Outgoing] = []
+        used = spans[:, 2] > 0
+        bases = np.zeros(len(item.regions), np.uint64)
+        lent: dict[int, Region] = {}
+        # Only what the body points into: other regions may be nobody's to map, or hold unwanted columns.
+        for index in np.unique(spans[used, 0]).tolist():
+            region = item.regions[index]
+            base, new = self.ledger.announce(region, region.uuid)
+            bases[index] = base
+            lent[base] = region
+            if new:
+                announcements.append(
+                    Outgoing(Control.REGION, [pack_region(base, Handle.of(region))], attachment=region)
+                )
+        pairs = np.zeros((len(spans), 2), np.uint64)
+        pairs[used, 0] = bases[spans[used, 0]] + spans[used, 1].astype(np.uint64)
+        pairs[used, 1] = spans[used, 2]
+        self.ledger.lend(pairs[:, 0], lent)
+        return announcements, pack_pairs(pairs, int(spans[used, 2].sum()))
+
+    def end(self) -> list[Outgoing]:
+        """Return the end of the stream; no item may follow."""
+        self.ended = True
+        number = self._take_number()
+        return [] if self.role is Role.BODIES else [Outgoing(None, [pack_prefix(END, number)])]
+
+    def blocked(self, nbytes: int) -> list[Outgoing]:
+        """Return the message that tells the reader that it holds all the credit."""
+        return [] if self.hello is None else [Outgoing(Control.BLOCKED, [pack_u64(nbytes)])]
+
+    def _take_number(self) -> int:
+        number = self._sequence
+        self._sequence = (number + 1) & SEQUENCE_MASK
+        return number
+
+    @property
+    def settled(self) -> bool:
+        """Whether the reader read everything and holds nothing."""
+        return self.done and self.ledger.outstanding == 0

@@ -1,0 +1,96 @@
+"""Tags: the 64-bit numbers that say what a message is (specification: *Data Stream Sequence*).
+
+A body's tag holds its sequence number and its type::
+
+    63      56 55              32 31                    0
+    +---------+------------------+-----------------------+
+    |  type   |   reserved, 0    |    sequence number    |
+    +---------+------------------+-----------------------+
+
+Messages that the specification does not know carry the type byte 0xB0 (control, both ways) or are named by the
+URI (type byte 0xB1). The low half of each lies at the far end of the sequence numbers, so that a receiver that
+matches bodies by the low 32 bits alone does not take one for a body.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from bowstring.errors import ProtocolError
+
+__all__ = ["PACKED", "POINTERS", "SEQUENCE_MASK", "Control", "Want", "body_tag", "is_body", "split_body_tag"]
+
+PACKED: Final = 0
+POINTERS: Final = 1
+
+SEQUENCE_MASK: Final = 0xFFFF_FFFF
+_TYPE_SHIFT: Final = 56
+_RESERVED: Final = 0x00FF_FFFF_0000_0000
+_CONTROL: Final = (0xB0 << _TYPE_SHIFT) | 0xFFFF_FF00
+_URI: Final = (0xB1 << _TYPE_SHIFT) | 0xFFFF_FF00
+
+
+class Want(enum.IntEnum):
+    """The tags that a server of ours names in its URIs."""
+
+    DATA = _URI | 0x01
+    """Metadata and bodies on this connection."""
+    METADATA = _URI | 0x02
+    """Metadata only."""
+    BODIES = _URI | 0x03
+    """Bodies only."""
+    FREE = _URI | 0x04
+    HELLO = _URI | 0x05
+
+
+class Control(enum.IntEnum):
+    """The tags of the messages beyond the specification, used only after a hello (``docs/protocol.md``)."""
+
+    WELCOME = _CONTROL | 0x01
+    REGION = _CONTROL | 0x02
+    ERROR = _CONTROL | 0x03
+    PING = _CONTROL | 0x04
+    PONG = _CONTROL | 0x05
+    BLOCKED = _CONTROL | 0x06
+    STOPPED = _CONTROL | 0x07
+    NO_ROOM = _CONTROL | 0x08
+    CREDIT = _CONTROL | 0x11
+    WINDOW = _CONTROL | 0x12
+    FORKED = _CONTROL | 0x13
+    DONE = _CONTROL | 0x14
+    STOP = _CONTROL | 0x15
+
+
+def body_tag(sequence: int, body_type: int) -> int:
+    """Return the tag of a body.
+
+    Examples
+    --------
+    >>> hex(body_tag(7, POINTERS))
+    '0x100000000000007'
+    """
+    return (body_type << _TYPE_SHIFT) | (sequence & SEQUENCE_MASK)
+
+
+def is_body(tag: int) -> bool:
+    """Whether a tag is meant for a body: its type byte is none of those that Bowstring added."""
+    return tag >> _TYPE_SHIFT not in (_CONTROL >> _TYPE_SHIFT, _URI >> _TYPE_SHIFT)
+
+
+def split_body_tag(tag: int) -> tuple[int, int]:
+    """Return (sequence number, body type).
+
+    Raises
+    ------
+    ProtocolError
+        A reserved bit is set, or the type is unknown.
+    """
+    body_type = tag >> _TYPE_SHIFT
+    if tag & _RESERVED:
+        raise ProtocolError(
+            "reserved bits of a body tag are set", expected="bits 32-55 clear", found=hex(tag)
+        )
+    if body_type not in (PACKED, POINTERS):
+        raise ProtocolError("a body has an unknown type", expected="0 or 1", found=body_type)
+    return tag & SEQUENCE_MASK, body_type

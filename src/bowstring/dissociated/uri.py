@@ -1,0 +1,256 @@
+"""URIs: how a data set of a server is named to its readers (specification: *URI Specification*)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import re
+import urllib.parse
+from typing import TYPE_CHECKING, Any, Final
+
+from bowstring.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+__all__ = ["Dataset", "Endpoint", "Location"]
+
+_U64: Final = 1 << 64
+_KNOWN: Final = frozenset(
+    {"want_data", "free_data", "remote_handle", "bow", "hello", "token", "ticket", "data"}
+)
+# What an error may show of a URI. All else is a secret, holds one, or may be one whose name is misspelt or whose
+# marks were encoded once too often.
+_PUBLIC: Final = re.compile(r"(want_data|free_data|bow|hello)=[0-9]*")
+_BETWEEN: Final = re.compile(r"[?&;]|%3[Ff]|%26")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Location:
+    """One parsed URI: where the server is, and the tags it wants to be spoken to with.
+
+    Attributes
+    ----------
+    address
+        What a transport dials: ``unix:/run/x.sock``, ``tcp://127.0.0.1:4711``, ``inproc:name``.
+    want_data, free_data
+        Tags of the specification; `free_data` is ``None`` where the server never lends memory.
+    remote_handle
+        The bytes of the handle, if any.
+    hello
+        The tag of the hello, where the server speaks Bowstring's extensions (``bow=1``), else ``None``.
+    token
+        The secret that the server asks for, if any.
+    """
+
+    address: str
+    want_data: int
+    free_data: int | None = None
+    remote_handle: bytes | None = None
+    hello: int | None = None
+    token: str | None = dataclasses.field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        query: dict[str, str] = {"want_data": str(self.want_data)}
+        if self.free_data is not None:
+            query["free_data"] = str(self.free_data)
+        if self.remote_handle is not None:
+            query["remote_handle"] = base64.b64encode(self.remote_handle).decode()
+        if self.hello is not None:
+            query |= {"bow": "1", "hello": str(self.hello)}
+        if self.token is not None:
+            query["token"] = self.token
+        return f"{self.address}?{urllib.parse.urlencode(query)}"
+
+    @classmethod
+    def parse(cls, uri: str) -> Location:
+        """Read a URI.
+
+        Raises
+        ------
+        UsageError
+            It is not a URI of this protocol; says what is missing or wrong.
+
+        Examples
+        --------
+        >>> Location.parse("ucx://10.0.0.1:13337?want_data=7").want_data
+        7
+        """
+        address, query = _split(uri)
+        if "want_data" not in query:
+            raise UsageError(
+                "the URI has no want_data",
+                found=_without_secrets(uri),
+                hint="Copy the whole URI that the server printed, in quotes.",
+            )
+        extended = query.get("bow") == "1"
+        if extended and "hello" not in query:
+            raise UsageError("the URI says bow=1 and has no hello", found=_without_secrets(uri))
+        return cls(
+            address,
+            _u64(query, "want_data"),
+            _u64(query, "free_data") if "free_data" in query else None,
+            _base64(query["remote_handle"], "remote_handle") if "remote_handle" in query else None,
+            _u64(query, "hello") if extended else None,
+            query.get("token"),
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a data set can be had. It pickles, and prints as one URI to copy and paste.
+
+    Parameters
+    ----------
+    uri
+        The server, for metadata and bodies, or for the metadata only where `data_uri` is given.
+    ticket
+        The opaque name of the data set.
+    data_uri
+        The server of the bodies, where that is another connection.
+
+    Examples
+    --------
+    >>> endpoint = Endpoint("tcp://127.0.0.1:4711?want_data=7", b"trips")
+    >>> str(endpoint)
+    'tcp://127.0.0.1:4711?want_data=7&ticket=dHJpcHM'
+    >>> Endpoint.parse(str(endpoint)) == endpoint
+    True
+    """
+
+    uri: str
+    ticket: bytes
+    data_uri: str | None = None
+
+    def __str__(self) -> str:
+        extra = {"ticket": base64.urlsafe_b64encode(self.ticket).decode().rstrip("=")}
+        if self.data_uri is not None:
+            extra["data"] = self.data_uri
+        return f"{self.uri}{'&' if '?' in self.uri else '?'}{urllib.parse.urlencode(extra)}"
+
+    @classmethod
+    def parse(cls, text: str, ticket: str | bytes | None = None) -> Endpoint:
+        """Read what an endpoint prints; `ticket` names the data set where the text does not.
+
+        Raises
+        ------
+        UsageError
+            It is not a URI of this protocol, or there is no ticket.
+        """
+        head, _, query = text.partition("?")
+        kept, found, data_uri = [], None, None
+        for part in query.split("&") if query else []:
+            name, _, value = part.partition("=")
+            if (name == "ticket" and found is not None) or (name == "data" and data_uri is not None):
+                raise UsageError("the URI says something twice", found=name)
+            if name == "ticket":
+                found = _base64(urllib.parse.unquote_plus(value), "ticket")
+            elif name == "data":
+                data_uri = urllib.parse.unquote_plus(value)
+            else:
+                kept.append(part)
+        if ticket is not None:
+            found = ticket.encode() if isinstance(ticket, str) else bytes(ticket)
+        if found is None:
+            raise UsageError(
+                "the URI names no data set",
+                found=_without_secrets(text),
+                hint="Give connect(…, ticket=…), or the whole URI that the server printed.",
+            )
+        uri = f"{head}?{'&'.join(kept)}" if kept else head
+        endpoint = cls(uri, found, data_uri)
+        _ = endpoint.locations
+        return endpoint
+
+    @property
+    def locations(self) -> tuple[Location, ...]:
+        """The one or two connections that a reader opens: metadata first."""
+        uris = (self.uri,) if self.data_uri is None else (self.uri, self.data_uri)
+        return tuple(Location.parse(uri) for uri in uris)
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """Endpoints that together are one data set. It pickles.
+
+    Parameters
+    ----------
+    endpoints
+        In the order of the data.
+    schema
+        The schema of all of them.
+    num_rows, nbytes
+        Where known.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> len(Dataset((Endpoint("inproc:a?want_data=1", b"t"),), pa.schema([])))
+    1
+    """
+
+    endpoints: tuple[Endpoint, ...]
+    schema: pa.Schema
+    num_rows: int | None = None
+    nbytes: int | None = None
+    metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "endpoints", tuple(self.endpoints))
+
+    def __len__(self) -> int:
+        return len(self.endpoints)
+
+    def __iter__(self) -> Iterator[Endpoint]:
+        return iter(self.endpoints)
+
+
+def _split(uri: str) -> tuple[str, dict[str, str]]:
+    address, _, query = uri.partition("?")
+    scheme, colon, rest = address.partition(":")
+    if not colon or not scheme.isascii() or not scheme.replace("+", "").isalnum() or not rest:
+        raise UsageError(
+            "this is not a URI", expected="scheme:address?want_data=…", found=_without_secrets(uri)
+        )
+    try:
+        pairs = urllib.parse.parse_qsl(
+            query, keep_blank_values=True, strict_parsing=bool(query), max_num_fields=32
+        )
+    except ValueError:
+        # Without the cause, which shows the part that it stumbled over.
+        raise UsageError("the query of the URI cannot be read", found=_without_secrets(uri)) from None
+    names = [name for name, _ in pairs]
+    for name in _KNOWN:
+        if names.count(name) > 1:
+            raise UsageError("the URI says something twice", found=name)
+    return address, dict(pairs)
+
+
+def _u64(query: dict[str, str], name: str) -> int:
+    text = query[name]
+    if not (text.isascii() and text.isdigit() and len(text) <= 20 and int(text) < _U64):
+        raise UsageError(f"{name} is not a number", expected="a decimal uint64", found=_beginning(text))
+    return int(text)
+
+
+def _base64(text: str, name: str) -> bytes:
+    # A raw '+' of ordinary base64 arrives as a space, because a query is form-encoded.
+    plain = text.replace(" ", "+").replace("-", "+").replace("_", "/").rstrip("=")
+    try:
+        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise UsageError(f"{name} is not base64", found=f"{len(text)} characters") from error
+
+
+def _beginning(text: str) -> str:
+    """Return what a wrong value begins with, without the parameters that may have run into it."""
+    return repr(re.split("[&=?;]", text)[0][:40])
+
+
+def _without_secrets(uri: str) -> str:
+    head, *parts = _BETWEEN.split(uri)
+    shown = [part for part in parts if _PUBLIC.fullmatch(part)]
+    return f"{head}?{'&'.join(shown)}"[:200] if shown else head[:200]

@@ -1,0 +1,219 @@
+"""Every error that Bowstring raises, in one tree.
+
+::
+
+    BowstringError
+    ├── UsageError (ValueError)               a call that cannot mean anything
+    │   ├── MissingDependency (ImportError)   an extra is not installed; says which
+    │   ├── NotPicklable (TypeError)          the object belongs to this process
+    │   ├── ForkedError (RuntimeError)        used in a child of the process that made it
+    │   ├── ViewsAlive (BufferError)          memory cannot change hands while views of it live
+    │   └── NotOnDevice                       the memory is on another device than the call needs
+    ├── Unsupported (NotImplementedError)     valid, but not done by Bowstring; named
+    ├── ClosedError                           you closed it
+    ├── BrokenError (ConnectionError)         the peer, or the road to it, is gone
+    │   ├── ProtocolError                     the peer said something the protocol forbids
+    │   └── LeaseExpired                      the peer took its memory back: we did not answer in time
+    ├── EndOfStream (EOFError)                there are no more batches
+    ├── DeadlineExceeded (TimeoutError)       nothing happened in the time allowed
+    ├── RefusedError                          the peer said no
+    │   ├── UnknownTicket (LookupError)       it has no such data set (any more)
+    │   ├── AccessDenied (PermissionError)    wrong token, wrong user
+    │   └── ProducerFailed                    the code that makes the batches raised
+    ├── LimitExceeded                         a bound of ``Limits`` would be passed
+    │   ├── OutOfBudget (MemoryError)         the pool has no room
+    │   └── Starved                           the reader itself holds all the credit
+    └── InvalidData (ValueError)              bytes that are not what the format says
+        ├── InvalidMetadata                   … in a message's metadata
+        ├── InvalidBody                       … in a message's body, or in the buffers of a batch
+        ├── InvalidRegion                     … in a region that somebody handed to us
+        └── Truncated                         the bytes end too early
+
+*Closed*, *broken*, *end of stream*, *timed out* and *lease expired* are five different things, and no
+error is ever read as the end of a stream. Each message says what was expected, what was found, where, and
+what to do about it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "AccessDenied",
+    "BowstringError",
+    "BrokenError",
+    "ClosedError",
+    "DeadlineExceeded",
+    "EndOfStream",
+    "ForkedError",
+    "InvalidBody",
+    "InvalidData",
+    "InvalidMetadata",
+    "InvalidRegion",
+    "LeaseExpired",
+    "LimitExceeded",
+    "MissingDependency",
+    "NotOnDevice",
+    "NotPicklable",
+    "OutOfBudget",
+    "ProducerFailed",
+    "ProtocolError",
+    "RefusedError",
+    "Starved",
+    "Truncated",
+    "UnknownTicket",
+    "Unsupported",
+    "UsageError",
+    "ViewsAlive",
+]
+
+
+class BowstringError(Exception):
+    """The root of the tree.
+
+    Parameters
+    ----------
+    what
+        One clause that says what went wrong.
+    expected, found
+        What the specification or the call asked for, and what was there.
+    where
+        The place: a message's sequence number, a field's path, a byte offset.
+    hint
+        What the reader of the message can do.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        expected: object = None,
+        found: object = None,
+        where: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.expected = expected
+        self.found = found
+        self.where = where
+        self.hint = hint
+
+    def __str__(self) -> str:
+        parts = [self.what]
+        if self.expected is not None:
+            parts.append(f"expected {self.expected}")
+        if self.found is not None:
+            parts.append(f"found {self.found}")
+        if self.where:
+            parts.append(f"at {self.where}")
+        text = "; ".join(parts)
+        return f"{text}. {self.hint}" if self.hint else text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        details = {name: getattr(self, name) for name in ("expected", "found", "where", "hint")}
+        return (_rebuild, (type(self), self.what, details))
+
+
+def _rebuild(cls: type[BowstringError], what: str, details: dict[str, Any]) -> BowstringError:
+    return cls(what, **details)
+
+
+class UsageError(BowstringError, ValueError):
+    """A call that cannot mean anything."""
+
+
+class MissingDependency(UsageError, ImportError):
+    """A package that this call needs is not installed."""
+
+
+class NotPicklable(UsageError, TypeError):
+    """The object is tied to this process and cannot be sent to another one by pickle."""
+
+
+class ForkedError(UsageError, RuntimeError):
+    """The object was made before a fork and is used in the child."""
+
+
+class ViewsAlive(UsageError, BufferError):
+    """Memory cannot be released or frozen while views of it are alive."""
+
+
+class NotOnDevice(UsageError):
+    """The memory is on another device than the call needs."""
+
+
+class Unsupported(BowstringError, NotImplementedError):
+    """Valid input that Bowstring does not handle."""
+
+
+class ClosedError(BowstringError):
+    """The object was closed on this side."""
+
+
+class BrokenError(BowstringError, ConnectionError):
+    """The peer, or the connection to it, is gone."""
+
+
+class ProtocolError(BrokenError):
+    """The peer said something that the protocol forbids."""
+
+
+class LeaseExpired(BrokenError):
+    """The peer took its memory back because this side did not answer in time."""
+
+
+class EndOfStream(BowstringError, EOFError):
+    """There are no more batches."""
+
+
+class DeadlineExceeded(BowstringError, TimeoutError):
+    """Nothing happened in the time allowed."""
+
+
+class RefusedError(BowstringError):
+    """The peer said no."""
+
+
+class UnknownTicket(RefusedError, LookupError):
+    """The server has no such data set, or has it no longer."""
+
+
+class AccessDenied(RefusedError, PermissionError):
+    """The peer is not allowed in: wrong token, or another user."""
+
+
+class ProducerFailed(RefusedError):
+    """The code that makes the batches raised in the producer's process."""
+
+
+class LimitExceeded(BowstringError):
+    """A bound of :class:`bowstring.Limits` would be passed."""
+
+
+class OutOfBudget(LimitExceeded, MemoryError):
+    """The pool of regions has no room within its budget."""
+
+
+class Starved(LimitExceeded):
+    """The reader itself holds all the credit, so no further batch can come."""
+
+
+class InvalidData(BowstringError, ValueError):
+    """Bytes that are not what the format says."""
+
+
+class InvalidMetadata(InvalidData):
+    """The metadata of a message is not valid."""
+
+
+class InvalidBody(InvalidData):
+    """The body of a message, or a buffer of a batch, is not valid."""
+
+
+class InvalidRegion(InvalidData):
+    """A region handed over by a peer is not what it claims to be."""
+
+
+class Truncated(InvalidData):
+    """The bytes end too early."""

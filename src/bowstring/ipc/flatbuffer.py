@@ -1,0 +1,174 @@
+"""Bounded reading of flatbuffers tables, by hand.
+
+Only what Arrow's metadata uses: tables, scalars, strings, vectors of scalars, structs and tables. Every offset
+is checked against the size of the bytes and its alignment before it is followed, since flatbuffers has no
+verifier in Python and ``struct.unpack_from`` reads from the end where an offset is negative.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from bowstring.errors import InvalidMetadata
+
+__all__ = ["MAX_SLOTS", "Slots", "Tables", "follow", "slots_of"]
+
+Slots = tuple[int, ...]
+
+MAX_SLOTS = 8
+_PADDING = (0,) * MAX_SLOTS
+_VTABLES = tuple(struct.Struct(f"<{count}H") for count in range(MAX_SLOTS + 1))
+_HEADER = struct.Struct("<HH")
+_INT32 = struct.Struct("<i")
+_UINT32 = struct.Struct("<I")
+_SCALARS = {code: struct.Struct(f"<{code}") for code in "bBhiqQ"}
+
+
+def slots_of(data: bytes, size: int, table: int, where: str) -> Slots:
+    """Return the field offsets of the table at ``table``, relative to it, 0 where a field is absent.
+
+    Only the first ``MAX_SLOTS`` are returned, and always that many at least; the offsets are not yet checked.
+
+    Raises
+    ------
+    InvalidMetadata
+        The table or its vtable is out of bounds or misaligned.
+
+    Examples
+    --------
+    >>> data = bytes.fromhex("0800 0800 0400 0000  08000000 2a000000")
+    >>> slots_of(data, len(data), 8, "Example")[:2]
+    (4, 0)
+    """
+    if table & 3 or table < 0 or table + 4 > size:
+        raise InvalidMetadata("a table is out of bounds or misaligned", found=f"offset {table}", where=where)
+    vtable = table - _INT32.unpack_from(data, table)[0]
+    if vtable & 1 or vtable < 0 or vtable + 4 > size:
+        raise InvalidMetadata(
+            "a vtable is out of bounds or misaligned", found=f"offset {vtable}", where=where
+        )
+    length, _ = _HEADER.unpack_from(data, vtable)
+    if length & 1 or length < 4 or vtable + length > size:
+        raise InvalidMetadata("a vtable has an impossible size", found=f"{length} bytes", where=where)
+    count = (length - 4) >> 1
+    count = min(count, MAX_SLOTS)
+    slots: Slots = _VTABLES[count].unpack_from(data, vtable + 4)
+    return slots + _PADDING
+
+
+def follow(data: bytes, size: int, position: int, where: str) -> int:
+    """Return what the unsigned offset stored at ``position`` points at; never backwards, never outside.
+
+    Raises
+    ------
+    InvalidMetadata
+        The offset is misaligned, zero, or points outside.
+
+    Examples
+    --------
+    >>> follow(bytes.fromhex("04000000ffffffff"), 8, 0, "Example")
+    4
+    """
+    if position & 3 or position + 4 > size:
+        raise InvalidMetadata(
+            "a reference is out of bounds or misaligned", found=f"offset {position}", where=where
+        )
+    distance: int = _UINT32.unpack_from(data, position)[0]
+    if not 4 <= distance < size - position:
+        raise InvalidMetadata(
+            "a reference points outside the metadata", found=f"distance {distance}", where=where
+        )
+    return position + distance
+
+
+class Tables:
+    """Walks the tables of one flatbuffer, for metadata that is read once per stream.
+
+    Parameters
+    ----------
+    data
+        The whole flatbuffer.
+    budget
+        How many bytes of strings and vectors may be read in all. References may share what they point at,
+        so without a bound a small flatbuffer could unfold to any size.
+    """
+
+    def __init__(self, data: bytes, budget: int | None = None) -> None:
+        self.data = data
+        self.size = len(data)
+        self._budget = 16 * len(data) + 1024 if budget is None else budget
+
+    def slots(self, table: int, where: str) -> Slots:
+        """Return the field offsets of a table; see :func:`slots_of`."""
+        return slots_of(self.data, self.size, table, where)
+
+    def scalar(self, table: int, slot: int, code: str, default: int, where: str) -> int:
+        """Return a number (``struct`` code ``code``), or its default where the field is absent."""
+        if not slot:
+            return default
+        codec = _SCALARS[code]
+        position = table + slot
+        if position % codec.size or position + codec.size > self.size:
+            raise InvalidMetadata(
+                "a field is out of bounds or misaligned", found=f"offset {position}", where=where
+            )
+        value: int = codec.unpack_from(self.data, position)[0]
+        return value
+
+    def reference(self, table: int, slot: int, where: str) -> int:
+        """Return the position that a reference field points at, or -1 where the field is absent."""
+        if not slot:
+            return -1
+        return follow(self.data, self.size, table + slot, where)
+
+    def vector(self, table: int, slot: int, width: int, where: str) -> tuple[int, int]:
+        """Return the position of the first element and the number of elements; (0, 0) where absent."""
+        if not slot:
+            return 0, 0
+        start = follow(self.data, self.size, table + slot, where)
+        if start & 3 or start + 4 > self.size:
+            raise InvalidMetadata(
+                "a vector is out of bounds or misaligned", found=f"offset {start}", where=where
+            )
+        count: int = _UINT32.unpack_from(self.data, start)[0]
+        start += 4
+        if count * width > self.size - start or start % min(width, 8):
+            raise InvalidMetadata(
+                "a vector is out of bounds or misaligned", found=f"{count} elements at {start}", where=where
+            )
+        self._spend(count * width, where)
+        return start, count
+
+    def tables(self, table: int, slot: int, where: str) -> list[int]:
+        """Return the positions of a vector of tables; empty where absent."""
+        start, count = self.vector(table, slot, 4, where)
+        return [follow(self.data, self.size, start + 4 * index, where) for index in range(count)]
+
+    def string(self, table: int, slot: int, where: str) -> bytes | None:
+        """Return the bytes of a string without its final zero, or None where absent."""
+        if not slot:
+            return None
+        start, count = self.vector(table, slot, 1, where)
+        end = start + count
+        if end >= self.size or self.data[end]:
+            raise InvalidMetadata(
+                "a string has no zero behind it", found=f"{count} bytes at {start}", where=where
+            )
+        return self.data[start:end]
+
+    def key_values(self, table: int, slot: int, where: str) -> dict[bytes, bytes]:
+        """Return a vector of KeyValue tables; absent keys and values are empty."""
+        pairs: dict[bytes, bytes] = {}
+        for pair in self.tables(table, slot, where):
+            key, value, *_ = self.slots(pair, where)
+            pairs[self.string(pair, key, where) or b""] = self.string(pair, value, where) or b""
+        return pairs
+
+    def _spend(self, nbytes: int, where: str) -> None:
+        self._budget -= nbytes
+        if self._budget < 0:
+            raise InvalidMetadata(
+                "the same bytes are referred to over and over",
+                expected="metadata no larger than it looks",
+                where=where,
+            )

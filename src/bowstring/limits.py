@@ -1,0 +1,99 @@
+"""Every bound and every deadline, in one frozen object that is passed down from the door."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from bowstring.errors import UsageError
+
+__all__ = ["DEFAULT_LIMITS", "Limits"]
+
+_KIB = 1 << 10
+_MIB = 1 << 20
+_GIB = 1 << 30
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on what a peer or a file may make this process do. Sizes are bytes, times are seconds.
+
+    Parameters
+    ----------
+    metadata_bytes
+        Largest metadata of one message.
+    control_bytes
+        Largest control message (hello, errors, tickets).
+    message_bytes
+        Largest body of one message.
+    depth
+        Deepest nesting of a schema.
+    columns
+        Most nodes (fields, children included) in a schema.
+    regions
+        Most regions that one stream may announce.
+    region_bytes
+        Largest single region, and the most bytes of regions that one stream may announce.
+    window_bytes
+        Credit a reader starts with: bytes of packed bodies and of lazily produced batches that may be
+        under way or unreleased at once.
+    outstanding_bytes
+        How far a reader that keeps its batches lets that credit grow before it says ``Starved``.
+    connections
+        Most readers' connections that a server serves at once.
+    connect_timeout
+        Time to reach a server and be answered.
+    reply_timeout
+        Time a reader waits for the next batch before ``DeadlineExceeded``.
+    stall_timeout
+        Longest silence inside one message, in either direction.
+    heartbeat
+        Silence after which a server asks whether its reader is still there.
+    lease_timeout
+        How long a reader may leave that question unanswered before its leases expire.
+    close_timeout
+        Time that closing may take to flush what is queued.
+    release_timeout
+        Time that ``Server.wait_released`` waits where the call says nothing.
+
+    Examples
+    --------
+    >>> Limits(reply_timeout=5.0).reply_timeout
+    5.0
+    """
+
+    metadata_bytes: int = 64 * _MIB
+    control_bytes: int = 256 * _KIB
+    message_bytes: int = 1 << 40
+    depth: int = 64
+    columns: int = 65_536
+    regions: int = 4_096
+    region_bytes: int = 1 << 42
+    window_bytes: int = 256 * _MIB
+    outstanding_bytes: int = 4 * _GIB
+    connections: int = 1024
+    connect_timeout: float = 10.0
+    reply_timeout: float = 60.0
+    stall_timeout: float = 30.0
+    heartbeat: float = 5.0
+    lease_timeout: float = 30.0
+    close_timeout: float = 5.0
+    release_timeout: float = 3600.0
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+                raise UsageError(f"Limits.{field.name} must be positive", found=repr(value))
+
+    def replace(self, **changes: float) -> Limits:
+        """Return a copy with some bounds changed.
+
+        Examples
+        --------
+        >>> DEFAULT_LIMITS.replace(depth=8).depth
+        8
+        """
+        return dataclasses.replace(self, **changes)  # type: ignore[arg-type]  # mypy cannot match names
+
+
+DEFAULT_LIMITS = Limits()

@@ -1,0 +1,40 @@
+"""Memory: where bytes live, and how another process gets at them."""
+
+from bowstring.memory.budget import default_budget
+from bowstring.memory.buffer import Buffer, wrap
+from bowstring.memory.default import default_pool
+from bowstring.memory.device import CPU_DEVICE_TYPE, Device, cpu, find_device, register_device_type
+from bowstring.memory.forks import watch_forks
+from bowstring.memory.handle import Handle
+from bowstring.memory.lease import Export, Lease
+from bowstring.memory.mapping import MappingCache, MappingStatistics, mappings
+from bowstring.memory.owned import owned_regions
+from bowstring.memory.pool import Allocator, Pool, PoolStatistics
+from bowstring.memory.region import Region, foreign_region
+from bowstring.memory.slab import Slab
+
+__all__ = [
+    "CPU_DEVICE_TYPE",
+    "Allocator",
+    "Buffer",
+    "Device",
+    "Export",
+    "Handle",
+    "Lease",
+    "MappingCache",
+    "MappingStatistics",
+    "Pool",
+    "PoolStatistics",
+    "Region",
+    "Slab",
+    "cpu",
+    "default_budget",
+    "default_pool",
+    "find_device",
+    "foreign_region",
+    "mappings",
+    "owned_regions",
+    "register_device_type",
+    "watch_forks",
+    "wrap",
+]

@@ -1,0 +1,178 @@
+"""Devices: where memory lives. Code above this floor asks a device for arrays and never what it is."""
+
+from __future__ import annotations
+
+import abc
+import functools
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.errors import NotOnDevice
+from bowstring.memory.slab import Slab, host_slab, map_host_slab
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["CPU_DEVICE_TYPE", "CpuDevice", "Device", "cpu", "find_device", "register_device_type"]
+
+CPU_DEVICE_TYPE: Final = 1  # ARROW_DEVICE_CPU of the C Device interface
+
+
+class Device(abc.ABC):
+    """One processor with memory of its own.
+
+    Attributes
+    ----------
+    name
+        For people: ``"cpu"``, ``"cuda:0"``.
+    uuid
+        16 bytes that name the device in every process.
+    arrow_device_type, arrow_device_id
+        As in the Arrow C Device interface.
+    alignment
+        Buffers are placed at multiples of this many bytes.
+    xp
+        The array namespace of the device: NumPy, CuPy, or the fake's own.
+    """
+
+    name: str
+    uuid: bytes
+    arrow_device_type: int
+    arrow_device_id: int
+    alignment: int = 64
+    xp: Any
+
+    @property
+    def is_host(self) -> bool:
+        """Whether the host can read the memory of this device at its addresses."""
+        return False
+
+    @abc.abstractmethod
+    def make_slab(self, nbytes: int) -> Slab:
+        """Allocate memory that other processes can map."""
+
+    @abc.abstractmethod
+    def map_slab(self, fd: int, nbytes: int, uuid: bytes) -> Slab:
+        """Map memory that another process made, for reading. Takes ownership of `fd`."""
+
+    @abc.abstractmethod
+    def array(self, address: int, nbytes: int, owner: object, *, writable: bool = False) -> Any:
+        """Return a ``uint8`` array of the device's namespace over memory that `owner` keeps alive."""
+
+    @abc.abstractmethod
+    def from_host(self, source: np.ndarray[Any, Any]) -> Any:
+        """Copy a host array to this device, into an array of the device's namespace."""
+
+    @abc.abstractmethod
+    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
+        """Return a host array with the bytes of an array of this device: a copy, except on the host."""
+
+    @abc.abstractmethod
+    def synchronize(self) -> None:
+        """Wait until all work queued on this device is done."""
+
+    def __repr__(self) -> str:
+        return f"<Device {self.name}>"
+
+
+class _Writable:
+    """Memory as NumPy sees it, keeping its owner alive."""
+
+    __slots__ = ("__array_interface__", "owner")
+
+    def __init__(self, address: int, nbytes: int, owner: object) -> None:
+        self.owner = owner
+        self.__array_interface__ = {
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+        }
+
+
+class CpuDevice(Device):
+    """The host. There is one, :func:`cpu`."""
+
+    name = "cpu"
+    uuid = bytes(16)
+    arrow_device_type = CPU_DEVICE_TYPE
+    arrow_device_id = -1
+    xp: Any = np
+
+    @property
+    def is_host(self) -> bool:
+        """Always true."""
+        return True
+
+    def make_slab(self, nbytes: int) -> Slab:
+        """Allocate a sealed memfd."""
+        return host_slab(self, nbytes)
+
+    def map_slab(self, fd: int, nbytes: int, uuid: bytes) -> Slab:
+        """Map a sealed memfd of another process, read-only."""
+        return map_host_slab(self, fd, nbytes, uuid)
+
+    def array(
+        self, address: int, nbytes: int, owner: object, *, writable: bool = False
+    ) -> np.ndarray[Any, Any]:
+        """Return a NumPy view, read-only unless told otherwise."""
+        if nbytes == 0:
+            return np.empty(0, np.uint8)
+        if writable:
+            return np.asarray(_Writable(address, nbytes, owner))
+        return np.frombuffer(pa.foreign_buffer(address, nbytes, base=owner), np.uint8)
+
+    def from_host(self, source: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return the array itself: it is there already."""
+        return source
+
+    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
+        """Return the array itself: it is there already."""
+        return np.asarray(array)
+
+    def synchronize(self) -> None:
+        """Do nothing: the host waits for itself."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (cpu, ())
+
+
+@functools.cache
+def cpu() -> CpuDevice:
+    """Return the host as a device.
+
+    Examples
+    --------
+    >>> cpu().xp.__name__
+    'numpy'
+    """
+    return CpuDevice()
+
+
+_FINDERS: dict[int, Callable[[bytes], Device]] = {}
+
+
+def register_device_type(arrow_device_type: int, find: Callable[[bytes], Device]) -> None:
+    """Tell how a device of some Arrow device type is found by its UUID in this process."""
+    _FINDERS[arrow_device_type] = find
+
+
+def find_device(arrow_device_type: int, uuid: bytes) -> Device:
+    """Return the device of this process with that type and UUID.
+
+    Raises
+    ------
+    NotOnDevice
+        This process has no such device.
+    """
+    if arrow_device_type == CPU_DEVICE_TYPE:
+        return cpu()
+    find = _FINDERS.get(arrow_device_type)
+    if find is None:
+        raise NotOnDevice(
+            "the memory is on a device that this process cannot reach",
+            found=f"Arrow device type {arrow_device_type}, UUID {uuid.hex()}",
+        )
+    return find(uuid)

@@ -1,0 +1,196 @@
+"""The mapping cache: regions of peers that this process has mapped, by UUID, so that each is mapped once."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+import threading
+import time
+import weakref
+from typing import Final
+
+from bowstring.errors import InvalidRegion
+from bowstring.memory.device import find_device
+from bowstring.memory.handle import Handle
+from bowstring.memory.region import Region
+from bowstring.memory.slab import Slab, identity_of
+
+__all__ = ["MappingCache", "MappingStatistics", "mappings"]
+
+_IDLE_SECONDS: Final = 60.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MappingStatistics:
+    """What a mapping cache has done: counts, and the bytes that idle mappings hold."""
+
+    hits: int
+    misses: int
+    in_use: int
+    idle: int
+    idle_bytes: int
+
+
+class MappingCache:
+    """Mapped regions of peers, kept for a while after their last view is gone.
+
+    An idle mapping keeps the peer's pages alive, so there are few of them, for a short time: at most
+    `idle_regions` and `idle_bytes`, for `idle_seconds`. Whether cached memory is the announced memory is
+    decided by the kernel (device and inode of the descriptor), never by the peer's word alone.
+    """
+
+    def __init__(
+        self, idle_regions: int = 64, idle_bytes: int = 8 << 30, idle_seconds: float = _IDLE_SECONDS
+    ) -> None:
+        self._idle_regions = idle_regions
+        self._idle_bytes = idle_bytes
+        self._idle_seconds = idle_seconds
+        self._lock = threading.Lock()
+        self._used: dict[bytes, weakref.ref[Region]] = {}
+        self._idle: collections.OrderedDict[bytes, tuple[Slab, float]] = collections.OrderedDict()
+        self._returned: collections.deque[Slab] = collections.deque()
+        self._hits = 0
+        self._misses = 0
+
+    def open(self, handle: Handle, fd: int) -> Region:
+        """Return the region that `handle` names and `fd` opens; takes ownership of `fd`.
+
+        Raises
+        ------
+        InvalidRegion
+            The descriptor is not what the handle says, or not sealed.
+        NotOnDevice
+            The region is on a device that this process does not have.
+        """
+        with self._lock:
+            dropped = self._collect()
+            region = self._cached(handle, fd)
+        del dropped
+        if region is not None:
+            os.close(fd)
+            return region
+        try:
+            device = find_device(handle.arrow_device_type, handle.device_uuid)
+        except BaseException:
+            os.close(fd)
+            raise
+        slab = device.map_slab(fd, handle.nbytes, handle.uuid)
+        region = Region.of_slab(slab, self._returned)
+        with self._lock:
+            self._misses += 1
+            self._used[handle.uuid] = weakref.ref(region)
+        return region
+
+    def _cached(self, handle: Handle, fd: int) -> Region | None:
+        reference = self._used.get(handle.uuid)
+        region = reference() if reference is not None else None
+        if region is None:
+            entry = self._idle.get(handle.uuid)
+            if entry is None:
+                return None
+            self._same_memory(entry[0], handle, fd)
+            del self._idle[handle.uuid]
+            region = Region.of_slab(entry[0], self._returned)
+            self._used[handle.uuid] = weakref.ref(region)
+        elif region.slab is not None:
+            self._same_memory(region.slab, handle, fd)
+        self._hits += 1
+        return region
+
+    @staticmethod
+    def _same_memory(slab: Slab, handle: Handle, fd: int) -> None:
+        if slab.identity != identity_of(fd) or slab.nbytes != handle.nbytes:
+            raise_closing(
+                fd,
+                InvalidRegion(
+                    "a region has the name of another one that this process has mapped",
+                    found=handle.uuid.hex(),
+                    hint="Two producers never make the same name by chance: do not trust this one.",
+                ),
+            )
+
+    def _collect(self) -> list[Slab]:
+        """Take back what came home; return what must be unmapped, for the caller to drop unlocked."""
+        now = time.monotonic()
+        dropped: list[Slab] = []
+        while self._returned:
+            slab = self._returned.popleft()
+            reference = self._used.get(slab.uuid)
+            if reference is not None and reference() is None:
+                del self._used[slab.uuid]
+            self._idle[slab.uuid] = (slab, now)
+        while self._idle and self._too_much(now):
+            dropped.append(self._idle.popitem(last=False)[1][0])
+        return dropped
+
+    def _too_much(self, now: float) -> bool:
+        oldest = next(iter(self._idle.values()))[1]
+        return (
+            len(self._idle) > self._idle_regions
+            or sum(slab.nbytes for slab, _ in self._idle.values()) > self._idle_bytes
+            or now - oldest > self._idle_seconds
+        )
+
+    @property
+    def hits(self) -> int:
+        """How many regions were mapped already when they were opened."""
+        return self._hits
+
+    def trim(self) -> None:
+        """Unmap what is old or too much; called whenever a stream ends."""
+        with self._lock:
+            dropped = self._collect()
+        del dropped
+
+    def clear(self) -> None:
+        """Unmap everything that no view needs.
+
+        Examples
+        --------
+        >>> mappings().clear()
+        >>> mappings().statistics.idle
+        0
+        """
+        with self._lock:
+            dropped = self._collect()
+            dropped += [slab for slab, _ in self._idle.values()]
+            self._idle.clear()
+        del dropped
+
+    @property
+    def statistics(self) -> MappingStatistics:
+        """Counts so far, and what is mapped now."""
+        with self._lock:
+            dropped = self._collect()
+            result = MappingStatistics(
+                hits=self._hits,
+                misses=self._misses,
+                in_use=sum(reference() is not None for reference in self._used.values()),
+                idle=len(self._idle),
+                idle_bytes=sum(slab.nbytes for slab, _ in self._idle.values()),
+            )
+        del dropped
+        return result
+
+
+def raise_closing(fd: int, error: InvalidRegion) -> None:
+    """Close a descriptor that we own, then raise."""
+    os.close(fd)
+    raise error
+
+
+_process_cache = MappingCache()
+
+
+def mappings() -> MappingCache:
+    """Return the mapping cache of this process."""
+    return _process_cache
+
+
+def _forget_parent() -> None:
+    global _process_cache  # noqa: PLW0603  the child of a fork starts with a cache (and a lock) of its own
+    _process_cache = MappingCache()
+
+
+os.register_at_fork(after_in_child=_forget_parent)

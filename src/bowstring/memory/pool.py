@@ -1,0 +1,340 @@
+"""The pool: slabs kept warm between uses, within a budget.
+
+Copying into fresh shared pages is many times slower than into warm ones, so a slab whose region is no longer
+used is kept for the next one. A slab comes back only when nothing in this process refers to its region: the
+buffers and views here, and the leases that a server holds for its readers.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from bowstring.errors import ClosedError, ForkedError, NotPicklable, OutOfBudget, UsageError
+from bowstring.memory.budget import default_budget
+from bowstring.memory.buffer import Buffer
+from bowstring.memory.device import Device, cpu
+from bowstring.memory.forks import watch_forks
+from bowstring.memory.owned import note_owned
+from bowstring.memory.region import Region
+
+if TYPE_CHECKING:
+    from bowstring.memory.slab import Slab
+
+__all__ = ["Allocator", "Pool", "PoolStatistics"]
+
+_MIB: Final = 1 << 20
+_SLAB: Final = 64 * _MIB
+_SMALLEST: Final = 1 * _MIB
+_FORK_SECONDS: Final = 1.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PoolStatistics:
+    """What a pool holds, in bytes, and what it has done.
+
+    Attributes
+    ----------
+    budget, in_use, idle
+        The most the pool may hold; what regions use now; what lies warm.
+    made, reused, retired
+        Slabs made so far, uses served by a warm one, and slabs given up because a reader was lost.
+    """
+
+    budget: int
+    in_use: int
+    idle: int
+    made: int
+    reused: int
+    retired: int
+
+
+def size_class(nbytes: int) -> int:
+    """Return the slab size for `nbytes`: a power of two from 1 to 64 MiB, then a multiple of 64 MiB."""
+    if nbytes <= _SLAB:
+        return max(_SMALLEST, 1 << (nbytes - 1).bit_length()) if nbytes else _SMALLEST
+    return -(-nbytes // _SLAB) * _SLAB
+
+
+class _Home:
+    """Where slabs go when their regions end."""
+
+    __slots__ = ("closed", "gone", "slabs")
+
+    def __init__(self) -> None:
+        self.slabs: collections.deque[Slab] = collections.deque()
+        self.gone: collections.deque[int] = collections.deque()
+        self.closed = False
+
+    def append(self, slab: Slab) -> None:
+        """Keep a slab for the pool, unless that is closed: then its memory goes with the last reference to it."""
+        if self.closed:
+            self.gone.append(slab.nbytes)
+        else:
+            self.slabs.append(slab)
+
+
+class Pool:
+    """Regions of one device, within a budget.
+
+    Parameters
+    ----------
+    device
+        Where the memory is; the host by default.
+    budget
+        The most bytes that the pool may hold, used and idle together; by default half of the memory that
+        this process may use.
+
+    Examples
+    --------
+    >>> pool = Pool(budget=64 << 20)
+    >>> buffer = pool.allocate(1000)
+    >>> buffer.nbytes, buffer.address % 64, pool.statistics.in_use
+    (1000, 0, 1048576)
+    """
+
+    def __init__(self, device: Device | None = None, budget: int | None = None) -> None:
+        self.device = device or cpu()
+        self.budget = default_budget() if budget is None else budget
+        if self.budget <= 0:
+            raise UsageError("a pool needs a budget", found=budget)
+        self._pid = os.getpid()
+        # Reentrant: a collection inside it may run somebody's finalizer that closes a server.
+        self._lock = threading.RLock()
+        self._returned = _Home()
+        self._idle: list[Slab] = []
+        self._used: weakref.WeakSet[Slab] = weakref.WeakSet()
+        self._in_use = 0
+        self._made = 0
+        self._reused = 0
+        self._retired = 0
+        self._closed = False
+        self._held_for_fork = False
+        self._allocator = Allocator(self)
+        watch_forks(self)
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """Return a fresh buffer, aligned to the device's alignment, that may be written until it is frozen.
+
+        Raises
+        ------
+        OutOfBudget
+            The pool has no room; nothing was allocated.
+        ForkedError, ClosedError
+            The pool was made by the parent process, or closed.
+        """
+        return self._allocator.allocate(nbytes)
+
+    def region(self, nbytes: int) -> Region:
+        """Return a region of at least `nbytes` bytes of its own, warm where there is one.
+
+        Raises
+        ------
+        OutOfBudget
+            The pool has no room; nothing was allocated.
+        """
+        if nbytes < 0:
+            raise UsageError("a region cannot have a negative size", found=nbytes)
+        size = size_class(nbytes)
+        self._check()
+        with self._lock:
+            dropped = self._collect()
+            slab = self._warm(size)
+            if slab is None:
+                dropped += self._make_room(size)
+            else:
+                self._reused += 1
+            self._in_use += size if slab is None else slab.nbytes
+        del dropped
+        if slab is None:
+            slab = self._make(size)
+        with self._lock:
+            self._used.add(slab)
+        region = Region.of_slab(slab, self._returned)
+        note_owned(region)
+        return region
+
+    def allocator(self, expected: int = 0) -> Allocator:
+        """Return an allocator whose regions hold nothing else; `expected` bytes go into one region."""
+        return Allocator(self, expected)
+
+    def _check(self) -> None:
+        self._check_process()
+        if self._closed:
+            raise ClosedError("the pool is closed")
+
+    def _check_process(self) -> None:
+        # Before any lock: a fork leaves the child's locks as they happened to be.
+        if self._pid != os.getpid():
+            raise ForkedError(
+                "the pool belongs to the parent process", hint="Make a new Pool (or Server) in the child."
+            )
+
+    def _make(self, size: int) -> Slab:
+        try:
+            slab = self.device.make_slab(size)
+        except BaseException:
+            with self._lock:
+                self._in_use -= size
+            raise
+        self._made += 1
+        return slab
+
+    def _warm(self, size: int) -> Slab | None:
+        fitting = [slab for slab in self._idle if size <= slab.nbytes <= 2 * size]
+        if not fitting:
+            return None
+        slab = min(fitting, key=lambda each: each.nbytes)
+        try:
+            self._idle.remove(slab)
+        except ValueError:  # a finalizer that ran just now took it
+            return None
+        return slab
+
+    def _make_room(self, size: int) -> list[Slab]:
+        free = self.budget - self._in_use
+        if size > free:
+            raise OutOfBudget(
+                "the pool has no room",
+                expected=f"at most {max(free, 0)} bytes (budget {self.budget}, in use {self._in_use})",
+                found=f"{size} bytes asked for",
+                hint="Let batches be collected, withdraw data sets, or give the pool a larger budget.",
+            )
+        dropped = []
+        while self._idle and sum(slab.nbytes for slab in self._idle) > free - size:
+            dropped.append(self._idle.pop(0))
+        return dropped
+
+    def _collect(self) -> list[Slab]:
+        """Take back what came home; return what must be unmapped, for the caller to drop unlocked."""
+        dropped = []
+        while self._returned.gone:
+            self._in_use -= self._returned.gone.popleft()
+        while self._returned.slabs:
+            slab = self._returned.slabs.popleft()
+            self._in_use -= slab.nbytes
+            self._used.discard(slab)
+            if slab.retired or self._closed:
+                self._retired += slab.retired
+                dropped.append(slab)
+            else:
+                self._idle.append(slab)
+        return dropped
+
+    def warm(self, nbytes: int) -> None:
+        """Make sure that a region of `nbytes` bytes lies ready with all its pages present.
+
+        Examples
+        --------
+        >>> pool = Pool(budget=8 << 20)
+        >>> pool.warm(1 << 20)
+        >>> pool.statistics.idle
+        1048576
+        """
+        region = self.region(nbytes)
+        if region.device.is_host:
+            region.array(0, region.nbytes, writable=True)[:: 1 << 12] = 0
+
+    def trim(self) -> None:
+        """Give all idle memory back to the system."""
+        self._check_process()
+        with self._lock:
+            dropped = self._collect() + self._idle
+            self._idle = []
+        del dropped
+
+    def close(self) -> None:
+        """Give idle memory back now, and the rest as it comes home. Regions in use stay valid."""
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            self._closed = self._returned.closed = True
+            self._allocator.reset()
+            dropped = self._collect() + self._idle
+            self._idle = []
+        del dropped
+
+    def before_fork(self) -> None:
+        """Let nothing be taken until after a fork, and use nothing again that is in use now.
+
+        The child inherits every view that is alive, and nothing tells us when it drops them.
+        """
+        self._held_for_fork = self._pid == os.getpid() and self._lock.acquire(timeout=_FORK_SECONDS)
+        for slab in list(self._used):
+            slab.retired = True
+
+    def after_fork(self) -> None:
+        """Go on after a fork, in the parent."""
+        if self._held_for_fork:
+            self._held_for_fork = False
+            self._lock.release()
+
+    @property
+    def statistics(self) -> PoolStatistics:
+        """What the pool holds now, and what it has done."""
+        self._check_process()
+        with self._lock:
+            dropped = self._collect()
+            result = PoolStatistics(
+                budget=self.budget,
+                in_use=self._in_use,
+                idle=sum(slab.nbytes for slab in self._idle),
+                made=self._made,
+                reused=self._reused,
+                retired=self._retired,
+            )
+        del dropped
+        return result
+
+    def __reduce__(self) -> NoReturn:
+        raise NotPicklable("a Pool belongs to its process", hint="Make one in the other process.")
+
+    def __repr__(self) -> str:
+        return f"<Pool {self.device.name} {self._in_use} of {self.budget} bytes in use>"
+
+
+class Allocator:
+    """Cuts buffers from regions of a pool, one after the other; what it cuts from is shared with no one."""
+
+    def __init__(self, pool: Pool, expected: int = 0) -> None:
+        self._pool = pool
+        self._size = expected or _SMALLEST
+        self._lock = threading.RLock()
+        self._region: Region | None = None
+        self._next = 0
+
+    @property
+    def device(self) -> Device:
+        """Where the buffers are."""
+        return self._pool.device
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """Return a fresh buffer at the device's alignment.
+
+        Raises
+        ------
+        OutOfBudget
+            The pool has no room.
+        """
+        if nbytes < 0:
+            raise UsageError("a buffer cannot have a negative size", found=nbytes)
+        self._pool._check()
+        with self._lock:
+            if self._region is None or self._next + nbytes > self._region.nbytes:
+                self._region = None  # let it go home before more is asked for
+                self._region = self._pool.region(max(nbytes, self._size))
+                self._next = 0
+                # The more is asked for, the larger the regions, but several must fit into the budget.
+                self._size = min(2 * self._region.nbytes, _SLAB, max(_SMALLEST, self._pool.budget // 16))
+            region, offset = self._region, self._next
+            alignment = self._pool.device.alignment
+            self._next = offset + -(-nbytes // alignment) * alignment
+        return Buffer.fresh(region, offset, nbytes)
+
+    def reset(self) -> None:
+        """Let the current region go; the next buffer opens another one."""
+        self._region = None

@@ -1,0 +1,168 @@
+"""A region: one contiguous piece of memory in use. When nothing refers to it, its slab goes home."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from bowstring.errors import NotPicklable, ViewsAlive
+from bowstring.memory.device import Device, cpu
+from bowstring.memory.ending import Ending
+
+if TYPE_CHECKING:
+    from bowstring.memory.slab import Slab
+
+__all__ = ["Draft", "Region", "foreign_region"]
+
+
+class _Home(Protocol):
+    def append(self, slab: Slab, /) -> None: ...
+
+
+class Draft:
+    """A fresh allocation that may be written through Bowstring until it is frozen.
+
+    Attributes
+    ----------
+    offset, nbytes
+        Where in its region.
+    frozen
+        Whether it can be written no more.
+    writers
+        What the writable arrays that left it hang on.
+    """
+
+    __slots__ = ("__weakref__", "frozen", "nbytes", "offset", "writers")
+
+    def __init__(self, offset: int, nbytes: int) -> None:
+        self.offset = offset
+        self.nbytes = nbytes
+        self.frozen = False
+        self.writers: list[weakref.ref[Any]] = []
+
+    def freeze(self) -> None:
+        """End all writing.
+
+        Raises
+        ------
+        ViewsAlive
+            A writable array is still alive.
+        """
+        if any(writer() is not None for writer in self.writers):
+            raise ViewsAlive(
+                "a writable view of the memory is alive",
+                hint="Leave the `with buffer.writable()` block and drop its slices before publishing.",
+            )
+        self.frozen = True
+
+
+class Region:
+    """One contiguous allocation on one device, kept alive by its buffers.
+
+    A region is either a slab in use (memory of ours, or memory of a peer that we have mapped) or memory that
+    somebody else owns (:func:`foreign_region`). When the last buffer, batch, lease and view of a region is
+    gone, its slab goes back to the pool or the mapping cache it came from.
+
+    Attributes
+    ----------
+    device
+        Where the memory lives.
+    address, nbytes
+        Address in this process, and size in bytes.
+    slab
+        The physical memory, or ``None`` for memory of somebody else.
+    """
+
+    __slots__ = ("__weakref__", "_drafts", "_end", "_owner", "address", "device", "nbytes", "slab")
+
+    def __init__(
+        self,
+        device: Device,
+        address: int,
+        nbytes: int,
+        *,
+        slab: Slab | None = None,
+        home: _Home | None = None,
+        owner: object = None,
+    ) -> None:
+        self.device = device
+        self.address = address
+        self.nbytes = nbytes
+        self.slab = slab
+        self._end = None if home is None else Ending(home.append, slab)
+        self._owner = owner
+        self._drafts: weakref.WeakSet[Draft] | None = None
+
+    @classmethod
+    def of_slab(cls, slab: Slab, home: _Home | None = None) -> Region:
+        """Take a slab into use; it is appended to `home` when the region is collected."""
+        return cls(slab.device, slab.address, slab.nbytes, slab=slab, home=home)
+
+    @property
+    def uuid(self) -> bytes:
+        """16 bytes that name the memory; zeros where it cannot be shared."""
+        return self.slab.uuid if self.slab is not None else bytes(16)
+
+    @property
+    def shareable(self) -> bool:
+        """Whether another process can map this memory."""
+        return self.slab is not None and self.slab.fd >= 0
+
+    def draft(self, offset: int, nbytes: int) -> Draft:
+        """Note that a part of the region is fresh and may still be written."""
+        if self._drafts is None:
+            self._drafts = weakref.WeakSet()
+        draft = Draft(offset, nbytes)
+        self._drafts.add(draft)
+        return draft
+
+    def freeze(self, offset: int = 0, nbytes: int | None = None) -> None:
+        """End all writing through Bowstring to a part of the region, or to all of it.
+
+        Raises
+        ------
+        ViewsAlive
+            A writable array of it is still alive.
+        """
+        end = self.nbytes if nbytes is None else offset + nbytes
+        for draft in list(self._drafts or ()):
+            if draft.offset < end and offset < draft.offset + draft.nbytes:
+                draft.freeze()
+
+    def retire(self) -> None:
+        """Never use this memory again after this region: somebody out of sight may still look at it."""
+        if self.slab is not None:
+            self.slab.retired = True
+
+    def array(self, offset: int, nbytes: int, owner: object = None, *, writable: bool = False) -> Any:
+        """Return a ``uint8`` array of the device over a part of the region.
+
+        `owner` must keep the region alive; the region itself does by default.
+        """
+        return self.device.array(
+            self.address + offset, nbytes, self if owner is None else owner, writable=writable
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise NotPicklable(
+            "a Region belongs to the process that mapped it",
+            hint="Publish the table and send the Endpoint instead.",
+        )
+
+    def __repr__(self) -> str:
+        kind = f"slab {self.uuid.hex()[:8]}" if self.slab is not None else "foreign"
+        return f"<Region {kind} {self.device.name} {self.nbytes} bytes>"
+
+
+def foreign_region(address: int, nbytes: int, owner: object, device: Device | None = None) -> Region:
+    """Return memory of somebody else as a region; `owner` is kept alive as long as the region.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> numbers = np.arange(3, dtype=np.uint8)
+    >>> region = foreign_region(numbers.ctypes.data, 3, numbers)
+    >>> region.array(1, 2).tolist(), region.shareable
+    ([1, 2], False)
+    """
+    return Region(device or cpu(), address, nbytes, owner=owner)

@@ -1,0 +1,208 @@
+"""A slab: physical memory with a name of its own, and the file descriptor by which another process maps it.
+
+A slab is what a pool keeps warm and what a mapping cache keeps mapped. While somebody uses it, a
+:class:`~bowstring.memory.region.Region` stands for that use.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bowstring.errors import InvalidRegion, OutOfBudget
+
+if TYPE_CHECKING:
+    from bowstring.memory.device import Device
+
+__all__ = ["SEALS", "Slab", "host_slab", "map_host_slab"]
+
+# Linux 6.3; a system may demand it (vm.memfd_noexec).
+_MFD_NOEXEC_SEAL: Final = 0x0008
+# Linux 5.1. What is mapped for writing by then stays so; nothing else can be.
+_F_SEAL_FUTURE_WRITE: Final = 0x0010
+SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_SEAL_NAMES: Final = {
+    fcntl.F_SEAL_SHRINK: "SHRINK",
+    fcntl.F_SEAL_GROW: "GROW",
+    fcntl.F_SEAL_SEAL: "SEAL",
+}
+
+
+class Slab:
+    """Memory that can be handed to another process.
+
+    Parameters
+    ----------
+    device
+        Where the memory lives.
+    memory
+        The object that keeps it mapped; the mapping ends when nothing refers to it any more.
+    address, nbytes
+        Where it is mapped in this process, and its size in bytes.
+    uuid
+        16 bytes that name this memory and no other, ever.
+    fd
+        A read-only descriptor of the memory, owned by the slab, or -1.
+    writable
+        Whether this process mapped it for writing (it made the memory).
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "address",
+        "device",
+        "fd",
+        "identity",
+        "memory",
+        "nbytes",
+        "retired",
+        "uuid",
+        "writable",
+    )
+
+    def __init__(
+        self,
+        device: Device,
+        memory: Any,
+        *,
+        address: int,
+        nbytes: int,
+        uuid: bytes,
+        fd: int,
+        writable: bool,
+    ) -> None:
+        self.device = device
+        self.memory = memory
+        self.address = address
+        self.nbytes = nbytes
+        self.uuid = uuid
+        self.fd = fd
+        self.identity = identity_of(fd) if fd >= 0 else None
+        self.writable = writable
+        # A retired slab is never written again: somebody whom we lost sight of may still look at it.
+        self.retired = False
+
+    def __del__(self) -> None:
+        fd, self.fd = getattr(self, "fd", -1), -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __repr__(self) -> str:
+        state = " retired" if self.retired else ""
+        return f"<Slab {self.uuid.hex()[:8]} {self.device.name} {self.nbytes} bytes{state}>"
+
+
+def identity_of(fd: int) -> tuple[int, int]:
+    """Return (device, inode) of a descriptor: equal only for the same memory while any of it is open."""
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
+
+
+def fresh_memfd(nbytes: int) -> int:
+    """Make a memfd of `nbytes` bytes that can still be sealed."""
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    try:
+        fd = os.memfd_create("bowstring", flags | _MFD_NOEXEC_SEAL)
+    except OSError:
+        fd = os.memfd_create("bowstring", flags)
+    try:
+        os.ftruncate(fd, nbytes)
+    except OSError as error:
+        os.close(fd)
+        if error.errno in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG):
+            raise OutOfBudget("the system has no room for a region", found=f"{nbytes} bytes") from error
+        raise
+    return fd
+
+
+def reopened_read_only(fd: int) -> int:
+    """Open the same memory again, for reading only: a writable descriptor must not leave the process."""
+    return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def host_slab(device: Device, nbytes: int) -> Slab:
+    """Make host memory of `nbytes` bytes that only this mapping can ever write.
+
+    It can neither shrink, nor grow, nor be sealed further, and nobody can map it for writing again, not even by
+    opening the descriptor anew.
+
+    Raises
+    ------
+    OutOfBudget
+        The system refuses that much memory.
+    """
+    fd = fresh_memfd(nbytes)
+    try:
+        try:
+            memory = mmap.mmap(fd, nbytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        except OSError as error:
+            raise OutOfBudget("the system has no room to map a region", found=f"{nbytes} bytes") from error
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS | _F_SEAL_FUTURE_WRITE)
+        shared = reopened_read_only(fd)
+    finally:
+        os.close(fd)
+    return Slab(
+        device,
+        memory,
+        address=_address_of(memory),
+        nbytes=nbytes,
+        uuid=os.urandom(16),
+        fd=shared,
+        writable=True,
+    )
+
+
+def map_host_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab:
+    """Map host memory that another process made, for reading. Takes ownership of `fd`, whatever happens.
+
+    Raises
+    ------
+    InvalidRegion
+        The descriptor is not a memfd sealed against shrinking and growing, or not of the announced size.
+    """
+    try:
+        check_sealed(fd, nbytes)
+        try:
+            memory = mmap.mmap(fd, nbytes, mmap.MAP_SHARED, mmap.PROT_READ)
+        except (OSError, ValueError) as error:
+            raise InvalidRegion("a region cannot be mapped", found=str(error)) from error
+        shared = reopened_read_only(fd)
+    finally:
+        os.close(fd)
+    return Slab(
+        device,
+        memory,
+        address=_address_of(memory),
+        nbytes=nbytes,
+        uuid=uuid,
+        fd=shared,
+        writable=False,
+    )
+
+
+def check_sealed(fd: int, nbytes: int) -> None:
+    """Refuse a descriptor whose memory could shrink under our views, or that is not what was announced."""
+    try:
+        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+    except OSError as error:
+        raise InvalidRegion(
+            "a region must be a sealed memfd",
+            found=f"a descriptor without seals ({error.strerror})",
+            hint="A plain file could be cut short under the views of its reader.",
+        ) from error
+    missing = [name for seal, name in _SEAL_NAMES.items() if not seals & seal]
+    if missing:
+        raise InvalidRegion("a region is not sealed", expected="SHRINK, GROW, SEAL", found=f"no {missing}")
+    size = os.fstat(fd).st_size
+    if size != nbytes or nbytes <= 0:
+        raise InvalidRegion("a region is not of the announced size", expected=nbytes, found=size)
+
+
+def _address_of(memory: mmap.mmap) -> int:
+    address: int = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
+    return address

@@ -1,0 +1,1 @@
+"""Reading: what a reader does with one stream."""

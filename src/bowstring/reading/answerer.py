@@ -1,0 +1,288 @@
+"""Answering: the thread of a receiver that tells the producer what the reader is done with."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import queue
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+
+from bowstring.dissociated.messages import Outgoing, pack_addresses, pack_u64
+from bowstring.dissociated.tags import Control
+from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded
+from bowstring.reading.assembler import Ended
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bowstring.limits import Limits
+    from bowstring.reading.assembler import Assembled
+    from bowstring.reading.wire import Wire
+
+__all__ = ["Answerer", "Note"]
+
+_FORK_SECONDS: Final = 1.0
+
+_MOST_FREED: Final = 16_384
+
+
+class Note(enum.Enum):
+    """What the answering thread is told, besides leases that ended."""
+
+    PINGED = "the producer asks whether we are there"
+    READ = "the stream was read to its end"
+    CLOSED = "the stream was closed"
+    QUIET = "the producer sends nothing more"
+    STOPPED = "the connection is gone"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Enlarged:
+    """The window grew by so many bytes."""
+
+    nbytes: int
+
+
+class _Stream(Protocol):
+    limits: Limits
+    extended: bool
+
+    @property
+    def leases(self) -> int: ...
+    @property
+    def quiet(self) -> bool: ...
+    def starved(self, nbytes: int, held: int, why: str) -> None: ...
+    def discard(self) -> bool: ...
+    def wake(self) -> None: ...
+    def finish(self) -> None: ...
+
+
+class Answerer:
+    """Sends what the reader has to say: memory freed, credit given back, answers, and the end.
+
+    Parameters
+    ----------
+    stream
+        The receiver that it answers for.
+    wires
+        Its connections; memory is freed on the last one, which carries the bodies.
+    notes
+        Where leases that ended, and everybody else, leave what is to be said.
+    free_tag
+        The tag of ``free_data``, if the server takes it.
+    window
+        The credit in bytes that the hello asked for.
+    """
+
+    def __init__(
+        self,
+        stream: _Stream,
+        wires: Sequence[Wire],
+        notes: queue.SimpleQueue[Any],
+        free_tag: int | None,
+        window: int,
+    ) -> None:
+        self._stream = stream
+        self._wires = wires
+        self._notes = notes
+        self._free_tag = free_tag
+        self._window = window
+        self._ended = 0
+        self._given = 0
+        self._returned = 0
+        self._read = self._said_read = self._said_stop = False
+        self._closed = False
+        self._give_up: float | None = None
+        self._gate = threading.Lock()
+        self._gated = False
+        self._barrier: threading.Event | None = None
+        self._unheard = False
+        self.finished = False
+        self.waiting = False
+        self.blocked = 0
+        self.no_room = 0
+
+    # Called by the receiver.
+
+    def delivered(self, assembled: Assembled) -> None:
+        """Count the credit of a batch that the user has now; a packed one gives it back at once."""
+        if not assembled.credit:
+            return
+        if assembled.until_delivered:
+            self._notes.put(Ended(None, assembled.credit))
+        else:
+            self._given += assembled.credit
+
+    def feed(self) -> None:
+        """When the producer waits for what only the user holds, enlarge the window, or say ``Starved``."""
+        needed = self.blocked
+        full = bool(self.no_room and self._held())
+        short = bool(needed and self._short_by(needed))
+        if not (full or short):
+            self._barrier = None
+            return
+        if not self._counted():
+            return
+        if full:
+            self._stream.starved(self.no_room, self._held(), "the producer's pool has no room for more")
+        grown = self._held() + needed
+        if grown > self._stream.limits.outstanding_bytes:
+            bound = f"Limits.outstanding_bytes is {self._stream.limits.outstanding_bytes}"
+            self._stream.starved(needed, self._held(), bound)
+        self._notes.put(_Enlarged(grown - self._window))
+        self._window = grown
+
+    def _counted(self) -> bool:
+        """Whether all that was freed until now has been counted; if not, the thread will wake the caller."""
+        if self._barrier is None:
+            self._barrier = threading.Event()
+            self._notes.put(self._barrier)
+        if not self._barrier.is_set():
+            return False
+        self._barrier = None
+        return True
+
+    def _held(self) -> int:
+        return self._given - self._returned
+
+    def _short_by(self, needed: int) -> bool:
+        held = self._held()
+        return held > 0 and held + needed > self._window
+
+    def flush(self, seconds: float) -> None:
+        """Wait until all that was to be said until now was sent."""
+        barrier = threading.Event()
+        self._notes.put(barrier)
+        if not self.finished:
+            barrier.wait(seconds)
+
+    def stop(self) -> None:
+        """End the thread: the connection is gone."""
+        self._notes.put(Note.STOPPED)
+
+    def _say_forked(self) -> None:
+        """Tell the producer that a child of this process may look at all that is lent now."""
+        if self._stream.extended and self._stream.leases > self._ended and not self.finished:
+            self._wires[-1].send([Outgoing(Control.FORKED, [])], _FORK_SECONDS)
+
+    def before_fork(self) -> None:
+        """Say so, and free nothing until `after_fork`: the child inherits what is lent in between, too."""
+        self._gated = self._gate.acquire(timeout=_FORK_SECONDS)
+        self._say_forked()
+
+    def after_fork(self) -> None:
+        """Say it once more, for what came since, and go on."""
+        try:
+            self._say_forked()
+        finally:
+            if self._gated:
+                self._gate.release()
+
+    # The thread.
+
+    def run(self) -> None:
+        """Answer until the stream is over and the last lease has ended."""
+        try:
+            while not self.finished:
+                self._answer(self._gather(self._stream.limits.heartbeat))
+        except BowstringError:
+            pass  # the reading thread sees the same, and tells the user
+        finally:
+            self.finished = True
+            self._raise_barriers(self._gather(0.0))
+            self._stream.finish()
+
+    def _gather(self, seconds: float) -> list[Any]:
+        """Return the notes that are there, waiting for the first one."""
+        try:
+            notes = [self._notes.get(timeout=seconds)]
+        except queue.Empty:
+            return []
+        while len(notes) < _MOST_FREED:
+            try:
+                notes.append(self._notes.get_nowait())
+            except queue.Empty:
+                break
+        return notes
+
+    def _answer(self, notes: list[Any]) -> None:
+        ended = [note for note in notes if isinstance(note, Ended)]
+        outgoing = self._freed(ended)
+        if Note.PINGED in notes:
+            outgoing.append(Outgoing(Control.PONG, []))
+        if not notes and self.waiting and self._stream.extended:
+            outgoing.append(Outgoing(Control.PING, []))
+        outgoing += [
+            Outgoing(Control.WINDOW, [pack_u64(note.nbytes)]) for note in notes if isinstance(note, _Enlarged)
+        ]
+        if Note.CLOSED in notes and not self._closed:
+            self._closed = True
+            self._read = self._stream.discard()
+            self._give_up = time.monotonic() + self._stream.limits.close_timeout
+        self._read = self._read or Note.READ in notes
+        if self._read and not self._said_read:
+            self._said_read = True
+            outgoing.append(Outgoing(Control.DONE, []))
+        elif self._closed and not self._said_read and not self._said_stop:
+            self._said_stop = True
+            outgoing.append(Outgoing(Control.STOP, []))
+        self._send(outgoing)
+        if self._raise_barriers(notes):
+            self._stream.wake()
+        self.finished = Note.STOPPED in notes or (self._over() and self._ended >= self._stream.leases)
+
+    @staticmethod
+    def _raise_barriers(notes: list[Any]) -> bool:
+        barriers = [note for note in notes if isinstance(note, threading.Event)]
+        for barrier in barriers:
+            barrier.set()
+        return bool(barriers)
+
+    def _over(self) -> bool:
+        """Whether nothing more comes: the end was read, or the producer stopped, or does not answer."""
+        if self._said_read:
+            return True
+        return self._closed and (
+            self._stream.quiet
+            or not self._stream.extended
+            or (self._give_up is not None and time.monotonic() > self._give_up)
+        )
+
+    def _freed(self, ended: list[Ended]) -> list[Outgoing]:
+        outgoing = []
+        freed = [note.addresses for note in ended if note.addresses is not None]
+        if freed and self._free_tag is not None:
+            addresses = np.concatenate(freed)
+            for start in range(0, len(addresses), _MOST_FREED):
+                part = addresses[start : start + _MOST_FREED]
+                outgoing.append(Outgoing(self._free_tag, [pack_addresses(part)]))
+        self._ended += len(freed)
+        self._returned += sum(note.credit for note in ended if note.addresses is not None)
+        credit = sum(note.credit for note in ended)
+        if credit:
+            outgoing.append(Outgoing(Control.CREDIT, [pack_u64(credit)]))
+        return outgoing
+
+    def _send(self, outgoing: list[Outgoing]) -> None:
+        if not self._stream.extended:
+            outgoing = [each for each in outgoing if each.tag == self._free_tag]
+        if not outgoing or self._unheard:
+            return
+        shared = [each for each in outgoing if each.tag in _BOTH]
+        try:
+            with self._gate:
+                self._wires[-1].send(outgoing, self._stream.limits.stall_timeout)
+            for wire in self._wires[:-1]:
+                if shared:
+                    wire.send(shared, self._stream.limits.stall_timeout)
+        except (BrokenError, DeadlineExceeded):
+            # Not the end yet: the reading thread takes what had arrived before, and then finds the same.
+            self._unheard = True
+
+
+# What a stream over two connections says on both.
+_BOTH: Final = frozenset({Control.PING, Control.PONG, Control.DONE, Control.STOP})

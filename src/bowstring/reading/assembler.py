@@ -1,0 +1,234 @@
+"""Assembling: the parts of a stream become batches, each a view of the memory that it came in."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.layout import Layout
+from bowstring.dissociated.consumer import Announced, Packed, Part, Pointers
+from bowstring.dissociated.leases import AnnouncedRegions
+from bowstring.errors import InvalidMetadata, ProtocolError, Unsupported
+from bowstring.ipc.check import check_pairs
+from bowstring.ipc.metadata import (
+    MessageKind,
+    MetadataVersion,
+    RecordBatchHeader,
+    decode_dictionary,
+    decode_record_batch,
+)
+from bowstring.ipc.offsets import check_offsets
+from bowstring.ipc.packing import unpack
+from bowstring.ipc.schema import decode_schema
+from bowstring.memory import Lease, Region, mappings
+from bowstring.reading.descriptors import close_descriptors
+
+if TYPE_CHECKING:
+    import queue
+
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from bowstring.limits import Limits
+
+__all__ = ["Assembled", "Assembler", "Ended"]
+
+
+@dataclasses.dataclass(slots=True)
+class Ended:
+    """A note that a lease ended: the addresses to free, and the credit to give back."""
+
+    addresses: npt.NDArray[np.uint64] | None
+    credit: int
+
+
+class Assembled(NamedTuple):
+    """A batch, and the credit in bytes that it costs: until it is delivered, or until its lease ends."""
+
+    batch: Batch
+    credit: int
+    until_delivered: bool
+
+
+class Assembler:
+    """Turns the parts of one stream into batches.
+
+    Parameters
+    ----------
+    limits
+        Bounds for metadata and bodies.
+    notes
+        Where a lease that ends leaves a note.
+    """
+
+    def __init__(self, limits: Limits, notes: queue.SimpleQueue[Any]) -> None:
+        self._limits = limits
+        self._notes = notes
+        self.announced = AnnouncedRegions(limits)
+        self.schema: pa.Schema | None = None
+        self._layout: Layout | None = None
+        self._dictionaries: dict[int, Dictionary] = {}
+        self.leases = 0
+        self.charged = False
+
+    def take(self, part: Part) -> Assembled | None:
+        """Take the next part; return the batch, if it is one.
+
+        Raises
+        ------
+        InvalidMetadata, InvalidBody, ProtocolError, Unsupported, LimitExceeded
+            The part is not what the format, the protocol or a bound allows.
+        """
+        kind = part.message.kind
+        if kind is MessageKind.SCHEMA:
+            self._take_schema(part)
+            return None
+        assert self._layout is not None
+        if kind is MessageKind.DICTIONARY_BATCH:
+            self._take_dictionary(part)
+            return None
+        header = decode_record_batch(part.message)
+        batch = self._batch(part, header, self._layout)
+        return Assembled(batch, self._credit(header), isinstance(part.body, Packed))
+
+    def _credit(self, header: RecordBatchHeader) -> int:
+        return int(header.buffers[:, 1].sum()) if self.charged else 0
+
+    def announce(self, event: Announced) -> bool:
+        """Enter a region of the peer's; return whether this process had it mapped already.
+
+        Raises
+        ------
+        ProtocolError, LimitExceeded, InvalidRegion, NotOnDevice
+            The region is not what was announced, or not allowed. Its descriptor is closed.
+        """
+        attachment = event.attachment
+        try:
+            self.announced.check(event.base, event.handle.nbytes)
+        except BaseException:
+            close_descriptors((attachment,))
+            raise
+        before = mappings().hits
+        if not isinstance(attachment, Region):
+            region = mappings().open(event.handle, attachment)
+        elif attachment.slab is None or attachment.uuid != event.handle.uuid:
+            raise ProtocolError("a region is not the one that was announced", found=repr(attachment))
+        else:
+            # A use of our own: the producer's must be able to end while this stream goes on.
+            region = Region.of_slab(attachment.slab)
+        if region.nbytes != event.handle.nbytes:
+            raise ProtocolError(
+                "a region has not the announced size", expected=event.handle.nbytes, found=region.nbytes
+            )
+        self.announced.add(event.base, region, event.handle.nbytes)
+        return mappings().hits > before
+
+    def forget_regions(self) -> None:
+        """Let go of the regions: only the batches that use them keep them now."""
+        self.announced = AnnouncedRegions(self._limits)
+
+    def finish(self) -> None:
+        """Let go of the dictionaries: no more batches will need them."""
+        self._dictionaries.clear()
+
+    def _take_schema(self, part: Part) -> None:
+        decoded = decode_schema(part.message, self._limits)
+        if decoded.endianness != "little":
+            raise Unsupported("big-endian bodies")
+        self.schema = decoded.schema
+        self._layout = Layout.of(decoded.schema, decoded.dictionary_ids, limits=self._limits)
+
+    def _take_dictionary(self, part: Part) -> None:
+        header = decode_dictionary(part.message)
+        assert self._layout is not None
+        layout = self._layout.dictionaries.get(header.id)
+        where = f"message {part.sequence}"
+        if layout is None:
+            raise InvalidMetadata("a dictionary that no field uses", found=f"id {header.id}", where=where)
+        if header.is_delta:
+            raise Unsupported("delta dictionaries are not read from dissociated streams yet", where=where)
+        values = self._batch(part, header.batch, layout, resident=True)
+        self._dictionaries[header.id] = Dictionary(header.id, values)
+        if isinstance(part.body, Packed) and self.charged:
+            self._notes.put(Ended(None, self._credit(header.batch)))
+
+    def _batch(
+        self, part: Part, header: RecordBatchHeader, layout: Layout, *, resident: bool = False
+    ) -> Batch:
+        where = f"message {part.sequence}"
+        dictionaries = {number: self._known(number, where) for number in layout.dictionaries}
+        match part.body:
+            case Pointers():
+                return self._pointed(part, part.body, header, layout, dictionaries, resident=resident)
+            case Packed(body=body):
+                if body.nbytes != part.message.body_length:
+                    raise ProtocolError(
+                        "a packed body has another length than its metadata says",
+                        expected=part.message.body_length,
+                        found=body.nbytes,
+                        where=where,
+                    )
+                return unpack(
+                    header,
+                    layout,
+                    body,
+                    version=part.message.version,
+                    dictionaries=dictionaries,
+                    lease=Lease((body.region,)),
+                    custom_metadata=part.message.custom_metadata,
+                )
+            case _:
+                raise ProtocolError("a body is missing", where=where)
+
+    def _regions_of(self, spans: npt.NDArray[np.int64]) -> tuple[Region, ...]:
+        """Return the regions that some rows use, and number them so in the rows."""
+        announced = self.announced.regions
+        if len(announced) <= 1:
+            return tuple(announced)
+        used, numbers = np.unique(spans[:, 0], return_inverse=True)
+        spans[:, 0] = numbers.reshape(-1)
+        return tuple(announced[index] for index in used.tolist())
+
+    def _known(self, number: int, where: str) -> Dictionary:
+        dictionary = self._dictionaries.get(number)
+        if dictionary is None:
+            raise ProtocolError("a dictionary is used before it came", found=f"id {number}", where=where)
+        return dictionary
+
+    def _pointed(
+        self,
+        part: Part,
+        body: Pointers,
+        header: RecordBatchHeader,
+        layout: Layout,
+        dictionaries: dict[int, Dictionary],
+        *,
+        resident: bool,
+    ) -> Batch:
+        """Make a batch over the producer's memory, with the lease that says so when it ends."""
+        if header.compression is not None or part.message.version is not MetadataVersion.V5:
+            raise Unsupported("a body of pointers must be plain and of metadata version V5")
+        check_pairs(header, layout, body.pairs[:, 1].astype(np.int64))
+        spans = self.announced.resolve(body.pairs)
+        regions = self._regions_of(spans)
+        addresses = body.pairs[body.pairs[:, 0] != 0, 0]
+        # A body without an address lends nothing, and there is nothing to give back.
+        note = Ended(addresses, 0 if resident else self._credit(header)) if len(addresses) else None
+        self.leases += note is not None
+        batch = Batch.from_parts(
+            layout,
+            header.length,
+            header.nodes,
+            spans=spans,
+            regions=regions,
+            variadic_counts=header.variadic_counts,
+            dictionaries=dictionaries,
+            lease=Lease(regions, self._notes if note is not None else None, note),
+            custom_metadata=part.message.custom_metadata,
+        )
+        check_offsets(batch)
+        return batch

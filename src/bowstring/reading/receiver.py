@@ -1,0 +1,400 @@
+"""A receiver: one stream as it comes in, with a thread for each connection that reads, and one that answers.
+
+The threads keep nothing of the user's alive. They go on after the stream was closed, for as long as batches of it
+are alive, because a lease ends with its last view and not before.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+import os
+import queue
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from bowstring.dissociated.consumer import (
+    Announced,
+    Blocked,
+    ConsumerProtocol,
+    End,
+    Event,
+    Failed,
+    NoRoom,
+    Part,
+    Ping,
+    Stopped,
+    Welcomed,
+)
+from bowstring.dissociated.messages import Hello, Welcome
+from bowstring.errors import (
+    BowstringError,
+    ClosedError,
+    DeadlineExceeded,
+    EndOfStream,
+    ForkedError,
+    ProtocolError,
+    Starved,
+)
+from bowstring.memory import Pool, mappings, watch_forks
+from bowstring.reading.answerer import Answerer, Note
+from bowstring.reading.assembler import Assembled, Assembler
+from bowstring.reading.descriptors import close_descriptors
+from bowstring.reading.process import watch_end
+from bowstring.reading.wire import Wire
+from bowstring.transport import dial
+from bowstring.transport.outgoing import as_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+    from bowstring.columnar.batch import Batch
+    from bowstring.dissociated.uri import Endpoint
+    from bowstring.limits import Limits
+
+__all__ = ["Counters", "Receiver"]
+
+_LOOK: Final = 0.5
+_MOST_AHEAD: Final = 4096
+
+
+@dataclasses.dataclass(slots=True)
+class Counters:
+    """What a receiver has counted so far; bytes are those of the buffers, times are seconds."""
+
+    batches: int = 0
+    rows: int = 0
+    nbytes: int = 0
+    seconds_waited: float = 0.0
+    regions: int = 0
+    cached_regions: int = 0
+
+
+class Receiver:
+    """Brings in one stream.
+
+    Parameters
+    ----------
+    endpoint
+        The data set.
+    hello
+        How it is wanted; not said to servers that do not know our extensions.
+    pool
+        Where packed bodies land.
+    limits
+        Bounds and deadlines.
+
+    Raises
+    ------
+    BrokenError, DeadlineExceeded, AccessDenied
+        The server cannot be reached.
+    """
+
+    def __init__(self, endpoint: Endpoint, hello: Hello, pool: Pool, limits: Limits) -> None:
+        self.limits = limits
+        self.counters = Counters()
+        self.welcome: Welcome | None = None
+        self.extended = False
+        self._pid = os.getpid()
+        self._changed = threading.Condition()
+        self._notes: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._assembler = Assembler(limits, self._notes)
+        self._protocol = ConsumerProtocol(limits)
+        self._batches: collections.deque[Assembled] = collections.deque()
+        self._error: BowstringError | None = None
+        self._complete = False
+        self._stopped = False
+        self._closed = self._discarded = self._read_all = False
+        self._wires: list[Wire] = []
+        self._open(endpoint, hello, pool)
+        window = hello.window if self.extended else 0
+        self._answerer = Answerer(self, self._wires, self._notes, endpoint.locations[-1].free_data, window)
+        self._threads = [
+            threading.Thread(target=self._read, args=(wire,), name="bowstring-client-reader", daemon=True)
+            for wire in self._wires
+        ]
+        self._threads.append(
+            threading.Thread(target=self._answerer.run, name="bowstring-client-sender", daemon=True)
+        )
+        watch_forks(self)
+        watch_end(self)
+        for thread in self._threads:
+            thread.start()
+
+    def _open(self, endpoint: Endpoint, hello: Hello, pool: Pool) -> None:
+        allocator = pool.allocator()
+        try:
+            for location in endpoint.locations:
+                channel = dial(location.address, self.limits, self.limits.connect_timeout)
+                self._wires.append(Wire(channel, allocator))
+                self.extended = location.hello is not None
+                maps = hello.pointers and channel.carries != "nothing"
+                said = dataclasses.replace(hello, token=location.token, pointers=maps)
+                opening = ConsumerProtocol.opening(location, endpoint.ticket, said)
+                channel.send(as_messages(opening, channel), self.limits.connect_timeout)
+        except BaseException:
+            self.hang_up()
+            raise
+
+    # The reading threads.
+
+    def _read(self, wire: Wire) -> None:
+        try:
+            while not self._answerer.finished:
+                received = wire.receive(self.limits.heartbeat)
+                if received is not None:
+                    self._hear(*received)
+                    self._hold_back(wire)
+        except BowstringError as error:
+            self._fail(error)
+        except Exception as error:  # noqa: BLE001  the user must hear of it, not the thread's end
+            failure = ProtocolError("the stream cannot be read", found=f"{type(error).__name__}: {error}")
+            failure.__cause__ = error
+            self._fail(failure)
+
+    def _hear(self, tag: int | None, body: Any, attachments: tuple[Any, ...]) -> None:
+        with self._changed:
+            try:
+                events = self._protocol.receive(tag, body, attachments)
+                if attachments and not any(isinstance(event, Announced) for event in events):
+                    raise ProtocolError("only a region has an attachment", found=f"tag {tag}")
+            except BaseException:
+                close_descriptors(attachments)
+                raise
+            try:
+                for event in events:
+                    self._take(event)
+            except BowstringError as error:
+                # At once: what another connection brings must not complete the stream without this.
+                self._error = self._error or error
+                raise
+            finally:
+                self._changed.notify_all()
+
+    def _hold_back(self, wire: Wire) -> None:
+        """Let metadata not run far ahead of bodies that come over another connection."""
+        if wire is not self._wires[-1]:
+            with self._changed:
+                while self._protocol.early > _MOST_AHEAD and not (self.quiet or self._closed):
+                    self._changed.wait(_LOOK)
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Part() if self._error is None:
+                assembled = self._assembler.take(event)
+                if assembled is not None and not self._closed:
+                    self._answerer.blocked = self._answerer.no_room = 0
+                    self._batches.append(assembled)
+            case Announced():
+                self.counters.regions += 1
+                self.counters.cached_regions += self._assembler.announce(event)
+            case Welcomed(welcome=welcome):
+                self.welcome = welcome
+                self._assembler.charged = welcome.charged
+            case Blocked(nbytes=nbytes):
+                self._answerer.blocked = nbytes
+            case NoRoom(nbytes=nbytes):
+                self._answerer.no_room = nbytes
+            case Failed(error=error):
+                # The connection stays: what the user holds can still be freed over it.
+                self._error = self._error or error
+                self._stopped = True
+                self._notes.put(Note.QUIET)
+            case Ping():
+                self._notes.put(Note.PINGED)
+            case End() if self._error is None:
+                self._complete = True
+                self._assembler.finish()
+                self._notes.put(Note.QUIET)
+            case Stopped():
+                self._stopped = True
+                self._notes.put(Note.QUIET)
+            case _:
+                pass
+
+    def _fail(self, error: BowstringError) -> None:
+        with self._changed:
+            if self._error is None and not self._complete:
+                self._error = error
+            self._changed.notify_all()
+        self._answerer.stop()
+        self.hang_up()
+
+    # What the stream asks.
+
+    def schema(self) -> pa.Schema:
+        """Return the schema, waiting for it.
+
+        Raises
+        ------
+        BowstringError
+            Whatever kept it from coming.
+        """
+        self.check_process()
+        with self._changed:
+            self._wait(self._opened, self.limits.connect_timeout)
+            return self._assembler.schema
+
+    def _opened(self) -> bool:
+        return self._assembler.schema is not None and (self.welcome is not None or not self.extended)
+
+    def next(self) -> Batch:
+        """Return the next batch, waiting for it.
+
+        Raises
+        ------
+        EndOfStream
+            There are no more.
+        ClosedError
+            The stream was closed on this side.
+        Starved
+            The batches that the user keeps use up all the credit.
+        BowstringError
+            Whatever kept it from coming.
+        """
+        self.check_process()
+        with self._changed:
+            self._wait(lambda: bool(self._batches) or self._complete, self.limits.reply_timeout)
+            if not self._batches:
+                self._notes.put(Note.READ)
+                raise EndOfStream("there are no more batches")
+            assembled = self._batches.popleft()
+            batch = assembled.batch
+            self.counters.batches += 1
+            self.counters.rows += batch.num_rows
+            self.counters.nbytes += batch.nbytes
+            self._answerer.delivered(assembled)
+        return batch
+
+    def _wait(self, ready: Callable[[], bool], seconds: float) -> None:
+        """Wait until `ready`, an error, or too long a silence of the peer."""
+        began = time.monotonic()
+        while True:
+            if self._closed:  # first of all: what was dropped then must not look like the end
+                raise ClosedError("the stream is closed")
+            if ready():
+                break
+            if self._error is not None:
+                # A copy, because what is raised keeps the frames it passed, and so the user's batches, alive.
+                raise copy.copy(self._error) from self._error.__cause__
+            self._answerer.waiting = True
+            self._answerer.feed()
+            self._changed.wait(_LOOK)
+            self._look(began, seconds)
+        self._answerer.waiting = False
+        self.counters.seconds_waited += time.monotonic() - began
+
+    def _look(self, began: float, seconds: float) -> None:
+        # The deadline runs only while the peer does not answer: a slow producer that lives is waited for.
+        # Only a server that answers questions must be heard on each connection.
+        heard = [wire.heard for wire in self._wires]
+        silent_since = max(began, min(heard) if self.extended else max(heard))
+        silent = time.monotonic() - silent_since
+        if silent > seconds and not any(wire.busy for wire in self._wires):
+            raise DeadlineExceeded(
+                "the producer said nothing in time",
+                expected=f"something within {seconds} s (Limits.connect_timeout, reply_timeout)",
+                found=self._protocol.missing,
+                where=self.peer,
+            )
+
+    def check_process(self) -> None:
+        """Refuse to go on in a child of the process that opened the stream."""
+        if os.getpid() != self._pid:
+            raise ForkedError(
+                "the stream belongs to the parent process",
+                hint="Call connect() in the child. Batches that were there before the fork stay true.",
+            )
+
+    @property
+    def peer(self) -> str:
+        """Who is at the other end, in words."""
+        return str(self._wires[-1].channel)
+
+    @property
+    def path(self) -> tuple[str, str]:
+        """Which road the bodies take, and why."""
+        if self.welcome is not None:
+            return self.welcome.path, self.welcome.why
+        return f"{self._wires[-1].channel.scheme}: packed", "the server knows only the plain protocol"
+
+    # Life.
+
+    @property
+    def leases(self) -> int:
+        """How many leases were given out so far."""
+        return self._assembler.leases
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the producer sends nothing more."""
+        return self._complete or self._stopped or self._error is not None
+
+    def discard(self) -> bool:
+        """Drop what nobody will ask for; return whether the stream had been read to its end."""
+        with self._changed:
+            if not self._discarded:
+                self._discarded = self._closed = True
+                self._read_all = self._complete and not self._batches
+                self._batches.clear()
+                self._assembler.finish()
+                self._changed.notify_all()
+            return self._read_all
+
+    def wake(self) -> None:
+        """Let the reading call look again."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def starved(self, nbytes: int, held: int, why: str) -> None:
+        """Let the reading call fail: the user's own batches hold the credit."""
+        raise Starved(
+            "the batches that you keep hold all the credit of the stream",
+            expected=why,
+            found=f"{held} bytes kept, {nbytes} more needed for the next batch",
+            where=f"batch {self.counters.batches}",
+            hint="Let batches go before asking for more, copy what you keep, or allow for more.",
+        )
+
+    def close(self) -> None:
+        """Ask for nothing more. Batches that were given out stay true, and are freed when they are collected."""
+        if os.getpid() != self._pid:
+            return
+        self.discard()
+        self._notes.put(Note.CLOSED)
+        mappings().trim()
+
+    def flush(self, seconds: float) -> None:
+        """Wait until the producer was told all that it should know."""
+        if os.getpid() == self._pid:
+            self._answerer.flush(seconds)
+
+    def abandon(self) -> None:
+        """Close without waiting for any lock: for finalizers."""
+        self._notes.put(Note.CLOSED)
+
+    def finish(self) -> None:
+        """Let go of connections and regions: nothing more is said, and no batch needs them."""
+        self.hang_up()
+        with self._changed:
+            self._assembler.forget_regions()
+        mappings().trim()
+
+    def hang_up(self) -> None:
+        """Close all connections."""
+        for wire in self._wires:
+            wire.channel.close()
+
+    def before_fork(self) -> None:
+        """Prepare for a fork of this process (:meth:`Answerer.before_fork`)."""
+        if self._pid == os.getpid():
+            self._answerer.before_fork()
+
+    def after_fork(self) -> None:
+        """Go on after a fork, in the parent."""
+        if self._pid == os.getpid():
+            self._answerer.after_fork()

@@ -1,0 +1,286 @@
+"""A stream: the batches of one data set, as its reader has them."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import dataclasses
+import weakref
+from typing import TYPE_CHECKING, NoReturn, Self
+
+import pyarrow as pa
+
+from bowstring.columnar.place import placed
+from bowstring.errors import EndOfStream, NotPicklable, UsageError
+from bowstring.memory import Device, Pool, cpu, default_pool
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from bowstring.columnar.batch import Batch
+    from bowstring.columnar.dictionary import Dictionary
+    from bowstring.memory import Allocator
+    from bowstring.reading.receiver import Receiver
+
+__all__ = ["EndpointStream", "Stream", "StreamStatistics"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StreamStatistics:
+    """What came over a stream so far, and how.
+
+    Attributes
+    ----------
+    batches, rows, nbytes
+        Delivered so far; bytes are those of the buffers.
+    path, why
+        The road that the bodies take, and the reason.
+    seconds_waited
+        Time spent waiting for the producer.
+    regions, cached_regions
+        Regions that the stream uses, and how many of them this process had mapped already.
+    device
+        Where the batches are.
+    """
+
+    batches: int
+    rows: int
+    nbytes: int
+    path: str
+    why: str
+    seconds_waited: float
+    regions: int
+    cached_regions: int
+    device: str
+
+
+class Stream(abc.ABC):
+    """Batches, one after the other. Iterate over it, in a ``with`` block.
+
+    The batches stay true after the stream is closed, and after its producer is gone.
+    """
+
+    @property
+    @abc.abstractmethod
+    def schema(self) -> pa.Schema:
+        """The schema of the batches."""
+
+    @property
+    @abc.abstractmethod
+    def stats(self) -> StreamStatistics:
+        """What came so far, and how."""
+
+    @property
+    def num_rows(self) -> int | None:
+        """How many rows the whole stream has, where the producer knows it."""
+        return None
+
+    @property
+    def num_batches(self) -> int | None:
+        """How many batches the whole stream has, where the producer knows it."""
+        return None
+
+    @property
+    def nbytes(self) -> int | None:
+        """How many bytes all columns of the data set have, where the producer knows it."""
+        return None
+
+    @abc.abstractmethod
+    def read_next_batch(self) -> Batch:
+        """Return the next batch, waiting for it.
+
+        Raises
+        ------
+        EndOfStream
+            There are no more.
+        BrokenError, DeadlineExceeded, ProducerFailed, Starved, ClosedError
+            The stream cannot go on; the error says why.
+        """
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Ask for nothing more. Batches stay true. Idempotent."""
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Batch:
+        try:
+            return self.read_next_batch()
+        except EndOfStream:
+            raise StopIteration from None
+
+    def read_all(self) -> pa.Table:
+        """Return all batches that are left as one pyarrow table, without a copy on the host.
+
+        Raises
+        ------
+        BowstringError
+            As `read_next_batch`; never a table that is shorter than the stream.
+        """
+        return pa.Table.from_batches([batch.to_arrow() for batch in self], schema=self.schema)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return the stream as a pyarrow reader, which fetches as it is read."""
+        return pa.RecordBatchReader.from_batches(self.schema, (batch.to_arrow() for batch in self))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise NotPicklable(
+            "a Stream belongs to its process", hint="Send the Endpoint, and connect in the other process."
+        )
+
+
+class EndpointStream(Stream):
+    """The stream of one endpoint; made by :func:`bowstring.connect`.
+
+    Parameters
+    ----------
+    receiver
+        What brings it in.
+    columns
+        The columns to keep, where the server does not choose them itself.
+    device
+        Where the batches shall be; where they come, by default.
+    pool
+        Where copies go, as far as it is on their device.
+    copies
+        Whether each batch is copied when it is delivered, so that the producer's memory is free at once.
+    """
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        columns: tuple[str, ...] | None,
+        device: Device | None,
+        pool: Pool,
+        *,
+        copies: bool = False,
+    ) -> None:
+        self._receiver = receiver
+        self._select = None if receiver.extended else columns
+        self._device = device
+        self._pool = pool
+        self._copies = copies
+        self._allocators: dict[Device, Allocator] = {}
+        # A dictionary is copied once, not with each batch that uses it.
+        self._copied: weakref.WeakKeyDictionary[Dictionary, Dictionary] = weakref.WeakKeyDictionary()
+        self._device_name = device.name if device is not None else "cpu"
+        schema = receiver.schema()
+        self._schema = schema if self._select is None else chosen_columns(schema, self._select)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the batches."""
+        return self._schema
+
+    @property
+    def num_rows(self) -> int | None:
+        """How many rows the whole stream has, where the producer knows it."""
+        welcome = self._receiver.welcome
+        return None if welcome is None else welcome.num_rows
+
+    @property
+    def num_batches(self) -> int | None:
+        """How many batches the whole stream has, where the producer knows it."""
+        welcome = self._receiver.welcome
+        return None if welcome is None else welcome.num_batches
+
+    @property
+    def nbytes(self) -> int | None:
+        """How many bytes the whole data set has, where the producer knows it."""
+        welcome = self._receiver.welcome
+        return None if welcome is None else welcome.nbytes
+
+    @property
+    def stats(self) -> StreamStatistics:
+        """What came so far, and how."""
+        counters = self._receiver.counters
+        path, why = self._receiver.path
+        return StreamStatistics(
+            counters.batches,
+            counters.rows,
+            counters.nbytes,
+            path,
+            why,
+            counters.seconds_waited,
+            counters.regions,
+            counters.cached_regions,
+            self._device_name,
+        )
+
+    def read_next_batch(self) -> Batch:
+        """Return the next batch, waiting for it."""
+        batch = self._receiver.next()
+        if self._select is not None:
+            batch = batch.select(list(self._select))
+        device = self._device or batch.device
+        if self._copies or device is not batch.device:
+            batch = placed(batch, self._allocator(device), self._copied, in_place=False)
+        self._device_name = batch.device.name
+        return batch
+
+    def _allocator(self, device: Device) -> Allocator:
+        allocator = self._allocators.get(device)
+        if allocator is None:
+            pool = self._pool
+            if pool.device is not device:
+                pool = default_pool() if device.is_host else Pool(device)
+            allocator = self._allocators.setdefault(device, pool.allocator())
+        return allocator
+
+    def close(self) -> None:
+        """Ask for nothing more. Batches stay true."""
+        self._receiver.close()
+
+    def __del__(self) -> None:
+        receiver = getattr(self, "_receiver", None)
+        if receiver is not None:
+            with contextlib.suppress(Exception):
+                receiver.abandon()
+
+    def __repr__(self) -> str:
+        stats = self.stats
+        return f"<Stream {self._receiver.peer} {stats.path}, {stats.batches} batches so far>"
+
+
+def chosen_columns(schema: pa.Schema, names: tuple[str, ...]) -> pa.Schema:
+    """Return the schema of some columns, in the order given.
+
+    Raises
+    ------
+    UsageError
+        There is no such column, or several have the name.
+    """
+    fields = []
+    for name in names:
+        found = schema.get_all_field_indices(name)
+        if len(found) != 1:
+            raise UsageError(
+                "a column cannot be chosen",
+                expected=f"one of {schema.names}"[:500],
+                found=f"{name!r}, {len(found)} columns of that name",
+            )
+        fields.append(schema.field(found[0]))
+    return pa.schema(fields, metadata=schema.metadata)
+
+
+def device_named(device: Device | str | None) -> Device | None:
+    """Return the device that a user means."""
+    if device is None or isinstance(device, Device):
+        return device
+    if device == "cpu":
+        return cpu()
+    from bowstring.errors import NotOnDevice
+
+    raise NotOnDevice("this process has no such device", found=device)

@@ -1,0 +1,82 @@
+"""A wire: one connection of a stream, as its reader has it, with a place for packed bodies to land."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from bowstring.dissociated.tags import PACKED
+from bowstring.errors import LimitExceeded, OutOfBudget
+from bowstring.transport.outgoing import as_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bowstring.dissociated.messages import Outgoing
+    from bowstring.memory import Allocator, Buffer
+    from bowstring.transport import Channel
+
+__all__ = ["Wire"]
+
+_LOOK: Final = 0.01
+
+
+class Wire:
+    """Receives messages of one channel; bodies of type 0 come as buffers of the reader's pool.
+
+    Attributes
+    ----------
+    heard
+        When the peer last said something, on the monotonic clock.
+    """
+
+    def __init__(self, channel: Channel, allocator: Allocator) -> None:
+        self.channel = channel
+        self._allocator = allocator
+        self._landed: Buffer | None = None
+        self.heard = time.monotonic()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a body is landing just now; the transport's own deadline watches over it."""
+        return self._landed is not None
+
+    def receive(self, idle: float) -> tuple[int | None, Any, tuple[Any, ...]] | None:
+        """Return (tag, body, attachments) of the next message, or ``None`` after `idle` seconds of silence."""
+        try:
+            received = self.channel.receive(idle, self._land)
+            if received is None:
+                return None
+            self.heard = time.monotonic()
+            body = self._landed if self._landed is not None else received.body
+            return received.tag, body, received.attachments
+        finally:
+            self._landed = None
+
+    def _land(self, tag: int, nbytes: int) -> Any:
+        if tag >> 56 != PACKED:
+            # Addresses of buffers are metadata, though they come as a body.
+            if nbytes > self.channel.limits.metadata_bytes:
+                raise LimitExceeded(
+                    "a body of pointers is too long",
+                    expected=self.channel.limits.metadata_bytes,
+                    found=nbytes,
+                )
+            return bytearray(nbytes)
+        self._landed = buffer = self._room(nbytes)
+        return buffer.region.array(buffer.offset, nbytes, writable=True)
+
+    def _room(self, nbytes: int) -> Buffer:
+        """Take memory for a body, waiting for the user to let some go; the peer waits as long."""
+        give_up = time.monotonic() + self.channel.limits.stall_timeout / 2
+        while True:
+            try:
+                return self._allocator.allocate(nbytes)
+            except OutOfBudget:
+                if time.monotonic() > give_up or self.channel.closed:
+                    raise
+                time.sleep(_LOOK)
+
+    def send(self, outgoing: Sequence[Outgoing], deadline: float) -> None:
+        """Send messages; nothing moves for at most `deadline` seconds."""
+        self.channel.send(as_messages(outgoing, self.channel), deadline)

@@ -1,0 +1,399 @@
+"""The door through which tables go out: ``Server`` and ``publish``."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import secrets
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+from bowstring.dissociated.producer import Role
+from bowstring.dissociated.tags import Want
+from bowstring.dissociated.uri import Endpoint, Location
+from bowstring.errors import (
+    BowstringError,
+    ClosedError,
+    DeadlineExceeded,
+    ForkedError,
+    NotPicklable,
+    UnknownTicket,
+    UsageError,
+)
+from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.memory import Pool
+from bowstring.serving.publication import Publication
+from bowstring.serving.session import Session
+from bowstring.serving.source import source_of
+from bowstring.serving.statistics import ServerStatistics
+from bowstring.transport import is_loopback, listen
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    import pyarrow as pa
+
+    from bowstring.transport import Channel
+
+__all__ = ["Server", "ServerStatistics"]
+
+_ACCEPT_SECONDS = 1.0
+_REFUSED_SECONDS = 0.01
+_servers: weakref.WeakSet[Server] = weakref.WeakSet()
+
+
+class Server:
+    """Offers data sets to readers in other processes, for as long as the ``with`` block or until `close`.
+
+    Parameters
+    ----------
+    address
+        ``"unix:"`` (the default: a socket in a private folder), ``"unix:/path"``, ``"tcp://host:port"``
+        (port 0 picks one), or ``"inproc:name"``.
+    token
+        A secret that readers must give; it is part of the endpoints' URIs. Off the loopback interface there
+        must be one.
+    pool
+        Where the data lie; a new pool by default.
+    limits
+        Bounds and deadlines.
+
+    Raises
+    ------
+    UsageError
+        The address is malformed, in use, or needs a token.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, bowstring as bow
+    >>> with bow.Server() as server:
+    ...     endpoint = server.publish("numbers", pa.table({"n": [1, 2, 3]}), readers=1)
+    ...     with bow.connect(endpoint) as stream:
+    ...         total = sum(batch["n"].values.sum() for batch in stream)
+    >>> int(total)
+    6
+    """
+
+    def __init__(
+        self,
+        address: str = "unix:",
+        *,
+        token: str | None = None,
+        pool: Pool | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        if token is not None and (not token or not token.isascii()):
+            raise UsageError("a token must be ASCII and not empty")
+        if token is None and not is_loopback(address):
+            raise UsageError(
+                "a server that other machines can reach needs a token",
+                found=address,
+                hint="Give token=secrets.token_urlsafe(), or listen on 127.0.0.1.",
+            )
+        self.limits = limits
+        self._own_pool = pool is None
+        self.pool = pool or Pool()
+        self._token = token
+        self._pid = os.getpid()
+        self._changed = threading.Condition()
+        self._publications: dict[bytes, Publication] = {}
+        self._sessions: set[Session] = set()
+        self._closed = False
+        self._completed = self._refused = self._lost = 0
+        self._listener = listen(address, limits)
+        self._thread = threading.Thread(target=self._accept, name="bowstring-accept", daemon=True)
+        self._thread.start()
+        _servers.add(self)
+
+    @property
+    def address(self) -> str:
+        """Where the server listens, as a transport dials it."""
+        return self._listener.uri
+
+    # Offering.
+
+    def publish(
+        self,
+        name: str,
+        data: Any,
+        *,
+        schema: pa.Schema | None = None,
+        readers: int | None = None,
+        separate: bool = False,
+    ) -> Endpoint:
+        """Offer a data set.
+
+        Parameters
+        ----------
+        name
+            What to call it; each name is offered once at a time.
+        data
+            Anything with the Arrow PyCapsule interface, a Batch or a list of them, a dict of arrays: copied
+            once, into shared memory, unless it lies there already. A reader or generator of batches: produced
+            when its one reader has room for them. A callable that returns such a thing: called for each reader.
+        schema
+            The schema, for a generator of batches that does not say it.
+        readers
+            How many readers read it to its end before its memory is released; any number by default, until it
+            is withdrawn.
+        separate
+            Whether readers fetch metadata and bodies over a connection each.
+
+        Returns
+        -------
+        Endpoint
+            What a reader needs to :func:`bowstring.connect`.
+
+        Raises
+        ------
+        UsageError
+            The name is taken, or the data cannot be published.
+        OutOfBudget
+            The pool has no room; nothing is published.
+        """
+        self._check()
+        if readers is not None and readers < 1:
+            raise UsageError("a data set needs a reader", found=f"readers={readers}")
+        with self._changed:
+            if self._find(name) is not None:
+                raise UsageError("the name is taken", found=repr(name), hint="Withdraw the other one first.")
+        source, readers = source_of(data, schema, self.pool, readers)
+        if separate and source.charged:
+            raise UsageError(
+                "a lazily produced data set goes over one connection",
+                hint="Publish a table, or separate=False.",
+            )
+        # Now, so that the first reader waits no longer than the others.
+        source.prepare(pointers=not self.address.startswith("tcp:"))
+        publication = Publication(name, source, readers, self._changed)
+        with self._changed:
+            self._check()
+            if self._find(name) is not None:
+                raise UsageError("the name is taken", found=repr(name), hint="Withdraw the other one first.")
+            self._publications[publication.ticket] = publication
+        return self._endpoint(publication, separate=separate)
+
+    def _endpoint(self, publication: Publication, *, separate: bool) -> Endpoint:
+        def location(want: Want) -> str:
+            return str(Location(self.address, int(want), int(Want.FREE), None, int(Want.HELLO), self._token))
+
+        if separate:
+            return Endpoint(location(Want.METADATA), publication.ticket, location(Want.BODIES))
+        return Endpoint(location(Want.DATA), publication.ticket)
+
+    def withdraw(self, name: str) -> None:
+        """Offer a data set no longer; those who read it keep what they have.
+
+        Raises
+        ------
+        UnknownTicket
+            There is no such data set.
+        """
+        self._check()
+        publication = self._find(name)
+        if publication is None:
+            raise UnknownTicket("no data set of that name is offered", found=repr(name))
+        publication.withdraw()
+
+    def wait_released(self, name: str | None = None, timeout: float | None = None) -> None:
+        """Wait until a data set, or all of them, was read to the end by its readers, and freed by them.
+
+        Parameters
+        ----------
+        name
+            Which one; all by default.
+        timeout
+            Seconds, ``Limits.release_timeout`` by default.
+
+        Raises
+        ------
+        DeadlineExceeded
+            Somebody still reads, or has not come; says who is missing.
+        UnknownTicket
+            There is no such data set, and never was one.
+        """
+        self._check()
+        with self._changed:
+            waited = [each for each in self._publications.values() if name in (None, each.name)]
+            if name is not None and not waited:
+                raise UnknownTicket("no data set of that name is offered", found=repr(name))
+            limit = self.limits.release_timeout if timeout is None else timeout
+            if not self._changed.wait_for(lambda: self._closed or all(p.released for p in waited), limit):
+                raise DeadlineExceeded(
+                    "data sets are still read, or wait for a reader",
+                    found=", ".join(repr(each) for each in waited if not each.released),
+                    hint="Data sets published without readers= are released when they are withdrawn.",
+                )
+            if not all(each.released for each in waited):
+                raise ClosedError("the server was closed")
+
+    @property
+    def endpoints(self) -> dict[str, Endpoint]:
+        """The data sets that are offered now, by name."""
+        self._check_process()
+        with self._changed:
+            offered = [p for p in self._publications.values() if not (p.withdrawn or p.released)]
+        return {each.name: self._endpoint(each, separate=False) for each in offered}
+
+    @property
+    def statistics(self) -> ServerStatistics:
+        """What the server has done, and does now."""
+        self._check_process()
+        with self._changed:
+            return ServerStatistics(
+                connections=len(self._sessions),
+                readers=self._completed,
+                bytes_offered=sum(
+                    p.source.nbytes or 0 for p in self._publications.values() if not p.released
+                ),
+                refused=self._refused,
+                lost=self._lost,
+                pool=self.pool.statistics,
+            )
+
+    def _find(self, name: str) -> Publication | None:
+        for publication in self._publications.values():
+            if publication.name == name and not (publication.withdrawn or publication.released):
+                return publication
+        return None
+
+    # What the sessions ask of the server.
+
+    def admit(self, ticket: bytes, role: Role) -> Publication:
+        """Return the data set that a reader asks for, by ticket or by name, and count the reader in.
+
+        Of two connections that carry one stream, the one with the bodies counts.
+        """
+        with self._changed:
+            publication = self._publications.get(ticket)
+            if publication is None:
+                publication = self._find(ticket.decode(errors="replace"))
+            if publication is None:
+                raise UnknownTicket(
+                    "no such data set",
+                    found=repr(ticket[:80]),
+                    hint="It may have been withdrawn; ask its producer.",
+                )
+            if role is not Role.BOTH and publication.source.charged:
+                raise UsageError(
+                    "a lazily produced data set goes over one connection", found=publication.name
+                )
+            if role is Role.METADATA:
+                publication.check_offered()
+            else:
+                publication.enter()
+            return publication
+
+    def token_matches(self, token: str | None) -> bool:
+        """Whether a reader may come in; takes the same time for every wrong token."""
+        if self._token is None:
+            return True
+        given = (token or "").encode(errors="replace")
+        return secrets.compare_digest(given, self._token.encode())
+
+    def ended(self, session: Session, outcome: str) -> None:
+        """Forget a session."""
+        with self._changed:
+            self._sessions.discard(session)
+            self._completed += outcome == "completed"
+            self._refused += outcome == "refused"
+            self._lost += outcome == "lost"
+            for ticket, publication in list(self._publications.items()):
+                if publication.released and len(self._publications) > _REMEMBERED:
+                    del self._publications[ticket]
+            self._changed.notify_all()
+
+    # Life.
+
+    def _accept(self) -> None:
+        while not self._closed:
+            try:
+                channel = self._listener.accept(_ACCEPT_SECONDS)
+            except ClosedError:
+                return
+            except (BowstringError, OSError):
+                # Somebody who may not come in, or no descriptors left: both pass.
+                with self._changed:
+                    self._refused += 1
+                    self._changed.wait_for(lambda: self._closed, _REFUSED_SECONDS)
+                continue
+            if channel is not None:
+                self._welcome(channel)
+
+    def _welcome(self, channel: Channel) -> None:
+        session = Session(self, channel)
+        with self._changed:
+            full = len(self._sessions) >= self.limits.connections
+            if self._closed or full:
+                self._refused += full
+                channel.close()
+                return
+            self._sessions.add(session)
+        session.start()
+
+    def _check(self) -> None:
+        self._check_process()
+        if self._closed:
+            raise ClosedError("the server is closed")
+
+    def _check_process(self) -> None:
+        # Before any lock: a fork leaves the child's locks as they happened to be.
+        if self._pid != os.getpid():
+            raise ForkedError(
+                "the server belongs to the parent process", hint="Make a new Server in the child."
+            )
+
+    def close(self) -> None:
+        """Stop offering. Readers keep the batches they have; a stream that goes on breaks. Idempotent."""
+        if self._pid != os.getpid():
+            return
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            sessions = list(self._sessions)
+            publications = list(self._publications.values())
+            self._changed.notify_all()
+        self._listener.close()
+        for publication in publications:
+            publication.withdraw()
+        deadline = time.monotonic() + self.limits.close_timeout
+        for session in sessions:
+            session.close()
+        for thread in [self._thread, *(thread for session in sessions for thread in session.threads)]:
+            if thread is not threading.current_thread() and thread.ident is not None:
+                thread.join(max(0.0, deadline - time.monotonic()))
+        if self._own_pool:
+            self.pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise NotPicklable("a Server belongs to its process", hint="Send the Endpoint that publish returned.")
+
+    def __repr__(self) -> str:
+        state = (
+            "closed"
+            if self._closed
+            else f"{len(self._publications)} data sets, {len(self._sessions)} readers"
+        )
+        return f"<Server {self.address} {state}>"
+
+
+_REMEMBERED = 1024
+
+
+@atexit.register
+def _close_all() -> None:
+    for server in list(_servers):
+        with contextlib.suppress(BowstringError):
+            server.close()

@@ -1,0 +1,95 @@
+"""Encoding: the batches of a data set become the items of a stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bowstring.columnar.layout import Layout
+from bowstring.dissociated.producer import Item
+from bowstring.errors import UsageError
+from bowstring.ipc.packing import laid_out, pack
+from bowstring.ipc.schema import encode_schema
+from bowstring.ipc.template import Template
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from bowstring.columnar.batch import Batch
+    from bowstring.columnar.dictionary import Dictionary
+
+__all__ = ["Encoder"]
+
+
+class Encoder:
+    """Turns batches of one selection of columns into items, with each dictionary in front of its first use."""
+
+    def __init__(
+        self, schema: pa.Schema, columns: tuple[str, ...] | None, *, pointers: bool, charged: bool
+    ) -> None:
+        whole = Layout.of(schema)
+        self._columns = None if columns is None else _positions(schema, columns)
+        self._layout = (
+            whole
+            if self._columns is None
+            else whole.select(self._columns, [0] * len(whole.variadic_nodes))[0]
+        )
+        self._templates: dict[int, Template] = {}
+        self._pointers = pointers
+        self._charged = charged
+        self._sent: dict[int, Dictionary] = {}
+
+    def schema(self) -> Item:
+        """Return the first item of the stream."""
+        return Item(encode_schema(self._layout.schema, self._layout.dictionary_ids))
+
+    def encode(self, batch: Batch) -> Iterator[Item]:
+        """Return the items of one batch: dictionaries that changed, inner ones first, and the batch."""
+        chosen = batch if self._columns is None else batch.select(self._columns)
+        yield from self._dictionaries(chosen, self._layout)
+        yield self._item(chosen, self._layout)
+
+    def _dictionaries(self, batch: Batch, layout: Layout) -> Iterator[Item]:
+        # The same dictionaries may have other numbers in the batch than in this stream.
+        for number, own in zip(layout.dictionaries, batch.layout.dictionaries, strict=True):
+            dictionary = batch.dictionaries[own]
+            if self._sent.get(number) is dictionary:
+                continue
+            inner = layout.dictionaries[number]
+            yield from self._dictionaries(dictionary.values, inner)
+            self._sent[number] = dictionary
+            yield self._item(dictionary.values, inner, dictionary=number)
+
+    def _item(self, batch: Batch, layout: Layout, dictionary: int | None = None) -> Item:
+        template = self._templates.get(id(layout))
+        if template is None:
+            template = self._templates[id(layout)] = Template(layout)
+        packed = laid_out(batch) if self._pointers else pack(batch)
+        parts = (batch.num_rows, packed.nodes, packed.buffers, packed.body_length, batch.variadic_counts)
+        if dictionary is None:
+            metadata = template.encode_batch(*parts, batch.custom_metadata)
+        else:
+            metadata = template.encode_dictionary(dictionary, False, *parts)
+        return Item(
+            metadata,
+            batch.spans.table,
+            batch.spans.regions,
+            packed.pieces,
+            batch.nbytes,
+            self._charged and dictionary is None,
+        )
+
+
+def _positions(schema: pa.Schema, columns: tuple[str, ...]) -> list[int]:
+    positions = []
+    for name in columns:
+        found = schema.get_all_field_indices(name)
+        if len(found) != 1:
+            raise UsageError(
+                "a column cannot be chosen",
+                expected=f"one of {schema.names}"[:500],
+                found=f"{name!r}, {len(found)} columns of that name",
+            )
+        positions.append(found[0])
+    return positions

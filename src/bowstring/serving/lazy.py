@@ -1,0 +1,98 @@
+"""Lazy data: batches that are produced for one reader when it has room for them, and live until it frees them."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING
+
+from bowstring.columnar.place import placed
+from bowstring.errors import InvalidData, OutOfBudget, ProducerFailed, UnknownTicket
+from bowstring.serving.encoder import Encoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, MutableMapping
+
+    import pyarrow as pa
+
+    from bowstring.columnar.batch import Batch
+    from bowstring.columnar.dictionary import Dictionary
+    from bowstring.dissociated.producer import Item
+    from bowstring.memory import Allocator, Pool
+    from bowstring.serving.source import MakeRoom
+
+__all__ = ["Lazy"]
+
+
+class Lazy:
+    """A data set whose batches are produced when a reader has credit for them.
+
+    Parameters
+    ----------
+    produce
+        Makes (schema, iterator of batches) anew for each reader.
+    """
+
+    charged = True
+    num_rows: int | None = None
+    num_batches: int | None = None
+    nbytes: int | None = None
+
+    def __init__(
+        self, schema: pa.Schema, produce: Callable[[], tuple[pa.Schema, Iterable[Batch]]], pool: Pool
+    ) -> None:
+        self.schema = schema
+        self._produce: Callable[[], tuple[pa.Schema, Iterable[Batch]]] | None = produce
+        self._pool = pool
+
+    def items(
+        self, columns: tuple[str, ...] | None, *, pointers: bool, make_room: MakeRoom
+    ) -> Iterator[Item]:
+        """Yield the items, producing each batch when it is asked for."""
+        if self._produce is None:
+            raise UnknownTicket("the data set was withdrawn")
+        schema, source = self._produce()
+        if not schema.equals(self.schema, check_metadata=False):
+            raise InvalidData("the producer changed its schema", expected=str(self.schema), found=str(schema))
+        allocator = self._pool.allocator()
+        encoder = Encoder(schema, columns, pointers=pointers, charged=True)
+        yield encoder.schema()
+        # Batches that share a dictionary go on sharing it, for as long as one of them is there.
+        known: weakref.WeakKeyDictionary[Dictionary, Dictionary] = weakref.WeakKeyDictionary()
+        iterator = iter(source)
+        try:
+            while (batch := _produced(iterator)) is not None:
+                yield from encoder.encode(_placed(batch, allocator, known, make_room))
+                del batch  # what the reader frees must not stay alive here
+        finally:
+            close = getattr(iterator, "close", None)
+            if close is not None:
+                close()
+
+    def prepare(self, *, pointers: bool) -> None:
+        """Do nothing: each reader has batches of its own."""
+
+    def release(self) -> None:
+        """Let go of the producer."""
+        self._produce = None
+
+
+def _produced(iterator: Iterator[Batch]) -> Batch | None:
+    """Return the next batch that the user's code makes; whatever it raises is its failure, not the stream's."""
+    try:
+        return next(iterator, None)
+    except Exception as error:
+        raise ProducerFailed(
+            "the code that makes the batches raised", found=f"{type(error).__name__}: {error}"[:2000]
+        ) from error
+
+
+def _placed(
+    batch: Batch, allocator: Allocator, known: MutableMapping[Dictionary, Dictionary], make_room: MakeRoom
+) -> Batch:
+    """Place a batch, waiting for room as long as the reader can make some."""
+    while True:
+        try:
+            return placed(batch, allocator, known)
+        except OutOfBudget as error:
+            if not make_room(batch.nbytes):
+                raise ProducerFailed("the producer's pool has no room", found=str(error)) from error

@@ -1,0 +1,94 @@
+"""Resident data: batches that lie in regions for as long as the data set is offered or read."""
+
+from __future__ import annotations
+
+import collections
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from bowstring.columnar.compact import compacted
+from bowstring.columnar.place import placed
+from bowstring.errors import UnknownTicket
+from bowstring.serving.encoder import Encoder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+
+    from bowstring.columnar.batch import Batch
+    from bowstring.columnar.dictionary import Dictionary
+    from bowstring.dissociated.producer import Item
+    from bowstring.memory import Pool
+    from bowstring.serving.source import MakeRoom
+
+__all__ = ["Resident"]
+
+_MOST_SELECTIONS: Final = 16
+
+
+class Resident:
+    """A data set whose batches all lie in regions, copied there once when it was published."""
+
+    charged = False
+
+    def __init__(self, schema: pa.Schema, source: Iterable[Batch], pool: Pool) -> None:
+        self.schema = schema
+        compact = [compacted(batch) for batch in source]
+        allocator = pool.allocator(_room(compact, pool.device.alignment))
+        known: dict[Dictionary, Dictionary] = {}
+        self._batches: list[Batch] = [placed(batch, allocator, known) for batch in compact]
+        self._items: collections.OrderedDict[tuple[Any, ...], list[Item]] = collections.OrderedDict()
+        self._lock = threading.RLock()
+        self._released = False
+        self.num_rows: int | None = sum(batch.num_rows for batch in self._batches)
+        self.num_batches: int | None = len(self._batches)
+        self.nbytes: int | None = sum(batch.nbytes for batch in self._batches)
+
+    def items(
+        self,
+        columns: tuple[str, ...] | None,
+        *,
+        pointers: bool,
+        make_room: MakeRoom,  # noqa: ARG002  all the room was taken when it was published
+    ) -> Iterator[Item]:
+        """Return the items, encoded once for each selection of columns."""
+        return iter(self._encoded(columns, pointers=pointers))
+
+    def prepare(self, *, pointers: bool) -> None:
+        """Encode what most readers will ask for."""
+        self._encoded(None, pointers=pointers)
+
+    def _encoded(self, columns: tuple[str, ...] | None, *, pointers: bool) -> list[Item]:
+        key = (columns, pointers)
+        with self._lock:
+            if self._released:
+                raise UnknownTicket("the data set is no longer offered")
+            items = self._items.pop(key, None)
+            if items is None:
+                items = list(self._encode(columns, pointers=pointers))
+            self._items[key] = items
+            while len(self._items) > _MOST_SELECTIONS:
+                self._items.popitem(last=False)
+            return items
+
+    def _encode(self, columns: tuple[str, ...] | None, *, pointers: bool) -> Iterator[Item]:
+        encoder = Encoder(self.schema, columns, pointers=pointers, charged=False)
+        yield encoder.schema()
+        for batch in self._batches:
+            yield from encoder.encode(batch)
+
+    def release(self) -> None:
+        """Let go of the batches; their regions go home when nobody looks at them any more."""
+        with self._lock:
+            self._released = True
+            self._batches = []
+            self._items.clear()
+
+
+def _room(batches: list[Batch], alignment: int) -> int:
+    """Return how many bytes compact batches take at most, so that they can lie in one region."""
+    dictionaries = {id(each): each.values for batch in batches for each in batch.dictionaries.values()}
+    return sum(
+        batch.nbytes + alignment * len(batch.spans.table) for batch in (*batches, *dictionaries.values())
+    )

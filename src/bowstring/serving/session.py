@@ -1,0 +1,347 @@
+"""A session: one reader's connection, as the server serves it, with a thread that reads and one that sends."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from bowstring.dissociated.messages import Outgoing, Welcome, pack_error, pack_u64
+from bowstring.dissociated.producer import (
+    Done,
+    Freed,
+    Pinged,
+    ProducerProtocol,
+    ReaderEvent,
+    Role,
+    Stopped,
+    Wanted,
+)
+from bowstring.dissociated.tags import Control
+from bowstring.errors import (
+    AccessDenied,
+    BowstringError,
+    BrokenError,
+    ClosedError,
+    DeadlineExceeded,
+    LeaseExpired,
+    ProtocolError,
+    RefusedError,
+)
+from bowstring.transport import Message
+from bowstring.transport.descriptors import close_all
+from bowstring.transport.outgoing import as_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bowstring.dissociated.producer import Item
+    from bowstring.server import Server
+    from bowstring.serving.publication import Publication
+    from bowstring.transport import Channel
+
+__all__ = ["Session"]
+
+_TOGETHER: Final = 128
+_EXIT_GRACE: Final = 1.0
+
+
+class Session:
+    """Serves one reader.
+
+    The reading thread hears what the reader says, and asks whether it is there when it says nothing. The sending
+    thread starts when the reader has named a data set, and ends with the stream. Everything they share changes
+    under `_changed`.
+    """
+
+    def __init__(self, server: Server, channel: Channel) -> None:
+        self._server = server
+        self._channel = channel
+        self._limits = server.limits
+        self._protocol = ProducerProtocol(server.limits)
+        self._changed = threading.Condition()
+        self._publication: Publication | None = None
+        self._over = False
+        self._stopped = False
+        self._told = False
+        self._heard = time.monotonic()
+        self._asked = False
+        self._sending = threading.Lock()
+        self._owed_pongs = 0
+        self._frees = self._frees_seen = 0
+        self._sent_all = False
+        self.threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Start to listen to the reader."""
+        self._spawn(self._read, "bowstring-server-reader")
+
+    def _spawn(self, target: Any, name: str) -> None:
+        thread = threading.Thread(target=target, name=name, daemon=True)
+        self.threads.append(thread)
+        thread.start()
+
+    def close(self) -> None:
+        """End the session because the server closes."""
+        with self._changed:
+            busy = self._publication is not None and not self._protocol.ended
+        if busy:
+            self._tell(ClosedError("the server was closed"))
+        self._finish()
+
+    # The reading thread.
+
+    def _read(self) -> None:
+        error: BaseException | None = None
+        try:
+            while not self._over:
+                received = self._channel.receive(self._limits.heartbeat, _no_bodies)
+                if received is None:
+                    self._ask()
+                else:
+                    self._refuse(received.attachments)
+                    self._hear(received.tag, received.body)
+        except BowstringError as raised:
+            error = raised
+        except Exception as raised:  # noqa: BLE001  whatever it is, the leases must be settled
+            error = raised
+        if error is not None and type(error) not in (BrokenError, ClosedError):
+            self._tell(error)
+        self._settle(error)
+
+    def _refuse(self, attachments: tuple[object, ...]) -> None:
+        if attachments:
+            if self._channel.carries == "fds":
+                close_all(attachments)
+            raise ProtocolError("a reader hands over no memory", found=f"{len(attachments)} attachments")
+
+    def _hear(self, tag: int | None, body: Any) -> None:
+        with self._changed:
+            self._heard = time.monotonic()
+            self._asked = False
+            event = self._protocol.receive(tag, body)
+            self._frees += isinstance(event, Freed)
+            self._changed.notify_all()
+        self._handle(event)
+
+    def _handle(self, event: ReaderEvent | None) -> None:
+        match event:
+            case Wanted(ticket=ticket):
+                self._begin(ticket)
+            case Pinged():
+                self._owed_pongs += 1
+                self._pay_pongs()
+            case Stopped() | Done():
+                with self._changed:
+                    self._stopped = True
+                    self._changed.notify_all()
+            case _:
+                pass
+
+    def _begin(self, ticket: bytes) -> None:
+        hello = self._protocol.hello
+        if not self._server.token_matches(hello.token if hello is not None else None):
+            raise AccessDenied("the token is wrong", hint="Use the whole URI that the server printed.")
+        self._publication = self._server.admit(ticket, self._protocol.role or Role.BOTH)
+        self._protocol.pointers = (
+            hello is not None and hello.pointers and self._channel.carries in ("fds", "objects")
+        )
+        self._spawn(self._serve, "bowstring-server-sender")
+
+    def _ask(self) -> None:
+        """Ask a silent reader whether it is there; give up on one that does not answer in time."""
+        silent = time.monotonic() - self._heard
+        if self._publication is None:
+            if silent >= self._limits.connect_timeout:
+                raise DeadlineExceeded("a reader named no data set in time")
+            return
+        if self._protocol.hello is None:
+            return  # it knows no questions; sends to it have deadlines of their own
+        if self._asked and silent > self._limits.heartbeat + self._limits.lease_timeout:
+            raise LeaseExpired(
+                "the reader did not answer in time",
+                expected=f"an answer within {self._limits.lease_timeout} s (Limits.lease_timeout)",
+                hint="Batches that it holds stay true; the producer uses their memory no more.",
+            )
+        # While something is being sent, its own deadline watches the reader.
+        if not self._asked and self._sending.acquire(blocking=False):
+            try:
+                self._asked = True
+                self._send_now([Outgoing(Control.PING, [])])
+            finally:
+                self._sending.release()
+
+    # The sending thread.
+
+    def _serve(self) -> None:
+        publication = self._publication
+        assert publication is not None
+        try:
+            self._stream(publication)
+        except (BrokenError, ClosedError):
+            self._finish()
+        except DeadlineExceeded as error:
+            self._tell(error)
+            self._finish()
+        except BaseException as error:  # noqa: BLE001  the code that makes batches may raise anything
+            if not self._stopped:
+                self._tell(error)
+        finally:
+            if self._stopped and not (self._told or self._protocol.ended):
+                with contextlib.suppress(BowstringError):
+                    self._send([Outgoing(Control.STOPPED, [])])
+
+    def _stream(self, publication: Publication) -> None:
+        protocol = self._protocol
+        source = publication.source
+        hello = protocol.hello
+        if hello is not None and protocol.role is not Role.METADATA:
+            path, why = self._path()
+            welcome = Welcome(
+                source.charged or not protocol.pointers,
+                path,
+                why,
+                source.num_rows,
+                source.num_batches,
+                source.nbytes,
+            )
+            self._send([Outgoing(Control.WELCOME, [welcome.pack()])])
+        columns = hello.columns if hello is not None else None
+        items = source.items(columns, pointers=protocol.pointers, make_room=self._make_room)
+        try:
+            waiting: list[Outgoing] = []
+            for item in items:
+                waiting = self._offer(item, waiting)
+                del item  # what the reader frees must not stay alive here
+                if self._stopped or self._over:
+                    # What was lent must reach the reader, who frees it.
+                    self._send(waiting)
+                    return
+                # A lazily produced batch goes at once; resident ones go many at a time.
+                if source.charged or len(waiting) >= _TOGETHER:
+                    waiting = self._send(waiting)
+            with self._changed:
+                waiting += protocol.end()
+            self._send(waiting)
+            self._sent_all = True
+        finally:
+            close = getattr(items, "close", None)
+            if close is not None:
+                close()
+
+    def _offer(self, item: Item, waiting: list[Outgoing]) -> list[Outgoing]:
+        """Return `waiting` with the messages of an item behind it, once there is credit for them."""
+        protocol = self._protocol
+        with self._changed:
+            cost = protocol.cost(item)
+            if self._over:
+                return []
+            if protocol.window.allows(cost):
+                return waiting + protocol.send(item)
+            blocked = protocol.blocked(cost)
+        self._send(waiting + blocked)
+        with self._changed:
+            while not (protocol.window.allows(cost) or self._stopped or self._over):
+                # The reading thread watches the reader: this wait ends when the reader answers no more.
+                self._changed.wait(self._limits.heartbeat)
+            return [] if self._stopped or self._over else protocol.send(item)
+
+    def _make_room(self, nbytes: int) -> bool:
+        """Wait until the reader frees something; false when it holds nothing that it could free."""
+        protocol = self._protocol
+        with self._changed:
+            held = protocol.ledger.outstanding
+            news = self._frees != self._frees_seen
+            self._frees_seen = self._frees
+        if news:  # since the last time, maybe while the pool was asked
+            return True
+        if not held or protocol.hello is None:
+            return False
+        self._send([Outgoing(Control.NO_ROOM, [pack_u64(nbytes)])])
+        with self._changed:
+            while self._frees == self._frees_seen and not (self._stopped or self._over):
+                self._changed.wait(self._limits.heartbeat)
+            self._frees_seen = self._frees
+            return not (self._stopped or self._over)
+
+    def _path(self) -> tuple[str, str]:
+        scheme = self._channel.scheme
+        if self._protocol.pointers:
+            road = "file descriptors" if self._channel.carries == "fds" else "references"
+            return f"{scheme}: mapped", f"producer and reader share memory, handed over as {road}"
+        if self._channel.carries == "nothing":
+            return f"{scheme}: packed", f"{scheme} cannot hand over memory, so the bytes are sent"
+        return f"{scheme}: packed", "the reader asked for the bytes"
+
+    # Both.
+
+    def _send(self, outgoing: Sequence[Outgoing]) -> list[Outgoing]:
+        with self._sending:
+            self._send_now(outgoing)
+        self._pay_pongs()
+        return []
+
+    def _send_now(self, outgoing: Sequence[Outgoing]) -> None:
+        self._channel.send(as_messages(outgoing, self._channel), self._limits.stall_timeout)
+
+    def _pay_pongs(self) -> None:
+        """Answer the reader's questions, unless somebody sends just now: then he answers when he is done."""
+        while self._owed_pongs and self._sending.acquire(blocking=False):
+            try:
+                self._owed_pongs = 0
+                self._send_now([Outgoing(Control.PONG, [])])
+            finally:
+                self._sending.release()
+
+    def _tell(self, error: BaseException) -> None:
+        """Tell the reader what went wrong, if it understands and takes it at once."""
+        if self._protocol.hello is None:
+            # A peer without our extensions knows no error messages: it sees the connection end.
+            self._channel.close()
+            return
+        if self._told:
+            return
+        self._told = True  # an error is the last word about a stream
+        with contextlib.suppress(BowstringError):
+            self._channel.send([Message(Control.ERROR, [pack_error(error)])], 1.0)
+
+    def _finish(self) -> None:
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+        self._channel.close()
+
+    def _settle(self, error: BaseException | None) -> None:
+        """Decide what becomes of the memory that the reader still holds."""
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+            protocol = self._protocol
+            held = protocol.ledger.outstanding
+        # A process that dies closes its sockets a moment before it counts as gone.
+        grace = _EXIT_GRACE if isinstance(error, BrokenError) else 0.0
+        gone = held == 0 or self._channel.peer.exited(grace)
+        with self._changed:
+            if not gone:
+                # It is alive, but we lost it: it may look at this memory for ever, so nobody writes it again.
+                protocol.ledger.retire()
+            protocol.ledger.clear()
+        self._channel.close()
+        completed = protocol.done or (protocol.hello is None and self._sent_all)
+        outcome = "completed" if completed else "lost"
+        if self._publication is not None:
+            if protocol.role is Role.METADATA:
+                outcome = "counted elsewhere"
+            else:
+                self._publication.leave(completed=completed)
+        elif isinstance(error, (RefusedError, BrokenError)):
+            outcome = "refused"
+        self._server.ended(self, outcome)
+
+
+def _no_bodies(tag: int, nbytes: int) -> bytearray:
+    """Land what a reader says: short messages only, bounded by ``Limits.control_bytes``."""
+    if tag >> 56 in (0, 1):
+        raise BrokenError("a reader sent a body", found=f"tag {tag:#x}, {nbytes} bytes")
+    return bytearray(nbytes)

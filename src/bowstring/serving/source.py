@@ -1,0 +1,89 @@
+"""Sources: where the items of a data set come from, made of whatever a user publishes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from bowstring.columnar.source import batches
+from bowstring.errors import UnknownTicket, UsageError
+from bowstring.serving.lazy import Lazy
+from bowstring.serving.resident import Resident
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+
+    from bowstring.columnar.batch import Batch
+    from bowstring.dissociated.producer import Item
+    from bowstring.memory import Pool
+
+__all__ = ["MakeRoom", "Source", "source_of"]
+
+# Waits until there may be room for so many bytes; false when there will not be.
+MakeRoom = Callable[[int], bool]
+
+
+class Source(Protocol):
+    """Where the items of a data set come from."""
+
+    schema: pa.Schema
+    charged: bool
+    num_rows: int | None
+    num_batches: int | None
+    nbytes: int | None
+
+    def items(
+        self, columns: tuple[str, ...] | None, *, pointers: bool, make_room: MakeRoom
+    ) -> Iterator[Item]:
+        """Return the items of one stream of the data set, the schema first.
+
+        `make_room` is called when the pool has none for a batch; it waits until there may be some.
+        """
+
+    def prepare(self, *, pointers: bool) -> None:
+        """Do what can be done before the first reader comes."""
+
+    def release(self) -> None:
+        """Let go of the data."""
+
+
+def source_of(
+    data: Any, schema: pa.Schema | None, pool: Pool, readers: int | None
+) -> tuple[Source, int | None]:
+    """Return (source, readers) for whatever a user publishes.
+
+    Tables, batches and arrays become resident; readers, generators and callables are produced lazily. What can
+    be read only once has one reader.
+    """
+    if callable(data) and not hasattr(data, "__arrow_c_stream__") and not hasattr(data, "__arrow_c_array__"):
+        first_schema, first = batches(data(), schema)
+        pending = [(first_schema, first)]
+
+        def produce() -> tuple[pa.Schema, Iterable[Batch]]:
+            return pending.pop() if pending else batches(data(), schema)
+
+        return Lazy(first_schema, produce, pool), readers
+    found = batches(data, schema)
+    if _reads_once(data):
+        if readers not in (None, 1):
+            raise UsageError(
+                "a reader or generator can be read only once",
+                expected="readers=1",
+                found=f"readers={readers}",
+                hint="Publish a callable that makes a new one for each reader, or a table.",
+            )
+        once = [found]
+
+        def produce_once() -> tuple[pa.Schema, Iterable[Batch]]:
+            if not once:
+                raise UnknownTicket("the data set could be read once, and a reader broke off")
+            return once.pop()
+
+        return Lazy(found[0], produce_once, pool), 1
+    return Resident(*found, pool), readers
+
+
+def _reads_once(data: Any) -> bool:
+    return hasattr(data, "__next__") or hasattr(data, "read_next_batch")

@@ -1,0 +1,10 @@
+"""What tests of Bowstring, and of code that uses it, are made of: a fake device that behaves like a GPU.
+
+Importing this package registers the fake device. Hypothesis strategies are in
+:mod:`bowstring.testing.strategies`, which needs Hypothesis.
+"""
+
+from bowstring.testing.fake_array import FakeArray
+from bowstring.testing.fake_device import FakeDevice, FakeDriverError, FakeStatistics, fake_device
+
+__all__ = ["FakeArray", "FakeDevice", "FakeDriverError", "FakeStatistics", "fake_device"]

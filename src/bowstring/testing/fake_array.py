@@ -1,0 +1,224 @@
+"""Arrays of the fake device: they refuse to be read as host memory, as a GPU's do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from bowstring.errors import NotOnDevice
+from bowstring.kernels.launch import register_array_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from bowstring.testing.fake_device import FakeDevice
+
+__all__ = ["ADDRESS_SHIFT", "FakeArray", "unwrapped", "wrapped"]
+
+# Fake memory has addresses that no host memory has: reading one as if it were on the host ends the process
+# at once, where a GPU's would.
+ADDRESS_SHIFT = 1 << 60
+
+
+class _Data:
+    """The start of an array, as CuPy's ``array.data`` says it."""
+
+    __slots__ = ("ptr",)
+
+    def __init__(self, ptr: int) -> None:
+        self.ptr = ptr
+
+
+class FakeArray:
+    """An array in the memory of a :class:`~bowstring.testing.FakeDevice`.
+
+    It can be sliced, reshaped, viewed and computed with, together with other arrays of its device, and copied
+    to the host by ``device.to_host(array)``; everything that would read it otherwise raises
+    :class:`~bowstring.errors.NotOnDevice`.
+
+    Examples
+    --------
+    >>> from bowstring.testing import fake_device
+    >>> array = fake_device().xp.arange(4)
+    >>> (array + 1)[1:].shape
+    (3,)
+    >>> int(array[0])
+    Traceback (most recent call last):
+      ...
+    bowstring.errors.NotOnDevice: an array of a device was read as host memory; found fake:0. Copy it ...
+    """
+
+    __slots__ = ("__weakref__", "_array", "device")
+    __array_ufunc__ = None
+    __hash__ = None  # type: ignore[assignment]  # as NumPy's
+
+    def __init__(self, device: FakeDevice, array: np.ndarray[Any, Any]) -> None:
+        self.device = device
+        self._array: np.ndarray[Any, Any] = array
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type."""
+        dtype: np.dtype[Any] = self._array.dtype
+        return dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent of each dimension."""
+        shape: tuple[int, ...] = self._array.shape
+        return shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return self._array.ndim
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self._array.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self._array.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self._array.itemsize
+
+    @property
+    def writeable(self) -> bool:
+        """Whether the fake lets it be written; a GPU could not refuse."""
+        return bool(self._array.flags.writeable)
+
+    @property
+    def data(self) -> _Data:
+        """Where the array starts in device memory: ``array.data.ptr``, as CuPy's."""
+        return _Data(int(self._array.ctypes.data) + ADDRESS_SHIFT)
+
+    def view(self, dtype: npt.DTypeLike) -> FakeArray:
+        """Return the same bytes as elements of another type."""
+        return FakeArray(self.device, self._array.view(dtype))
+
+    def reshape(self, *shape: Any) -> FakeArray:
+        """Return the same elements in another shape."""
+        return FakeArray(self.device, self._array.reshape(*shape))
+
+    def astype(self, dtype: npt.DTypeLike) -> FakeArray:
+        """Return the elements converted."""
+        return FakeArray(self.device, self._array.astype(dtype))
+
+    def copy(self) -> FakeArray:
+        """Return a copy on the device."""
+        return FakeArray(self.device, self._array.copy())
+
+    def sum(self, **options: Any) -> FakeArray:
+        """Return the sum, on the device."""
+        return FakeArray(self.device, np.asarray(self._array.sum(**options)))
+
+    def max(self, **options: Any) -> FakeArray:
+        """Return the largest element, on the device."""
+        return FakeArray(self.device, np.asarray(self._array.max(**options)))
+
+    def min(self, **options: Any) -> FakeArray:
+        """Return the smallest element, on the device."""
+        return FakeArray(self.device, np.asarray(self._array.min(**options)))
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __getitem__(self, key: Any) -> FakeArray:
+        return FakeArray(self.device, np.asarray(self._array[unwrapped(self.device, key)]))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._array[unwrapped(self.device, key)] = unwrapped(self.device, value)
+
+    def __repr__(self) -> str:
+        return f"<FakeArray {self.dtype} {self.shape} on {self.device.name}>"
+
+    def _refuse(self, *_arguments: Any, **_options: Any) -> NoReturn:
+        raise NotOnDevice(
+            "an array of a device was read as host memory",
+            found=self.device.name,
+            hint="Copy it with device.to_host(array) first.",
+        )
+
+    __array__ = __buffer__ = __iter__ = __dlpack__ = _refuse
+    __bool__ = __int__ = __float__ = __complex__ = __index__ = __contains__ = _refuse
+    __bytes__ = __format__ = tolist = item = tobytes = _refuse
+
+
+def _operator(name: str) -> Callable[[FakeArray, Any], FakeArray]:
+    def apply(self: FakeArray, *others: Any) -> FakeArray:
+        result = getattr(self._array, name)(*unwrapped(self.device, others))
+        if result is NotImplemented:
+            raise TypeError(f"{name} is not defined for these operands")
+        return FakeArray(self.device, np.asarray(result))
+
+    apply.__name__ = name
+    return apply
+
+
+_BINARY = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"]
+_OTHER = ["eq", "ne", "lt", "le", "gt", "ge", "neg", "invert", "abs"]
+for _name in [*_BINARY, *(f"r{each}" for each in _BINARY), *_OTHER]:
+    setattr(FakeArray, f"__{_name}__", _operator(f"__{_name}__"))
+
+
+def _in_place(name: str) -> Callable[[FakeArray, Any], FakeArray]:
+    def apply(self: FakeArray, other: Any) -> FakeArray:
+        getattr(self._array, name)(unwrapped(self.device, other))
+        return self
+
+    apply.__name__ = name
+    return apply
+
+
+for _name in _BINARY:
+    setattr(FakeArray, f"__i{_name}__", _in_place(f"__i{_name}__"))
+
+
+def unwrapped(device: FakeDevice, value: Any) -> Any:
+    """Return a value of the fake namespace as NumPy's: for the device, its namespace and kernels only.
+
+    Raises
+    ------
+    NotOnDevice
+        It is, or holds, an array of another device or of the host.
+    """
+    if type(value) is FakeArray:
+        if value.device is not device:
+            raise NotOnDevice("arrays of two devices", expected=device.name, found=value.device.name)
+        return value._array
+    if isinstance(value, np.ndarray) and value.ndim:
+        raise NotOnDevice(
+            "a host array was used on a device",
+            expected=device.name,
+            hint="Copy it with xp.asarray(array) first.",
+        )
+    if isinstance(value, list | tuple):
+        return type(value)(unwrapped(device, each) for each in value)
+    return value
+
+
+def wrapped(device: FakeDevice, value: Any) -> Any:
+    """Return a result of NumPy's as one of the fake namespace: no number leaves the device unnoticed."""
+    if isinstance(value, np.ndarray | np.generic):
+        return FakeArray(device, np.asarray(value))
+    if isinstance(value, tuple):
+        return tuple(wrapped(device, each) for each in value)
+    return value
+
+
+def _run(body: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    device = next(each.device for each in arguments if type(each) is FakeArray)
+    device.statistics.launches += 1
+    return wrapped(device, body(np, *unwrapped(device, arguments)))
+
+
+register_array_type(FakeArray, _run)

@@ -1,0 +1,167 @@
+"""The fake device: host memory behind the manners of a GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bowstring.errors import BowstringError, InvalidRegion, NotOnDevice, OutOfBudget
+from bowstring.memory.device import Device, cpu, register_device_type
+from bowstring.memory.slab import Slab, host_slab, map_host_slab
+from bowstring.testing.fake_array import ADDRESS_SHIFT, FakeArray
+from bowstring.testing.fake_namespace import FakeNamespace
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+__all__ = ["EXT_DEV", "FakeDevice", "FakeDriverError", "FakeStatistics", "fake_device"]
+
+EXT_DEV: Final = 12  # ARROW_DEVICE_EXT_DEV of the C Device interface
+
+
+class FakeDriverError(BowstringError):
+    """A call of the fake device failed because the test asked for it."""
+
+
+@dataclasses.dataclass(slots=True)
+class FakeStatistics:
+    """What has been done on a fake device since `reset`.
+
+    Attributes
+    ----------
+    host_reads, host_read_bytes
+        Copies from the device to the host; each makes the host wait.
+    host_writes, host_written_bytes
+        Copies from the host to the device.
+    launches
+        Kernels launched.
+    synchronizations
+        Times the host waited for the device.
+    allocations, mappings
+        Slabs made, and slabs of peers mapped.
+    """
+
+    host_reads: int = 0
+    host_read_bytes: int = 0
+    host_writes: int = 0
+    host_written_bytes: int = 0
+    launches: int = 0
+    synchronizations: int = 0
+    allocations: int = 0
+    mappings: int = 0
+
+    def reset(self) -> None:
+        """Count from zero again."""
+        for field in dataclasses.fields(self):
+            setattr(self, field.name, 0)
+
+
+class FakeDevice(Device):
+    """A device whose memory is on the host, and which behaves as if it were not. See :func:`fake_device`."""
+
+    arrow_device_type = EXT_DEV
+    alignment = 256  # as cudaMalloc's, so that nobody counts on the host's 64
+
+    def __init__(self, number: int) -> None:
+        self.name = f"fake:{number}"
+        self.uuid = hashlib.md5(self.name.encode(), usedforsecurity=False).digest()
+        self.arrow_device_id = number
+        self.xp: Any = FakeNamespace(self)
+        self.statistics = FakeStatistics()
+        self._failures: dict[str, BowstringError] = {}
+
+    def fail_next(
+        self, call: Literal["allocate", "map", "copy"], error: BowstringError | None = None
+    ) -> None:
+        """Make the next allocation, mapping or copy fail, as a driver's might.
+
+        Without `error`, an allocation raises :class:`~bowstring.errors.OutOfBudget`, a mapping
+        :class:`~bowstring.errors.InvalidRegion` and a copy :class:`FakeDriverError`.
+        """
+        errors: dict[str, BowstringError] = {
+            "allocate": OutOfBudget("the fake device has no room"),
+            "map": InvalidRegion("the fake device cannot map a region"),
+            "copy": FakeDriverError("the fake device cannot copy"),
+        }
+        self._failures[call] = error or errors[call]
+
+    def _fail(self, call: str) -> None:
+        error = self._failures.pop(call, None)
+        if error is not None:
+            raise error
+
+    def make_slab(self, nbytes: int) -> Slab:
+        """Allocate a sealed memfd, under an address that the host cannot read."""
+        self._fail("allocate")
+        self.statistics.allocations += 1
+        return _hidden(host_slab(self, nbytes))
+
+    def map_slab(self, fd: int, nbytes: int, uuid: bytes) -> Slab:
+        """Map a sealed memfd of another process, read-only, under an address that the host cannot read."""
+        slab = _hidden(map_host_slab(self, fd, nbytes, uuid))
+        self._fail("map")
+        self.statistics.mappings += 1
+        return slab
+
+    def array(self, address: int, nbytes: int, owner: object, *, writable: bool = False) -> FakeArray:
+        """Return a fake array over device memory."""
+        if address < ADDRESS_SHIFT:
+            raise NotOnDevice("host memory was used as device memory", expected=self.name)
+        return FakeArray(self, cpu().array(address - ADDRESS_SHIFT, nbytes, owner, writable=writable))
+
+    def from_host(self, source: np.ndarray[Any, Any]) -> FakeArray:
+        """Copy a host array to the device. Counted."""
+        self._fail("copy")
+        self.statistics.host_writes += 1
+        self.statistics.host_written_bytes += source.nbytes
+        return FakeArray(self, np.array(source))
+
+    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
+        """Copy a fake array to the host. Counted."""
+        if type(array) is not FakeArray or array.device is not self:
+            raise NotOnDevice("not an array of this device", expected=self.name, found=repr(array))
+        self._fail("copy")
+        self.statistics.host_reads += 1
+        self.statistics.host_read_bytes += array.nbytes
+        return array._array.copy()
+
+    def synchronize(self) -> None:
+        """Count that the host waited."""
+        self.statistics.synchronizations += 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (fake_device, (self.arrow_device_id,))
+
+
+def _hidden(slab: Slab) -> Slab:
+    slab.address += ADDRESS_SHIFT
+    return slab
+
+
+_DEVICES: Final = (FakeDevice(0), FakeDevice(1))
+
+
+def fake_device(number: int = 0) -> FakeDevice:
+    """Return the fake device of that number; it is the same device, by its UUID, in every process.
+
+    Examples
+    --------
+    >>> fake_device().name, fake_device(1).arrow_device_type
+    ('fake:0', 12)
+    """
+    if not 0 <= number < len(_DEVICES):
+        raise NotOnDevice("no such fake device", expected=f"0 to {len(_DEVICES) - 1}", found=number)
+    return _DEVICES[number]
+
+
+def _find(uuid: bytes) -> Device:
+    for device in _DEVICES:
+        if device.uuid == uuid:
+            return device
+    raise NotOnDevice("no fake device has this UUID", found=uuid.hex())
+
+
+register_device_type(EXT_DEV, _find)

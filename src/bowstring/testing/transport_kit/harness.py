@@ -1,0 +1,121 @@
+"""Connections to check, waits that end, and the small words that the checks are written in."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from bowstring.errors import BowstringError, DeadlineExceeded
+from bowstring.limits import Limits
+from bowstring.transport import Channel, Land, Message, Received, dial, listen
+
+Maker = Callable[[Limits], AbstractContextManager[tuple[Channel, Channel]]]
+
+# Long enough for a machine that stalls; nothing waits for it where all is well.
+PATIENCE = 20.0
+# Short waits whose end is what is checked.
+SOON = 0.2
+MIB = 1 << 20
+
+
+def pairs_at(address: str) -> Maker:
+    """Return a maker of connections over ``address``: dialled end first, accepted end second."""
+
+    @contextlib.contextmanager
+    def make(limits: Limits) -> Iterator[tuple[Channel, Channel]]:
+        with listen(address, limits) as listener, dial(listener.uri, limits, PATIENCE) as here:
+            there = listener.accept(PATIENCE)
+            assert there is not None, "nobody came"
+            with there:
+                yield here, there
+
+    return make
+
+
+@contextlib.contextmanager
+def raises(kind: type[BaseException]) -> Iterator[None]:
+    """Hold that the block raises ``kind``, and that a Bowstring error says something."""
+    try:
+        yield
+    except kind as error:
+        if isinstance(error, BowstringError) and len(str(error)) < 10:
+            raise AssertionError(f"an error without words: {error!r}") from error
+    else:
+        raise AssertionError(f"no {kind.__name__} was raised")
+
+
+class Running:
+    """A call that runs in a thread of its own."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._call = call
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="transport-kit", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._value = self._call()
+        except BaseException as error:  # noqa: BLE001 - it is raised again by result()
+            self._error = error
+
+    def result(self, timeout: float = 3 * PATIENCE) -> Any:
+        """Return what the call returned.
+
+        Raises
+        ------
+        AssertionError
+            It has not come back after ``timeout`` seconds.
+        """
+        self._thread.join(timeout)
+        assert not self._thread.is_alive(), f"a call hangs: {self._call}"
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+def in_thread(call: Callable[..., Any], *arguments: Any) -> Running:
+    """Run a call in a thread; ``result()`` waits for it, and gives or raises what it gave or raised.
+
+    Examples
+    --------
+    >>> in_thread(int, "42").result()
+    42
+    """
+    return Running(lambda: call(*arguments))
+
+
+def send(channel: Channel, *messages: Message) -> None:
+    """Send with a deadline that nothing should need."""
+    channel.send(messages, PATIENCE)
+
+
+def next_from(channel: Channel, land: Land | None = None) -> Received:
+    """Return the next message, which must come."""
+    received = channel.receive(PATIENCE, land)
+    assert received is not None, "no message came"
+    return received
+
+
+def pattern(seed: int, nbytes: int) -> bytes:
+    """Return bytes that differ from their neighbours and from those of other seeds."""
+    return np.random.default_rng(seed).integers(0, 256, nbytes, dtype=np.uint8).tobytes()
+
+
+def fill_until_stuck(channel: Channel) -> None:
+    """Send until a deadline passes; nobody receives."""
+    with raises(DeadlineExceeded):
+        for number in range(10_000):
+            channel.send([Message(number, [bytes(MIB)])], SOON)
+
+
+def let_it_wait(thread: Running) -> None:
+    """Give a thread the time to begin its wait; a check holds either way, but says more so."""
+    with contextlib.suppress(AssertionError):
+        thread.result(SOON)

@@ -1,0 +1,163 @@
+"""Who carries bytes: ``listen`` and ``dial`` by address, one :class:`Channel` for all transports.
+
+======== ================================== =================== =======================================
+scheme   address                            attachments         peer
+======== ================================== =================== =======================================
+inproc   ``inproc:name``                    any objects         this process
+unix     ``unix:/path/to.sock``, ``unix:``  file descriptors    pid, uid, pidfd; same user only
+tcp      ``tcp://host:port``, ``tcp://``    none                its address
+======== ================================== =================== =======================================
+
+No transport starts a thread. A transport is loaded on first use, and another one can be added with
+:func:`register`; ``bowstring.testing.transport_kit`` checks that it keeps the promises of
+:mod:`bowstring.transport.channel`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Protocol, cast
+
+from bowstring.errors import UsageError
+from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.transport.channel import Carries, Channel, Land, Listener, Message, Peer, Received
+
+__all__ = [
+    "Carries",
+    "Channel",
+    "Land",
+    "Listener",
+    "Message",
+    "Peer",
+    "Received",
+    "dial",
+    "is_loopback",
+    "listen",
+    "register",
+]
+
+
+class Transport(Protocol):
+    """What a module must offer to be registered as a transport."""
+
+    def listen(self, address: str, limits: Limits) -> Listener:
+        """Listen on an address of the transport's scheme."""
+
+    def dial(self, address: str, limits: Limits, deadline: float) -> Channel:
+        """Connect to an address of the transport's scheme within ``deadline`` seconds."""
+
+    def is_loopback(self, address: str) -> bool:
+        """Whether nobody off this machine can reach the address."""
+
+
+_modules = {
+    "inproc": "bowstring.transport.inproc",
+    "unix": "bowstring.transport.unix",
+    "tcp": "bowstring.transport.tcp",
+}
+
+
+def register(scheme: str, module: str) -> None:
+    """Name the module that carries a scheme; it is imported on first use (:class:`Transport`).
+
+    Raises
+    ------
+    UsageError
+        The scheme has another module already.
+
+    Examples
+    --------
+    >>> register("tcp", "bowstring.transport.tcp")
+    >>> register("tcp", "somewhere.else")
+    Traceback (most recent call last):
+    bowstring.errors.UsageError: the scheme 'tcp' is taken; found bowstring.transport.tcp
+    """
+    taken = _modules.setdefault(scheme, module)
+    if taken != module:
+        raise UsageError(f"the scheme {scheme!r} is taken", found=taken)
+
+
+def listen(address: str, limits: Limits = DEFAULT_LIMITS) -> Listener:
+    """Listen on an address.
+
+    Parameters
+    ----------
+    address
+        ``inproc:name``, ``unix:/path`` or ``tcp://host:port``; what is left out is chosen: ``inproc:``,
+        ``unix:`` (a private folder), ``tcp://`` (loopback, a free port). Characters that mean something in a
+        URI are percent-encoded, and there is no query: that belongs to the protocol.
+    limits
+        Bounds for everything that is received.
+
+    Raises
+    ------
+    UsageError
+        The address means nothing, or is in use.
+
+    Examples
+    --------
+    >>> with listen("tcp://") as listener:
+    ...     listener.uri.startswith("tcp://127.0.0.1:")
+    True
+    """
+    return _transport(address).listen(address, limits)
+
+
+def dial(address: str, limits: Limits = DEFAULT_LIMITS, deadline: float | None = None) -> Channel:
+    """Connect to the address of a listener.
+
+    Parameters
+    ----------
+    address
+        The ``uri`` of a listener.
+    limits
+        Bounds for everything that is received.
+    deadline
+        Time in seconds to reach the listener; ``limits.connect_timeout`` unless given. A name server may
+        take its own time on top.
+
+    Raises
+    ------
+    BrokenError
+        Nobody listens there.
+    DeadlineExceeded
+        Nobody answered in time.
+    AccessDenied
+        The listener belongs to another user.
+    UsageError
+        The address means nothing.
+
+    Examples
+    --------
+    >>> with listen("inproc:") as listener, dial(listener.uri) as here, listener.accept(1.0) as there:
+    ...     here.send([Message(None, [b"hello"])], deadline=1.0)
+    ...     bytes(there.receive(idle=1.0).body)
+    b'hello'
+    """
+    return _transport(address).dial(address, limits, limits.connect_timeout if deadline is None else deadline)
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether nobody off this machine can reach the address; a name is looked up.
+
+    Examples
+    --------
+    >>> (
+    ...     is_loopback("tcp://127.0.0.1:4711"),
+    ...     is_loopback("tcp://0.0.0.0:4711"),
+    ...     is_loopback("unix:/tmp/x.sock"),
+    ... )
+    (True, False, True)
+    """
+    return _transport(address).is_loopback(address)
+
+
+def _transport(address: str) -> Transport:
+    scheme = address.partition(":")[0]
+    if scheme not in _modules or ":" not in address:
+        raise UsageError(
+            "an address begins with the name of a transport",
+            expected=", ".join(f"{name}:" for name in _modules),
+            found=repr(address),
+        )
+    return cast("Transport", importlib.import_module(_modules[scheme]))

@@ -1,0 +1,287 @@
+"""The one interface of all transports: delimited messages, tagged or not, between two ends.
+
+A transport carries *messages* and knows nothing of what is in them. An **untagged** message is small and
+comes whole (the metadata of Dissociated IPC); a **tagged** one has a 64-bit tag and a body that lands where
+the receiver wants it. Both may have *attachments*: file descriptors on ``unix:``, any objects on
+``inproc:``, none on ``tcp:``.
+
+What holds for every transport (``bowstring.testing.transport_kit`` checks it):
+
+* Messages arrive whole, unchanged, and in the order in which ``send`` calls took their turn; the messages of
+  one call stay together.
+* When ``send`` returns, the pieces may be changed and the attached descriptors closed; it does not say that
+  the peer has read anything.
+* No end of a connection is read as an end of a stream: it is always :class:`~bowstring.errors.BrokenError`,
+  after everything that had arrived was received.
+* No wait is without a deadline. Deadlines are kept to about a tenth of a second.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self, cast
+
+from bowstring.errors import NotPicklable, UsageError
+from bowstring.limits import Limits
+from bowstring.transport.peer import Peer
+
+if TYPE_CHECKING:
+    import numpy as np
+    from typing_extensions import Buffer
+
+    # NumPy tells type checkers of its buffers from Python 3.12 on only.
+    BytesLike = Buffer | np.ndarray[Any, Any]
+    Land = Callable[[int, int], BytesLike]
+else:
+    BytesLike = object
+    Land = Callable[[int, int], object]
+
+__all__ = ["BytesLike", "Carries", "Channel", "Land", "Listener", "Message", "Peer", "Received"]
+
+Carries = Literal["fds", "objects", "nothing"]
+
+_TAG_END = 1 << 64
+
+
+@dataclasses.dataclass(slots=True)
+class Message:
+    """One message to send.
+
+    Parameters
+    ----------
+    tag
+        The tag, 64 bits, or ``None`` for an untagged message.
+    pieces
+        C-contiguous bytes-like objects that follow one another in the body. They are read in place.
+    attachments
+        What travels beside the bytes, as ``Channel.carries`` says: file descriptors (borrowed for the length
+        of the call), objects, or nothing.
+
+    Examples
+    --------
+    >>> Message(7, [b"ab", memoryview(b"cd")]).nbytes
+    4
+    """
+
+    tag: int | None
+    pieces: Sequence[BytesLike] = ()
+    attachments: tuple[object, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Length of the body in bytes."""
+        return sum(view.nbytes for view in self.views())
+
+    def views(self) -> list[memoryview]:
+        """Return the pieces that are not empty, as views of bytes.
+
+        Raises
+        ------
+        UsageError
+            The tag has more than 64 bits, or a piece is not a C-contiguous bytes-like object.
+        """
+        if self.tag is not None and not 0 <= self.tag < _TAG_END:
+            raise UsageError("a tag is an unsigned 64-bit number", found=self.tag)
+        try:
+            views = [memoryview(cast("Buffer", piece)) for piece in self.pieces]
+            return [
+                view if view.format == "B" and view.ndim == 1 else view.cast("B")
+                for view in views
+                if view.nbytes
+            ]
+        except TypeError as error:
+            raise UsageError("a piece of a message must be C-contiguous bytes", found=str(error)) from error
+
+
+@dataclasses.dataclass(slots=True)
+class Received:
+    """One message that arrived.
+
+    Parameters
+    ----------
+    tag
+        The tag, or ``None`` for an untagged message.
+    body
+        The bytes: of a tagged message a view of what ``land`` gave, of an untagged one read-only memory of
+        its own.
+    attachments
+        What came beside the bytes; file descriptors now belong to the receiver, who closes them.
+    """
+
+    tag: int | None
+    body: memoryview
+    attachments: tuple[object, ...] = ()
+
+
+class Channel(abc.ABC):
+    """One end of a connection.
+
+    One thread may receive while others send; ``close`` may be called from any thread at any time. A channel
+    belongs to the process that made it: a forked child gets :class:`~bowstring.errors.ForkedError`.
+
+    Attributes
+    ----------
+    scheme
+        The transport's name: ``unix``, ``tcp``, ``inproc``.
+    carries
+        What attachments are here: ``"fds"``, ``"objects"`` or ``"nothing"``.
+    most_attachments
+        How many one message may have.
+    address
+        The address that was dialled or listened on.
+    peer
+        Who is at the other end.
+    limits
+        The bounds that incoming messages are held to.
+    """
+
+    scheme: ClassVar[str]
+    carries: ClassVar[Carries]
+    most_attachments: ClassVar[int]
+    address: str
+    peer: Peer
+    limits: Limits
+
+    @abc.abstractmethod
+    def send(self, messages: Sequence[Message], deadline: float) -> None:
+        """Send all messages, in order, one after the other.
+
+        Parameters
+        ----------
+        messages
+            What to send; an empty sequence sends nothing.
+        deadline
+            Longest time in seconds that nothing moves: while the peer takes nothing, or while another thread
+            has its turn.
+
+        Raises
+        ------
+        UsageError
+            A message that this transport cannot carry; nothing was sent.
+        DeadlineExceeded
+            Nothing moved for ``deadline`` seconds. The connection is broken, unless it was another thread's
+            turn all the time.
+        BrokenError
+            The peer is gone. What it sent before can still be received.
+        ClosedError
+            This side closed the channel, before or meanwhile.
+        """
+
+    @abc.abstractmethod
+    def receive(self, idle: float, land: Land | None = None) -> Received | None:
+        """Receive the next message, or ``None`` when none began within ``idle`` seconds.
+
+        Parameters
+        ----------
+        idle
+            How long to wait for a message to begin, in seconds; 0 looks once.
+        land
+            ``land(tag, nbytes)`` gives writable memory of exactly ``nbytes`` where the body of a tagged
+            message lands (also of an empty one). It is called after the length was held against ``limits``,
+            and may raise to refuse the message, which breaks the connection: a length is only a claim until
+            the bytes have come. Without it a body lands in memory of its own.
+
+        Raises
+        ------
+        BrokenError
+            The peer is gone, or its end of the connection is; the message says how many bytes were missing.
+        ProtocolError
+            Bytes that are no message of this transport, or attachments that do not fit theirs.
+        LimitExceeded
+            A message longer than ``limits`` allow (``metadata_bytes`` for untagged ones, ``message_bytes``
+            for tags whose top byte is 0 or 1, ``control_bytes`` for all other tags). Nothing was allocated.
+        DeadlineExceeded
+            A message began and then nothing came for ``limits.stall_timeout`` seconds.
+        ClosedError
+            This side closed the channel, before or meanwhile.
+        UsageError
+            Another thread is receiving.
+        """
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Close this end. Idempotent; wakes threads that send or receive, which raise ``ClosedError``.
+
+        Closing waits for nothing: what the peer has not received yet may be lost where it still sends to us.
+        """
+
+    @property
+    @abc.abstractmethod
+    def closed(self) -> bool:
+        """Whether this side closed the channel."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise NotPicklable(
+            f"a channel belongs to its process: {self}", hint="Pickle the address and dial it there."
+        )
+
+    def __str__(self) -> str:
+        return f"{self.address} ({self.peer.description})"
+
+    def __repr__(self) -> str:
+        state = " closed" if self.closed else ""
+        return f"<{type(self).__name__} {self}{state}>"
+
+
+class Listener(abc.ABC):
+    """Where connections come in.
+
+    Attributes
+    ----------
+    uri
+        The address that ``dial`` takes: ``unix:/run/user/1000/bowstring/x.sock``, ``tcp://127.0.0.1:4711``,
+        ``inproc:name``.
+    """
+
+    uri: str
+
+    @abc.abstractmethod
+    def accept(self, timeout: float) -> Channel | None:
+        """Return the next connection, or ``None`` when none came within ``timeout`` seconds.
+
+        Raises
+        ------
+        AccessDenied
+            A peer was turned away (``unix:``, another user). The listener goes on.
+        LimitExceeded
+            The process has no descriptor left for the connection, which stays waiting. The listener goes on.
+        ClosedError
+            This side closed the listener, before or meanwhile.
+        """
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Accept no more connections. Idempotent; accepted ones live on; wakes a thread in ``accept``."""
+
+    @property
+    @abc.abstractmethod
+    def closed(self) -> bool:
+        """Whether this side closed the listener."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise NotPicklable(
+            f"a listener belongs to its process: {self.uri}", hint="Pickle its uri and dial it."
+        )
+
+    def __repr__(self) -> str:
+        state = " closed" if self.closed else ""
+        return f"<{type(self).__name__} {self.uri}{state}>"

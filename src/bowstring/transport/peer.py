@@ -1,0 +1,211 @@
+"""Who is at the other end, and whether that process still exists.
+
+A socket says that its last copy was closed, which is later than the death of the process where a forked
+child kept a copy. A pidfd names the process itself and is never reused, so it can be waited for and a
+recycled process number cannot fool it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import socket
+import struct
+import time
+
+from bowstring.errors import ClosedError, ForkedError, UsageError
+from bowstring.transport.forks import abandon_in_child
+from bowstring.transport.usage import Usage
+
+__all__ = ["Peer"]
+
+# <asm-generic/socket.h>, Linux 6.5; the socket module has no name for it.
+_SO_PEERPIDFD = 77
+_UCRED = struct.Struct("@iII")
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class Peer:
+    """The process at the other end of a channel, as far as it can be known.
+
+    A peer holds one descriptor of the process until its channel is closed: ask ``exited`` after a connection
+    was lost and before closing it.
+
+    Parameters
+    ----------
+    pid, uid
+        Process number and user, ``None`` where the transport cannot know them.
+    description
+        A few words for messages: ``pid 123, uid 1000``, or an address.
+    pidfd
+        Descriptor of the process, owned by the peer from now on.
+    gone
+        The process was already gone when the connection was made.
+
+    Examples
+    --------
+    >>> peer = Peer.at("127.0.0.1:4711")
+    >>> peer
+    <Peer 127.0.0.1:4711>
+    >>> peer.exited(0.0)
+    False
+    """
+
+    def __init__(
+        self,
+        pid: int | None,
+        uid: int | None,
+        description: str,
+        *,
+        pidfd: int | None = None,
+        gone: bool = False,
+    ) -> None:
+        self._pid = pid
+        self._uid = uid
+        self._description = description
+        self._pidfd = pidfd
+        self._gone = gone
+        self._usage = Usage()
+        abandon_in_child(self)
+
+    @classmethod
+    def at(cls, address: str) -> Peer:
+        """Return a peer of which only the address is known."""
+        return cls(None, None, address)
+
+    @classmethod
+    def in_this_process(cls) -> Peer:
+        """Return the peer at the other end of a queue: this process itself."""
+        pid, uid = os.getpid(), os.geteuid()
+        return cls(pid, uid, f"this process, pid {pid}")
+
+    @classmethod
+    def of_socket(cls, sock: socket.socket) -> Peer:
+        """Return the process that made the other end of a Unix socket (``SO_PEERCRED``).
+
+        That is the process that called ``connect`` or ``listen``, whoever holds the socket now.
+        """
+        known_at = time.clock_gettime(time.CLOCK_BOOTTIME)
+        pid, uid, _ = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+        if pid <= 0:  # it lives in a pid namespace that cannot be seen from here
+            return cls(None, uid, f"pid unknown, uid {uid}", pidfd=_pidfd_of_socket(sock))
+        pidfd = _pidfd_of_socket(sock)
+        gone = False
+        if pidfd is None:
+            pidfd, gone = _pidfd_of_number(pid, known_at)
+        return cls(pid, uid, f"pid {pid}, uid {uid}", pidfd=pidfd, gone=gone)
+
+    @property
+    def pid(self) -> int | None:
+        """Process number, ``None`` where it cannot be known."""
+        return self._pid
+
+    @property
+    def uid(self) -> int | None:
+        """Effective user of the process when it connected, ``None`` where it cannot be known."""
+        return self._uid
+
+    @property
+    def description(self) -> str:
+        """A few words for messages."""
+        return self._description
+
+    @property
+    def pidfd(self) -> int | None:
+        """A descriptor that becomes readable when the process ends, still owned by the peer."""
+        return self._pidfd
+
+    def exited(self, wait: float) -> bool:
+        """Return whether the process is known to be gone, waiting for that at most ``wait`` seconds.
+
+        ``False`` says nothing: the process may live, or there may be no way to know. After the channel was
+        closed, the answer is what was known by then.
+
+        Raises
+        ------
+        UsageError
+            ``wait`` is negative or not finite.
+        """
+        timeout = milliseconds(wait, "wait")
+        try:
+            self._usage.enter(self)
+        except (ClosedError, ForkedError):
+            return self._gone
+        try:
+            if self._gone or self._pidfd is None:
+                return self._gone
+            poll = select.poll()
+            poll.register(self._pidfd, select.POLLIN)
+            self._gone = any(event & select.POLLIN for _, event in poll.poll(timeout))
+            return self._gone
+        finally:
+            if self._usage.leave():
+                self._release()
+
+    def close(self) -> None:
+        """Let go of the process; its channel does that when it is closed."""
+        if self._usage.abandoned or self._usage.closed:
+            return
+        self.exited(0)
+        if self._usage.close():
+            self._release()
+
+    def _release(self) -> None:
+        pidfd, self._pidfd = self._pidfd, None
+        if pidfd is not None:
+            os.close(pidfd)
+
+    def _abandon(self) -> None:
+        self._usage.abandoned = True
+        self._release()
+
+    def __del__(self) -> None:
+        self._release()
+
+    def __repr__(self) -> str:
+        return f"<Peer {self._description}>"
+
+
+def milliseconds(seconds: float, name: str) -> int:
+    """Return a finite wait in whole milliseconds, rounded up, as ``poll`` wants it."""
+    if not 0 <= seconds < math.inf:
+        raise UsageError(f"{name} must be a finite number of seconds, 0 or more", found=repr(seconds))
+    return min(math.ceil(seconds * 1000), 2**31 - 1)
+
+
+def _pidfd_of_socket(sock: socket.socket) -> int | None:
+    try:
+        return sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+    except OSError:  # Linux before 6.5, or a process that is already gone
+        return None
+
+
+def _pidfd_of_number(pid: int, known_at: float) -> tuple[int | None, bool]:
+    """Return a pidfd for a process number, and whether its process is already gone.
+
+    The number may have been given to another process since; one that started after the connection was
+    known cannot be the peer.
+    """
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None, True
+    except OSError:  # no pidfd here at all: a seccomp filter, or Linux before 5.3
+        return None, False
+    started = _start_time(pid)
+    if started is None or started > known_at + 1.0 / _TICKS_PER_SECOND:
+        os.close(pidfd)
+        return None, started is not None
+    return pidfd, False
+
+
+def _start_time(pid: int) -> float | None:
+    """Return when a process started, in seconds since boot."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            # The second field is a name in brackets that may itself hold brackets and spaces.
+            fields = stat.read().rpartition(b")")[2].split()
+        return int(fields[19]) / _TICKS_PER_SECOND
+    except (OSError, ValueError, IndexError):
+        return None

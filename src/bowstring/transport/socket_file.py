@@ -1,0 +1,234 @@
+"""The file of a Unix socket: where it lies, who may reach it, and when it is ours to remove."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import secrets
+import socket
+import stat
+import tempfile
+import time
+import urllib.parse
+from collections.abc import Iterator
+
+from bowstring.errors import DeadlineExceeded, UsageError
+
+__all__ = ["SocketFile", "address_of", "path_of", "private_folder"]
+
+# sun_path of Linux, less the terminating zero.
+_MOST_BYTES = 107
+_LOCK_TIMEOUT = 5.0
+# Unencoded in an address; anything that means something in a URI is percent-encoded.
+_PLAIN = "/:@,+=~!$&'()*;"
+_OURS = re.compile(r"(\d+)-[0-9a-f]{12}\.sock")
+
+
+def address_of(path: str) -> str:
+    """Return the address of a socket file.
+
+    Examples
+    --------
+    >>> address_of("/tmp/a b.sock")
+    'unix:/tmp/a%20b.sock'
+    """
+    return "unix:" + urllib.parse.quote(os.fsencode(path), safe=_PLAIN)
+
+
+def path_of(address: str) -> str | None:
+    """Return the absolute path that an address names, ``None`` when it names none.
+
+    Raises
+    ------
+    UsageError
+        No address of a Unix socket, one with a query, or a path longer than 107 bytes.
+
+    Examples
+    --------
+    >>> path_of("unix:/tmp/a%20b.sock"), path_of("unix:///tmp/x.sock"), path_of("unix:")
+    ('/tmp/a b.sock', '/tmp/x.sock', None)
+    """
+    scheme, _, rest = address.partition(":")
+    if rest.startswith("//"):
+        host, slash, rest = rest[2:].partition("/")
+        rest = slash + rest if not host else "?"
+    if scheme != "unix" or "?" in rest or "#" in rest:
+        raise UsageError(
+            "not an address of a Unix socket", expected="unix:/path/to.sock", found=repr(address)
+        )
+    if not rest:
+        return None
+    path = os.fsdecode(urllib.parse.unquote_to_bytes(rest))
+    if "\0" in path:
+        raise UsageError("a path holds no zero byte", found=repr(address))
+    path = os.path.abspath(path)
+    _check_length(path)
+    return path
+
+
+class SocketFile:
+    """A socket file that this process made.
+
+    Parameters
+    ----------
+    path
+        Where it lies, absolute, at most 107 bytes.
+    identity
+        Device and inode, which tell it from a file that has taken its name since.
+    """
+
+    def __init__(self, path: str, identity: tuple[int, int]) -> None:
+        self.path = path
+        self._identity = identity
+
+    @classmethod
+    def listen(cls, sock: socket.socket, path: str | None) -> SocketFile:
+        """Bind ``sock`` to ``path`` (or to a new one in a private folder) with mode 0600, and listen.
+
+        A file that an ended server left behind is replaced.
+
+        Raises
+        ------
+        UsageError
+            The path is too long, its folder is not there or not safe, a server listens there, or it is a file
+            of another kind.
+        """
+        chosen = path is None
+        if path is None:
+            path = os.path.join(private_folder(), f"{os.getpid()}-{secrets.token_hex(6)}.sock")
+            _check_length(path)
+        # On Linux the file takes the mode of the socket, less the umask: never do others get in.
+        os.fchmod(sock.fileno(), 0o600)
+        with _folder_locked(os.path.dirname(path)):
+            if chosen:
+                _sweep(os.path.dirname(path))
+            _bind(sock, path)
+            try:
+                os.chmod(path, 0o600)  # a umask may have taken rights from the owner
+                sock.listen(socket.SOMAXCONN)
+                return cls(path, _identity(path))
+            except BaseException:
+                os.unlink(path)
+                raise
+
+    def remove(self) -> None:
+        """Remove the file if it is still the one that was made here."""
+        with contextlib.suppress(OSError):
+            if _identity(self.path) == self._identity:
+                os.unlink(self.path)
+
+
+def private_folder() -> str:
+    """Return a folder that only this user can enter, and make it where it is not there.
+
+    It lies in ``$XDG_RUNTIME_DIR`` where that belongs to this user, else in the folder for temporary files.
+
+    Raises
+    ------
+    UsageError
+        Another user owns the folder's name, or may enter it.
+    """
+    uid = os.geteuid()
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    if os.path.isabs(runtime) and os.path.isdir(runtime) and os.stat(runtime).st_uid == uid:
+        folder = os.path.join(runtime, "bowstring")
+    else:
+        folder = os.path.join(tempfile.gettempdir(), f"bowstring-{uid}")
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid or stat.S_IMODE(found.st_mode) & 0o077:
+        raise UsageError(
+            "the folder for sockets is not private",
+            expected=f"a folder of uid {uid} with mode 0700",
+            found=f"uid {found.st_uid}, mode {stat.filemode(found.st_mode)}",
+            where=folder,
+            hint="Remove it, or name a socket of your own: unix:/path/to.sock",
+        )
+    return folder
+
+
+def _check_length(path: str) -> None:
+    length = len(os.fsencode(path))
+    if length > _MOST_BYTES:
+        raise UsageError(
+            "the path is too long for a Unix socket",
+            expected=f"at most {_MOST_BYTES} bytes",
+            found=f"{length} bytes",
+            where=path,
+            hint="Name a shorter one, or set XDG_RUNTIME_DIR to a short folder of yours.",
+        )
+
+
+@contextlib.contextmanager
+def _folder_locked(folder: str) -> Iterator[None]:
+    """Keep other servers from binding in the folder: one of them could take ours for an abandoned socket."""
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise UsageError("the socket's folder cannot be used", found=error.strerror, where=folder) from error
+    try:
+        end = time.monotonic() + _LOCK_TIMEOUT
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise DeadlineExceeded(f"{folder} was locked for {_LOCK_TIMEOUT:g} s") from None
+                time.sleep(0.01)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _bind(sock: socket.socket, path: str) -> None:
+    try:
+        sock.bind(path)
+        return
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise UsageError(f"cannot make the socket {path}", found=error.strerror) from error
+    _remove_abandoned(path)
+    sock.bind(path)
+
+
+def _remove_abandoned(path: str) -> None:
+    """Remove a socket file that nobody listens on.
+
+    Raises
+    ------
+    UsageError
+        Somebody does, or it is no socket.
+    """
+    if not stat.S_ISSOCK(os.lstat(path).st_mode):
+        raise UsageError("a file of another kind is in the way of the socket", where=path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        code = probe.connect_ex(path)
+    if code != errno.ECONNREFUSED:
+        raise UsageError(
+            "a server is listening there already",
+            where=path,
+            hint="Stop it, or name another path.",
+        )
+    os.unlink(path)
+
+
+def _sweep(folder: str) -> None:
+    """Remove what servers of ours that were killed left in the private folder."""
+    for name in os.listdir(folder):
+        found = _OURS.fullmatch(name)
+        if found is None or os.path.exists(f"/proc/{found[1]}"):
+            continue
+        # A process that cannot be seen from here may still listen: it is asked before its file goes.
+        with contextlib.suppress(UsageError, OSError):
+            _remove_abandoned(os.path.join(folder, name))
+
+
+def _identity(path: str) -> tuple[int, int]:
+    found = os.lstat(path)
+    return found.st_dev, found.st_ino

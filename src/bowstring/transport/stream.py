@@ -1,0 +1,375 @@
+"""A channel over a connected stream socket: what ``unix:`` and ``tcp:`` share.
+
+The socket stays in blocking mode with a short kernel timeout, and bodies move with one ``sendmsg`` or one
+``recv(MSG_WAITALL)`` per tenth of a second at most: the interpreter's lock is taken once per call, which
+matters more than the system call where other threads are busy in Python. Between messages the channel reads
+without waiting first, and polls the socket and the peer's pidfd only where nothing is there.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Sequence
+
+from bowstring.errors import BowstringError, BrokenError, ClosedError, DeadlineExceeded, UsageError
+from bowstring.limits import Limits
+from bowstring.transport.channel import Channel, Land, Message, Received
+from bowstring.transport.forks import abandon_in_child
+from bowstring.transport.framing import HEADER_BYTES, Header, check_beginning, decode_header, encode_header
+from bowstring.transport.landing import landing
+from bowstring.transport.peer import Peer, milliseconds
+from bowstring.transport.usage import Usage
+
+__all__ = ["Run", "StreamChannel"]
+
+# What one sendmsg takes at most: IOV_MAX of Linux.
+_MOST_PIECES = 1024
+# Room to read ahead: some messages of metadata, yet little to copy twice of a large body.
+_READ_AHEAD = 8 * 1024
+# How long one system call may wait; deadlines and the peer's pidfd are looked at in between.
+_SLICE = 0.1
+_TIMEVAL = struct.pack("@ll", 0, int(_SLICE * 1e6))
+_SILENT = -1
+
+Run = tuple[list[memoryview], tuple[object, ...]]
+
+
+class StreamChannel(Channel):
+    """Messages over a connected stream socket, which the channel owns from now on.
+
+    Parameters
+    ----------
+    sock
+        A connected stream socket.
+    address
+        What was dialled or listened on.
+    peer
+        Who is at the other end.
+    limits
+        Bounds for what is received.
+    """
+
+    most_attachments = 0
+
+    def __init__(self, sock: socket.socket, address: str, peer: Peer, limits: Limits) -> None:
+        sock.settimeout(None)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL)
+        self._sock = sock
+        self.address = address
+        self.peer = peer
+        self.limits = limits
+        self._usage = Usage()
+        self._turn = threading.Lock()
+        # Taken without waiting: a second receiver is an error, so that nobody ever waits for this one.
+        self._receiving = threading.Lock()
+        self._ahead = bytearray(_READ_AHEAD)
+        self._ahead_view = memoryview(self._ahead)
+        self._start = self._end = 0
+        self._position = 0  # bytes of the stream that were taken out of the read-ahead or landed
+        # Whether all that was read is in the read-ahead; an interrupt at any other time loses the framing.
+        self._settled = True
+        self._broken: BowstringError | None = None
+        self._unreadable = False
+        self._pidfd = peer.pidfd
+        self._poll = select.poll()
+        for fd in (sock.fileno(), self._pidfd):
+            if fd is not None:
+                self._poll.register(fd, select.POLLIN)
+        abandon_in_child(self)
+
+    # -- sending ------------------------------------------------------------------------------------------
+
+    def send(self, messages: Sequence[Message], deadline: float) -> None:
+        milliseconds(deadline, "deadline")
+        runs = self._runs(messages)
+        self._usage.enter(self)
+        try:
+            if not self._turn.acquire(timeout=deadline):
+                raise DeadlineExceeded(f"another thread was sending for {deadline:g} s", where=str(self))
+            try:
+                for views, attachments in runs:
+                    self._write(views, attachments, deadline)
+            finally:
+                self._turn.release()
+        finally:
+            if self._usage.leave():
+                self._release()
+
+    def _runs(self, messages: Sequence[Message]) -> list[Run]:
+        """Return what goes out in one call each: a message with descriptors begins a run of its own."""
+        runs: list[Run] = []
+        for message in messages:
+            attachments = message.attachments
+            if attachments:
+                self._check_attachments(attachments)
+            views = message.views()
+            length = sum([view.nbytes for view in views])
+            header = memoryview(encode_header(Header(message.tag, len(attachments), length)))
+            if attachments or not runs:
+                runs.append(([], attachments))
+            run = runs[-1][0]
+            run.append(header)
+            run.extend(views)
+        return runs
+
+    def _check_attachments(self, attachments: tuple[object, ...]) -> None:
+        raise UsageError(f"{self.scheme}: carries no attachments", found=f"{len(attachments)} of them")
+
+    def _write(self, views: list[memoryview], attachments: tuple[object, ...], deadline: float) -> None:
+        at = 0
+        moved = time.monotonic()
+        peer_gone = False
+        try:
+            while at < len(views):
+                sent = self._push(views[at : at + _MOST_PIECES], attachments)
+                if sent > 0:
+                    attachments = ()
+                    at = _advance(views, at, sent)
+                    moved = time.monotonic()
+                elif peer_gone:
+                    raise BrokenError("the peer's process is gone", where=str(self))
+                elif time.monotonic() - moved >= deadline:
+                    raise DeadlineExceeded(f"the peer took nothing for {deadline:g} s", where=str(self))
+                else:
+                    peer_gone = self.peer.exited(0)
+        except BowstringError as error:
+            self._give_up(error)
+            raise
+        except OSError as error:
+            lost = self._lost(error)
+            self._give_up(lost)
+            raise lost from error
+        except BaseException:
+            self._give_up(BrokenError("sending was interrupted inside a message", where=str(self)))
+            raise
+
+    def _push(self, views: Sequence[memoryview], attachments: tuple[object, ...]) -> int:  # noqa: ARG002 - for unix
+        """Send from ``views``; return how many bytes went, -1 when none went in a slice of time."""
+        try:
+            return self._sock.sendmsg(views, (), socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            return _SILENT
+
+    # -- receiving ----------------------------------------------------------------------------------------
+
+    def receive(self, idle: float, land: Land | None = None) -> Received | None:
+        milliseconds(idle, "idle")
+        self._usage.enter(self)
+        try:
+            if not self._receiving.acquire(blocking=False):
+                raise UsageError("another thread is receiving", where=str(self))
+            try:
+                return self._receive(idle, land)
+            finally:
+                self._receiving.release()
+        finally:
+            if self._usage.leave():
+                self._release()
+
+    def _receive(self, idle: float, land: Land | None) -> Received | None:
+        if self._unreadable:
+            raise BrokenError("the connection broke before", found=str(self._broken), where=str(self))
+        attachments: tuple[object, ...] = ()
+        try:
+            header = self._next_header(idle)
+            if header is None:
+                return None
+            self._settled = False
+            self._start += HEADER_BYTES
+            end = self._position + HEADER_BYTES + header.length
+            attachments = self._claim(header.attachments, self._position, end)
+            self._position = end
+            received = Received(header.tag, self._body(header, land), attachments)
+            self._settled = True
+            return received
+        except BaseException as error:
+            if isinstance(error, BowstringError):
+                self._stop_reading(error, attachments)
+            elif not self._settled:
+                self._stop_reading(BrokenError(f"receiving failed: {error!r}", where=str(self)), attachments)
+            raise
+
+    def _next_header(self, timeout: float) -> Header | None:
+        """Return the next header, or ``None`` when none began in time."""
+        while (have := self._end - self._start) < HEADER_BYTES:
+            if have == 0:
+                if not self._read_ahead(timeout):
+                    return None
+                continue
+            begun = bytes(self._ahead_view[self._start : self._end])
+            check_beginning(begun)
+            if not self._read_ahead(self.limits.stall_timeout):
+                raise self._stalled(HEADER_BYTES - have)
+        return decode_header(self._ahead, self._start, self.limits, self.most_attachments)
+
+    def _read_ahead(self, timeout: float) -> bool:
+        """Read what is there into the read-ahead, waiting for it if need be; false when nothing came."""
+        if self._start == self._end:
+            self._start = self._end = 0
+        elif self._start:
+            self._ahead[: self._end - self._start] = self._ahead[self._start : self._end]
+            self._start, self._end = 0, self._end - self._start
+        missing = (HEADER_BYTES - self._end) % HEADER_BYTES
+        got = self._look()
+        if got == _SILENT:
+            end = time.monotonic() + timeout
+            peer_gone = False
+            while (got := self._look()) == _SILENT:
+                if peer_gone:  # and what it may have sent just before has been looked for
+                    raise self._cut_off("the peer's process is gone", missing)
+                left = end - time.monotonic()
+                if left <= 0:
+                    return False
+                peer_gone = self._wait(milliseconds(left, "idle"))
+        if got == 0:
+            raise self._cut_off("the peer closed the connection", missing)
+        return True
+
+    def _wait(self, timeout: int) -> bool:
+        """Wait until the socket is readable or the peer's process is gone; say whether it is gone."""
+        return any(fd == self._pidfd for fd, _ in self._poll.poll(timeout))
+
+    def _look(self) -> int:
+        """Read ahead without waiting; return the number of bytes, 0 at the end, -1 when nothing is there."""
+        self._settled = False
+        try:
+            got = self._take(self._ahead_view[self._end :])
+            self._end += got
+            self._settled = True
+            return got
+        except BlockingIOError:
+            self._settled = True
+            return _SILENT
+        except OSError as error:
+            if isinstance(error, BowstringError):
+                raise
+            raise self._lost(error) from error
+
+    def _take(self, view: memoryview) -> int:
+        return self._sock.recv_into(view, 0, socket.MSG_DONTWAIT)
+
+    def _body(self, header: Header, land: Land | None) -> memoryview:
+        length = header.length
+        have = min(length, self._end - self._start)
+        if header.tag is None and have == length:
+            body = memoryview(bytes(self._ahead_view[self._start : self._start + length]))
+        else:
+            body = landing(header.tag, length, land)
+            body[:have] = self._ahead_view[self._start : self._start + have]
+        self._start += have
+        if have < length:
+            self._read_straight(body[have:])
+        return body.toreadonly() if header.tag is None else body
+
+    def _read_straight(self, body: memoryview) -> None:
+        """Read the rest of a body into its place."""
+        moved = time.monotonic()
+        peer_gone = False
+        while body.nbytes:
+            try:
+                got = self._fill(body)
+            except BlockingIOError:
+                got = _SILENT
+            except OSError as error:
+                if isinstance(error, BowstringError):
+                    raise
+                raise self._lost(error, body.nbytes) from error
+            if got == 0:
+                raise self._cut_off("the peer closed the connection", body.nbytes)
+            if got > 0:
+                body = body[got:]
+                moved = time.monotonic()
+            elif peer_gone:
+                raise self._cut_off("the peer's process is gone", body.nbytes)
+            elif time.monotonic() - moved >= self.limits.stall_timeout:
+                raise self._stalled(body.nbytes)
+            else:
+                peer_gone = self.peer.exited(0)
+
+    def _fill(self, view: memoryview) -> int:
+        return self._sock.recv_into(view, 0, socket.MSG_WAITALL)
+
+    def _claim(self, count: int, begin: int, end: int) -> tuple[object, ...]:  # noqa: ARG002 - for unix
+        """Return the attachments of the message that lies at ``[begin, end)`` of the stream."""
+        return ()
+
+    def _drop(self, attachments: tuple[object, ...]) -> None:
+        """Let go of attachments that nobody will get."""
+
+    # -- ends ---------------------------------------------------------------------------------------------
+
+    def _lost(self, error: OSError, missing: int = 0) -> BowstringError:
+        """Return what an error of the socket means."""
+        if self._usage.closed:
+            return ClosedError(f"{self} was closed")
+        return self._cut_off(f"the connection is lost ({error.strerror or error})", missing)
+
+    def _cut_off(self, what: str, missing: int) -> BowstringError:
+        if self._usage.closed:
+            return ClosedError(f"{self} was closed")
+        if self._broken is not None:
+            what = f"the connection broke before: {self._broken}"
+        if missing:
+            return BrokenError(f"{what} inside a message", expected=f"{missing} more bytes", where=str(self))
+        return BrokenError(what, where=str(self))
+
+    def _stalled(self, missing: int) -> DeadlineExceeded:
+        return DeadlineExceeded(
+            f"the peer went silent inside a message for {self.limits.stall_timeout:g} s",
+            expected=f"{missing} more bytes",
+            where=str(self),
+        )
+
+    def _stop_reading(self, error: BowstringError, attachments: tuple[object, ...]) -> None:
+        self._unreadable = True
+        self._start = self._end = 0
+        self._drop(attachments)
+        self._give_up(error)
+
+    def _give_up(self, error: BowstringError) -> None:
+        """Break the connection in both directions; what has arrived can still be read."""
+        if self._broken is None:
+            self._broken = error
+        self._shut_down()
+
+    def _shut_down(self) -> None:
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError:  # the peer, or a reset, was quicker
+            return
+
+    def close(self) -> None:
+        if self._usage.abandoned:
+            return
+        last = self._usage.close()
+        # Also where it is closed next: a copy of the descriptor elsewhere must not keep the connection up.
+        self._shut_down()
+        if last:
+            self._release()
+
+    @property
+    def closed(self) -> bool:
+        return self._usage.closed
+
+    def _release(self) -> None:
+        self._sock.close()
+        self.peer.close()
+
+    def _abandon(self) -> None:
+        self._usage.abandoned = True
+        self._sock.close()
+
+
+def _advance(views: list[memoryview], at: int, sent: int) -> int:
+    """Return the first view that is not wholly sent, cut down to what is left of it."""
+    while at < len(views) and sent >= views[at].nbytes:
+        sent -= views[at].nbytes
+        at += 1
+    if sent:
+        views[at] = views[at][sent:]
+    return at

@@ -1,0 +1,174 @@
+"""``tcp:``, messages over a TCP connection; bodies go straight from and into the buffers.
+
+There is no authentication here: who listens off loopback asks for a token one floor up, and
+:func:`is_loopback` tells.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import ipaddress
+import select
+import socket
+import time
+import urllib.parse
+
+from bowstring.errors import BrokenError, DeadlineExceeded, UsageError
+from bowstring.limits import Limits
+from bowstring.transport.channel import Listener
+from bowstring.transport.listening import SocketListener
+from bowstring.transport.peer import Peer, milliseconds
+from bowstring.transport.stream import StreamChannel
+
+__all__ = ["TcpChannel", "TcpListener", "dial", "is_loopback", "listen"]
+
+_LOOPBACK = "127.0.0.1"
+
+
+class TcpChannel(StreamChannel):
+    """One end of a TCP connection."""
+
+    scheme = "tcp"
+    carries = "nothing"
+
+    def __init__(self, sock: socket.socket, address: str, peer: Peer, limits: Limits) -> None:
+        # Requests are small and answered at once: nothing is gained by waiting to fill a segment.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        super().__init__(sock, address, peer, limits)
+
+
+class TcpListener(SocketListener):
+    """Accepts TCP connections."""
+
+    def __init__(self, sock: socket.socket, limits: Limits) -> None:
+        super().__init__(sock, f"tcp://{_spell(sock.getsockname())}", limits)
+
+    def _channel(self, sock: socket.socket, source: object) -> TcpChannel:
+        return TcpChannel(sock, self.uri, Peer.at(_spell(source)), self._limits)
+
+
+def listen(address: str, limits: Limits) -> Listener:
+    """Listen on ``tcp://host:port``; loopback and a free port where they are left out.
+
+    Raises
+    ------
+    UsageError
+        The address means nothing, is not one of this machine, or is in use.
+    """
+    host, port = _parse(address)
+    failure: OSError | None = None
+    for family, place in _look_up(address, host, port):
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.bind(place)
+            sock.listen(socket.SOMAXCONN)
+            return TcpListener(sock, limits)
+        except OSError as error:
+            sock.close()
+            failure = error
+    raise UsageError(
+        f"cannot listen on {address}", found=failure, hint="Port 0 picks a free port."
+    ) from failure
+
+
+def dial(address: str, limits: Limits, deadline: float) -> TcpChannel:
+    """Connect to ``tcp://host:port``, trying every address of the host within ``deadline`` seconds.
+
+    Raises
+    ------
+    BrokenError
+        Nobody listens there.
+    DeadlineExceeded
+        Nobody answered in time.
+    UsageError
+        The address means nothing.
+    """
+    milliseconds(deadline, "deadline")
+    host, port = _parse(address)
+    if port == 0:
+        raise UsageError("a port to dial is needed", found=address)
+    end = time.monotonic() + deadline
+    failure: OSError | None = None
+    for family, place in _look_up(address, host, port):
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            _connect(sock, place, end)
+            return TcpChannel(sock, address, Peer.at(_spell(sock.getpeername())), limits)
+        except OSError as error:
+            sock.close()
+            failure = error
+    if isinstance(failure, TimeoutError):
+        raise DeadlineExceeded(f"nobody answered at {address} for {deadline:g} s") from failure
+    raise BrokenError(f"nobody listens at {address}", found=failure) from failure
+
+
+def _connect(sock: socket.socket, place: tuple[object, ...], end: float) -> None:
+    sock.setblocking(False)
+    code = sock.connect_ex(place)
+    if code == errno.EINPROGRESS:
+        poll = select.poll()
+        poll.register(sock, select.POLLOUT)
+        if not poll.poll(milliseconds(max(0.0, end - time.monotonic()), "deadline")):
+            raise TimeoutError(errno.ETIMEDOUT, "no answer in time")
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if code:
+        raise OSError(code, errno.errorcode.get(code, "error"))
+    # A free port of this machine can be dialled from that very port: TCP then connects the socket to itself.
+    if sock.getsockname() == sock.getpeername():
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens")
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether nobody off this machine can reach the address; a name is looked up.
+
+    Raises
+    ------
+    UsageError
+        The address means nothing, or its name is unknown.
+
+    Examples
+    --------
+    >>> is_loopback("tcp://[::1]:4711"), is_loopback("tcp://192.0.2.1:4711"), is_loopback("tcp://")
+    (True, False, True)
+    """
+    host, port = _parse(address)
+    return all(_is_loopback(str(place[0])) for _, place in _look_up(address, host, port))
+
+
+def _is_loopback(host: str) -> bool:
+    found = ipaddress.ip_address(host.partition("%")[0])
+    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
+        return found.ipv4_mapped.is_loopback
+    return found.is_loopback
+
+
+def _parse(address: str) -> tuple[str, int]:
+    """Return host and port of an address."""
+    with contextlib.suppress(ValueError):
+        parts = urllib.parse.urlsplit(address)
+        port = parts.port or 0
+        extra = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
+        if parts.scheme == "tcp" and address.startswith("tcp://") and not extra:
+            return parts.hostname or _LOOPBACK, port
+    raise UsageError(
+        "not an address of a TCP listener", expected="tcp://host:port, IPv6 in brackets", found=repr(address)
+    )
+
+
+def _look_up(address: str, host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[object, ...]]]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"the host of {address} is unknown", found=error) from error
+    return [(family, place) for family, _, _, _, place in found]
+
+
+def _spell(place: object) -> str:
+    """Return a socket address as it stands in a URI."""
+    assert isinstance(place, tuple)
+    host, port = place[0], place[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,221 @@
+"""``unix:``, messages over a Unix socket, which also carries file descriptors.
+
+Only processes of the same user speak to each other: the socket file has mode 0600 from its first moment, and
+both sides ask the kernel who the other one is. That goes for root too: it neither gets in nor is believed.
+"""
+
+from __future__ import annotations
+
+import array
+import errno
+import os
+import socket
+import time
+from collections.abc import Iterator, Sequence
+
+from bowstring.errors import (
+    AccessDenied,
+    BrokenError,
+    DeadlineExceeded,
+    LimitExceeded,
+    ProtocolError,
+    UsageError,
+)
+from bowstring.limits import Limits
+from bowstring.transport.channel import Listener
+from bowstring.transport.descriptors import MOST_DESCRIPTORS, ROOM, Arrivals, close_all, descriptors_in
+from bowstring.transport.listening import SocketListener
+from bowstring.transport.peer import Peer, milliseconds
+from bowstring.transport.socket_file import SocketFile, address_of, path_of
+from bowstring.transport.stream import StreamChannel
+
+__all__ = ["UnixChannel", "UnixListener", "dial", "is_loopback", "listen"]
+
+_SEND_BUFFER = 512 * 1024
+_NO_ANCILLARY: tuple[tuple[int, int, array.array[int]], ...] = ()
+
+
+class UnixChannel(StreamChannel):
+    """One end of a connection over a Unix socket."""
+
+    scheme = "unix"
+    carries = "fds"
+    most_attachments = MOST_DESCRIPTORS
+
+    def __init__(self, sock: socket.socket, address: str, peer: Peer, limits: Limits) -> None:
+        self._arrivals = Arrivals()
+        # TCP grows its buffers as needed, a Unix socket keeps 208 KiB: 1 MiB messages moved at half the speed.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+        super().__init__(sock, address, peer, limits)
+
+    def _check_attachments(self, attachments: tuple[object, ...]) -> None:
+        if len(attachments) > MOST_DESCRIPTORS:
+            raise UsageError(
+                "too many file descriptors on one message",
+                expected=f"at most {MOST_DESCRIPTORS}",
+                found=len(attachments),
+                hint="Spread them over several messages.",
+            )
+        for fd in attachments:
+            if not isinstance(fd, int) or isinstance(fd, bool):
+                raise UsageError("attachments on unix: are file descriptors", found=repr(fd))
+            try:
+                os.fstat(fd)
+            except (OSError, OverflowError) as error:
+                raise UsageError("an attachment is no open file descriptor", found=fd) from error
+
+    def _push(self, views: Sequence[memoryview], attachments: tuple[object, ...]) -> int:
+        ancillary = _NO_ANCILLARY
+        if attachments:
+            ancillary = ((socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", attachments)),)  # type: ignore[arg-type]
+        try:
+            return self._sock.sendmsg(views, ancillary, socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            return -1
+
+    def _take(self, view: memoryview) -> int:
+        wanted = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+        got, ancillary, flags, _ = self._sock.recvmsg_into([view], ROOM, wanted)
+        if ancillary or flags & socket.MSG_CTRUNC:
+            found = descriptors_in(ancillary)
+            if flags & socket.MSG_CTRUNC:
+                close_all(found)
+                raise LimitExceeded(
+                    "file descriptors from the peer were lost",
+                    found=f"{len(found)} arrived, then the process had no room for more",
+                    where=str(self),
+                    hint="Raise the limit of open files (ulimit -n).",
+                )
+            first = self._position + self._end - self._start
+            self._arrivals.add(first, first + got, found)
+        return got
+
+    def _fill(self, view: memoryview) -> int:
+        # No room for descriptors: the kernel closes any that ride on a body, and says so.
+        got, _, flags, _ = self._sock.recvmsg_into([view], 0, socket.MSG_WAITALL)
+        if flags & socket.MSG_CTRUNC:
+            raise ProtocolError("file descriptors in the middle of a body", where=str(self))
+        return got
+
+    def _claim(self, count: int, begin: int, end: int) -> tuple[object, ...]:
+        return self._arrivals.claim(count, begin, end)
+
+    def _drop(self, attachments: tuple[object, ...]) -> None:
+        close_all(attachments)
+        self._arrivals.close()
+
+    def _release(self) -> None:
+        super()._release()
+        self._arrivals.close()
+
+    def _abandon(self) -> None:
+        super()._abandon()
+        self._arrivals.close()
+
+
+class UnixListener(SocketListener):
+    """Accepts connections of the same user on a socket file."""
+
+    def __init__(self, sock: socket.socket, file: SocketFile, limits: Limits) -> None:
+        self._file = file
+        super().__init__(sock, address_of(file.path), limits)
+
+    def _channel(self, sock: socket.socket, source: object) -> UnixChannel:  # noqa: ARG002 - it is unnamed
+        return UnixChannel(sock, self.uri, _same_user(sock, self.uri), self._limits)
+
+    def close(self) -> None:
+        # First the name, then the socket: while it listens nobody takes the file for an abandoned one.
+        if not self._usage.abandoned and not self._usage.closed:
+            self._file.remove()
+        super().close()
+
+
+def listen(address: str, limits: Limits) -> Listener:
+    """Listen on ``unix:/path/to.sock``, or on a new path in a private folder for ``unix:``.
+
+    Raises
+    ------
+    UsageError
+        The path is too long for a socket (107 bytes), its folder is not there or not safe, a server is
+        listening there already, or it is a file of another kind.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        return UnixListener(sock, SocketFile.listen(sock, path_of(address)), limits)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def dial(address: str, limits: Limits, deadline: float) -> UnixChannel:
+    """Connect to ``unix:/path/to.sock`` within ``deadline`` seconds.
+
+    Raises
+    ------
+    BrokenError
+        Nobody listens there.
+    AccessDenied
+        The socket or its server belongs to another user.
+    DeadlineExceeded
+        The server did not take the connection in time.
+    UsageError
+        The address means nothing.
+    """
+    milliseconds(deadline, "deadline")
+    path = path_of(address)
+    if path is None:
+        raise UsageError("a path to dial is needed", found=address)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _connect(sock, path, deadline)
+        return UnixChannel(sock, address, _same_user(sock, address), limits)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _connect(sock: socket.socket, path: str, deadline: float) -> None:
+    # A Unix socket connects at once or not at all, but where the server's queue of connections is full.
+    end = time.monotonic() + deadline
+    sock.setblocking(False)
+    for pause in _pauses(end):
+        try:
+            sock.connect(path)
+            return
+        except BlockingIOError:
+            time.sleep(pause)
+        except PermissionError as error:
+            raise AccessDenied(
+                f"{path} belongs to another user", hint="Only the same user gets in."
+            ) from error
+        except OSError as error:
+            reason = "the socket's server is gone" if error.errno == errno.ECONNREFUSED else error.strerror
+            raise BrokenError(f"nobody listens at {path}", found=reason) from error
+    raise DeadlineExceeded(f"the server at {path} took no connection for {deadline:g} s")
+
+
+def _pauses(end: float) -> Iterator[float]:
+    pause = 0.001
+    yield pause
+    while (left := end - time.monotonic()) > 0:
+        pause = min(2 * pause, 0.05, left)
+        yield pause
+
+
+def _same_user(sock: socket.socket, address: str) -> Peer:
+    peer = Peer.of_socket(sock)
+    if peer.uid != os.geteuid():
+        peer.close()
+        raise AccessDenied(
+            f"the peer at {address} runs as another user",
+            expected=f"uid {os.geteuid()}",
+            found=peer.description,
+            hint="Processes of different users, root included, are kept apart on unix:; tcp: has tokens.",
+        )
+    return peer
+
+
+def is_loopback(address: str) -> bool:
+    """Return ``True``: a Unix socket is reached from its own machine only."""
+    path_of(address)
+    return True

@@ -1,0 +1,83 @@
+"""The cases that there are, their data, and one of them run through."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from bowstring.benchmarks import main
+from bowstring.benchmarks.cases import case_named, case_names
+from bowstring.benchmarks.payload import fingerprint, nbytes, payload, read_every_byte
+from bowstring.benchmarks.tables import KINDS, table
+
+
+def test_list_names_every_case(capsys: pytest.CaptureFixture[str]) -> None:
+    """``list`` prints a line for each case."""
+    assert main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == case_names()
+    assert [case_named(name).name for name in case_names()] == case_names()
+
+
+def test_an_unknown_case_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong name exits with 2 and says which ones there are."""
+    with pytest.raises(SystemExit) as ended:
+        main(["conect_views"])
+    assert ended.value.code == 2
+    assert "connect_views" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tables_are_the_same_for_the_same_seed(kind: str) -> None:
+    """Two processes make the same bytes from a seed, others from another one, about as many as asked for."""
+    one, again, other = (payload(table(kind, 1 << 20, seed, 4).to_batches()) for seed in (1, 1, 2))
+    assert fingerprint(one) == fingerprint(again) != fingerprint(other)
+    assert abs(nbytes(one) / (1 << 20) - 1) < 0.05
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_payload_is_what_arrives_elsewhere(kind: str) -> None:
+    """The payload of a table is that of the same table read from an Arrow stream."""
+    data = table(kind, 1 << 20, seed=3, batches=4)
+    data.validate(full=True)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, data.schema) as writer:
+        writer.write_table(data)
+    back = pa.ipc.open_stream(sink.getvalue()).read_all()
+    assert fingerprint(payload(back.to_batches())) == fingerprint(payload(data.to_batches()))
+
+
+def test_reading_reads_every_byte() -> None:
+    """The sum changes with any byte, also of the last ones."""
+    views = payload([pa.record_batch({"a": pa.array(range(11), pa.int8()), "b": ["x"] * 11})])
+    total = read_every_byte(views)
+    for view in views:
+        for position in range(view.nbytes):
+            changed = [each.copy() if each is view else each for each in views]
+            next(new for new, old in zip(changed, views, strict=True) if old is view)[position] ^= 1
+            assert read_every_byte(changed) != total
+
+
+def test_a_sliced_array_is_refused() -> None:
+    """A slice shares its bytes with rows that nobody asked for."""
+    with pytest.raises(ValueError, match="sliced"):
+        payload([pa.record_batch({"a": [1, 2, 3]}).slice(1)])
+
+
+def test_a_quick_case_runs_through(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], no_leaks: None
+) -> None:
+    """Two processes, every way, every byte checked, and a document that says so without host or path."""
+    file = tmp_path / "result.json"
+    assert main(["connect_read", "--quick", "--repeat", "1", "--json", str(file)]) == 0
+    text = file.read_text()
+    line_ups = json.loads(text)["cases"][0]["line_ups"]
+    names = [way["name"] for way in line_ups[0]["ways"]]
+    assert names == ["bowstring", "bowstring, mapped before", "flight", "private memory"]
+    assert [way["n"] for way in line_ups[0]["ways"]] == [1, 1, 1, 1]
+    assert os.uname().nodename not in text
+    assert "every byte checked" in capsys.readouterr().out

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pty
+import re
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bowstring.cli.progress import progress
+from bowstring.cli.tables import print_table
+from bowstring.cli.text import clipped, shown
+from bowstring.cli.tree import Branch, print_tree
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@given(st.text())
+def test_foreign_text_cannot_command_the_terminal(text: str) -> None:
+    """Whatever a peer calls its columns, only printable characters are printed."""
+    assert shown(text).isprintable()
+
+
+@given(st.text(), st.integers(1, 40))
+def test_clipped_text_fits(text: str, width: int) -> None:
+    """Clipped text is never longer than its place, and unchanged where it fits."""
+    assert len(clipped(text, width)) <= width
+    assert clipped(text, max(len(text), 1)) == text
+
+
+@given(st.lists(st.lists(st.text(max_size=8), min_size=2, max_size=2), max_size=5))
+def test_plain_tables_are_aligned(rows: list[list[str]]) -> None:
+    """Every row of a table has a line, and numbers end in one column."""
+    out = io.StringIO()
+    print_table(["name", "number"], rows, right=[1], stream=out)
+    lines = out.getvalue().removesuffix("\n").split("\n")
+    assert len(lines) == len(rows) + 2
+    assert max(map(len, lines)) == len(lines[1])
+
+
+def test_rich_tables_hold_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal with rich the same cells are drawn, markup characters as they are."""
+    pytest.importorskip("rich")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    out = Terminal()
+    print_table(["name", "number"], [["[bold]x[/bold]", 3]], right=[1], title="Title", stream=out)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
+    assert all(text in plain for text in ("Title", "name", "[bold]x[/bold]", "3"))
+
+
+def test_a_tree_draws_every_branch() -> None:
+    """Lines hang where they belong, and the last one of each branch closes it."""
+    root = Branch("a")
+    root.add("b").add("c\x1b")
+    root.add("d")
+    out = io.StringIO()
+    print_tree(root, out)
+    assert out.getvalue() == "a\n├── b\n│   └── c\\x1b\n└── d\n"
+
+
+def test_no_progress_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written to a stderr that is no terminal."""
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", out)
+    with progress("fetch", 10) as advance:
+        advance(10, 100)
+    assert out.getvalue() == ""
+
+
+@pytest.mark.parametrize("rows", [None, 0, 10])
+@pytest.mark.parametrize("rich", [False, True])
+def test_progress_on_a_terminal(rows: int | None, rich: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal the last state stands there at the end, with rich and without."""
+    if rich:
+        pytest.importorskip("rich")
+    monkeypatch.setattr("bowstring.cli.progress.wants_rich", lambda _stream: rich)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as terminal, monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", terminal)
+        with progress("fetch", rows) as advance:
+            advance(6, 48)
+            advance(4, 32)
+    assert "10 rows, 80 bytes" in said_on(ours)
+
+
+def said_on(terminal: int) -> str:
+    """Read what was written on a terminal whose other end is closed."""
+    parts = []
+    with contextlib.suppress(OSError):
+        while part := os.read(terminal, 1 << 16):
+            parts.append(part)
+    os.close(terminal)
+    return b"".join(parts).decode()

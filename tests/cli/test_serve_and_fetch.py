@@ -1,0 +1,311 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+import bowstring as bow
+from bowstring.cli import main
+
+EXTENSIONS = (".parquet", ".arrow", ".feather", ".arrows", ".zstd.arrows")
+ADDRESSES = ("unix:", "tcp://127.0.0.1:0")
+
+
+def read_back(path: Path) -> pa.Table:
+    match path.suffix:
+        case ".parquet":
+            return pq.read_table(path)
+        case ".arrows":
+            with pa.memory_map(str(path)) as mapped, pa.ipc.open_stream(mapped) as reader:
+                return reader.read_all()
+        case _:
+            with pa.memory_map(str(path)) as mapped, pa.ipc.open_file(mapped) as reader:
+                return reader.read_all()
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+@pytest.mark.parametrize("how", ["--lazy", "--resident"])
+def test_every_format_goes_round(
+    how: str, address: str, table: pa.Table, files: dict[str, Path], start: Any, tmp_path: Path
+) -> None:
+    """Files of every format are served, fetched and written again with the same values; then the server ends."""
+    paths = [str(files[extension]) for extension in EXTENSIONS]
+    named = [part for extension in EXTENSIONS for part in ("--name", f"trips{extension}")]
+    server = start("serve", *paths, *named, "--address", address, how, "--readers", "1")
+    uris = [server.line() for _ in EXTENSIONS]
+    for extension, uri in zip(EXTENSIONS, uris, strict=True):
+        target = tmp_path / f"out.{extension.rpartition('.')[2]}"
+        assert main(["fetch", uri, "--to", str(target)]) == 0
+        assert read_back(target).equals(table)
+    assert server.end()[0] == 0
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "out.parquet",
+        "out.arrow",
+        "out.feather",
+        "out.arrows",
+    }
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_server_well(number: int, files: dict[str, Path], start: Any) -> None:
+    """Ctrl-C and SIGTERM end a server with code 0, its socket gone, and nothing but its greeting on stderr."""
+    server = start("serve", str(files[".arrows"]))
+    uri = server.line()
+    path = uri.removeprefix("unix:").partition("?")[0]
+    assert os.path.exists(path)
+    code, out, err = server.end(number)
+    assert (code, out) == (0, "")
+    assert not os.path.exists(path)
+    assert len(err.splitlines()) == 2
+
+
+def test_a_server_speaks_json(files: dict[str, Path], table: pa.Table, start: Any) -> None:
+    """With ``--json`` each data set is one line, with all that a program needs to fetch it."""
+    server = start("serve", str(files[".parquet"]), str(files[".arrows"]), "--json")
+    facts = [json.loads(server.line()) for _ in range(2)]
+    # Two files of one stem are called by their whole names.
+    assert [each["name"] for each in facts] == ["trips.parquet", "trips.arrows"]
+    assert facts[0]["rows"] == table.num_rows
+    with bow.connect(facts[1]["uri"]) as stream:
+        assert stream.read_all().equals(table)
+
+
+def test_a_token_is_made_and_asked_for(
+    files: dict[str, Path], start: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``--token auto`` makes a token that is part of the URI, and without it nobody comes in."""
+    uri = start("serve", str(files[".arrows"]), "--address", "tcp://127.0.0.1:0", "--token", "auto").line()
+    head, _, query = uri.partition("?")
+    parts = [part for part in query.split("&") if not part.startswith("token=")]
+    assert len(parts) < len(query.split("&"))
+    assert main(["fetch", uri, "--json"]) == 0
+    assert "token" not in capsys.readouterr().out
+    assert main(["fetch", f"{head}?{'&'.join(parts)}", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["error"]["kind"] == "AccessDenied"
+
+
+def test_off_loopback_needs_a_token(files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """An address that others can reach is refused without a token, before anything is offered."""
+    assert main(["serve", str(files[".arrows"]), "--address", "tcp://0.0.0.0:0"]) == 2
+    assert "token" in capsys.readouterr().err
+
+
+def made(tmp_path: Path, name: str, content: bytes) -> str:
+    (tmp_path / name).write_bytes(content)
+    return str(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code", "words"),
+    [
+        ("empty.parquet", b"", 2, "empty"),
+        ("text.csv", b"a,b\n1,2\n", 2, "none of the formats"),
+        ("cut.parquet", b"PAR1 and then nothing", 2, "begins like Parquet"),
+        ("cut.arrow", b"ARROW1\0\0 and then nothing", 2, "begins like Arrow IPC file"),
+        ("old.feather", b"FEA1\0\0\0\0", 1, "Feather version 1"),
+        ("secret.parquet", b"PARE\0\0\0\0", 1, "encrypted"),
+    ],
+)
+@pytest.mark.parametrize("command", ["serve", "inspect"])
+def test_files_that_are_none(
+    command: str,
+    name: str,
+    content: bytes,
+    code: int,
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A file that holds no Arrow data is refused by name with one clear line."""
+    path = made(tmp_path, name, content)
+    assert main([command, path]) == code
+    said = capsys.readouterr()
+    assert words in said.err
+    assert name in said.err
+    assert said.out == ""
+
+
+def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A path that does not exist, or is a folder, is a wrong call."""
+    assert main(["serve", str(tmp_path / "nothing.parquet")]) == 2
+    assert main(["serve", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert "there is no such file" in said
+    assert "not a plain file" in said
+
+
+def test_nothing_is_offered_where_one_file_is_broken(
+    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A stream that ends too early fails the whole call: no URI was printed that leads nowhere."""
+    content = files[".arrows"].read_bytes()
+    broken = made(tmp_path, "cut.arrows", content[: len(content) // 2])
+    assert main(["serve", str(files[".parquet"]), broken]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "cut.arrows" in said.err
+
+
+def test_a_file_that_breaks_while_it_is_read(files: dict[str, Path], tmp_path: Path, start: Any) -> None:
+    """A lazily served stream that ends too early is an error at its reader, who keeps no half of a file."""
+    content = files[".arrows"].read_bytes()
+    broken = made(tmp_path, "cut.arrows", content[: len(content) * 3 // 4])
+    uri = start("serve", broken, "--lazy").line()
+    code, _, err = start("fetch", uri, "--to", str(tmp_path / "out.parquet")).end()
+    assert code == 1
+    assert "cut.arrows" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["cut.arrows"]
+
+
+@pytest.fixture
+def published(table: pa.Table) -> Any:
+    """Return the URI of the table, published by this process."""
+    with bow.Server() as server:
+        yield str(server.publish("trips", table))
+
+
+def test_columns_and_limit(published: str, table: pa.Table, tmp_path: Path) -> None:
+    """Chosen columns come in the order asked for, and no row beyond the limit."""
+    target = tmp_path / "out.parquet"
+    asked = ["--columns", "kind,id", "--columns", "fare", "--limit", "1500", "--to", str(target)]
+    assert main(["fetch", published, *asked]) == 0
+    assert pq.read_table(target).equals(table.select(["kind", "id", "fare"]).slice(0, 1500))
+
+
+def test_csv_is_what_pyarrow_writes(published: str, table: pa.Table, tmp_path: Path) -> None:
+    """A CSV file holds what pyarrow writes for the same columns."""
+    target, expected = tmp_path / "out.csv", tmp_path / "expected.csv"
+    assert main(["fetch", published, "--columns", "id,fare,city,ok", "--to", str(target)]) == 0
+    pyarrow.csv.write_csv(table.select(["id", "fare", "city", "ok"]), expected)
+    assert target.read_bytes() == expected.read_bytes()
+
+
+def test_what_a_format_cannot_hold_is_said(
+    published: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lists do not go into CSV: the error says so, and no file is left."""
+    assert main(["fetch", published, "--to", str(tmp_path / "out.csv")]) == 1
+    assert "cannot be written as .csv" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("target", "words"), [("out.txt", "extension"), ("no/folder/out.arrow", "no such folder")]
+)
+def test_a_target_that_means_nothing(
+    target: str, words: str, published: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An unknown extension and a missing folder are wrong calls."""
+    assert main(["fetch", published, "--to", str(tmp_path / target)]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_an_old_file_stays_until_the_new_one_is_whole(published: str, tmp_path: Path) -> None:
+    """A fetch that fails leaves the file of that name as it was; one that succeeds replaces it."""
+    target = tmp_path / "out.arrow"
+    target.write_bytes(b"old")
+    assert main(["fetch", published, "--columns", "nothing", "--to", str(target)]) != 0
+    assert target.read_bytes() == b"old"
+    assert main(["fetch", published, "--to", str(target)]) == 0
+    assert read_back(target).num_rows == 3000
+    assert [path.name for path in tmp_path.iterdir()] == ["out.arrow"]
+
+
+def test_a_killed_fetch_leaves_no_file_of_that_name(start: Any, table: pa.Table, tmp_path: Path) -> None:
+    """Ctrl-C in the middle ends a fetch with code 130, and nothing is left of what was written so far."""
+
+    def slowly() -> Any:
+        for batch in table.to_batches():
+            yield batch
+            time.sleep(1.0)
+
+    with bow.Server() as server:
+        uri = str(server.publish("slow", pa.RecordBatchReader.from_batches(table.schema, slowly())))
+        fetch = start("fetch", uri, "--to", str(tmp_path / "out.arrow"))
+        end = time.monotonic() + 30
+        while not list(tmp_path.iterdir()) and time.monotonic() < end:
+            time.sleep(0.01)
+        code, _, err = fetch.end(signal.SIGINT)
+    assert (code, err) == (130, "")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_first_rows_as_a_table(published: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without ``--to`` the first rows, the rest's number, and the path taken are printed; nothing on stderr."""
+    assert main(["fetch", published]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert "… 2,990 more rows" in said.out
+    assert "3,000 rows in 3 batches" in said.out
+    assert "device cpu; path unix: mapped" in said.out
+
+
+def test_fetch_speaks_json(published: str, table: pa.Table, capsys: pytest.CaptureFixture[str]) -> None:
+    """With ``--json`` schema, statistics and first rows are one JSON object."""
+    assert main(["fetch", published, "--json", "--limit", "2"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [column["name"] for column in facts["schema"]] == table.schema.names
+    assert facts["rows"] >= 2
+    assert facts["first_rows"][1][:4] == [1, 0.25, "city 1", "train"]
+
+
+ODD_VALUES: dict[str, pa.Array] = {
+    "nanoseconds": pa.array([1], pa.timestamp("ns")),
+    "far": pa.array([400_000_000], pa.date32()),
+    "not a number": pa.array([float("nan")]),
+    "bytes": pa.array([b"\xff\x00"]),
+    "map": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int8())),
+    "duration": pa.array([1], pa.duration("ns")),
+    "null": pa.nulls(1),
+    "decimal": pa.array([1]).cast(pa.decimal128(21, 2)),
+    "escape": pa.array(["\x1b[2J"]),
+}
+
+
+@pytest.mark.parametrize("name", ODD_VALUES)
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_odd_values_are_shown(name: str, form: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Values that Python, JSON or a terminal has no place for are shown as text."""
+    with bow.Server() as server:
+        uri = str(server.publish("odd", pa.table({name: ODD_VALUES[name]})))
+        assert main(["fetch", uri, *form]) == 0
+    said = capsys.readouterr().out
+    assert "\x1b" not in said
+    if form:
+        json.loads(said, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+
+
+@pytest.mark.parametrize("empty", [pa.table({}), pa.table({"a": pa.array([], pa.int8())})])
+def test_nothing_to_show(empty: pa.Table, tmp_path: Path) -> None:
+    """Data sets without rows, or without columns, are fetched like others."""
+    with bow.Server() as server:
+        uri = str(server.publish("nothing", empty))
+        assert main(["fetch", uri]) == 0
+        assert main(["fetch", uri, "--to", str(tmp_path / "out.arrow")]) == 0
+    assert read_back(tmp_path / "out.arrow").schema.equals(empty.schema)
+
+
+def test_progress_only_where_somebody_looks(published: str, start: Callable[..., Any]) -> None:
+    """A terminal at stderr sees a progress bar; a pipe sees nothing."""
+    assert start("fetch", published).end()[2] == ""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    assert start("fetch", published, stderr=theirs, env=environment).end()[0] == 0
+    os.close(theirs)
+    said = b""
+    with contextlib.suppress(OSError):
+        while part := os.read(ours, 1 << 16):
+            said += part
+    os.close(ours)
+    assert b"3,000 rows" in said

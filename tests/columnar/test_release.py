@@ -1,0 +1,204 @@
+"""Leases: a batch can be released when no view of it is alive, and nobody can look at it afterwards."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import queue
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from bowstring.columnar import Batch, Dictionary, compacted
+from bowstring.errors import ClosedError, NotPicklable, UsageError, ViewsAlive
+from bowstring.memory import Device, Lease, wrap
+
+VIEWS: dict[str, Callable[[Batch], Any]] = {
+    "values": lambda batch: batch["a"].values,
+    "slice of values": lambda batch: batch["a"].values[1:],
+    "validity": lambda batch: batch["a"].validity,
+    "offsets": lambda batch: batch["s"].offsets,
+    "buffer array": lambda batch: batch.buffers[1].array() if batch.buffers[1] else None,
+    "capsule": lambda batch: batch.__arrow_c_device_array__(),
+    "column capsule": lambda batch: batch["s"].__arrow_c_device_array__(),
+    "slice": lambda batch: batch.slice(1),
+    "odd slice's array": lambda batch: batch.slice(1)["a"].values,
+    "selection": lambda batch: batch.select(["a"]),
+    "array of a selection": lambda batch: batch.select(["a"])["a"].values,
+    "one column": lambda batch: batch["a"].as_batch(),
+    "compact part": lambda batch: compacted(batch.slice(1)),
+}
+
+
+@pytest.fixture
+def ended() -> queue.SimpleQueue[object]:
+    """Return where leases that end are noted."""
+    return queue.SimpleQueue()
+
+
+def leased(device: Device, ended: queue.SimpleQueue[object]) -> Batch:
+    """Return a batch with a lease that notes its end."""
+    made = Batch.from_arrow({"a": pa.array([1, None, 3]), "s": pa.array(["x", "y", None])}).to_device(device)
+    lease = Lease(made.spans.regions, ended, "ended")
+    return Batch.from_parts(
+        made.layout, 3, made.nodes, spans=made.spans.table, regions=made.spans.regions, lease=lease
+    )
+
+
+@pytest.fixture
+def batch(device: Device, ended: queue.SimpleQueue[object]) -> Batch:
+    """Return a batch with a lease that notes its end."""
+    return leased(device, ended)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_release_waits_for_views(batch: Batch, ended: queue.SimpleQueue[object], view: str) -> None:
+    """While a view of any kind is alive the batch cannot be released; without it, it can, once."""
+    kept = VIEWS[view](batch)
+    with pytest.raises(ViewsAlive):
+        batch.release()
+    assert not batch.lease.released
+    assert batch["a"].null_count == 1
+    del kept
+    gc.collect()
+    batch.release()
+    batch.release()
+    assert ended.get_nowait() == "ended"
+    assert ended.empty()
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_lease_ends_with_the_last_view(view: str, device: Device, ended: queue.SimpleQueue[object]) -> None:
+    """A batch that is dropped ends its lease when its last view is collected, not before."""
+    batch = leased(device, ended)
+    kept = VIEWS[view](batch)
+    del batch
+    gc.collect()
+    assert ended.empty()
+    del kept
+    gc.collect()
+    assert ended.get_nowait() == "ended"
+    assert ended.empty()
+
+
+@pytest.mark.parametrize("view", [*VIEWS, "to_arrow"])
+def test_nobody_can_look_after_release(batch: Batch, view: str) -> None:
+    """Everything that would look at a released batch says that it was released; its shape is still known."""
+    column = batch["a"]
+    batch.release()
+    with pytest.raises(ClosedError):
+        (VIEWS.get(view) or Batch.to_arrow)(batch)
+    with pytest.raises(ClosedError):
+        column.values  # noqa: B018  it raises
+    assert (len(batch), batch.schema.names) == (3, ["a", "s"])
+    assert "released" in repr(batch)
+
+
+def test_parts_are_released_by_themselves(batch: Batch, ended: queue.SimpleQueue[object]) -> None:
+    """Releasing a slice leaves the batch alone, and then the batch can be released."""
+    part = batch.slice(1)
+    part.release()
+    with pytest.raises(ClosedError):
+        part["a"].values  # noqa: B018  it raises
+    assert batch["a"].null_count == 1
+    batch.release()
+    assert ended.get_nowait() == "ended"
+
+
+def test_dictionaries_keep_their_own_lease(ended: queue.SimpleQueue[object]) -> None:
+    """Releasing a batch does not end the lease of a dictionary that others use; dropping the last one does."""
+    made = Batch.from_arrow({"d": pa.array(["x", "y", "x"]).dictionary_encode()})
+    values = made.dictionaries[0].values
+    leased = Batch.from_parts(
+        values.layout,
+        2,
+        values.nodes,
+        spans=values.spans.table,
+        regions=values.spans.regions,
+        lease=Lease(values.spans.regions, ended, "dictionary"),
+    )
+    dictionary = Dictionary(0, leased)
+    del values, leased
+
+    def use(dictionary: Dictionary) -> Batch:
+        return Batch.from_parts(
+            made.layout,
+            3,
+            made.nodes,
+            dictionaries={0: dictionary},
+            spans=made.spans.table,
+            regions=made.spans.regions,
+        )
+
+    first, second = use(dictionary), use(dictionary)
+    del dictionary
+    first.release()
+    gc.collect()
+    assert ended.empty()
+    taken = second.to_arrow()
+    del second
+    gc.collect()
+    assert ended.empty()
+    assert taken["d"].to_pylist() == ["x", "y", "x"]
+    del taken
+    gc.collect()
+    assert ended.get_nowait() == "dictionary"
+
+
+def test_buffers_bring_their_leases(ended: queue.SimpleQueue[object]) -> None:
+    """A batch made of buffers of another batch keeps that one's lease, and its views count as views of both."""
+    numbers = Batch.from_arrow({"a": np.arange(3)})
+    lease = Lease(numbers.spans.regions, ended, "first")
+    first = Batch.from_parts(
+        numbers.layout,
+        3,
+        numbers.nodes,
+        spans=numbers.spans.table,
+        regions=numbers.spans.regions,
+        lease=lease,
+    )
+    second = Batch.from_parts(first.layout, 3, first.nodes, list(first.buffers))
+    with pytest.raises(ViewsAlive):
+        first.release()
+    view = second["a"].values
+    del second
+    gc.collect()
+    with pytest.raises(ViewsAlive):
+        first.release()
+    del view
+    gc.collect()
+    first.release()
+    assert ended.get_nowait() == "first"
+
+
+def test_buffers_without_a_lease_count_too(ended: queue.SimpleQueue[object]) -> None:
+    """Views of plain buffers that a batch with a lease was made of are views of the batch."""
+    layout = Batch.from_arrow({"a": np.arange(2)}).layout
+    lease = Lease((), ended, "batch")
+    batch = Batch.from_parts(layout, 2, np.array([[2, 0]]), [None, wrap(np.arange(2))], lease=lease)
+    view = batch["a"].values
+    with pytest.raises(ViewsAlive):
+        batch.release()
+    del view
+    batch.release()
+
+
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+def test_batches_refuse_pickle(protocol: int) -> None:
+    """Batches, columns and dictionaries cannot be pickled or copied, and say what to do instead."""
+    batch = Batch.from_arrow({"d": pa.array(["x"]).dictionary_encode()})
+    for thing in (batch, batch["d"], batch.dictionaries[0]):
+        with pytest.raises(NotPicklable, match="process"):
+            pickle.dumps(thing, protocol)
+        with pytest.raises(NotPicklable):
+            copy.copy(thing)
+
+
+def test_batches_are_not_made_by_hand() -> None:
+    """The constructor says how a batch is made."""
+    with pytest.raises(UsageError, match="from_arrow"):
+        Batch()

@@ -1,0 +1,106 @@
+"""What all tests share: Hypothesis profiles, folders of golden files, and the watch for leaks."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).parent.parent
+
+# "ci" decides about a change, so it tries the same examples every time; "slow" (`make test-slow`) goes
+# looking.
+# No deadlines: a shared machine stalls for longer than any example takes.
+settings.register_profile(
+    "ci",
+    deadline=None,
+    max_examples=50,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "slow",
+    deadline=None,
+    max_examples=2000,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("ci")
+
+
+def _golden(variable: str, default: str) -> Path:
+    """Return the folder that an environment variable names, or its default beside the repository."""
+    folder = Path(os.environ.get(variable, ROOT.parent / "shared" / "data" / default))
+    if not folder.is_dir():
+        pytest.skip(f"no golden files: {folder} is not there; set {variable}")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def arrow_test_data() -> Path:
+    """Return the ``data`` folder of apache/arrow-testing (``ARROW_TEST_DATA``)."""
+    return _golden("ARROW_TEST_DATA", "arrow-testing/data")
+
+
+@pytest.fixture(scope="session")
+def parquet_test_data() -> Path:
+    """Return a checkout of apache/parquet-testing (``PARQUET_TEST_DATA``)."""
+    return _golden("PARQUET_TEST_DATA", "parquet-testing")
+
+
+@pytest.fixture(scope="session")
+def vortex_test_data() -> Path:
+    """Return the folder of Vortex IPC streams (``VORTEX_TEST_DATA``)."""
+    return _golden("VORTEX_TEST_DATA", "vortex-ipc")
+
+
+def _open_files() -> dict[int, str]:
+    """Return what each file descriptor of this process stands for."""
+    found = {}
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            found[int(entry.name)] = str(entry.readlink())
+        except FileNotFoundError:  # the descriptor that listed the folder
+            continue
+    return found
+
+
+def _own_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("bowstring-")}
+
+
+def _settled(left: Callable[[], dict[str, list[str]]], grace: float = 2.0) -> dict[str, list[str]]:
+    """Return what is left once nothing is, or when the grace for threads on their way out is over."""
+    end = time.monotonic() + grace
+    while True:
+        gc.collect()
+        found = {kind: things for kind, things in left().items() if things}
+        if not found or time.monotonic() > end:
+            return found
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def no_leaks() -> Iterator[None]:
+    """Fail the test where it leaves file descriptors or ``bowstring-*`` threads behind.
+
+    Ask for it before other fixtures, so that it ends after them. Warm regions that stay with a pool are no
+    leak, but look like one: use a pool of the test's own.
+    """
+    gc.collect()
+    files, threads = _open_files(), _own_threads()
+    yield
+
+    def left() -> dict[str, list[str]]:
+        new = [f"{fd} -> {what}" for fd, what in _open_files().items() if files.get(fd) != what]
+        return {"file descriptors": new, "threads": [thread.name for thread in _own_threads() - threads]}
+
+    leaked = _settled(left)
+    if leaked:
+        pytest.fail(f"left behind: {leaked}")

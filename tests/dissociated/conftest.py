@@ -1,0 +1,155 @@
+"""Small streams, as the messages of a producer, for tests without a socket."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from bowstring.columnar.layout import Layout
+from bowstring.dissociated.consumer import ConsumerProtocol, End, Event, Packed, Part, Pointers
+from bowstring.dissociated.messages import Hello, Outgoing
+from bowstring.dissociated.producer import Item, ProducerProtocol
+from bowstring.dissociated.tags import Want
+from bowstring.ipc.schema import encode_schema
+from bowstring.ipc.template import Template
+from bowstring.limits import DEFAULT_LIMITS
+from bowstring.memory import Pool, Region
+
+SCHEMA = pa.schema({"n": pa.int64(), "d": pa.dictionary(pa.int8(), pa.int64())})
+NUMBERS = pa.schema({"n": pa.int64()})
+
+
+@dataclasses.dataclass(frozen=True)
+class Said:
+    """One message as it travels: its tag, its bytes, and the region that goes beside it."""
+
+    tag: int | None
+    body: bytes
+    attachments: tuple[Any, ...] = ()
+
+    @classmethod
+    def of(cls, outgoing: Outgoing) -> Said:
+        """Return what arrives of a message."""
+        region = outgoing.attachment
+        return cls(outgoing.tag, b"".join(outgoing.pieces), () if region is None else (region,))
+
+
+class Material:
+    """Makes items: metadata of one int64 column with a body that says which item it is."""
+
+    def __init__(self) -> None:
+        # Regions that nobody writes to take no memory; examples that failed keep theirs for a while.
+        self.pool = Pool(budget=1 << 30)
+        self._template = Template(Layout.of(NUMBERS))
+        self.schema = Item(encode_schema(SCHEMA))
+
+    @staticmethod
+    def listener(*, ordered: bool = True, first: int = 0) -> Listener:
+        """Return a consumer that has heard nothing yet."""
+        return Listener(ordered=ordered, first=first)
+
+    @staticmethod
+    def say(tag: int | None, body: bytes, *attachments: Any) -> Said:
+        """Return any message."""
+        return Said(tag, body, attachments)
+
+    def region(self) -> Region:
+        """Return a region that can be handed to somebody else."""
+        return self.pool.region(1 << 20)
+
+    def item(
+        self,
+        rows: int,
+        region: Region | None = None,
+        *,
+        mark: int = 0,
+        dictionary: bool = False,
+        charged: bool = False,
+        offset: int = 64,
+    ) -> Item:
+        """Return a batch or a dictionary whose one buffer, of 8 bytes a row, lies in a region."""
+        nodes = np.array([[rows, 0]], np.int64)
+        buffers = np.array([[0, 0], [0, 8 * rows]], np.int64)
+        encode = self._template.encode_batch
+        metadata = (
+            self._template.encode_dictionary(0, False, rows, nodes, buffers, 8 * rows)
+            if dictionary
+            else encode(rows, nodes, buffers, 8 * rows)
+        )
+        return Item(
+            metadata,
+            np.array([[0, 0, 0], [0, offset, 8 * rows]], np.int64),
+            () if region is None else (region,),
+            [mark.to_bytes(8, "little") * rows],
+            8 * rows,
+            charged,
+        )
+
+    def producer(
+        self, *, pointers: bool = False, first: int = 0, window: int = 1 << 40, want: Want = Want.DATA
+    ) -> ProducerProtocol:
+        """Return a producer whose reader has said hello and asked for data."""
+        producer = ProducerProtocol(DEFAULT_LIMITS, first=first)
+        producer.receive(Want.HELLO, Hello(window=window, pointers=pointers).pack())
+        producer.receive(want, b"ticket")
+        producer.pointers = pointers
+        return producer
+
+    def stream(self, items: Sequence[Item], *, pointers: bool = False, first: int = 0) -> list[Said]:
+        """Return all messages of a stream, as its producer says them."""
+        producer = self.producer(pointers=pointers, first=first)
+        said = [message for item in (self.schema, *items) for message in producer.send(item)]
+        return [Said.of(message) for message in (*said, *producer.end())]
+
+    def batches(self, count: int, *, pointers: bool = False, first: int = 0) -> list[Said]:
+        """Return all messages of a stream of so many batches of one row."""
+        region = self.region() if pointers else None
+        items = [self.item(1, region, mark=number) for number in range(count)]
+        return self.stream(items, pointers=pointers, first=first)
+
+
+class Listener:
+    """A consumer that is told messages and remembers what came out."""
+
+    def __init__(self, *, ordered: bool = True, first: int = 0) -> None:
+        self.protocol = ConsumerProtocol(DEFAULT_LIMITS, ordered=ordered, first=first)
+        self.events: list[Event] = []
+
+    def hear(self, *messages: Said) -> None:
+        """Take messages one after the other."""
+        for message in messages:
+            self.events += self.protocol.receive(message.tag, message.body, message.attachments)
+
+    @property
+    def parts(self) -> list[Part]:
+        """The parts so far."""
+        return [event for event in self.events if isinstance(event, Part)]
+
+    @property
+    def ends(self) -> int:
+        """How many ends came out so far."""
+        return sum(isinstance(event, End) for event in self.events)
+
+    def bodies(self) -> list[Any]:
+        """Return the bodies of the parts, comparable."""
+        found: list[Any] = []
+        for part in self.parts:
+            match part.body:
+                case Packed(body):
+                    found.append(bytes(body))
+                case Pointers(total, pairs):
+                    found.append((total, pairs.tolist()))
+                case None:
+                    found.append(None)
+        return found
+
+
+@pytest.fixture(scope="session")
+def material() -> Material:
+    """Return what makes streams."""
+    return Material()

@@ -1,0 +1,170 @@
+"""Peers that know the specification of Dissociated IPC and nothing of Bowstring's additions.
+
+They are written against the specification's text, with pyarrow to read and write Arrow's own messages, so that
+they share no code with what they test but the transports.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import struct
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import pyarrow as pa
+
+from bowstring.transport import Channel, Listener, Message, dial, listen
+
+WAIT = 10.0
+END_OF_STREAM = 0
+METADATA = 1
+
+
+def parts_of(table: pa.Table) -> list[tuple[bytes, bytes | None]]:
+    """Return (metadata, packed body) of each message of a table; the schema has no body."""
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    reader = pa.ipc.MessageReader.open_stream(sink.getvalue())
+    messages = list(reader)
+    return [
+        (
+            message.metadata.to_pybytes(),
+            None if index == 0 else message.body.to_pybytes() if message.body else b"",
+        )
+        for index, message in enumerate(messages)
+    ]
+
+
+def table_of(parts: Sequence[tuple[bytes, bytes]]) -> pa.Table:
+    """Return the table that pyarrow reads from (metadata, body) of each message."""
+    sink = io.BytesIO()
+    for metadata, body in parts:
+        padded = metadata + bytes(-len(metadata) % 8)
+        sink.write(struct.pack("<Ii", 0xFFFF_FFFF, len(padded)) + padded + body)
+    sink.write(struct.pack("<Ii", 0xFFFF_FFFF, 0))
+    return pa.ipc.open_stream(sink.getvalue()).read_all()
+
+
+def prefix(kind: int, sequence: int) -> bytes:
+    """Return the five bytes in front of a metadata message."""
+    return struct.pack("<BI", kind, sequence)
+
+
+class PlainClient:
+    """A client that says ``want_data`` and nothing else."""
+
+    def __init__(self, uri: str) -> None:
+        parsed = urllib.parse.urlsplit(uri)
+        query = dict(urllib.parse.parse_qsl(parsed.query))
+        self._want = int(query["want_data"])
+        ticket = query["ticket"].replace("-", "+").replace("_", "/")
+        self._ticket = base64.b64decode(ticket + "=" * (-len(ticket) % 4))
+        self.channel: Channel = dial(uri.partition("?")[0])
+        self.tags: list[int] = []
+
+    def ask(self) -> None:
+        """Ask for the data."""
+        self.channel.send([Message(self._want, [self._ticket])], WAIT)
+
+    def read(self) -> pa.Table:
+        """Return the table, put together from the messages by their sequence numbers."""
+        metadata: dict[int, bytes] = {}
+        bodies: dict[int, bytes] = {}
+        end: int | None = None
+        deadline = time.monotonic() + WAIT
+        while end is None or len(metadata) < end or len(bodies) < end - 1:
+            received = self.channel.receive(max(0.0, deadline - time.monotonic()))
+            assert received is not None, "the server said nothing more"
+            assert not received.attachments
+            if received.tag is not None:
+                self.tags.append(received.tag)
+                bodies[received.tag & 0xFFFF_FFFF] = bytes(received.body)
+                continue
+            kind, sequence = struct.unpack_from("<BI", received.body)
+            if kind == END_OF_STREAM:
+                assert len(received.body) == 5
+                end = sequence
+            else:
+                assert kind == METADATA
+                metadata[sequence] = bytes(received.body[5:])
+        return table_of([(metadata[number], bodies.get(number, b"")) for number in range(end)])
+
+
+class PlainServer:
+    """A server that sends one table to each who asks for it, in an order of messages that a test chooses.
+
+    Parameters
+    ----------
+    address
+        Where to listen.
+    messages
+        What to send to a client that has asked.
+    close
+        Whether to hang up at the end, or to wait for the client.
+    """
+
+    want = 7
+    free = 9
+
+    def __init__(self, address: str, messages: Sequence[Message], *, close: bool = False) -> None:
+        self._listener: Listener = listen(address)
+        self._messages = messages
+        self._close = close
+        self.heard: list[tuple[int | None, bytes]] = []
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    @property
+    def uri(self) -> str:
+        """What a client connects to."""
+        return f"{self._listener.uri}?want_data={self.want}&free_data={self.free}"
+
+    def _serve(self) -> None:
+        try:
+            channel = self._listener.accept(WAIT)
+            assert channel is not None
+            with channel:
+                asked = channel.receive(WAIT)
+                assert asked is not None
+                self.heard.append((asked.tag, bytes(asked.body)))
+                channel.send(self._messages, WAIT)
+                while not self._close and (said := channel.receive(WAIT)) is not None:
+                    self.heard.append((said.tag, bytes(said.body)))
+        except ConnectionError:
+            return
+        except BaseException as error:  # noqa: BLE001  the test asks for it at its end
+            self.error = error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join(WAIT)
+        self._listener.close()
+        assert not self._thread.is_alive()
+        assert self.error is None, self.error
+
+
+def messages_of(
+    table: pa.Table, arrange: Callable[[list[Message], list[Message]], Sequence[Message]] | None = None
+) -> list[Message]:
+    """Return the messages of a stream: metadata and bodies in turn, or as `arrange` puts them."""
+    metadata, bodies = [], []
+    parts: list[tuple[bytes, Any]] = list(parts_of(table))
+    for sequence, (header, body) in enumerate(parts):
+        metadata.append(Message(None, [prefix(METADATA, sequence), header]))
+        if body is not None:
+            bodies.append(Message(sequence, [body]))
+    metadata.append(Message(None, [prefix(END_OF_STREAM, len(parts))]))
+    if arrange is not None:
+        return list(arrange(metadata, bodies))
+    woven = [metadata[0]]
+    for pair in zip(metadata[1:-1], bodies, strict=True):
+        woven += pair
+    return [*woven, metadata[-1]]

@@ -1,0 +1,289 @@
+"""The structural checks, one rule at a time, and against pyarrow's verdict."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.layout import Layout
+from bowstring.errors import BowstringError, InvalidBody, InvalidMetadata
+from bowstring.ipc.check import check, check_pairs
+from bowstring.ipc.metadata import RecordBatchHeader, decode_message, decode_record_batch
+from bowstring.ipc.offsets import check_offsets
+from bowstring.ipc.packing import unpack
+from bowstring.ipc.template import Template
+from bowstring.memory import wrap
+from bowstring.testing import strategies
+
+HUGE = 2**63 - 1
+
+
+def header_of(batch: pa.RecordBatch) -> tuple[RecordBatchHeader, int]:
+    """Return a header that can be changed, and the length of its body."""
+    message = decode_message(pa.ipc.read_message(batch.serialize()).metadata)
+    header = decode_record_batch(message)
+    return header._replace(nodes=header.nodes.copy(), buffers=header.buffers.copy()), message.body_length
+
+
+FLAT = pa.record_batch({"a": pa.array([1, None, 3], pa.int64()), "b": ["x", "yz", "w"]})
+NESTED = pa.record_batch(
+    {
+        "list": [[1, 2], None, [3]],
+        "struct": [{"x": 1}, {"x": 2}, {"x": 3}],
+        "pair": pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int8(), 2)),
+        "map": pa.array([[("k", 1)], [], [("l", 2)]], pa.map_(pa.string(), pa.int8())),
+        "view": pa.array(["x" * 20, "y", "z" * 30], pa.string_view()),
+        "runs": pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array([7, 8])),
+    }
+)
+A_NULL, A_DATA, B_NULL, B_ENDS, B_TEXT = range(5)
+OFFSET, LENGTH = 0, 1
+FLAT_LIES = {
+    "offset negative": ("buffers", A_DATA, OFFSET, -8, "negative"),
+    "length negative": ("buffers", A_DATA, LENGTH, -1, "negative"),
+    "length of an absent buffer negative": ("buffers", B_NULL, LENGTH, -1, "negative"),
+    "offset beyond the body": ("buffers", B_TEXT, OFFSET, 4096, "outside"),
+    "length beyond the body": ("buffers", B_TEXT, LENGTH, 4096, "outside"),
+    "offset overflows": ("buffers", A_DATA, OFFSET, HUGE - 7, "outside"),
+    "length overflows": ("buffers", A_DATA, LENGTH, HUGE, "outside"),
+    "misaligned": ("buffers", A_DATA, OFFSET, 12, "misaligned"),
+    "data too short": ("buffers", A_DATA, LENGTH, 23, "too short"),
+    "data absent": ("buffers", A_DATA, LENGTH, 0, "too short"),
+    "offsets too short": ("buffers", B_ENDS, LENGTH, 15, "too short"),
+    "validity absent": ("buffers", A_NULL, LENGTH, 0, "missing"),
+    "column too long": ("nodes", 0, 0, 4, "another length"),
+    "column too short": ("nodes", 1, 0, 2, "another length"),
+    "column negative": ("nodes", 0, 0, -1, "another length"),
+    "more nulls than rows": ("nodes", 0, 1, 4, "null count"),
+    "nulls negative": ("nodes", 1, 1, -2, "null count"),
+    "nulls huge": ("nodes", 1, 1, HUGE, "null count"),
+    "nulls without a bitmap": ("nodes", 1, 1, 1, "missing"),
+}
+
+
+@pytest.mark.parametrize("lie", FLAT_LIES)
+def test_each_rule_for_flat_columns(lie: str) -> None:
+    """One wrong number is one error, which names the column."""
+    table, row, field, value, words = FLAT_LIES[lie]
+    header, body = header_of(FLAT)
+    layout = Layout.of(FLAT.schema)
+    check(header, layout, body)
+    getattr(header, table)[row, field] = value
+    with pytest.raises(InvalidMetadata, match=words) as caught:
+        check(header, layout, body)
+    assert "column" in str(caught.value)
+
+
+def _node(path: str) -> int:
+    return [".".join(node.path) for node in Layout.of(NESTED.schema).nodes].index(path)
+
+
+NESTED_LIES = {
+    "child of a struct too short": ("struct.x", 0, 2, "shorter"),
+    "child of a fixed-size list too short": ("pair.item", 0, 5, "shorter"),
+    "child negative": ("list.item", 0, -1, "negative"),
+    "child too long for its buffers": ("list.item", 0, 1000, "too short"),
+    "entries of a map null": ("map.entries", 1, 1, "cannot be null"),
+    "keys of a map null": ("map.entries.key", 1, 1, "cannot be null"),
+    "fewer values than runs": ("runs.values", 0, 1, "runs"),
+    "no runs": ("runs.run_ends", 0, 0, "runs"),
+    "overflowing child": ("list.item", 0, HUGE, "too short"),
+    "overflowing parent": ("pair.item", 0, HUGE // 8, "too short"),
+}
+
+
+@pytest.mark.parametrize("lie", NESTED_LIES)
+def test_each_rule_for_nested_columns(lie: str) -> None:
+    """Children are as long as their parents need, and never longer than their buffers."""
+    path, field, value, words = NESTED_LIES[lie]
+    header, body = header_of(NESTED)
+    layout = Layout.of(NESTED.schema)
+    check(header, layout, body)
+    header.nodes[_node(path), field] = value
+    with pytest.raises(InvalidMetadata, match=words):
+        check(header, layout, body)
+
+
+def test_counts_of_everything_fit_the_schema() -> None:
+    """Too few or too many nodes, buffers or variadic counts are refused, and so are negative lengths."""
+    header, body = header_of(NESTED)
+    layout = Layout.of(NESTED.schema)
+    for wrong, words in (
+        (header._replace(nodes=header.nodes[:-1]), "nodes"),
+        (header._replace(nodes=np.vstack([header.nodes, [[0, 0]]])), "nodes"),
+        (header._replace(buffers=header.buffers[:-1]), "buffers"),
+        (header._replace(variadic_counts=()), "variadic"),
+        (header._replace(variadic_counts=(1, 1)), "variadic"),
+        (header._replace(variadic_counts=(-1,)), "variadic"),
+        (header._replace(variadic_counts=(2,)), "buffers"),
+        (header._replace(variadic_counts=(2**62,)), "buffers"),
+        (header._replace(length=-1), "negative"),
+        (header._replace(length=4), "another length"),
+    ):
+        with pytest.raises(InvalidMetadata, match=words):
+            check(wrong, layout, body)
+
+
+def test_overflow_is_found_in_flat_and_nested_batches() -> None:
+    """Lengths whose bytes do not fit 64 bits are not taken for small ones."""
+    for type_ in (pa.binary(1 << 20), pa.list_(pa.int8(), 1 << 20), pa.list_(pa.int8(), 2**31 - 1)):
+        layout = Layout.of(pa.schema({"a": type_}))
+        for length in (HUGE, 1 << 60, 1 << 44, 1 << 32):
+            nodes = np.full((layout.num_nodes, 2), (length, 0))
+            header = RecordBatchHeader(length, nodes, np.zeros((layout.num_buffers, 2), np.int64))
+            with pytest.raises(InvalidMetadata, match=r"too short|shorter"):
+                check(header, layout, 0)
+
+
+def test_what_arrow_allows_is_allowed() -> None:
+    """Unknown null counts, absent bitmaps and offsets of empty batches, and wild offsets of empty buffers."""
+    layout = Layout.of(FLAT.schema)
+    header, body = header_of(FLAT)
+    header.nodes[:, 1] = -1
+    check(header, layout, body)
+    header.buffers[B_NULL] = (HUGE - 1, 0)
+    check(header, layout, body)
+    nothing = RecordBatchHeader(0, np.zeros((2, 2), np.int64), np.zeros((5, 2), np.int64))
+    check(nothing, layout, 0)
+    empty = Layout.of(pa.schema([]))
+    check(RecordBatchHeader(5, np.zeros((0, 2), np.int64), np.zeros((0, 2), np.int64)), empty, 0)
+    nulls = Layout.of(pa.schema({"n": pa.null()}))
+    check(RecordBatchHeader(5, np.array([[5, 5]]), np.zeros((0, 2), np.int64)), nulls, 0)
+
+
+def test_nulls_of_unions_and_runs_are_those_of_their_children() -> None:
+    """A null count where there is no bitmap is refused by the check, and set to 0 by readers of streams."""
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2], pa.int32()), pa.array([7]))
+    union = pa.UnionArray.from_sparse(pa.array([0, 0], pa.int8()), [pa.array([1, None])])
+    batch = pa.record_batch({"runs": runs, "union": union})
+    layout = Layout.of(batch.schema)
+    for value in (1, -1):
+        header, body = header_of(batch)
+        header.nodes[layout.bitmapless, 1] = value
+        with pytest.raises(InvalidMetadata, match="cannot be null"):
+            check(header, layout, body)
+        found = unpack(header, layout, wrap(pa.ipc.read_message(batch.serialize()).body))
+        assert found.to_arrow().equals(batch)
+    with pytest.raises(InvalidMetadata, match="nodes"):
+        unpack(header._replace(nodes=header.nodes[:-1]), layout, wrap(bytes(body)))
+
+
+def test_pairs_have_the_lengths_that_the_metadata_say() -> None:
+    """For bodies given by address, offsets mean nothing and lengths are compared pair by pair."""
+    header, _ = header_of(FLAT)
+    layout = Layout.of(FLAT.schema)
+    lengths = header.buffers[:, 1].copy()
+    header.buffers[:, 0] = 13
+    check_pairs(header, layout, lengths)
+    with pytest.raises(InvalidMetadata, match="pairs"):
+        check_pairs(header, layout, lengths[:-1])
+    with pytest.raises(InvalidMetadata, match="differ"):
+        check_pairs(header, layout, lengths + 8)
+    header.buffers[B_NULL, 1] = lengths[B_NULL] = -5
+    with pytest.raises(InvalidMetadata, match="negative"):
+        check_pairs(header, layout, lengths)
+    header.buffers[B_NULL, 1] = lengths[B_NULL] = 0
+    header.buffers[A_DATA, 1] = lengths[A_DATA] = 16
+    with pytest.raises(InvalidMetadata, match="too short"):
+        check_pairs(header, layout, lengths)
+
+
+@pytest.mark.parametrize(
+    "type_", [pa.string(), pa.large_string(), pa.list_(pa.int8()), pa.large_list(pa.int8())]
+)
+@pytest.mark.parametrize("ends", [(-1, 2), (0, -1), (2, 1), (0, 3), (0, 2**30), (2**30, 2**30)])
+def test_first_and_last_offsets_are_looked_at(type_: pa.DataType, ends: tuple[int, int]) -> None:
+    """Offsets that are negative, decrease, or end behind what they delimit make the body invalid."""
+    layout = Layout.of(pa.schema({"a": type_}))
+    width = 8 if "large" in str(type_) else 4
+    offsets = np.array([ends[0], 0, ends[1]], f"<i{width}").tobytes()
+    body = wrap(np.frombuffer(offsets.ljust(32, b"\0") + bytes(2), np.uint8))
+    nodes = [[2, 0]] + [[2, 0]] * (layout.num_nodes - 1)
+    buffers = [[0, 0], [0, 3 * width]] + [[0, 0]] * (layout.num_buffers - 3) + [[32, 2]]
+    header = RecordBatchHeader(2, np.array(nodes), np.array(buffers))
+    with pytest.raises(InvalidBody, match="offsets"):
+        unpack(header, layout, body)
+
+
+@pytest.mark.parametrize("ends", [(0, 3), (2, 1), (-1, 3), (1, 2)])
+def test_first_and_last_run_ends_are_looked_at(ends: tuple[int, int]) -> None:
+    """Run ends that begin at 0, decrease, or stop before their column does make the body invalid."""
+    batch = pa.record_batch(
+        {"a": pa.RunEndEncodedArray.from_arrays(pa.array([1, 3], pa.int16()), pa.array([7, 8]))}
+    )
+    header, length = header_of(batch)
+    body = np.frombuffer(pa.ipc.read_message(batch.serialize()).body, np.uint8).copy()
+    unpack(header, Layout.of(batch.schema), wrap(body))
+    body[:4] = np.frombuffer(np.array(ends, "<i2").tobytes(), np.uint8)
+    assert len(body) == length
+    with pytest.raises(InvalidBody, match="runs"):
+        unpack(header, Layout.of(batch.schema), wrap(body))
+
+
+def test_offsets_in_several_regions_and_at_odd_places() -> None:
+    """Offsets are looked at wherever their buffers lie: in one region or many, at any address."""
+    texts = pa.record_batch({"a": ["x", "yz"], "b": ["uvw", ""], "c": [[1], [2, 3]]})
+    check_offsets(Batch.from_arrow(texts))
+    layout = Layout.of(pa.schema({"a": pa.string(), "b": pa.string()}))
+    memory = np.zeros(64, np.uint8)
+    memory[1:9] = np.frombuffer(np.array([0, 3], "<i4").tobytes(), np.uint8)
+    memory[14:22] = np.frombuffer(np.array([0, 3], "<i4").tobytes(), np.uint8)
+    spans = [(0, 0, 0), (0, 1, 8), (0, 40, 3), (0, 0, 0), (0, 14, 8), (0, 43, 3)]
+    region = wrap(memory).region
+    nodes = np.array([[1, 0], [1, 0]])
+    check_offsets(Batch.from_parts(layout, 1, nodes, spans=np.array(spans), regions=(region,)))
+    spans[5] = (0, 43, 2)
+    with pytest.raises(InvalidBody, match="'b'"):
+        check_offsets(Batch.from_parts(layout, 1, nodes, spans=np.array(spans), regions=(region,)))
+    spans[1] = (0, 1, 7)
+    with pytest.raises(InvalidBody, match="too short"):
+        check_offsets(Batch.from_parts(layout, 1, nodes, spans=np.array(spans), regions=(region,)))
+
+
+TYPES = strategies.data_types(dictionaries=False)
+
+
+def _schema(types: list[pa.DataType]) -> pa.Schema:
+    return pa.schema([pa.field(f"c{index}", type_) for index, type_ in enumerate(types)])
+
+
+@given(
+    batch=st.lists(TYPES, min_size=1, max_size=3).map(_schema).flatmap(strategies.record_batches),
+    data=st.data(),
+)
+def test_bowstring_refuses_what_pyarrow_refuses(batch: pa.RecordBatch, data: st.DataObject) -> None:
+    """One number of a header changed at random: what passes here passes pyarrow's validate, too."""
+    schema = batch.schema
+    layout = Layout.of(schema)
+    message = pa.ipc.read_message(batch.serialize())
+    header, body_length = header_of(batch)
+    which = data.draw(st.sampled_from(["nodes", "buffers"]))
+    target = getattr(header, which)
+    if not len(target):
+        return
+    row, field = data.draw(st.integers(0, len(target) - 1)), data.draw(st.integers(0, 1))
+    old = int(target[row, field])
+    new = data.draw(st.sampled_from([old - 8, old - 1, old + 1, old + 8, 0, -1, HUGE, 2**40]))
+    target[row, field] = new
+    metadata = Template(layout).encode_batch(
+        header.length, header.nodes, header.buffers, body_length, header.variadic_counts
+    )
+    try:
+        unpack(
+            decode_record_batch(decode_message(metadata)), layout, wrap(message.body)
+        ).to_arrow().validate()
+    except BowstringError:
+        return
+    framed = b"\xff\xff\xff\xff" + len(metadata).to_bytes(4, "little") + metadata + message.body.to_pybytes()
+    try:
+        pa.ipc.read_record_batch(pa.py_buffer(framed), schema).validate()
+    except pa.ArrowInvalid as error:
+        # We hand null columns over with the count that their type implies, whatever the header says, and an
+        # unknown count without a bitmap as no nulls.
+        unknown = (which, field, new) == ("nodes", 1, -1) and "Buffer #0 too small" in str(error)
+        if not unknown and "Null array null_count" not in str(error):
+            raise

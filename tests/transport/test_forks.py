@@ -1,0 +1,80 @@
+"""What a fork leaves behind: nothing of the parent's connections."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from bowstring.errors import BrokenError, ForkedError
+from bowstring.testing.transport_kit.harness import PATIENCE
+from bowstring.transport import dial, listen
+
+Spawn = Callable[..., "subprocess.Popen[bytes]"]
+
+PARENT = """
+import os, sys
+from bowstring.transport import dial, listen
+with dial(sys.argv[1]) as channel, listen(sys.argv[2]) as listener:
+    if os.fork() == 0:
+        print(listener.uri, flush=True)
+        sys.stdin.read()  # lives on after its parent
+        os._exit(0)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("address", ["unix:", "tcp://"])
+def test_child_does_not_keep_connections_alive(spawn: Spawn, address: str) -> None:
+    """When a process dies its peers see the end, and its listener is gone, although a child of it lives on."""
+    with listen(address) as listener:
+        process = spawn(PARENT, listener.uri, address)
+        channel = listener.accept(PATIENCE)
+        assert channel is not None
+        with channel:
+            assert process.stdout is not None
+            uri = process.stdout.readline().decode().strip()
+            process.kill()
+            with pytest.raises(BrokenError):
+                channel.receive(PATIENCE)
+            process.wait(PATIENCE)
+            with pytest.raises(BrokenError):
+                dial(uri)
+    if address == "unix:":
+        os.unlink(uri.removeprefix("unix:"))
+
+
+@pytest.mark.parametrize("address", ["inproc:", "unix:", "tcp://"])
+def test_listener_in_a_child(no_leaks: None, address: str) -> None:
+    """A forked child cannot accept, and closing there takes nothing from the parent."""
+    with listen(address) as listener:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                try:
+                    listener.accept(0.0)
+                except ForkedError:
+                    listener.close()
+                    code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        with dial(listener.uri), listener.accept(PATIENCE) as there:  # type: ignore[union-attr]  # it waits
+            assert not there.closed
+
+
+def test_child_holds_no_descriptor(no_leaks: None) -> None:
+    """A forked child has none of the parent's sockets and pidfds."""
+    with listen("unix:") as listener, dial(listener.uri) as here:
+        there = listener.accept(PATIENCE)
+        assert there is not None
+        with there:
+            ours = [here._sock, there._sock, listener._sock]  # type: ignore[attr-defined]
+            fds = [sock.fileno() for sock in ours] + [here.peer.pidfd, there.peer.pidfd]
+            child = os.fork()
+            if child == 0:
+                os._exit(sum(os.path.lexists(f"/proc/self/fd/{fd}") for fd in fds))
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -1,0 +1,107 @@
+"""The header of a message, and what is refused in its place."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from bowstring.errors import LimitExceeded, ProtocolError
+from bowstring.limits import DEFAULT_LIMITS
+from bowstring.transport.framing import HEADER_BYTES, Header, check_beginning, decode_header, encode_header
+
+LIMITS = DEFAULT_LIMITS
+ROOMY = DEFAULT_LIMITS.replace(metadata_bytes=1 << 64, message_bytes=1 << 64, control_bytes=1 << 64)
+HEADERS = st.builds(
+    Header,
+    tag=st.none() | st.integers(0, 2**64 - 1),
+    attachments=st.integers(0, 0xFFFF),
+    length=st.integers(0, 2**64 - 1),
+)
+
+
+@given(HEADERS, st.binary(max_size=50))
+def test_round_trip(header: Header, before: bytes) -> None:
+    """What was encoded is decoded, wherever it lies."""
+    encoded = before + encode_header(header) + b"rest"
+    assert len(encode_header(header)) == HEADER_BYTES
+    assert decode_header(encoded, len(before), ROOMY, 0xFFFF) == header
+
+
+def test_layout() -> None:
+    """The bytes are those of the documented table."""
+    encoded = encode_header(Header(tag=0x0102030405060708, attachments=0x0A0B, length=0x1112131415161718))
+    assert encoded.hex() == "424f570101000b0a08070605040302011817161514131211"
+
+
+@given(st.binary(min_size=HEADER_BYTES, max_size=HEADER_BYTES))
+@example(b"GET / HTTP/1.1\r\nHost: x\r\n")
+@example(b"\x16\x03\x01\x02\x00\x01" * 4)
+@example(bytes(24))
+def test_foreign_bytes(found: bytes) -> None:
+    """Bytes of another protocol are refused, whole and as soon as their beginning shows it."""
+    assume(found[:4] != b"BOW\x01")
+    with pytest.raises(ProtocolError):
+        decode_header(found, 0, LIMITS, 0)
+    with pytest.raises(ProtocolError):
+        check_beginning(found[:4])
+
+
+@pytest.mark.parametrize("begun", [b"", b"B", b"BO", b"BOW", b"BOW\x01", b"BOW\x01\x01\x00"])
+def test_true_beginning(begun: bytes) -> None:
+    """The beginning of a header passes, however little has come."""
+    check_beginning(begun)
+
+
+@pytest.mark.parametrize("begun", [b"G", b"BX", b"BOx", b"BOW\x02", b"\x00"])
+def test_false_beginning(begun: bytes) -> None:
+    """The first wrong byte is enough."""
+    with pytest.raises(ProtocolError):
+        check_beginning(begun)
+
+
+@given(HEADERS, st.integers(0, HEADER_BYTES * 8 - 1))
+def test_flipped_bit(header: Header, bit: int) -> None:
+    """A header with one bit flipped is refused, or is another valid header of the same kind."""
+    flipped = bytearray(encode_header(header))
+    flipped[bit // 8] ^= 1 << bit % 8
+    try:
+        found = decode_header(flipped, 0, ROOMY, 0xFFFF)
+    except ProtocolError:
+        return
+    assert bit >= 32
+    assert found != header
+    assert encode_header(found) == flipped
+
+
+@pytest.mark.parametrize(("offset", "value"), [(4, 2), (4, 255), (5, 1), (5, 128), (8, 1), (15, 1)], ids=str)
+def test_reserved_bits(offset: int, value: int) -> None:
+    """Unknown kinds and flags, and a tag in an untagged message, are refused."""
+    header = bytearray(encode_header(Header(None, 0, 5)))
+    header[offset] = value
+    with pytest.raises(ProtocolError):
+        decode_header(header, 0, LIMITS, 253)
+
+
+def test_too_many_attachments() -> None:
+    """More attachments than a transport carries are refused by the header alone."""
+    header = encode_header(Header(None, 3, 5))
+    assert decode_header(header, 0, LIMITS, 3).attachments == 3
+    with pytest.raises(ProtocolError):
+        decode_header(header, 0, LIMITS, 2)
+
+
+@given(HEADERS)
+def test_bounds(header: Header) -> None:
+    """A length passes exactly when it is within the bound for the kind of its message."""
+    if header.tag is None:
+        most = LIMITS.metadata_bytes
+    else:
+        most = LIMITS.message_bytes if header.tag < 2 << 56 else LIMITS.control_bytes
+    for length in (header.length, most, most + 1):
+        encoded = encode_header(header._replace(length=length))
+        if length <= most:
+            assert decode_header(encoded, 0, LIMITS, 0xFFFF).length == length
+        else:
+            with pytest.raises(LimitExceeded):
+                decode_header(encoded, 0, LIMITS, 0xFFFF)
