@@ -227,7 +227,7 @@ class Server:
                     found=", ".join(repr(each) for each in waited if not each.released),
                     hint="Data sets published without readers= are released when they are withdrawn.",
                 )
-            if not all(each.released for each in waited):
+            if self._closed:  # which withdraws them all, read or not
                 raise ClosedError("the server was closed")
 
     @property

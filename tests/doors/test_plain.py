@@ -79,8 +79,7 @@ def test_a_plain_client_that_says_more(server: bow.Server, tag: int) -> None:
         client.ask()
         client.channel.send([Message(tag, [bytes(8)])], 10.0)
         with pytest.raises(bow.BrokenError):
-            while client.channel.receive(10.0) is not None:
-                pass
+            list(iter(lambda: client.channel.receive(10.0), None))
     with bow.connect(endpoint) as stream:
         assert stream.read_all().equals(TABLE)
 
@@ -126,13 +125,15 @@ def backwards(metadata: list[Message], bodies: list[Message]) -> Sequence[Messag
 @pytest.mark.parametrize("arrange", [None, bodies_first, bodies_last, backwards])
 def test_a_plain_server_is_read(address: str, arrange: object) -> None:
     """Metadata and bodies are put together by sequence number, whatever order the server sends them in."""
-    with PlainServer(address, messages_of(TABLE, arrange)) as server:  # type: ignore[arg-type]
-        with bow.connect(server.uri, b"whatever", limits=PATIENCE) as stream:
-            assert stream.schema.equals(TABLE.schema)
-            assert stream.read_all().equals(TABLE)
-            assert stream.num_rows is None
-            assert "packed" in stream.stats.path
-            assert "plain" in stream.stats.why
+    with (
+        PlainServer(address, messages_of(TABLE, arrange)) as server,  # type: ignore[arg-type]
+        bow.connect(server.uri, b"whatever", limits=PATIENCE) as stream,
+    ):
+        assert stream.schema.equals(TABLE.schema)
+        assert stream.read_all().equals(TABLE)
+        assert stream.num_rows is None
+        assert "packed" in stream.stats.path
+        assert "plain" in stream.stats.why
     assert server.heard == [(PlainServer.want, b"whatever")]
 
 
@@ -160,15 +161,20 @@ def test_a_plain_server_that_hangs_up(address: str, kept: int) -> None:
     """A connection that ends before the end of the stream is an error, never a shorter table."""
     messages = messages_of(TABLE)
     assert len(messages) > kept
-    with PlainServer(address, messages[:kept], close=True) as server, pytest.raises(bow.BrokenError):
-        with bow.connect(server.uri, "t", limits=PATIENCE) as stream:
-            stream.read_all()
+    with (
+        PlainServer(address, messages[:kept], close=True) as server,
+        pytest.raises(bow.BrokenError),
+        bow.connect(server.uri, "t", limits=PATIENCE) as stream,
+    ):
+        stream.read_all()
 
 
 def test_a_plain_server_that_falls_silent(address: str) -> None:
     """A server that says nothing more is waited for as long as the limit says."""
     limits = PATIENCE.replace(reply_timeout=0.3)
-    with PlainServer(address, messages_of(TABLE)[:3]) as server:
-        with bow.connect(server.uri, "t", limits=limits) as stream:
-            with pytest.raises(bow.DeadlineExceeded, match="message"):
-                stream.read_all()
+    with (
+        PlainServer(address, messages_of(TABLE)[:3]) as server,
+        bow.connect(server.uri, "t", limits=limits) as stream,
+        pytest.raises(bow.DeadlineExceeded, match="message"),
+    ):
+        stream.read_all()

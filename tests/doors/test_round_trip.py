@@ -56,10 +56,10 @@ def same(found: pa.Table, sent: pa.Table) -> bool:
     return found.num_rows == sent.num_rows and storage(found).equals(storage(sent))
 
 
-def carry(address: str, data: Any, schema: pa.Schema, **options: Any) -> pa.Table:
+def carry(address: str, data: Any, schema: pa.Schema, *, separate: bool = False, **options: Any) -> pa.Table:
     """Send data through a server of their own, and check what came."""
     with bow.Server(address, pool=Pool(budget=256 << 20)) as server:
-        endpoint = server.publish("data", data, schema=schema, readers=1)
+        endpoint = server.publish("data", data, schema=schema, readers=1, separate=separate)
         with bow.connect(endpoint, pool=Pool(budget=64 << 20), **options) as stream:
             batches = list(stream)
         for batch in batches:
@@ -80,6 +80,22 @@ def test_any_table(address: str, batches: list[pa.RecordBatch]) -> None:
 
 @EACH_ADDRESS
 @given(batches=TABLES)
+def test_any_table_over_two_connections(address: str, batches: list[pa.RecordBatch]) -> None:
+    """With metadata and bodies on a connection each, the same table arrives."""
+    sent = pa.Table.from_batches(batches)
+    assert same(carry(address, batches, sent.schema, separate=True), sent)
+
+
+@EACH_ADDRESS
+@given(batches=TABLES)
+def test_any_table_copied(address: str, batches: list[pa.RecordBatch]) -> None:
+    """Copied batch by batch when they are delivered, the same table arrives, its dictionaries with it."""
+    sent = pa.Table.from_batches(batches)
+    assert same(carry(address, batches, sent.schema, mode="copy"), sent)
+
+
+@EACH_ADDRESS
+@given(batches=TABLES)
 def test_any_table_lazily(address: str, batches: list[pa.RecordBatch]) -> None:
     """Batches that are made one by one arrive as they were made, each as a batch of its own."""
     sent = pa.Table.from_batches(batches)
@@ -94,13 +110,6 @@ def test_any_selection(address: str, batch: pa.RecordBatch) -> None:
     found = carry(address, batch, batch.schema, columns=names)
     assert found.schema.names == names
     assert same(found, pa.Table.from_batches([batch]).select(names))
-
-
-@EACH_ADDRESS
-@given(batch=BATCHES)
-def test_any_batch_copied(address: str, batch: pa.RecordBatch) -> None:
-    """In copy mode the same values arrive."""
-    assert same(carry(address, batch, batch.schema, mode="copy"), pa.Table.from_batches([batch]))
 
 
 @EACH_ADDRESS

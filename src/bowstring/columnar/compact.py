@@ -95,9 +95,10 @@ def _offsets_span_all(batch: Batch) -> bool:
 
 def _compacted(dictionary: Dictionary) -> Dictionary:
     # Kept, so that batches that shared a dictionary still do.
-    if dictionary._compact is None:
+    if not dictionary._is_compact and dictionary._compact is None:
         values = compacted(dictionary.values)
-        dictionary._compact = (
-            dictionary if values is dictionary.values else Dictionary(dictionary.id, values, dictionary.lease)
-        )
-    return dictionary._compact
+        # Never itself: a cycle would keep its memory until the collector comes by.
+        dictionary._is_compact = values is dictionary.values
+        if not dictionary._is_compact:
+            dictionary._compact = Dictionary(dictionary.id, values, dictionary.lease)
+    return dictionary._compact or dictionary

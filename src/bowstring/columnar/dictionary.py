@@ -37,13 +37,14 @@ class Dictionary:
     ['x', 'y']
     """
 
-    __slots__ = ("__weakref__", "_compact", "id", "lease", "values")
+    __slots__ = ("__weakref__", "_compact", "_is_compact", "id", "lease", "values")
 
     def __init__(self, id: int, values: Batch, lease: Lease | None = None) -> None:  # noqa: A002  the format's word
         self.id = id
         self.values = values
         self.lease = values.lease if lease is None else lease
         self._compact: Dictionary | None = None
+        self._is_compact = False
 
     @property
     def column(self) -> Column:

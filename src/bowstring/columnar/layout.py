@@ -52,6 +52,8 @@ class Layout:
         Node index, :class:`Kind`, bits per slot, and bits beyond the last slot, of each buffer.
     validity_buffers, validity_nodes : ndarray
         The VALIDITY buffers and their nodes.
+    validity_at, validity_of : slice or ndarray
+        The same as an index, which is several times as fast where they lie evenly.
     absent_length : ndarray of int64, shape (num_buffers,)
         0 for buffers that need not be there (VALIDITY), else -1.
     bounded_children, bounding_parents, bounding_factors : ndarray
@@ -335,6 +337,8 @@ class Layout:
         self.buffer_end_bits = _frozen(ends)
         self.validity_buffers = np.flatnonzero(self.buffer_kinds == Kind.VALIDITY)
         self.validity_nodes = self.buffer_nodes[self.validity_buffers]
+        self.validity_at = _evenly(self.validity_buffers)
+        self.validity_of = _evenly(self.validity_nodes)
         self.absent_length = np.where(self.buffer_kinds == Kind.VALIDITY, np.int64(0), np.int64(-1))
         self._first_buffers = _frozen(firsts)
 
@@ -358,6 +362,15 @@ class Layout:
         self.bounded_children = _frozen([bound[0] for bound in bounds])
         self.bounding_parents = _frozen([bound[1] for bound in bounds])
         self.bounding_factors = _frozen([bound[2] for bound in bounds])
+
+
+def _evenly(positions: Indices) -> slice | Indices:
+    """Return evenly spaced positions as a slice, others as they are."""
+    if len(positions) > 1:
+        first, step = int(positions[0]), int(positions[1] - positions[0])
+        if (np.diff(positions) == step).all():
+            return slice(first, int(positions[-1]) + 1, step)
+    return positions
 
 
 def _frozen(values: Sequence[int]) -> Indices:

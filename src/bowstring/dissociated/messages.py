@@ -103,7 +103,7 @@ class Hello:
 
     def pack(self) -> bytes:
         """Return the JSON of the hello."""
-        return json.dumps(dataclasses.asdict(self)).encode()
+        return _json(self)
 
     @classmethod
     def unpack(cls, data: bytes) -> Hello:
@@ -162,7 +162,7 @@ class Welcome:
 
     def pack(self) -> bytes:
         """Return the JSON of the welcome."""
-        return json.dumps(dataclasses.asdict(self)).encode()
+        return _json(self)
 
     @classmethod
     def unpack(cls, data: bytes) -> Welcome:
@@ -189,6 +189,12 @@ class Welcome:
             number("nbytes"),
             number("version") or VERSION,
         )
+
+
+def _json(message: Hello | Welcome) -> bytes:
+    return json.dumps(
+        {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}
+    ).encode()
 
 
 def _json_object(data: bytes, what: str) -> dict[str, Any]:

@@ -251,7 +251,8 @@ class ProducerProtocol:
         bases = np.zeros(len(item.regions), np.uint64)
         lent: dict[int, Region] = {}
         # Only what the body points into: other regions may be nobody's to map, or hold unwanted columns.
-        for index in np.unique(spans[used, 0]).tolist():
+        indices = range(1) if len(bases) == 1 and used.any() else np.unique(spans[used, 0]).tolist()
+        for index in indices:
             region = item.regions[index]
             base, new = self.ledger.announce(region, region.uuid)
             bases[index] = base

@@ -99,7 +99,7 @@ class Location:
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Endpoint:
     """Where a data set can be had. It pickles, and prints as one URI to copy and paste.
 
@@ -124,6 +124,11 @@ class Endpoint:
     uri: str
     ticket: bytes
     data_uri: str | None = None
+
+    def __repr__(self) -> str:
+        # What ends up in logs must not let anybody in; str() is what gets copied to readers.
+        uris = [_without_token(uri) for uri in (self.uri, self.data_uri) if uri is not None]
+        return f"Endpoint({', '.join(map(repr, uris))}, ticket={self.ticket!r})"
 
     def __str__(self) -> str:
         extra = {"ticket": base64.urlsafe_b64encode(self.ticket).decode().rstrip("=")}
@@ -254,3 +259,7 @@ def _without_secrets(uri: str) -> str:
     head, *parts = _BETWEEN.split(uri)
     shown = [part for part in parts if _PUBLIC.fullmatch(part)]
     return f"{head}?{'&'.join(shown)}"[:200] if shown else head[:200]
+
+
+def _without_token(uri: str) -> str:
+    return re.sub(r"(?<=[?&]token=)[^&]*", "…", uri)

@@ -249,12 +249,20 @@ def _check_sizes(header: RecordBatchHeader, layout: Layout, minimum: Table64, nu
     if header.variadic_counts:
         sizes = sizes[layout.fixed_buffers(header.variadic_counts)]
     short = sizes < minimum
-    if _TRUE not in short.tobytes():
+    shorts = short.tobytes().count(_TRUE)
+    if not shorts:
+        return
+    # Mostly these are all bitmaps of columns without nulls, and empty; anything else is looked at closely.
+    bitmaps = short[layout.validity_at]
+    present = sizes[layout.validity_at]
+    if nulls is not None:
+        present = present | nulls[layout.validity_of]
+    if bitmaps.tobytes().count(_TRUE) == shorts and _TRUE not in (bitmaps & (present != _NOTHING)).tobytes():
         return
     if _TRUE in (short & (sizes != layout.absent_length)).tobytes():
         _refuse_size(header, layout, int(np.flatnonzero(short & (sizes != layout.absent_length))[0]))
     if nulls is not None:
-        missing = short[layout.validity_buffers] & (nulls[layout.validity_nodes] > _NOTHING)
+        missing = bitmaps & (nulls[layout.validity_of] > _NOTHING)
         if _TRUE in missing.tobytes():
             node = int(layout.validity_nodes[np.flatnonzero(missing)[0]])
             raise InvalidMetadata(

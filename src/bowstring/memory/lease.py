@@ -79,6 +79,11 @@ class Lease:
         return token
 
     @property
+    def borrowed(self) -> bool:
+        """Whether somebody waits to hear of the end of this lease."""
+        return self._end is not None
+
+    @property
     def exported(self) -> bool:
         """Whether a view that left the batch is alive."""
         return self._export is not None and self._export() is not None

@@ -46,10 +46,12 @@ class Slab:
         Where it is mapped in this process, and its size in bytes.
     uuid
         16 bytes that name this memory and no other, ever.
-    fd
-        A read-only descriptor of the memory, owned by the slab, or -1.
     writable
         Whether this process mapped it for writing (it made the memory).
+    fd
+        A read-only descriptor to hand to others, owned by the slab, or -1 for memory of somebody else.
+    identity
+        What the kernel knows memory of somebody else by (:func:`identity_of`).
     """
 
     __slots__ = (
@@ -73,8 +75,9 @@ class Slab:
         address: int,
         nbytes: int,
         uuid: bytes,
-        fd: int,
         writable: bool,
+        fd: int = -1,
+        identity: tuple[int, int] | None = None,
     ) -> None:
         self.device = device
         self.memory = memory
@@ -82,7 +85,7 @@ class Slab:
         self.nbytes = nbytes
         self.uuid = uuid
         self.fd = fd
-        self.identity = identity_of(fd) if fd >= 0 else None
+        self.identity = identity
         self.writable = writable
         # A retired slab is never written again: somebody whom we lost sight of may still look at it.
         self.retired = False
@@ -171,7 +174,7 @@ def map_host_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab:
             memory = mmap.mmap(fd, nbytes, mmap.MAP_SHARED, mmap.PROT_READ)
         except (OSError, ValueError) as error:
             raise InvalidRegion("a region cannot be mapped", found=str(error)) from error
-        shared = reopened_read_only(fd)
+        identity = identity_of(fd)
     finally:
         os.close(fd)
     return Slab(
@@ -180,7 +183,7 @@ def map_host_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab:
         address=_address_of(memory),
         nbytes=nbytes,
         uuid=uuid,
-        fd=shared,
+        identity=identity,
         writable=False,
     )
 

@@ -7,6 +7,7 @@ import enum
 import queue
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
@@ -86,7 +87,8 @@ class Answerer:
         free_tag: int | None,
         window: int,
     ) -> None:
-        self._stream = stream
+        # Not to keep it alive: it keeps us, and a closed stream shall go without the collector's help.
+        self._reference = weakref.ref(stream)
         self._wires = wires
         self._notes = notes
         self._free_tag = free_tag
@@ -106,10 +108,17 @@ class Answerer:
         self.blocked = 0
         self.no_room = 0
 
+    @property
+    def _stream(self) -> _Stream:
+        stream = self._reference()
+        assert stream is not None
+        return stream
+
     # Called by the receiver.
 
     def delivered(self, assembled: Assembled) -> None:
         """Count the credit of a batch that the user has now; a packed one gives it back at once."""
+        self._barrier = None  # one from before this batch knows nothing of what is freed from now on
         if not assembled.credit:
             return
         if assembled.until_delivered:
@@ -184,8 +193,8 @@ class Answerer:
 
     # The thread.
 
-    def run(self) -> None:
-        """Answer until the stream is over and the last lease has ended."""
+    def run(self, stream: _Stream) -> None:
+        """Answer for `stream` until it is over and its last lease has ended."""
         try:
             while not self.finished:
                 self._answer(self._gather(self._stream.limits.heartbeat))
@@ -194,7 +203,7 @@ class Answerer:
         finally:
             self.finished = True
             self._raise_barriers(self._gather(0.0))
-            self._stream.finish()
+            stream.finish()
 
     def _gather(self, seconds: float) -> list[Any]:
         """Return the notes that are there, waiting for the first one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import contextlib
 import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -16,11 +17,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
-    from bowstring.dissociated.uri import Dataset
+    from bowstring.dissociated.uri import Dataset, Endpoint
 
 __all__ = ["DatasetStream"]
 
 _AHEAD: Final = 4
+_LOOK: Final = 0.5
 _Result = TypeVar("_Result")
 
 
@@ -39,6 +41,9 @@ class DatasetStream(Stream):
         self._reading: dict[concurrent.futures.Future[Batch | None], EndpointStream] = {}
         self._done: list[StreamStatistics] = []
         self._current: EndpointStream | None = None
+        self._lock = threading.Lock()
+        self._turn = threading.Lock()
+        self._streams: set[EndpointStream] = set()
         self._closed = False
         self._open_more()
 
@@ -60,8 +65,7 @@ class DatasetStream(Stream):
     @property
     def stats(self) -> StreamStatistics:
         """The sum over all endpoints so far."""
-        parts = list(self._done)
-        parts += [stream.stats for stream in (self._current, *self._reading.values()) if stream is not None]
+        parts = [*self._done, *self._underway()]
         paths = sorted({part.path for part in parts})
         return StreamStatistics(
             sum(part.batches for part in parts),
@@ -75,12 +79,38 @@ class DatasetStream(Stream):
             ", ".join(sorted({part.device for part in parts})),
         )
 
+    def _underway(self) -> list[StreamStatistics]:
+        streams = (self._current, *self._reading.values())
+        return [stream.stats for stream in streams if stream is not None]
+
     def _open_more(self) -> None:
         while self._pending and len(self._opening) + len(self._reading) < _AHEAD:
-            self._opening.append(_started(self._open_one, self._pending.popleft()))
+            self._opening.append(_started(self._open, self._pending.popleft()))
+
+    def _open(self, endpoint: Endpoint) -> EndpointStream:
+        stream: EndpointStream = self._open_one(endpoint)
+        with self._lock:
+            if not self._closed:
+                self._streams.add(stream)
+                return stream
+        stream.close()
+        raise ClosedError("the stream is closed")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the stream is closed")
+
+    def _first_of(self, *waited: concurrent.futures.Future[Any]) -> set[concurrent.futures.Future[Any]]:
+        """Return what is done of some work, once anything is; raise when the stream is closed meanwhile."""
+        while True:
+            done, _ = concurrent.futures.wait(waited, _LOOK, concurrent.futures.FIRST_COMPLETED)
+            self._check_open()
+            if done:
+                return done
 
     def _opened(self, future: concurrent.futures.Future[EndpointStream]) -> EndpointStream:
-        self._opening.remove(future)
+        with contextlib.suppress(ValueError):  # closed by another thread just now
+            self._opening.remove(future)
         stream = future.result()
         if not stream.schema.equals(self._schema):
             stream.close()
@@ -91,66 +121,75 @@ class DatasetStream(Stream):
 
     def read_next_batch(self) -> Batch:
         """Return the next batch of any endpoint, or of the first that is not at its end."""
-        if self._closed:
-            raise ClosedError("the stream is closed")
+        self._check_open()
         try:
-            return self._next_in_order() if self._ordered else self._next_as_they_come()
+            with self._turn:
+                return self._next_in_order() if self._ordered else self._next_as_they_come()
         except EndOfStream:
             raise
-        except BowstringError:
+        except BowstringError as error:
             self.close()
-            raise
+            # The frames that it passed hold the work that holds it: together they would keep batches alive.
+            raise error.with_traceback(None) from error.__cause__
 
     def _next_in_order(self) -> Batch:
         while True:
-            if self._current is None:
+            stream = self._current
+            if stream is None:
                 self._open_more()
                 if not self._opening:
+                    self._check_open()
                     raise EndOfStream("there are no more batches")
-                self._current = self._opened(self._opening[0])
+                first = self._opening[0]
+                self._first_of(first)
+                stream = self._current = self._opened(first)
             try:
-                return self._current.read_next_batch()
+                return stream.read_next_batch()
             except EndOfStream:
-                self._finish(self._current)
+                self._finish(stream)
                 self._current = None
 
     def _next_as_they_come(self) -> Batch:
         while True:
             self._open_more()
-            waited: list[concurrent.futures.Future[Any]] = [*self._reading, *self._opening]
-            if not waited:
+            if not (self._reading or self._opening):
+                self._check_open()
                 raise EndOfStream("there are no more batches")
-            done, _ = concurrent.futures.wait(waited, return_when=concurrent.futures.FIRST_COMPLETED)
+            done = self._first_of(*self._reading, *self._opening)
             for opened in [each for each in self._opening if each in done]:
                 self._ask(self._opened(opened))
             for read in [each for each in self._reading if each in done]:
-                stream = self._reading.pop(read)
+                stream = self._reading.pop(read, None)
                 batch = read.result()
-                if batch is not None:
+                if stream is None:
+                    self._check_open()
+                elif batch is not None:
                     self._ask(stream)
                     return batch
-                self._finish(stream)
+                else:
+                    self._finish(stream)
 
     def _ask(self, stream: EndpointStream) -> None:
         self._reading[_started(_next_or_none, stream)] = stream
 
     def _finish(self, stream: EndpointStream) -> None:
         self._done.append(stream.stats)
+        with self._lock:
+            self._streams.discard(stream)
         stream.close()
 
     def close(self) -> None:
         """Close all streams. Batches stay true."""
-        if self._closed:
-            return
-        self._closed = True
-        self._pending.clear()
-        streams = [self._current, *self._reading.values()]
-        for future in self._opening:
-            future.add_done_callback(_close_opened)
-        self._opening.clear()
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            streams, self._streams = self._streams, set()
+        self._done += self._underway()
+        # With the work go the batches that nobody has asked for.
+        self._reading, self._opening, self._current = {}, collections.deque(), None
         for stream in streams:
-            if stream is not None:
-                stream.close()
+            stream.close()
 
     def __repr__(self) -> str:
         return f"<DatasetStream of {len(self._dataset)} endpoints, {len(self._done)} read>"
@@ -159,20 +198,20 @@ class DatasetStream(Stream):
 def _started(function: Callable[..., _Result], *arguments: Any) -> concurrent.futures.Future[_Result]:
     """Run a function in a thread of its own, one that the end of the interpreter does not wait for."""
     future: concurrent.futures.Future[_Result] = concurrent.futures.Future()
-
-    def run() -> None:
-        try:
-            future.set_result(function(*arguments))
-        except BaseException as error:  # noqa: BLE001  whoever asks for the result hears of it
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="bowstring-dataset", daemon=True).start()
+    run = (future, function, *arguments)
+    threading.Thread(target=_run, args=run, name="bowstring-dataset", daemon=True).start()
     return future
 
 
-def _close_opened(future: concurrent.futures.Future[EndpointStream]) -> None:
-    if future.exception() is None:
-        future.result().close()
+def _run(
+    future: concurrent.futures.Future[_Result], function: Callable[..., _Result], *arguments: Any
+) -> None:
+    try:
+        future.set_result(function(*arguments))
+    except BaseException as error:  # noqa: BLE001  whoever asks for the result hears of it
+        future.set_exception(error)
+    finally:
+        del future, arguments  # the error holds this frame
 
 
 def _next_or_none(stream: EndpointStream) -> Batch | None:

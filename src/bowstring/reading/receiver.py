@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import copy
-import dataclasses
 import os
 import queue
 import threading
@@ -23,6 +22,7 @@ from bowstring.dissociated.consumer import (
     Event,
     Failed,
     NoRoom,
+    Packed,
     Part,
     Ping,
     Stopped,
@@ -41,11 +41,10 @@ from bowstring.errors import (
 from bowstring.memory import Pool, mappings, watch_forks
 from bowstring.reading.answerer import Answerer, Note
 from bowstring.reading.assembler import Assembled, Assembler
+from bowstring.reading.counters import Counters
 from bowstring.reading.descriptors import close_descriptors
 from bowstring.reading.process import watch_end
-from bowstring.reading.wire import Wire
-from bowstring.transport import dial
-from bowstring.transport.outgoing import as_messages
+from bowstring.reading.wire import Wire, open_wires
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,22 +55,12 @@ if TYPE_CHECKING:
     from bowstring.dissociated.uri import Endpoint
     from bowstring.limits import Limits
 
-__all__ = ["Counters", "Receiver"]
+__all__ = ["Receiver"]
 
 _LOOK: Final = 0.5
 _MOST_AHEAD: Final = 4096
-
-
-@dataclasses.dataclass(slots=True)
-class Counters:
-    """What a receiver has counted so far; bytes are those of the buffers, times are seconds."""
-
-    batches: int = 0
-    rows: int = 0
-    nbytes: int = 0
-    seconds_waited: float = 0.0
-    regions: int = 0
-    cached_regions: int = 0
+_TOGETHER: Final = 16
+_URGENT: Final = (Blocked, End, Failed, NoRoom, Stopped)
 
 
 class Receiver:
@@ -98,7 +87,7 @@ class Receiver:
         self.limits = limits
         self.counters = Counters()
         self.welcome: Welcome | None = None
-        self.extended = False
+        self.extended = endpoint.locations[-1].hello is not None
         self._pid = os.getpid()
         self._changed = threading.Condition()
         self._notes: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -109,8 +98,7 @@ class Receiver:
         self._complete = False
         self._stopped = False
         self._closed = self._discarded = self._read_all = False
-        self._wires: list[Wire] = []
-        self._open(endpoint, hello, pool)
+        self._wires = open_wires(endpoint, hello, pool, limits)
         window = hello.window if self.extended else 0
         self._answerer = Answerer(self, self._wires, self._notes, endpoint.locations[-1].free_data, window)
         self._threads = [
@@ -118,45 +106,41 @@ class Receiver:
             for wire in self._wires
         ]
         self._threads.append(
-            threading.Thread(target=self._answerer.run, name="bowstring-client-sender", daemon=True)
+            threading.Thread(
+                target=self._answerer.run, args=(self,), name="bowstring-client-sender", daemon=True
+            )
         )
         watch_forks(self)
         watch_end(self)
         for thread in self._threads:
             thread.start()
 
-    def _open(self, endpoint: Endpoint, hello: Hello, pool: Pool) -> None:
-        allocator = pool.allocator()
-        try:
-            for location in endpoint.locations:
-                channel = dial(location.address, self.limits, self.limits.connect_timeout)
-                self._wires.append(Wire(channel, allocator))
-                self.extended = location.hello is not None
-                maps = hello.pointers and channel.carries != "nothing"
-                said = dataclasses.replace(hello, token=location.token, pointers=maps)
-                opening = ConsumerProtocol.opening(location, endpoint.ticket, said)
-                channel.send(as_messages(opening, channel), self.limits.connect_timeout)
-        except BaseException:
-            self.hang_up()
-            raise
-
     # The reading threads.
 
     def _read(self, wire: Wire) -> None:
+        unsaid = 0
         try:
             while not self._answerer.finished:
-                received = wire.receive(self.limits.heartbeat)
+                # What is there already is taken together: each time that the user is woken costs the two of us more
+                # than the message does.
+                received = wire.receive(0.0 if unsaid else self.limits.heartbeat)
                 if received is not None:
-                    self._hear(*received)
+                    unsaid = self._hear(*received, unsaid)
                     self._hold_back(wire)
+                if unsaid and (received is None or unsaid >= _TOGETHER):
+                    unsaid = 0
+                    self.wake()
         except BowstringError as error:
-            self._fail(error)
+            # Of a stream that came whole, the connection with the bodies is needed until all is freed.
+            if not self._complete or wire is self._wires[-1]:
+                self._fail(error)
         except Exception as error:  # noqa: BLE001  the user must hear of it, not the thread's end
             failure = ProtocolError("the stream cannot be read", found=f"{type(error).__name__}: {error}")
             failure.__cause__ = error
             self._fail(failure)
 
-    def _hear(self, tag: int | None, body: Any, attachments: tuple[Any, ...]) -> None:
+    def _hear(self, tag: int | None, body: Any, attachments: tuple[Any, ...], unsaid: int) -> int:
+        """Take a message; return of how many events the user was not told yet."""
         with self._changed:
             try:
                 events = self._protocol.receive(tag, body, attachments)
@@ -171,9 +155,12 @@ class Receiver:
             except BowstringError as error:
                 # At once: what another connection brings must not complete the stream without this.
                 self._error = self._error or error
-                raise
-            finally:
                 self._changed.notify_all()
+                raise
+            if any(isinstance(event, _URGENT) or _is_packed(event) for event in events):
+                self._changed.notify_all()
+                return 0
+            return unsaid + len(events)
 
     def _hold_back(self, wire: Wire) -> None:
         """Let metadata not run far ahead of bodies that come over another connection."""
@@ -203,6 +190,7 @@ class Receiver:
                 # The connection stays: what the user holds can still be freed over it.
                 self._error = self._error or error
                 self._stopped = True
+                self._assembler.finish()
                 self._notes.put(Note.QUIET)
             case Ping():
                 self._notes.put(Note.PINGED)
@@ -212,6 +200,7 @@ class Receiver:
                 self._notes.put(Note.QUIET)
             case Stopped():
                 self._stopped = True
+                self._assembler.finish()
                 self._notes.put(Note.QUIET)
             case _:
                 pass
@@ -341,7 +330,8 @@ class Receiver:
                 self._discarded = self._closed = True
                 self._read_all = self._complete and not self._batches
                 self._batches.clear()
-                self._assembler.finish()
+                if self.quiet:  # what is still on its way needs the dictionaries
+                    self._assembler.finish()
                 self._changed.notify_all()
             return self._read_all
 
@@ -381,7 +371,10 @@ class Receiver:
         """Let go of connections and regions: nothing more is said, and no batch needs them."""
         self.hang_up()
         with self._changed:
+            self._assembler.finish()
             self._assembler.forget_regions()
+        for wire in self._wires:
+            wire.forget()
         mappings().trim()
 
     def hang_up(self) -> None:
@@ -398,3 +391,7 @@ class Receiver:
         """Go on after a fork, in the parent."""
         if self._pid == os.getpid():
             self._answerer.after_fork()
+
+
+def _is_packed(event: Event) -> bool:
+    return isinstance(event, Part) and isinstance(event.body, Packed)

@@ -222,10 +222,12 @@ class EndpointStream(Stream):
     def read_next_batch(self) -> Batch:
         """Return the next batch, waiting for it."""
         batch = self._receiver.next()
+        # What came as bytes lies in memory of ours already.
+        copies = self._copies and batch.lease.borrowed
         if self._select is not None:
             batch = batch.select(list(self._select))
         device = self._device or batch.device
-        if self._copies or device is not batch.device:
+        if copies or device is not batch.device:
             batch = placed(batch, self._allocator(device), self._copied, in_place=False)
         self._device_name = batch.device.name
         return batch

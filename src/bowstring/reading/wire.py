@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from bowstring.dissociated.consumer import ConsumerProtocol
 from bowstring.dissociated.tags import PACKED
 from bowstring.errors import LimitExceeded, OutOfBudget
+from bowstring.transport import dial
 from bowstring.transport.outgoing import as_messages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bowstring.dissociated.messages import Outgoing
-    from bowstring.memory import Allocator, Buffer
+    from bowstring.dissociated.messages import Hello, Outgoing
+    from bowstring.dissociated.uri import Endpoint
+    from bowstring.limits import Limits
+    from bowstring.memory import Allocator, Buffer, Pool
     from bowstring.transport import Channel
 
-__all__ = ["Wire"]
+__all__ = ["Wire", "open_wires"]
 
 _LOOK: Final = 0.01
 
@@ -77,6 +82,34 @@ class Wire:
                     raise
                 time.sleep(_LOOK)
 
+    def forget(self) -> None:
+        """Let go of the memory that the next body would have landed in."""
+        self._allocator.reset()
+
     def send(self, outgoing: Sequence[Outgoing], deadline: float) -> None:
         """Send messages; nothing moves for at most `deadline` seconds."""
         self.channel.send(as_messages(outgoing, self.channel), deadline)
+
+
+def open_wires(endpoint: Endpoint, hello: Hello, pool: Pool, limits: Limits) -> list[Wire]:
+    """Dial the one or two connections of an endpoint, and ask for the data set on each; metadata first.
+
+    Raises
+    ------
+    BrokenError, DeadlineExceeded, AccessDenied
+        A server cannot be reached.
+    """
+    allocator = pool.allocator()
+    wires: list[Wire] = []
+    try:
+        for location in endpoint.locations:
+            channel = dial(location.address, limits, limits.connect_timeout)
+            wires.append(Wire(channel, allocator))
+            maps = hello.pointers and channel.carries != "nothing"
+            said = dataclasses.replace(hello, token=location.token, pointers=maps)
+            wires[-1].send(ConsumerProtocol.opening(location, endpoint.ticket, said), limits.connect_timeout)
+    except BaseException:
+        for wire in wires:
+            wire.channel.close()
+        raise
+    return wires

@@ -39,6 +39,7 @@ class Resident:
         known: dict[Dictionary, Dictionary] = {}
         self._batches: list[Batch] = [placed(batch, allocator, known) for batch in compact]
         self._items: collections.OrderedDict[tuple[Any, ...], list[Item]] = collections.OrderedDict()
+        self._on_host = pool.device.is_host
         self._lock = threading.RLock()
         self._released = False
         self.num_rows: int | None = sum(batch.num_rows for batch in self._batches)
@@ -53,11 +54,15 @@ class Resident:
         make_room: MakeRoom,  # noqa: ARG002  all the room was taken when it was published
     ) -> Iterator[Item]:
         """Return the items, encoded once for each selection of columns."""
-        return iter(self._encoded(columns, pointers=pointers))
+        if pointers or self._on_host:
+            return iter(self._encoded(columns, pointers=pointers))
+        # Bodies of a device are copied to the host to be sent, one after the other, and not kept.
+        return self._encode(columns, pointers=pointers)
 
     def prepare(self, *, pointers: bool) -> None:
         """Encode what most readers will ask for."""
-        self._encoded(None, pointers=pointers)
+        if pointers or self._on_host:
+            self._encoded(None, pointers=pointers)
 
     def _encoded(self, columns: tuple[str, ...] | None, *, pointers: bool) -> list[Item]:
         key = (columns, pointers)

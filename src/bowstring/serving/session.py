@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from bowstring.dissociated.producer import Item
     from bowstring.server import Server
     from bowstring.serving.publication import Publication
+    from bowstring.serving.source import Source
     from bowstring.transport import Channel
 
 __all__ = ["Session"]
@@ -147,7 +148,11 @@ class Session:
         self._protocol.pointers = (
             hello is not None and hello.pointers and self._channel.carries in ("fds", "objects")
         )
-        self._spawn(self._serve, "bowstring-server-sender")
+        if self._publication.source.charged or not self._protocol.pointers:
+            self._spawn(self._serve, "bowstring-server-sender")
+        else:
+            # Resident data cost a few short messages, and the reader is waiting: a thread would come too late.
+            self._serve()
 
     def _ask(self) -> None:
         """Ask a silent reader whether it is there; give up on one that does not answer in time."""
@@ -196,21 +201,10 @@ class Session:
         protocol = self._protocol
         source = publication.source
         hello = protocol.hello
-        if hello is not None and protocol.role is not Role.METADATA:
-            path, why = self._path()
-            welcome = Welcome(
-                source.charged or not protocol.pointers,
-                path,
-                why,
-                source.num_rows,
-                source.num_batches,
-                source.nbytes,
-            )
-            self._send([Outgoing(Control.WELCOME, [welcome.pack()])])
+        waiting = self._welcome(source)
         columns = hello.columns if hello is not None else None
         items = source.items(columns, pointers=protocol.pointers, make_room=self._make_room)
         try:
-            waiting: list[Outgoing] = []
             for item in items:
                 waiting = self._offer(item, waiting)
                 del item  # what the reader frees must not stay alive here
@@ -229,6 +223,14 @@ class Session:
             close = getattr(items, "close", None)
             if close is not None:
                 close()
+
+    def _welcome(self, source: Source) -> list[Outgoing]:
+        if self._protocol.hello is None or self._protocol.role is Role.METADATA:
+            return []
+        path, why = self._path()
+        charged = source.charged or not self._protocol.pointers
+        welcome = Welcome(charged, path, why, source.num_rows, source.num_batches, source.nbytes)
+        return [Outgoing(Control.WELCOME, [welcome.pack()])]
 
     def _offer(self, item: Item, waiting: list[Outgoing]) -> list[Outgoing]:
         """Return `waiting` with the messages of an item behind it, once there is credit for them."""

@@ -66,7 +66,7 @@ def _look(stream: Stream, facts: Facts, most: int) -> None:
         if batch is None:
             break
         fetched.append({"name": f"batch {index}", "device": batch.device.name, **batch_facts(batch)})
-        regions |= {region.uuid: region for region in batch.spans.regions if region.shareable}
+        regions |= {region.uuid: region for region in batch.spans.regions if region.slab is not None}
         del batch  # its memory goes home before the next one is asked for
     # Only now, since over two connections the server's answer may come after the schema.
     stats = stream.stats
