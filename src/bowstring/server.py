@@ -158,8 +158,7 @@ class Server:
         if readers is not None and readers < 1:
             raise UsageError("a data set needs a reader", found=f"readers={readers}")
         with self._changed:
-            if self._find(name) is not None:
-                raise UsageError("the name is taken", found=repr(name), hint="Withdraw the other one first.")
+            self._check_free(name)
         source, readers = source_of(data, schema, self.pool, readers)
         if separate and source.charged:
             raise UsageError(
@@ -171,8 +170,7 @@ class Server:
         publication = Publication(name, source, readers, self._changed)
         with self._changed:
             self._check()
-            if self._find(name) is not None:
-                raise UsageError("the name is taken", found=repr(name), hint="Withdraw the other one first.")
+            self._check_free(name)
             self._publications[publication.ticket] = publication
         return self._endpoint(publication, separate=separate)
 
@@ -195,7 +193,7 @@ class Server:
         self._check()
         publication = self._find(name)
         if publication is None:
-            raise UnknownTicket("no data set of that name is offered", found=repr(name))
+            raise _unknown(name)
         publication.withdraw()
 
     def wait_released(self, name: str | None = None, timeout: float | None = None) -> None:
@@ -219,7 +217,7 @@ class Server:
         with self._changed:
             waited = [each for each in self._publications.values() if name in (None, each.name)]
             if name is not None and not waited:
-                raise UnknownTicket("no data set of that name is offered", found=repr(name))
+                raise _unknown(name)
             limit = self.limits.release_timeout if timeout is None else timeout
             if not self._changed.wait_for(lambda: self._closed or all(p.released for p in waited), limit):
                 raise DeadlineExceeded(
@@ -253,6 +251,10 @@ class Server:
                 lost=self._lost,
                 pool=self.pool.statistics,
             )
+
+    def _check_free(self, name: str) -> None:
+        if self._find(name) is not None:
+            raise UsageError("the name is taken", found=repr(name), hint="Withdraw the other one first.")
 
     def _find(self, name: str) -> Publication | None:
         for publication in self._publications.values():
@@ -342,12 +344,13 @@ class Server:
     def _check_process(self) -> None:
         # Before any lock: a fork leaves the child's locks as they happened to be.
         if self._pid != os.getpid():
-            raise ForkedError(
-                "the server belongs to the parent process", hint="Make a new Server in the child."
-            )
+            raise ForkedError("the server belongs to the parent process", hint="Make one in the child.")
 
     def close(self) -> None:
         """Stop offering. Readers keep the batches they have; a stream that goes on breaks. Idempotent."""
+        self._close(self.limits.close_timeout)
+
+    def _close(self, seconds: float) -> None:
         if self._pid != os.getpid():
             return
         with self._changed:
@@ -360,9 +363,9 @@ class Server:
         self._listener.close()
         for publication in publications:
             publication.withdraw()
-        deadline = time.monotonic() + self.limits.close_timeout
+        deadline = time.monotonic() + seconds
         for session in sessions:
-            session.close()
+            session.close(max(_LEAST_PATIENCE, deadline - time.monotonic()))
         for thread in [self._thread, *(thread for session in sessions for thread in session.threads)]:
             if thread is not threading.current_thread() and thread.ident is not None:
                 thread.join(max(0.0, deadline - time.monotonic()))
@@ -390,10 +393,17 @@ class Server:
 
 
 _REMEMBERED = 1024
+_LEAST_PATIENCE = 0.05
+# Threads that run somebody's generator are not waited for when the interpreter ends.
+_END_SECONDS = 0.5
+
+
+def _unknown(name: str) -> UnknownTicket:
+    return UnknownTicket("no data set of that name is offered", found=repr(name))
 
 
 @atexit.register
 def _close_all() -> None:
     for server in list(_servers):
         with contextlib.suppress(BowstringError):
-            server.close()
+            server._close(_END_SECONDS)

@@ -17,7 +17,7 @@ from bowstring.dissociated.messages import Hello, Welcome, pack_addresses, pack_
 from bowstring.dissociated.producer import Item, ProducerProtocol
 from bowstring.dissociated.tags import Control, Want
 from bowstring.dissociated.uri import Location
-from bowstring.errors import LimitExceeded, ProducerFailed, ProtocolError
+from bowstring.errors import LimitExceeded, ProducerFailed
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Handle, Region
 

@@ -243,7 +243,9 @@ def test_collection_inside_the_lock_of_a_mapping_cache(pool: Pool) -> None:
 def test_collection_inside_the_lock_of_the_default_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     """The default pool is made under a lock during which anything may be collected."""
     monkeypatch.setattr(default_module, "_default_pools", {})
-    monkeypatch.setattr(default_module, "_default_lock", CollectingLock(lambda: Pool(budget=1 << 20).region(1)))
+    monkeypatch.setattr(
+        default_module, "_default_lock", CollectingLock(lambda: Pool(budget=1 << 20).region(1))
+    )
 
     def work() -> None:
         default_module.default_pool().allocator(1).allocate(1)

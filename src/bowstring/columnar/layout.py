@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bowstring.columnar.nodes import Kind, Node, Offsets, PlainRows
+from bowstring.columnar.nodes import Kind, Node, Offsets, PlainRows, evenly
 from bowstring.columnar.walk import Walk
 from bowstring.errors import InvalidMetadata, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
@@ -337,8 +337,8 @@ class Layout:
         self.buffer_end_bits = _frozen(ends)
         self.validity_buffers = np.flatnonzero(self.buffer_kinds == Kind.VALIDITY)
         self.validity_nodes = self.buffer_nodes[self.validity_buffers]
-        self.validity_at = _evenly(self.validity_buffers)
-        self.validity_of = _evenly(self.validity_nodes)
+        self.validity_at = evenly(self.validity_buffers)
+        self.validity_of = evenly(self.validity_nodes)
         self.absent_length = np.where(self.buffer_kinds == Kind.VALIDITY, np.int64(0), np.int64(-1))
         self._first_buffers = _frozen(firsts)
 
@@ -362,15 +362,6 @@ class Layout:
         self.bounded_children = _frozen([bound[0] for bound in bounds])
         self.bounding_parents = _frozen([bound[1] for bound in bounds])
         self.bounding_factors = _frozen([bound[2] for bound in bounds])
-
-
-def _evenly(positions: Indices) -> slice | Indices:
-    """Return evenly spaced positions as a slice, others as they are."""
-    if len(positions) > 1:
-        first, step = int(positions[0]), int(positions[1] - positions[0])
-        if (np.diff(positions) == step).all():
-            return slice(first, int(positions[-1]) + 1, step)
-    return positions
 
 
 def _frozen(values: Sequence[int]) -> Indices:

@@ -11,7 +11,17 @@ import pyarrow as pa
 
 from bowstring.errors import Unsupported
 
-__all__ = ["DICTIONARY", "NESTED", "Kind", "Node", "Offsets", "PlainRows", "physical", "storage_type"]
+__all__ = [
+    "DICTIONARY",
+    "NESTED",
+    "Kind",
+    "Node",
+    "Offsets",
+    "PlainRows",
+    "evenly",
+    "physical",
+    "storage_type",
+]
 
 
 class Kind(enum.IntEnum):
@@ -253,3 +263,12 @@ def physical(type_: pa.DataType, path: tuple[str, ...]) -> tuple[tuple[Kind, ...
     if type_.id == pa.lib.Type_FIXED_SIZE_BINARY:
         return _FIXED_WIDTH, 8 * type_.byte_width
     raise Unsupported(f"columns of type {type_}", where=".".join(path))
+
+
+def evenly(positions: npt.NDArray[np.int64]) -> slice | npt.NDArray[np.int64]:
+    """Return evenly spaced positions as a slice, others as they are."""
+    if len(positions) > 1:
+        first, step = int(positions[0]), int(positions[1] - positions[0])
+        if (np.diff(positions) == step).all():
+            return slice(first, int(positions[-1]) + 1, step)
+    return positions

@@ -5,10 +5,11 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import contextlib
+import os
 import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from bowstring.errors import BowstringError, ClosedError, EndOfStream, InvalidData
+from bowstring.errors import BowstringError, ClosedError, EndOfStream, ForkedError, InvalidData
 from bowstring.reading.stream import EndpointStream, Stream, StreamStatistics, chosen_columns
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class DatasetStream(Stream):
         self._turn = threading.Lock()
         self._streams: set[EndpointStream] = set()
         self._closed = False
+        self._pid = os.getpid()
         self._open_more()
 
     @property
@@ -121,6 +123,8 @@ class DatasetStream(Stream):
 
     def read_next_batch(self) -> Batch:
         """Return the next batch of any endpoint, or of the first that is not at its end."""
+        if os.getpid() != self._pid:
+            raise ForkedError("the stream belongs to the parent process", hint="Call connect() in the child.")
         self._check_open()
         try:
             with self._turn:
@@ -180,6 +184,8 @@ class DatasetStream(Stream):
 
     def close(self) -> None:
         """Close all streams. Batches stay true."""
+        if os.getpid() != self._pid:
+            return
         with self._lock:
             if self._closed:
                 return

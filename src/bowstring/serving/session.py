@@ -46,6 +46,7 @@ __all__ = ["Session"]
 
 _TOGETHER: Final = 128
 _EXIT_GRACE: Final = 1.0
+_PATIENCE: Final = 1.0
 
 
 class Session:
@@ -83,12 +84,12 @@ class Session:
         self.threads.append(thread)
         thread.start()
 
-    def close(self) -> None:
-        """End the session because the server closes."""
+    def close(self, patience: float) -> None:
+        """End the session because the server closes; wait at most `patience` seconds for the reader to hear it."""
         with self._changed:
             busy = self._publication is not None and not self._protocol.ended
         if busy:
-            self._tell(ClosedError("the server was closed"))
+            self._tell(ClosedError("the server was closed"), min(patience, _PATIENCE))
         self._finish()
 
     # The reading thread.
@@ -296,7 +297,7 @@ class Session:
             finally:
                 self._sending.release()
 
-    def _tell(self, error: BaseException) -> None:
+    def _tell(self, error: BaseException, patience: float = _PATIENCE) -> None:
         """Tell the reader what went wrong, if it understands and takes it at once."""
         if self._protocol.hello is None:
             # A peer without our extensions knows no error messages: it sees the connection end.
@@ -306,7 +307,7 @@ class Session:
             return
         self._told = True  # an error is the last word about a stream
         with contextlib.suppress(BowstringError):
-            self._channel.send([Message(Control.ERROR, [pack_error(error)])], 1.0)
+            self._channel.send([Message(Control.ERROR, [pack_error(error)])], patience)
 
     def _finish(self) -> None:
         with self._changed:

@@ -1,0 +1,106 @@
+"""What the fault tests share: servers, programs that are always reaped, the watch for leaks."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import bowstring as bow
+from bowstring.memory import Pool, default_pool, mappings
+from tests.faults.program import Program
+
+# Long enough for a busy machine where something must come, short enough where it must not.
+WAIT = 20.0
+LIMITS = bow.Limits(
+    connect_timeout=WAIT,
+    reply_timeout=WAIT,
+    stall_timeout=WAIT,
+    heartbeat=0.1,
+    lease_timeout=WAIT,
+    close_timeout=2.0,
+    release_timeout=WAIT,
+)
+
+
+def until(true: Callable[[], object], what: str, seconds: float = WAIT) -> None:
+    """Wait until something is true."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, f"not in {seconds} s: {what}"
+        time.sleep(0.01)
+        gc.collect()
+
+
+def mapped() -> list[str]:
+    """Return the regions that are mapped into this process."""
+    return [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:bowstring" in line]
+
+
+@pytest.fixture(autouse=True)
+def tidy(no_leaks: None) -> Iterator[None]:
+    """Leave nothing behind: no descriptor, no thread, and no mapping of a region either."""
+    default_pool().trim()
+    mappings().clear()
+    before = len(mapped())
+    yield
+
+    def clean() -> bool:
+        mappings().clear()
+        default_pool().trim()
+        return len(mapped()) <= before
+
+    until(clean, "regions stay mapped", 5.0)
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., bow.Server]]:
+    """Return a function that makes servers; after the test they are closed, and their memory must come home."""
+    with contextlib.ExitStack() as stack:
+
+        def make(
+            address: str = "unix:",
+            *,
+            limits: bow.Limits = LIMITS,
+            budget: int = 64 << 20,
+            token: str | None = None,
+        ) -> bow.Server:
+            pool = Pool(budget=budget)
+            stack.callback(pool.close)
+            stack.callback(until, lambda: pool.statistics.in_use == 0, "memory comes home", 5.0)
+            return stack.enter_context(bow.Server(address, limits=limits, pool=pool, token=token))
+
+        yield make
+
+
+@pytest.fixture
+def run() -> Iterator[Callable[..., Program]]:
+    """Return a function that starts a program of the folder ``programs``; it is killed after the test."""
+    with contextlib.ExitStack() as stack:
+
+        def start(name: str, *arguments: str) -> Program:
+            program = Program(name, *arguments)
+            stack.callback(program.kill)
+            return program
+
+        yield start
+
+
+@pytest.fixture(params=["unix:", "tcp://127.0.0.1:0"], ids=["unix", "tcp"])
+def between_processes(request: pytest.FixtureRequest) -> str:
+    """Return an address of each transport between processes."""
+    return str(request.param)
+
+
+@pytest.fixture(params=["unix:", "tcp://127.0.0.1:0", "inproc:"], ids=["unix", "tcp", "inproc"])
+def address(request: pytest.FixtureRequest) -> str:
+    """Return an address of each transport."""
+    return str(request.param)
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

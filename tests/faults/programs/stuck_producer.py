@@ -1,0 +1,75 @@
+"""A producer that gets stuck at the step of the protocol that the name of each data set says.
+
+Called with an address and the number of steps. Prints the endpoint of each data set, then ``stuck`` whenever a
+connection is.
+"""
+
+from __future__ import annotations
+
+import collections
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import bowstring as bow
+from bowstring.serving.session import Session
+from bowstring.transport import listen
+from bowstring.transport.framing import Header, encode_header
+from bowstring.transport.outgoing import as_messages
+
+ROWS = 20_000
+said: collections.Counter[Session] = collections.Counter()
+original = Session._send_now
+
+
+def stuck() -> None:
+    sys.stdout.write("stuck\n")
+    sys.stdout.flush()
+    threading.Event().wait()
+
+
+def send_until_stuck(session: Session, outgoing: Sequence[Any]) -> None:
+    assert session._publication is not None
+    kind, _, step = session._publication.name.partition("-")
+    for each in outgoing:
+        if said[session] == int(step):
+            if kind == "half":
+                (message,) = as_messages([each], session._channel)
+                body = b"".join(bytes(view) for view in message.views())
+                whole = encode_header(Header(message.tag, 0, len(body))) + body
+                session._channel._sock.sendall(whole[: len(whole) // 2])  # type: ignore[attr-defined]
+            stuck()
+        original(session, [each])
+        said[session] += 1
+
+
+def batch_of(number: int) -> pa.RecordBatch:
+    return pa.record_batch({"n": np.full(ROWS, number), "s": pa.array([f"{number:04}"] * ROWS)})
+
+
+def hear_nothing(query: str) -> None:
+    """Listen without ever accepting, and accept without ever answering."""
+    deaf, dumb = listen(sys.argv[1]), listen(sys.argv[1])
+    print(f"{deaf.uri}?{query}\n{dumb.uri}?{query}", flush=True)
+    channel = dumb.accept(60.0)
+    assert channel is not None
+    channel.receive(60.0)
+    stuck()
+
+
+def main() -> None:
+    Session._send_now = send_until_stuck  # type: ignore[assignment,method-assign]
+    server = bow.Server(sys.argv[1], limits=bow.Limits(heartbeat=60.0))
+    table = pa.Table.from_batches([batch_of(number) for number in range(3)])
+    for step in range(int(sys.argv[2])):
+        for kind in ("at", "half"):
+            endpoint = server.publish(f"{kind}-{step}", table)
+            print(endpoint, flush=True)
+    hear_nothing(str(endpoint).partition("?")[2])
+
+
+main()

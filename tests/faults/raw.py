@@ -1,0 +1,176 @@
+"""Peers that speak the extended protocol message by message, so that a test can say anything at any point."""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final, Self
+
+from bowstring.dissociated.messages import Hello
+from bowstring.dissociated.tags import Control, Want
+from bowstring.dissociated.uri import Endpoint
+from bowstring.errors import BrokenError
+from bowstring.transport import Channel, Message, Received, dial, listen
+
+_WAIT: Final = 20.0
+
+
+class RawReader:
+    """A reader that says what a test has it say, and keeps what it hears.
+
+    Parameters
+    ----------
+    endpoint
+        The data set.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self.channel: Channel = dial(endpoint.locations[0].address)
+        self.heard: list[Received] = []
+
+    def say(self, tag: int | None, body: bytes = b"", *attachments: object) -> None:
+        """Send one message."""
+        self.channel.send([Message(tag, [body], attachments)], _WAIT)
+
+    def hello(self, **wishes: object) -> None:
+        """Say hello: with regions and much credit, unless told otherwise."""
+        wishes = {"pointers": self.channel.carries != "nothing", "window": 1 << 40, **wishes}
+        self.say(Want.HELLO, Hello(**wishes).pack())  # type: ignore[arg-type]
+
+    def want(self) -> None:
+        """Ask for the data."""
+        self.say(Want.DATA, self._endpoint.ticket)
+
+    def hear(self) -> Received:
+        """Return the next message, besides questions."""
+        end = time.monotonic() + _WAIT
+        while time.monotonic() < end:
+            received = self.channel.receive(1.0)
+            if received is not None and received.tag != Control.PING:
+                self.heard.append(received)
+                return received
+        raise AssertionError("the server says nothing more")
+
+    def hear_all(self) -> list[Received]:
+        """Return all messages of the stream, the end included."""
+        while (last := self.hear()).tag is not None or last.body[0]:
+            pass
+        return self.heard
+
+    def hear_error(self) -> bytes:
+        """Return what the server says is wrong, before it hangs up; empty if it just hangs up."""
+        error = b""
+        try:
+            while True:
+                received = self.hear()
+                if received.tag == Control.ERROR:
+                    error = bytes(received.body)
+        except BrokenError:
+            return error
+
+    def addresses(self) -> list[int]:
+        """Return the addresses that were lent, once for each occurrence."""
+        bodies = [bytes(each.body) for each in self.heard if each.tag is not None and each.tag >> 56 == 1]
+        pairs = [struct.iter_unpack("<QQ", body[16:]) for body in bodies]
+        return [address for body in pairs for address, _ in body if address]
+
+    def free(self, addresses: Sequence[int]) -> None:
+        """Free some addresses."""
+        self.say(Want.FREE, struct.pack(f"<{len(addresses)}Q", *addresses))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.channel.close()
+        for received in self.heard:
+            close_all(received.attachments)
+
+
+class RawServer:
+    """A server that waits for a hello and a ticket and then sends what a test has given.
+
+    Parameters
+    ----------
+    address
+        Where to listen.
+    messages
+        What to send.
+    hang_up
+        Whether to disconnect then, or to wait for the reader to do so.
+    """
+
+    def __init__(self, address: str, messages: Sequence[Message], *, hang_up: bool = False) -> None:
+        self._listener = listen(address)
+        self._messages = messages
+        self._hang_up = hang_up
+        self.heard: list[tuple[int | None, bytes]] = []
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    @property
+    def uri(self) -> str:
+        """What a reader connects to."""
+        return (
+            f"{self._listener.uri}?want_data={int(Want.DATA)}&free_data={int(Want.FREE)}"
+            f"&bow=1&hello={int(Want.HELLO)}&ticket=dA"
+        )
+
+    def _serve(self) -> None:
+        try:
+            channel = self._listener.accept(_WAIT)
+            assert channel is not None
+            with channel:
+                while len(self.heard) < 2:
+                    self._hear(channel)
+                for message in self._messages:
+                    channel.send([message], _WAIT)
+                while not self._hang_up:
+                    self._hear(channel)
+        except ConnectionError:
+            return
+        except BaseException as error:  # noqa: BLE001  the test asks for it at its end
+            self.error = error
+
+    def _hear(self, channel: Channel) -> None:
+        said = channel.receive(_WAIT)
+        assert said is not None, "the reader says nothing more"
+        self.heard.append((said.tag, bytes(said.body)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join(_WAIT)
+        self._listener.close()
+        assert not self._thread.is_alive()
+        assert self.error is None, self.error
+
+
+def recorded(endpoint: Endpoint) -> list[Message]:
+    """Return the messages of a whole stream; whoever gets them closes the descriptors (`close_messages`)."""
+    reader = RawReader(endpoint)
+    with reader.channel:
+        reader.hello()
+        reader.want()
+        reader.hear_all()
+        reader.free(reader.addresses())
+        return [Message(each.tag, [bytes(each.body)], each.attachments) for each in reader.heard]
+
+
+def close_messages(messages: Sequence[Message]) -> None:
+    """Close the descriptors that recorded messages hold."""
+    for message in messages:
+        close_all(message.attachments)
+
+
+def close_all(attachments: Sequence[object]) -> None:
+    """Close those attachments that are descriptors."""
+    for attachment in attachments:
+        if isinstance(attachment, int):
+            os.close(attachment)

@@ -1,0 +1,34 @@
+"""Forks in the middle: what children inherit stays true, and what they may not use says so at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.faults.program import Program
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "resident_unix",
+        "resident_inproc",
+        "lazy_unix",
+        "lazy_tcp",
+        "between_forked_and_fork",
+        "every_lock_held unix:",
+        "every_lock_held tcp://127.0.0.1:0",
+        "every_lock_held inproc:",
+        "data_sets",
+        "producer_forks",
+        "pool_in_the_middle",
+        "parent_killed",
+        "child_ends_normally",
+    ],
+)
+def test_forks(run: Callable[..., Program], case: str) -> None:
+    """What ``programs/forking.py`` says of the case holds, and parent and child end in peace."""
+    program = run("forking", *case.split())
+    assert program.hear() == "ok"
+    program.end()
