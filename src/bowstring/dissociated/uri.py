@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import dataclasses
+import functools
 import re
 import urllib.parse
 from typing import TYPE_CHECKING, Any, Final
@@ -79,24 +80,7 @@ class Location:
         >>> Location.parse("ucx://10.0.0.1:13337?want_data=7").want_data
         7
         """
-        address, query = _split(uri)
-        if "want_data" not in query:
-            raise UsageError(
-                "the URI has no want_data",
-                found=_without_secrets(uri),
-                hint="Copy the whole URI that the server printed, in quotes.",
-            )
-        extended = query.get("bow") == "1"
-        if extended and "hello" not in query:
-            raise UsageError("the URI says bow=1 and has no hello", found=_without_secrets(uri))
-        return cls(
-            address,
-            _u64(query, "want_data"),
-            _u64(query, "free_data") if "free_data" in query else None,
-            _base64(query["remote_handle"], "remote_handle") if "remote_handle" in query else None,
-            _u64(query, "hello") if extended else None,
-            query.get("token"),
-        )
+        return _location(uri)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -211,6 +195,28 @@ class Dataset:
 
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(self.endpoints)
+
+
+@functools.lru_cache(256)
+def _location(uri: str) -> Location:
+    address, query = _split(uri)
+    if "want_data" not in query:
+        raise UsageError(
+            "the URI has no want_data",
+            found=_without_secrets(uri),
+            hint="Copy the whole URI that the server printed, in quotes.",
+        )
+    extended = query.get("bow") == "1"
+    if extended and "hello" not in query:
+        raise UsageError("the URI says bow=1 and has no hello", found=_without_secrets(uri))
+    return Location(
+        address,
+        _u64(query, "want_data"),
+        _u64(query, "free_data") if "free_data" in query else None,
+        _base64(query["remote_handle"], "remote_handle") if "remote_handle" in query else None,
+        _u64(query, "hello") if extended else None,
+        query.get("token"),
+    )
 
 
 def _split(uri: str) -> tuple[str, dict[str, str]]:

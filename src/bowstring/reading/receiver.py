@@ -60,6 +60,7 @@ __all__ = ["Receiver"]
 _LOOK: Final = 0.5
 _MOST_AHEAD: Final = 4096
 _TOGETHER: Final = 16
+_MOST_FIRST: Final = 256
 _URGENT: Final = (Blocked, End, Failed, NoRoom, Stopped)
 
 
@@ -101,23 +102,44 @@ class Receiver:
         self._wires = open_wires(endpoint, hello, pool, limits)
         window = hello.window if self.extended else 0
         self._answerer = Answerer(self, self._wires, self._notes, endpoint.locations[-1].free_data, window)
-        self._threads = [
-            threading.Thread(target=self._read, args=(wire,), name="bowstring-client-reader", daemon=True)
-            for wire in self._wires
-        ]
-        self._threads.append(
-            threading.Thread(
-                target=self._answerer.run, args=(self,), name="bowstring-client-sender", daemon=True
-            )
-        )
+        self._take_first()
         watch_forks(self)
         watch_end(self)
-        for thread in self._threads:
-            thread.start()
+        for wire in self._wires:
+            threading.Thread(
+                target=self._read, args=(wire,), name="bowstring-client-reader", daemon=True
+            ).start()
+
+    def _take_first(self) -> None:
+        """Read until the stream has begun and nothing more is there yet.
+
+        Whoever opens a stream waits for just this, and a thread would only have to be started, and wake him.
+        """
+        wire = self._wires[0]
+        end = time.monotonic() + self.limits.connect_timeout
+        try:
+            for _ in range(_MOST_FIRST):
+                opened = self._opened()
+                if len(self._wires) > 1 or self.quiet or (opened and wire.channel.carries == "nothing"):
+                    break
+                received = wire.receive(0.0 if opened else max(0.0, end - time.monotonic()))
+                if received is None:
+                    break
+                self._hear(*received, 0)
+        except BowstringError as error:
+            self._fail(error)
+        except BaseException:
+            self.hang_up()
+            raise
 
     # The reading threads.
 
     def _read(self, wire: Wire) -> None:
+        if wire is self._wires[0]:
+            # From here, because starting a thread takes long, and whoever opens a stream waits for it.
+            threading.Thread(
+                target=self._answerer.run, args=(self,), name="bowstring-client-sender", daemon=True
+            ).start()
         unsaid = 0
         try:
             while not self._answerer.finished:
