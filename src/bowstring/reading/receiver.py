@@ -127,6 +127,7 @@ class Receiver:
                     break
                 self._hear(*received, 0)
         except BowstringError as error:
+            error.__traceback__ = None
             self._fail(error)
         except BaseException:
             self.hang_up()
@@ -153,6 +154,8 @@ class Receiver:
                     unsaid = 0
                     self.wake()
         except BowstringError as error:
+            # Its frames hold this receiver, which holds it, and so does the channel.
+            error.__traceback__ = None
             # Of a stream that came whole, the connection with the bodies is needed until all is freed.
             if not self._complete or wire is self._wires[-1]:
                 self._fail(error)
