@@ -102,9 +102,9 @@ class Receiver:
         self._wires = open_wires(endpoint, hello, pool, limits)
         window = hello.window if self.extended else 0
         self._answerer = Answerer(self, self._wires, self._notes, endpoint.locations[-1].free_data, window)
-        self._take_first()
         watch_forks(self)
         watch_end(self)
+        self._take_first()
         for wire in self._wires:
             threading.Thread(
                 target=self._read, args=(wire,), name="bowstring-client-reader", daemon=True
