@@ -27,7 +27,7 @@ from bowstring.ipc.offsets import check_offsets
 from bowstring.ipc.packing import unpack
 from bowstring.ipc.schema import decode_schema
 from bowstring.memory import Lease, Region, mappings
-from bowstring.reading.descriptors import close_descriptors
+from bowstring.transport.descriptors import close_all
 
 if TYPE_CHECKING:
     import queue
@@ -124,7 +124,7 @@ class Assembler:
         try:
             self.announced.check(event.base, event.handle.nbytes)
         except BaseException:
-            close_descriptors((attachment,))
+            close_all((attachment,))
             raise
         before = mappings().hits
         if not isinstance(attachment, Region):

@@ -42,9 +42,9 @@ from bowstring.memory import Pool, mappings, watch_forks
 from bowstring.reading.answerer import Answerer, Note
 from bowstring.reading.assembler import Assembled, Assembler
 from bowstring.reading.counters import Counters
-from bowstring.reading.descriptors import close_descriptors
 from bowstring.reading.process import watch_end
 from bowstring.reading.wire import Wire, open_wires
+from bowstring.transport.descriptors import close_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -172,7 +172,7 @@ class Receiver:
                 if attachments and not any(isinstance(event, Announced) for event in events):
                     raise ProtocolError("only a region has an attachment", found=f"tag {tag}")
             except BaseException:
-                close_descriptors(attachments)
+                close_all(attachments)
                 raise
             try:
                 for event in events:

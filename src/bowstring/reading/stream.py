@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NoReturn, Self
 
 import pyarrow as pa
 
+from bowstring.columnar.choice import column_positions
 from bowstring.columnar.place import placed
-from bowstring.errors import EndOfStream, NotPicklable, UsageError
+from bowstring.errors import EndOfStream, NotPicklable
 from bowstring.memory import Device, Pool, cpu, default_pool
 
 if TYPE_CHECKING:
@@ -264,16 +265,7 @@ def chosen_columns(schema: pa.Schema, names: tuple[str, ...]) -> pa.Schema:
     UsageError
         There is no such column, or several have the name.
     """
-    fields = []
-    for name in names:
-        found = schema.get_all_field_indices(name)
-        if len(found) != 1:
-            raise UsageError(
-                "a column cannot be chosen",
-                expected=f"one of {schema.names}"[:500],
-                found=f"{name!r}, {len(found)} columns of that name",
-            )
-        fields.append(schema.field(found[0]))
+    fields = [schema.field(position) for position in column_positions(schema, names)]
     return pa.schema(fields, metadata=schema.metadata)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bowstring.columnar.choice import column_positions
 from bowstring.columnar.layout import Layout
 from bowstring.dissociated.producer import Item
-from bowstring.errors import UsageError
 from bowstring.ipc.packing import laid_out, pack
 from bowstring.ipc.schema import encode_schema
 from bowstring.ipc.template import Template
@@ -29,7 +29,7 @@ class Encoder:
         self, schema: pa.Schema, columns: tuple[str, ...] | None, *, pointers: bool, charged: bool
     ) -> None:
         whole = Layout.of(schema)
-        self._columns = None if columns is None else _positions(schema, columns)
+        self._columns = None if columns is None else column_positions(schema, columns)
         self._layout = (
             whole
             if self._columns is None
@@ -79,17 +79,3 @@ class Encoder:
             batch.nbytes,
             self._charged and dictionary is None,
         )
-
-
-def _positions(schema: pa.Schema, columns: tuple[str, ...]) -> list[int]:
-    positions = []
-    for name in columns:
-        found = schema.get_all_field_indices(name)
-        if len(found) != 1:
-            raise UsageError(
-                "a column cannot be chosen",
-                expected=f"one of {schema.names}"[:500],
-                found=f"{name!r}, {len(found)} columns of that name",
-            )
-        positions.append(found[0])
-    return positions

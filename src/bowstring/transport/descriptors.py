@@ -25,11 +25,12 @@ MOST_DESCRIPTORS = 253
 ROOM = socket.CMSG_SPACE(MOST_DESCRIPTORS * array.array("i").itemsize)
 
 
-def close_all(descriptors: Iterable[object]) -> None:
-    """Close descriptors, whatever became of them."""
-    for fd in descriptors:
-        with contextlib.suppress(OSError):
-            os.close(fd)  # type: ignore[arg-type]  # attachments of this transport are ints
+def close_all(attachments: Iterable[object]) -> None:
+    """Close the descriptors among some attachments, whatever became of them."""
+    for fd in attachments:
+        if isinstance(fd, int):
+            with contextlib.suppress(OSError):
+                os.close(fd)
 
 
 def descriptors_in(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
