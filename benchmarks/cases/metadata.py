@@ -14,6 +14,7 @@ from bowstring.benchmarks.case import Case, LineUp, Measured, Role, Scale, Targe
 from bowstring.benchmarks.payload import fingerprint
 from bowstring.columnar.layout import Layout
 from bowstring.ipc.check import check
+from bowstring.ipc.likeness import MessageDecoder
 from bowstring.ipc.metadata import RecordBatchHeader, decode_message, decode_record_batch
 from bowstring.ipc.template import Template
 
@@ -67,8 +68,11 @@ def _header_fingerprint(header: RecordBatchHeader) -> str:
 
 
 def _decode_ways(sample: _Sample, columns: str) -> Iterator[Way]:
+    # As a stream decodes its messages, which look alike; the first ones show what they look like.
+    decoder = MessageDecoder()
+
     def decode() -> RecordBatchHeader:
-        message = decode_message(sample.metadata)
+        message = decoder.decode(sample.metadata)
         header = decode_record_batch(message)
         check(header, sample.layout, message.body_length)
         return header

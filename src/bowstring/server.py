@@ -30,6 +30,7 @@ from bowstring.serving.session import Session
 from bowstring.serving.source import source_of
 from bowstring.serving.statistics import ServerStatistics
 from bowstring.transport import is_loopback, listen
+from bowstring.transport.standby import run_in_thread
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -104,8 +105,7 @@ class Server:
         self._closed = False
         self._completed = self._refused = self._lost = 0
         self._listener = listen(address, limits)
-        self._thread = threading.Thread(target=self._accept, name="bowstring-accept", daemon=True)
-        self._thread.start()
+        self._accepting = run_in_thread(self._accept, name="bowstring-accept")
         _servers.add(self)
 
     @property
@@ -366,9 +366,8 @@ class Server:
         deadline = time.monotonic() + seconds
         for session in sessions:
             session.close(max(_LEAST_PATIENCE, deadline - time.monotonic()))
-        for thread in [self._thread, *(thread for session in sessions for thread in session.threads)]:
-            if thread is not threading.current_thread() and thread.ident is not None:
-                thread.join(max(0.0, deadline - time.monotonic()))
+        for work in [self._accepting, *(work for session in sessions for work in session.work)]:
+            work.join(max(0.0, deadline - time.monotonic()))
         if self._own_pool:
             self.pool.close()
 

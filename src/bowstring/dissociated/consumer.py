@@ -23,7 +23,8 @@ from bowstring.dissociated.messages import (
 )
 from bowstring.dissociated.tags import POINTERS, SEQUENCE_MASK, Control, is_body, split_body_tag
 from bowstring.errors import BowstringError, LimitExceeded, ProtocolError
-from bowstring.ipc.metadata import MessageKind, decode_message
+from bowstring.ipc.likeness import MessageDecoder
+from bowstring.ipc.metadata import MessageKind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -154,7 +155,7 @@ class ConsumerProtocol:
     """
 
     def __init__(self, limits: Limits, *, ordered: bool = True, first: int = 0) -> None:
-        self._limits = limits
+        self._decoder = MessageDecoder(limits)
         self._ordered = ordered
         self._first = first
         self._next = self._awaited = first
@@ -225,7 +226,7 @@ class ConsumerProtocol:
         if kind == END:
             self._receive_end(sequence)
             return
-        decoded = decode_message(flatbuffer, self._limits)
+        decoded = self._decoder.decode(flatbuffer)
         is_schema = decoded.kind is MessageKind.SCHEMA
         if is_schema != (sequence == self._first and not self._begun):
             raise ProtocolError(

@@ -14,7 +14,7 @@ import numpy as np
 from bowstring.errors import LimitExceeded, ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
 
@@ -25,6 +25,7 @@ __all__ = ["LOWEST_ADDRESS", "AnnouncedRegions", "Ledger"]
 
 LOWEST_ADDRESS: Final = 4096
 _FIRST_BASE: Final = 1 << 21
+_NOTHING: Final = np.array(0, np.uint64)
 
 
 class Ledger:
@@ -51,12 +52,18 @@ class Ledger:
         self._starts.append(base)
         return base, True
 
-    def lend(self, addresses: npt.NDArray[np.uint64], regions: Mapping[int, Region]) -> None:
-        """Count the addresses of one body as held by the reader; `regions` has the region at each base."""
-        kept = addresses[addresses != 0]
-        self._outstanding.update(kept.tolist())
-        for base, count in self._count_by_base(kept).items():
-            region = regions[base]
+    def lend(self, addresses: Sequence[int], held: Iterable[tuple[int, Region, int]]) -> None:
+        """Count the addresses of one body as held by the reader.
+
+        Parameters
+        ----------
+        addresses
+            One for each buffer that is not empty.
+        held
+            (base address, region, how many of the addresses lie in it) of each region that the body points into.
+        """
+        self._outstanding.update(addresses)
+        for base, region, count in held:
             self._held[base] = (region, self._held.get(base, (region, 0))[1] + count)
 
     def free(self, addresses: Sequence[int], *, all_occurrences: bool = False) -> None:
@@ -183,22 +190,28 @@ class AnnouncedRegions:
         ProtocolError
             A pair does not lie in an announced region.
         """
+        addresses, lengths = pairs[:, 0], pairs[:, 1]
         spans = np.zeros((len(pairs), 3), np.int64)
-        used = pairs[:, 1] != 0
-        if not used.any():
+        if len(self.regions) == 1:
+            base, size = self._bases.view(np.uint64), self._sizes.view(np.uint64)
+        elif self.regions:
+            index = np.searchsorted(self._bases.view(np.uint64), addresses, side="right") - 1
+            spans[:, 0] = index
+            base, size = self._bases.view(np.uint64)[index], self._sizes.view(np.uint64)[index]
+        elif not np.count_nonzero(lengths):
             return spans
-        if int(pairs.max()) >= 1 << 63 or not self.regions:
+        else:
             raise _outside(pairs)
-        wanted: npt.NDArray[np.int64] = pairs[used].astype(np.int64)
-        index = np.searchsorted(self._bases, wanted[:, 0], side="right") - 1
-        if index.min() < 0:
+        # As unsigned numbers, what lies below its region is far too large; and ``size - length`` cannot wrap
+        # once length <= size.
+        offsets = addresses - base
+        wrong = (lengths > size) | (offsets > size - lengths)
+        used = lengths != _NOTHING
+        if np.count_nonzero(wrong & used):
             raise _outside(pairs)
-        offset = wanted[:, 0] - self._bases[index]
-        if (offset > self._sizes[index] - wanted[:, 1]).any():
-            raise _outside(pairs)
-        wanted[:, 0] = offset
-        spans[used, 0] = index
-        spans[used, 1:] = wanted
+        spans[:, 1] = offsets
+        spans[:, 2] = lengths
+        spans *= used[:, None]
         return spans
 
 

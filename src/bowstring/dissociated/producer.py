@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import numpy as np
 
@@ -81,6 +81,8 @@ class Item:
         Sum of the lengths of the buffers.
     charged
         Whether the memory was made for this reader and so costs credit as long as the reader has it.
+    lent
+        How it was lent the last time.
     """
 
     metadata: bytes
@@ -89,6 +91,51 @@ class Item:
     pieces: Sequence[Any] = ()
     nbytes: int = 0
     charged: bool = False
+    lent: list[Lending] = dataclasses.field(default_factory=list, compare=False)
+
+
+class Lending(NamedTuple):
+    """What one body lends, as the reader is told it.
+
+    Attributes
+    ----------
+    indices
+        The regions that the body points into, of all that its item has.
+    bases
+        Where each of them lies in the stream.
+    counts
+        How many addresses lie in each of them.
+    addresses
+        All of them, of buffers that are not empty.
+    message
+        The body.
+    """
+
+    indices: list[int]
+    bases: list[int]
+    counts: list[int]
+    addresses: list[int]
+    message: bytes
+
+    @classmethod
+    def of(cls, spans: npt.NDArray[np.int64], indices: list[int], bases: list[int]) -> Self:
+        """Lay the buffers of `spans` out over regions that lie at `bases`."""
+        used = spans[:, 2] > 0
+        kept = spans[used]
+        base_of = np.zeros(max(indices, default=0) + 1, np.uint64)
+        base_of[indices] = bases
+        pairs = np.zeros((len(spans), 2), np.uint64)
+        pairs[used, 0] = base_of[kept[:, 0]] + kept[:, 1].astype(np.uint64)
+        pairs[used, 1] = kept[:, 2]
+        counts = np.bincount(kept[:, 0], minlength=len(base_of))[indices].tolist()
+        message = pack_pairs(pairs, int(kept[:, 2].sum()))
+        return cls(indices, bases, counts, pairs[used, 0].tolist(), message)
+
+
+def _used_regions(spans: npt.NDArray[np.int64]) -> list[int]:
+    """Return which regions a body points into: others may be nobody's to map, or hold unwanted columns."""
+    indices: list[int] = np.unique(spans[spans[:, 2] > 0, 0]).tolist()
+    return indices
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -247,25 +294,24 @@ class ProducerProtocol:
 
     def _lend(self, item: Item, spans: npt.NDArray[np.int64]) -> tuple[list[Outgoing], bytes]:
         announcements: list[Outgoing] = []
-        used = spans[:, 2] > 0
-        bases = np.zeros(len(item.regions), np.uint64)
-        lent: dict[int, Region] = {}
-        # Only what the body points into: other regions may be nobody's to map, or hold unwanted columns.
-        indices = range(1) if len(bases) == 1 and used.any() else np.unique(spans[used, 0]).tolist()
+        before = item.lent[-1] if item.lent else None
+        indices = _used_regions(spans) if before is None else before.indices
+        bases: list[int] = []
         for index in indices:
             region = item.regions[index]
             base, new = self.ledger.announce(region, region.uuid)
-            bases[index] = base
-            lent[base] = region
+            bases.append(base)
             if new:
                 announcements.append(
                     Outgoing(Control.REGION, [pack_region(base, Handle.of(region))], attachment=region)
                 )
-        pairs = np.zeros((len(spans), 2), np.uint64)
-        pairs[used, 0] = bases[spans[used, 0]] + spans[used, 1].astype(np.uint64)
-        pairs[used, 1] = spans[used, 2]
-        self.ledger.lend(pairs[:, 0], lent)
-        return announcements, pack_pairs(pairs, int(spans[used, 2].sum()))
+        # Most readers of a data set see its regions at the same addresses.
+        if before is None or before.bases != bases:
+            before = Lending.of(spans, indices, bases)
+            item.lent[:] = [before]
+        held = zip(bases, (item.regions[index] for index in indices), before.counts, strict=True)
+        self.ledger.lend(before.addresses, held)
+        return announcements, before.message
 
     def end(self) -> list[Outgoing]:
         """Return the end of the stream; no item may follow."""

@@ -67,6 +67,8 @@ class Message(NamedTuple):
         The whole flatbuffer.
     header : int
         Where the header's table is in ``data``.
+    record_batch : RecordBatchHeader or None
+        The header, where it was decoded with the envelope.
     """
 
     kind: MessageKind
@@ -75,6 +77,7 @@ class Message(NamedTuple):
     custom_metadata: dict[bytes, bytes] | None
     data: bytes
     header: int
+    record_batch: RecordBatchHeader | None = None
 
 
 class RecordBatchHeader(NamedTuple):
@@ -200,6 +203,8 @@ def decode_record_batch(message: Message) -> RecordBatchHeader:
     >>> header.length, header.nodes.tolist(), header.buffers.tolist()
     (3, [[3, 1]], [[0, 1], [8, 24]])
     """
+    if message.record_batch is not None:
+        return message.record_batch
     if message.kind is not MessageKind.RECORD_BATCH:
         raise _unexpected(MessageKind.RECORD_BATCH, message.kind)
     return _record_batch(message.data, message.header)

@@ -29,6 +29,8 @@ __all__ = ["Answerer", "Note"]
 _FORK_SECONDS: Final = 1.0
 
 _MOST_FREED: Final = 16_384
+# Credit goes back in parts of the window: for each batch, it would cost more than the batch.
+_PARTS: Final = 4
 
 
 class Note(enum.Enum):
@@ -95,6 +97,7 @@ class Answerer:
         self._window = window
         self._ended = 0
         self._given = 0
+        self._owed = 0
         self._returned = 0
         self._read = self._said_read = self._said_stop = False
         self._closed = False
@@ -122,9 +125,17 @@ class Answerer:
         if not assembled.credit:
             return
         if assembled.until_delivered:
-            self._notes.put(Ended(None, assembled.credit))
+            self._owed += assembled.credit
+            if self.blocked or self._owed >= self._window // _PARTS:
+                self.give_back()
         else:
             self._given += assembled.credit
+
+    def give_back(self) -> None:
+        """Return the credit of what was delivered; a producer that is not blocked can wait for some more."""
+        if self._owed:
+            self._notes.put(Ended(None, self._owed))
+            self._owed = 0
 
     def feed(self) -> None:
         """When the producer waits for what only the user holds, enlarge the window, or say ``Starved``."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bowstring.errors import BowstringError, ClosedError, EndOfStream, ForkedError, InvalidData
 from bowstring.reading.stream import EndpointStream, Stream, StreamStatistics, chosen_columns
+from bowstring.transport.standby import run_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -204,8 +205,7 @@ class DatasetStream(Stream):
 def _started(function: Callable[..., _Result], *arguments: Any) -> concurrent.futures.Future[_Result]:
     """Run a function in a thread of its own, one that the end of the interpreter does not wait for."""
     future: concurrent.futures.Future[_Result] = concurrent.futures.Future()
-    run = (future, function, *arguments)
-    threading.Thread(target=_run, args=run, name="bowstring-dataset", daemon=True).start()
+    run_in_thread(_run, future, function, *arguments, name="bowstring-dataset")
     return future
 
 

@@ -45,6 +45,7 @@ from bowstring.reading.counters import Counters
 from bowstring.reading.process import watch_end
 from bowstring.reading.wire import Wire, open_wires
 from bowstring.transport.descriptors import close_all
+from bowstring.transport.standby import run_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,6 +86,8 @@ class Receiver:
     """
 
     def __init__(self, endpoint: Endpoint, hello: Hello, pool: Pool, limits: Limits) -> None:
+        # First of all: what follows here is done while the server makes its answer.
+        self._wires = open_wires(endpoint, hello, pool, limits)
         self.limits = limits
         self.counters = Counters()
         self.welcome: Welcome | None = None
@@ -99,16 +102,13 @@ class Receiver:
         self._complete = False
         self._stopped = False
         self._closed = self._discarded = self._read_all = False
-        self._wires = open_wires(endpoint, hello, pool, limits)
         window = hello.window if self.extended else 0
         self._answerer = Answerer(self, self._wires, self._notes, endpoint.locations[-1].free_data, window)
         watch_forks(self)
         watch_end(self)
         self._take_first()
         for wire in self._wires:
-            threading.Thread(
-                target=self._read, args=(wire,), name="bowstring-client-reader", daemon=True
-            ).start()
+            run_in_thread(self._read, wire, name="bowstring-client-reader")
 
     def _take_first(self) -> None:
         """Read until the stream has begun and nothing more is there yet.
@@ -138,9 +138,7 @@ class Receiver:
     def _read(self, wire: Wire) -> None:
         if wire is self._wires[0]:
             # From here, because starting a thread takes long, and whoever opens a stream waits for it.
-            threading.Thread(
-                target=self._answerer.run, args=(self,), name="bowstring-client-sender", daemon=True
-            ).start()
+            run_in_thread(self._answerer.run, self, name="bowstring-client-sender")
         unsaid = 0
         try:
             while not self._answerer.finished:
@@ -209,6 +207,7 @@ class Receiver:
                 self._assembler.charged = welcome.charged
             case Blocked(nbytes=nbytes):
                 self._answerer.blocked = nbytes
+                self._answerer.give_back()
             case NoRoom(nbytes=nbytes):
                 self._answerer.no_room = nbytes
             case Failed(error=error):

@@ -42,7 +42,10 @@ class Encoder:
 
     def schema(self) -> Item:
         """Return the first item of the stream."""
-        return Item(encode_schema(self._layout.schema, self._layout.dictionary_ids))
+        ids = self._layout.dictionary_ids
+        # Mostly they are those that the schema gets anyway.
+        given = None if ids == tuple(range(len(ids))) else ids
+        return Item(encode_schema(self._layout.schema, given))
 
     def encode(self, batch: Batch) -> Iterator[Item]:
         """Return the items of one batch: dictionaries that changed, inner ones first, and the batch."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -32,6 +33,7 @@ from bowstring.errors import (
 from bowstring.transport import Message
 from bowstring.transport.descriptors import close_all
 from bowstring.transport.outgoing import as_messages
+from bowstring.transport.standby import Work, run_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,16 +75,14 @@ class Session:
         self._owed_pongs = 0
         self._frees = self._frees_seen = 0
         self._sent_all = False
-        self.threads: list[threading.Thread] = []
+        self.work: list[Work] = []
 
     def start(self) -> None:
         """Start to listen to the reader."""
         self._spawn(self._read, "bowstring-server-reader")
 
     def _spawn(self, target: Any, name: str) -> None:
-        thread = threading.Thread(target=target, name=name, daemon=True)
-        self.threads.append(thread)
-        thread.start()
+        self.work.append(run_in_thread(target, name=name))
 
     def close(self, patience: float) -> None:
         """End the session because the server closes; wait at most `patience` seconds for the reader to hear it."""
@@ -230,8 +230,8 @@ class Session:
             return []
         path, why = self._path()
         charged = source.charged or not self._protocol.pointers
-        welcome = Welcome(charged, path, why, source.num_rows, source.num_batches, source.nbytes)
-        return [Outgoing(Control.WELCOME, [welcome.pack()])]
+        packed = _packed_welcome(charged, path, why, source.num_rows, source.num_batches, source.nbytes)
+        return [Outgoing(Control.WELCOME, [packed])]
 
     def _offer(self, item: Item, waiting: list[Outgoing]) -> list[Outgoing]:
         """Return `waiting` with the messages of an item behind it, once there is credit for them."""
@@ -341,6 +341,11 @@ class Session:
         elif isinstance(error, (RefusedError, BrokenError)):
             outcome = "refused"
         self._server.ended(self, outcome)
+
+
+@functools.lru_cache(64)
+def _packed_welcome(*fields: Any) -> bytes:
+    return Welcome(*fields).pack()
 
 
 def _no_bodies(tag: int, nbytes: int) -> bytearray:

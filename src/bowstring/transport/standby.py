@@ -1,0 +1,113 @@
+"""Standby: threads that have done their work and wait for more.
+
+Starting a thread takes longer than a message of the protocol, and whoever opens a stream waits for it. So a thread
+that is done waits a while for the next work; trio keeps its threads so, too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Work", "run_in_thread"]
+
+_IDLE_SECONDS: Final = 10.0
+_MOST_IDLE: Final = 8
+_IDLE_NAME: Final = "idle (bowstring)"
+
+
+class Work:
+    """A call that runs in a daemon thread."""
+
+    def __init__(self, target: Callable[..., object], args: tuple[Any, ...], name: str) -> None:
+        self._call: tuple[Callable[..., object], tuple[Any, ...]] | None = (target, args)
+        self._name = name
+        self._ident: int | None = None
+        self._over = threading.Lock()
+        self._over.acquire()
+
+    def join(self, timeout: float) -> None:
+        """Wait until it is over, at most `timeout` seconds; not at all for the work that this thread does."""
+        if self._ident != threading.get_ident() and self._over.acquire(timeout=timeout):
+            self._over.release()
+
+    def _run(self) -> None:
+        assert self._call is not None
+        target, args = self._call
+        self._call = None
+        threading.current_thread().name = self._name
+        self._ident = threading.get_ident()
+        try:
+            target(*args)
+        except BaseException:  # noqa: BLE001  as any thread, it reports what nobody caught, and lives on
+            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+        finally:
+            # Whatever the call had must not live until the next one comes.
+            del target, args
+            threading.current_thread().name = _IDLE_NAME
+            self._over.release()
+
+
+class _Worker:
+    """A thread that does one piece of work after the other."""
+
+    def __init__(self, work: Work) -> None:
+        self._work: Work | None = work
+        self._called = threading.Lock()
+        self._called.acquire()
+        threading.Thread(target=self._live, name=_IDLE_NAME, daemon=True).start()
+
+    def give(self, work: Work) -> None:
+        """Hand over work; only for a worker that was taken out of `_idle`."""
+        self._work = work
+        self._called.release()
+
+    def _live(self) -> None:
+        while True:
+            work, self._work = self._work, None
+            assert work is not None
+            work._run()
+            del work
+            if len(_idle) >= _MOST_IDLE:
+                return
+            _idle[self] = None
+            # Whoever takes it out of `_idle` gives it work; if that is the worker itself, there is none.
+            if not self._called.acquire(timeout=_IDLE_SECONDS):
+                try:
+                    del _idle[self]
+                except KeyError:
+                    self._called.acquire()
+                else:
+                    return
+
+
+_idle: dict[_Worker, None] = {}
+
+
+def run_in_thread(target: Callable[..., object], *args: Any, name: str) -> Work:
+    """Call `target` in a daemon thread, one that waits for work if there is one.
+
+    Examples
+    --------
+    >>> heard = []
+    >>> run_in_thread(heard.append, 1, name="example").join(10.0)
+    >>> heard
+    [1]
+    """
+    work = Work(target, args, name)
+    try:
+        worker, _ = _idle.popitem()
+    except KeyError:
+        _Worker(work)
+    else:
+        worker.give(work)
+    return work
+
+
+# The threads of the parent are not there in the child of a fork.
+os.register_at_fork(after_in_child=_idle.clear)
