@@ -124,6 +124,18 @@ def test_no_room_for_a_single_batch(serve: Callable[..., bow.Server], address: s
         stream.read_next_batch()
 
 
+def test_room_that_others_take_for_a_while(serve: Callable[..., bow.Server], address: str) -> None:
+    """A reader that holds nothing waits while others fill the producer's memory, and goes on when they let go."""
+    server = serve(address, budget=2 << 20)
+    endpoint = server.publish("t", lambda: many(3), schema=SCHEMA)
+    taken = [server.pool.region(1 << 20), server.pool.region(1 << 20)]
+    with bow.connect(endpoint, limits=LIMITS) as stream:
+        timer = threading.Timer(0.2, taken.clear)
+        timer.start()
+        assert [number_of(batch) for batch in stream] == [0, 1, 2]
+        timer.join(WAIT)
+
+
 def test_many_slow_readers(serve: Callable[..., bow.Server], address: str) -> None:
     """Slow readers that share little memory with each other wait for each other, and all get everything."""
     server = serve(address, budget=24 << 20)

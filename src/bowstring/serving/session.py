@@ -49,6 +49,7 @@ __all__ = ["Session"]
 _TOGETHER: Final = 128
 _EXIT_GRACE: Final = 1.0
 _PATIENCE: Final = 1.0
+_LOOK: Final = 0.01
 
 
 class Session:
@@ -75,6 +76,7 @@ class Session:
         self._owed_pongs = 0
         self._frees = self._frees_seen = 0
         self._sent_all = False
+        self._short_since = 0.0
         self.work: list[Work] = []
 
     def start(self) -> None:
@@ -236,6 +238,7 @@ class Session:
     def _offer(self, item: Item, waiting: list[Outgoing]) -> list[Outgoing]:
         """Return `waiting` with the messages of an item behind it, once there is credit for them."""
         protocol = self._protocol
+        self._short_since = 0.0
         with self._changed:
             cost = protocol.cost(item)
             if self._over:
@@ -260,12 +263,24 @@ class Session:
         if news:  # since the last time, maybe while the pool was asked
             return True
         if not held or protocol.hello is None:
-            return False
+            return self._wait_for_others(nbytes)
         self._send([Outgoing(Control.NO_ROOM, [pack_u64(nbytes)])])
         with self._changed:
             while self._frees == self._frees_seen and not (self._stopped or self._over):
                 self._changed.wait(self._limits.heartbeat)
             self._frees_seen = self._frees
+            return not (self._stopped or self._over)
+
+    def _wait_for_others(self, nbytes: int) -> bool:
+        """Wait a moment for room that this reader cannot make; false when there will be none, or not in time."""
+        if nbytes > self._server.pool.statistics.budget:
+            return False
+        now = time.monotonic()
+        self._short_since = self._short_since or now
+        if now > self._short_since + self._limits.stall_timeout:
+            return False
+        with self._changed:
+            self._changed.wait(_LOOK)
             return not (self._stopped or self._over)
 
     def _path(self) -> tuple[str, str]:
