@@ -5,6 +5,7 @@ export PYTHON
 
 VENV := .venv
 RUN := $(VENV)/bin/python
+ALL := test,bench,compile
 FAST := not slow and not gpu
 
 .PHONY: help env demo test test-slow test-gpu test-cudf-env lint format bench constraints clean
@@ -14,11 +15,11 @@ help:
 
 # make env            .venv with all that tests and benchmarks need; nothing where it is already so
 env:
-	@scripts/env.sh $(VENV) constraints.txt test,bench
+	@scripts/env.sh $(VENV) constraints.txt $(ALL) $(ALL),fuzz
 
 # make demo           publish a real data set in one process, read it in another
 demo:
-	@scripts/env.sh $(VENV) constraints.txt demo test,bench
+	@scripts/env.sh $(VENV) constraints.txt demo $(ALL) $(ALL),fuzz
 	$(VENV)/bin/bowstring demo
 
 # make test           lint, types, floors, and every test that is neither slow nor for a GPU
@@ -37,7 +38,8 @@ format: env
 	$(RUN) -m ruff format
 
 # make test-slow      long fuzzing, full matrices, live comparisons
-test-slow: env
+test-slow:
+	@scripts/env.sh $(VENV) constraints.txt $(ALL),fuzz
 	$(RUN) -m pytest -m "slow and not gpu" --hypothesis-profile=slow
 
 # make test-gpu       what needs a CUDA device
@@ -59,13 +61,13 @@ bench: env
 
 # make constraints    resolve the constraints files anew, for Python 3.11 and later (needs the package index)
 RESOLVE = $(RUN) -m uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header \
-    --system-certs --extra test --extra bench pyproject.toml -
+    --system-certs --extra test --extra bench --extra fuzz pyproject.toml -
 # Lines for other systems go, and so do conditions on the platform: Bowstring runs on Linux.
 TIDY = sed -e '/^colorama/d' -e 's/ ; (*platform.*//'
 BUILD_TOOLS = pip hatchling setuptools
 constraints: env
 	$(RUN) -m pip install --quiet uv
-	printf '%s\n' $(BUILD_TOOLS) | $(RESOLVE) >.venv/resolved
+	printf '%s\n' $(BUILD_TOOLS) | $(RESOLVE) --extra compile >.venv/resolved
 	$(TIDY) .venv/resolved >constraints.txt
 	printf '%s\n' $(BUILD_TOOLS) 'cudf-cu13==26.10.*' | $(RESOLVE) --extra cuda13 >.venv/resolved
 	$(TIDY) .venv/resolved >constraints-cudf.txt

@@ -1,62 +1,67 @@
-"""Launching: the one place that knows where the arrays of a kernel are.
-
-A kernel body is a function ``body(xp, *arguments)`` over plain arrays of the namespace `xp`. :func:`launch` runs
-it where its arrays are. This is the seam for compiled kernels: callers will not notice them.
-"""
+"""Launching: the one place that knows where the arrays of a kernel are, and how it runs there."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
+from bowstring.errors import UsageError
+from bowstring.kernels import host, interpret
+from bowstring.kernels.places import find_place
+from bowstring.kernels.signature import Kernel, match
 
-from bowstring.errors import Unsupported
-
-__all__ = ["launch", "register_array_type"]
-
-Body = Callable[..., Any]
-Runner = Callable[[Body, tuple[Any, ...]], Any]
-
-_RUNNERS: dict[type, Runner] = {}
+__all__ = ["launch"]
 
 
-def register_array_type(array_type: type, runner: Runner) -> None:
-    """Tell how a kernel runs when one of its arguments is an array of `array_type`.
+def launch(kernel: Kernel, items: int, *arguments: Any) -> None:
+    """Run ``kernel(i, *arguments)`` for every work item `i` of ``range(items)``, where the arrays are.
+
+    On the host a compiled loop runs over ranges of items in this thread, or in several threads for larger
+    arrays, and is done on return. On CUDA the work is queued on CuPy's current stream. With
+    ``BOWSTRING_KERNELS=interpret`` the host calls the plain function.
 
     Parameters
     ----------
-    array_type
-        Arrays that cannot be read as NumPy's or CuPy's, such as the fake device's.
-    runner
-        Called as ``runner(body, arguments)``; it unwraps the arrays, runs ``body(xp, *plain)`` and wraps the
-        result. Nothing else may unwrap them.
-    """
-    _RUNNERS[array_type] = runner
-
-
-def launch(body: Body, *arguments: Any) -> Any:
-    """Run a kernel body on arrays of one device and return its result, an array of the same device.
+    kernel
+        A function that its module's ``SIGNATURES`` list.
+    items
+        How many work items there are; none is fine.
+    arguments
+        Contiguous arrays of one dimension, all on one device, and numbers, as one of the signatures says. Numbers
+        are converted to its types.
 
     Raises
     ------
+    UsageError
+        No signature takes these arguments: the message names the first that does not fit.
+    NotOnDevice
+        Arrays of two devices.
     Unsupported
         No argument is an array of a known device.
+    MissingDependency
+        The package that compiles for this device is not installed.
 
     Examples
     --------
-    >>> launch(lambda xp, bits: xp.invert(bits), np.array([0, 255], np.uint8)).tolist()
-    [255, 0]
+    >>> import numpy as np
+    >>> from bowstring.kernels.validity import pack_flags
+    >>> words = np.zeros(1, np.uint64)
+    >>> launch(pack_flags, 1, np.array([1, 0, 1], np.uint8), words)
+    >>> words.tolist()
+    [5]
     """
-    for argument in arguments:
-        kind = type(argument)
-        if kind is np.ndarray:
-            return body(np, *arguments)
-        runner = _RUNNERS.get(kind)
-        if runner is not None:
-            return runner(body, arguments)
-        package = kind.__module__.partition(".")[0]
-        if package == "cupy":
-            return body(sys.modules[package], *arguments)
-    raise Unsupported("no kernel runs on such arrays", found=[type(each).__name__ for each in arguments])
+    place = find_place(arguments)
+    if callable(place):
+        arguments, _ = place(arguments)
+    signature, values = match(kernel, arguments)
+    if items < 0:
+        raise UsageError("a negative number of work items", found=items)
+    if items == 0:
+        return
+    if place == "cuda":
+        from bowstring.kernels.cuda import run
+
+        run(signature, items, values)
+    elif interpret.chosen():
+        interpret.run(signature, items, values)
+    else:
+        host.run(signature, items, values)

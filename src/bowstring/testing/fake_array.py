@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from bowstring.errors import NotOnDevice
-from bowstring.kernels.launch import register_array_type
+from bowstring.kernels.places import register_array_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -215,10 +216,10 @@ def wrapped(device: FakeDevice, value: Any) -> Any:
     return value
 
 
-def _run(body: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+def _unwrap(arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], Callable[[Any], Any]]:
     device = next(each.device for each in arguments if type(each) is FakeArray)
     device.statistics.launches += 1
-    return wrapped(device, body(np, *unwrapped(device, arguments)))
+    return unwrapped(device, arguments), functools.partial(wrapped, device)
 
 
-register_array_type(FakeArray, _run)
+register_array_type(FakeArray, _unwrap)

@@ -1,0 +1,160 @@
+"""Kernels compiled for CUDA: machine code for one compute capability, made without a driver or a GPU.
+
+numba-cuda makes PTX, nvJitLink makes machine code of it, and :mod:`bowstring.kernels.cuda` loads that with CuPy.
+So what the tests compile without a GPU is what runs on one, and it can be kept in our cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import os
+import re
+import threading
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from bowstring.errors import MissingDependency
+from bowstring.kernels.cache import cache_folder, store
+from bowstring.kernels.jitable import fingerprint, reached
+from bowstring.kernels.signature import Parameter, Signature
+
+__all__ = ["Machine", "compile_cubin", "grid_function", "load_cubin"]
+
+_GRID = """\
+def {name}(_items, {arguments}):
+    _item = cuda.grid(1)
+    if _item < _items:
+        {kernel}(_item, {arguments})
+"""
+
+_compiling = threading.RLock()
+_jitable: set[Callable[..., Any]] = set()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Machine:
+    """Machine code of one signature.
+
+    Attributes
+    ----------
+    code
+        An ELF file for one compute capability.
+    entry
+        The name of the kernel in it.
+    ptx
+        What it was made of.
+    log
+        What the assembler said: registers and spills.
+    """
+
+    code: bytes
+    entry: str
+    ptx: str
+    log: str
+
+
+def load_cubin(signature: Signature, capability: tuple[int, int]) -> tuple[bytes, str]:
+    """Return machine code and the name of the kernel in it, from the cache where it is there.
+
+    Raises
+    ------
+    MissingDependency
+        numba-cuda is not installed.
+    """
+    _cuda()
+    version = importlib.metadata.version("numba-cuda")
+    folder = os.path.join(cache_folder("cuda", version, capability), signature.kernel.__module__)
+    path = os.path.join(folder, f"{signature.name}-{fingerprint(signature.kernel)[:20]}.cubin")
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        entry, _, code = file.read().partition(b"\n")
+        return code, entry.decode()
+    machine = compile_cubin(signature, capability)
+    store(path, machine.entry.encode() + b"\n" + machine.code)
+    return machine.code, machine.entry
+
+
+def compile_cubin(signature: Signature, capability: tuple[int, int]) -> Machine:
+    """Compile a signature for a compute capability such as ``(9, 0)``; neither driver nor GPU is needed.
+
+    Raises
+    ------
+    MissingDependency
+        numba-cuda, or a part of CUDA that it needs, is not installed.
+    """
+    cuda = _cuda()
+    with _compiling, _compiling_for(capability):
+        for function in reached(signature.kernel):
+            if function not in _jitable:
+                cuda.extending.register_jitable(function)
+                _jitable.add(function)
+        argument_types = [cuda.types.int64, *(_cuda_type(cuda, each) for each in signature.parameters)]
+        function = grid_function(signature, cuda)
+        ptx, _ = cuda.compile_ptx(function, cuda.types.void(*argument_types), cc=capability)
+    entry = re.search(r"\.visible\s+\.entry\s+(\w+)", ptx)
+    assert entry is not None
+    code, log = _assembled(ptx, capability)
+    return Machine(code, entry[1], ptx, log)
+
+
+def grid_function(signature: Signature, cuda: Any) -> Any:
+    """Return the CUDA kernel of a signature: one thread for each work item. `cuda` may be the simulator's."""
+    names = ", ".join(each.name for each in signature.parameters)
+    source = _GRID.format(name=signature.name, kernel=signature.kernel.__name__, arguments=names)
+    made: dict[str, Any] = {"cuda": cuda, signature.kernel.__name__: signature.kernel}
+    exec(compile(source, signature.kernel.__code__.co_filename, "exec"), made)  # noqa: S102  generated
+    return made[signature.name]
+
+
+def _cuda() -> Any:
+    # NumPy 2.5 took away a name that numba-cuda 0.30, the last of its line, still asks for.
+    np.__dict__.setdefault("row_stack", np.vstack)
+    try:
+        importlib.metadata.version("numba-cuda")  # numba brings an old `numba.cuda` of its own
+        import numba.cuda.extending
+    except Exception as error:  # a missing part of CUDA raises RuntimeError here
+        raise MissingDependency(
+            "kernels on CUDA are compiled by numba-cuda",
+            found=f"{type(error).__name__}: {error}",
+            hint='pip install "bowstring[cuda13]" (or [cuda12], as the driver is).',
+        ) from error
+    return numba.cuda
+
+
+@contextlib.contextmanager
+def _compiling_for(capability: tuple[int, int]) -> Iterator[None]:
+    """Make numba-cuda compile device functions for this capability: it would ask the current device."""
+    from numba.cuda import dispatcher
+
+    asked = dispatcher.get_current_device
+    dispatcher.get_current_device = lambda: types.SimpleNamespace(compute_capability=capability)
+    try:
+        yield
+    finally:
+        dispatcher.get_current_device = asked
+
+
+def _cuda_type(cuda: Any, parameter: Parameter) -> Any:
+    scalar = getattr(cuda.types, parameter.dtype.name)
+    return cuda.types.Array(scalar, 1, "C", readonly=not parameter.written) if parameter.array else scalar
+
+
+def _assembled(ptx: str, capability: tuple[int, int]) -> tuple[bytes, str]:
+    from cuda.bindings import nvjitlink
+
+    source = ptx.encode()
+    linker = nvjitlink.create(2, [f"-arch=sm_{capability[0]}{capability[1]}", "-verbose"])
+    try:
+        nvjitlink.add_data(linker, nvjitlink.InputType.PTX, source, len(source), "kernel.ptx")
+        nvjitlink.complete(linker)
+        code = bytearray(nvjitlink.get_linked_cubin_size(linker))
+        nvjitlink.get_linked_cubin(linker, code)
+        log = bytearray(nvjitlink.get_info_log_size(linker))
+        nvjitlink.get_info_log(linker, log)
+    finally:
+        nvjitlink.destroy(linker)
+    return bytes(code), log.rstrip(b"\0").decode()

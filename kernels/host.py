@@ -1,0 +1,162 @@
+"""Kernels on the host: a loop over work items, compiled by numba and kept in our cache.
+
+The loop has the file name and the globals of the kernel's module: numba's cache keys a function by its own code
+and by its closure, and a closure's cells never compare equal in another process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from bowstring.errors import MissingDependency
+from bowstring.kernels.cache import cache_folder
+from bowstring.kernels.jitable import fingerprint, reached
+from bowstring.kernels.signature import Parameter, Signature
+from bowstring.kernels.threads import run_ranges
+
+__all__ = ["compiled", "run"]
+
+_LOOP = """\
+def {name}(_start, _stop, {arguments}):
+    for _item in range(_start, _stop):
+        {kernel}(_item, {arguments})
+"""
+
+_loops: dict[Signature, Any] = {}
+_jitable: set[Callable[..., Any]] = set()
+# numba compiles under a lock of its own. Ours is held by whoever forks, so no child inherits numba's locked; a fork
+# that waits goes before the next kernel.
+_compiling = threading.RLock()
+_turn = threading.Lock()
+
+
+def _before_fork() -> None:
+    _turn.acquire()
+    _compiling.acquire()
+
+
+def _after_fork() -> None:
+    _compiling.release()
+    _turn.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+
+
+def run(signature: Signature, items: int, arguments: tuple[Any, ...]) -> None:
+    """Run a kernel over its items, in this thread or in several."""
+    loop = _loops.get(signature) or compiled(signature)
+    views = tuple(map(_declared, signature.parameters, arguments))
+    run_ranges(lambda start, stop: loop(start, stop, *views), items, sum(each.nbytes for each in views))
+
+
+def compiled(signature: Signature) -> Any:
+    """Return numba's dispatcher of a signature's loop, with the one signature compiled or read from the cache.
+
+    Raises
+    ------
+    MissingDependency
+        numba is not installed.
+    """
+    with _turn:
+        pass
+    with _compiling:
+        loop = _loops.get(signature)
+        if loop is None:
+            loop = _loops[signature] = _compile(signature)
+        return loop
+
+
+def _declared(parameter: Parameter, argument: Any) -> Any:
+    """Return an array as the signature declares it: read-only unless it is written."""
+    if parameter.array and not parameter.written and argument.flags.writeable:
+        argument = argument.view()
+        argument.flags.writeable = False
+    return argument
+
+
+def _compile(signature: Signature) -> Any:
+    numba = _numba()
+    for function in reached(signature.kernel):
+        if function not in _jitable:
+            numba.extending.register_jitable(function)
+            _jitable.add(function)
+    loop = _loop(signature)
+    dispatcher = numba.jit(nopython=True, nogil=True, _nrt=False, error_model="numpy")(loop)
+    dispatcher._cache = _cache(loop, fingerprint(signature.kernel))
+    types = [numba.int64, numba.int64, *(_numba_type(numba, each) for each in signature.parameters)]
+    dispatcher.compile(tuple(types))
+    dispatcher.disable_compile()
+    return dispatcher
+
+
+def _numba() -> Any:
+    try:
+        import numba
+        import numba.extending
+    except ImportError as error:
+        raise MissingDependency(
+            "kernels on the host are compiled by numba",
+            hint='pip install "bowstring[kernels]", or set BOWSTRING_KERNELS=interpret to run them slowly.',
+        ) from error
+    return numba
+
+
+def _loop(signature: Signature) -> Any:
+    kernel = signature.kernel
+    names = ", ".join(each.name for each in signature.parameters)
+    source = _LOOP.format(name=signature.name, kernel=kernel.__name__, arguments=names)
+    made: dict[str, Any] = {}
+    exec(compile(source, kernel.__code__.co_filename, "exec"), kernel.__globals__, made)  # noqa: S102  generated
+    return made[signature.name]
+
+
+def _numba_type(numba: Any, parameter: Parameter) -> Any:
+    scalar = numba.from_dtype(parameter.dtype)
+    return numba.types.Array(scalar, 1, "C", readonly=not parameter.written) if parameter.array else scalar
+
+
+def _cache(loop: Any, stamp: str) -> Any:
+    """Return numba's cache of one function, in our folder and with our idea of what has changed."""
+    import numba
+    from numba.core.caching import CompileResultCacheImpl, FunctionCache
+    from numba.core.registry import cpu_target
+
+    processor = cpu_target.target_context.codegen().magic_tuple()
+    folder = os.path.join(cache_folder("host", numba.__version__, processor), loop.__module__)
+
+    class Locator:
+        _py_file = loop.__code__.co_filename  # numba's warnings name it
+
+        @classmethod
+        def from_function(cls, _function: Any, _file: str) -> Locator:
+            return cls()
+
+        def ensure_cache_path(self) -> None:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+
+        def get_cache_path(self) -> str:
+            return folder
+
+        def get_source_stamp(self) -> str:
+            return stamp
+
+        def get_disambiguator(self) -> str:
+            return "host"
+
+    class Contents(CompileResultCacheImpl):  # type: ignore[misc]  # numba has no types
+        _locator_classes = (Locator,)
+
+    class Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
+        _impl_class = Contents
+
+        @contextlib.contextmanager
+        def _guard_against_spurious_io_errors(self) -> Iterator[None]:
+            with contextlib.suppress(OSError):  # a cache that cannot be written is no error
+                yield
+
+    return Cache(loop)

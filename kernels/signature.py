@@ -1,0 +1,214 @@
+"""Signatures: what a kernel takes, as its module's ``SIGNATURES`` table spells it, and nothing else.
+
+``"u8[], i64, i64[]!"`` is a read-only array of bytes, an integer, and an array of integers that is written; the
+work item comes before them and is not spelled. Arrays are contiguous and have one dimension. Few signatures make
+the time to compile all of them known: values go by width, not by Arrow type.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from bowstring.errors import UsageError
+from bowstring.kernels.types import SCALARS
+
+__all__ = ["Kernel", "Parameter", "Signature", "match", "parse", "signatures_of"]
+
+Kernel = Callable[..., None]
+
+_SPELLING: Final = re.compile(r"(?P<scalar>[uif]\d+)(?P<array>\[\])?(?P<written>!)?")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a kernel.
+
+    Attributes
+    ----------
+    name
+        Its name in the kernel.
+    scalar
+        The type of the value, or of each element: ``"u8"`` … ``"f64"``.
+    array
+        Whether it is an array.
+    written
+        Whether the kernel writes the array; else it may be read-only.
+    """
+
+    name: str
+    scalar: str
+    array: bool
+    written: bool
+    dtype: np.dtype[Any] = dataclasses.field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", np.dtype(SCALARS[self.scalar]))
+
+    def __str__(self) -> str:
+        return f"{self.scalar}{'[]' * self.array}{'!' * self.written}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Signature:
+    """A kernel and one list of types that it is compiled for. There is one object for each."""
+
+    kernel: Kernel
+    parameters: tuple[Parameter, ...]
+
+    @property
+    def name(self) -> str:
+        """A name for the compiled code, valid in Python and in C: the kernel's, and its types."""
+        types = "_".join(
+            re.sub(r"\W", "", f"{p}".replace("[]", "a").replace("!", "w")) for p in self.parameters
+        )
+        return f"{self.kernel.__name__}__{types}"
+
+    def __str__(self) -> str:
+        return f"{self.kernel.__name__}({', '.join(map(str, self.parameters))})"
+
+
+def parse(kernel: Kernel, spelling: str) -> Signature:
+    """Read one entry of a ``SIGNATURES`` table.
+
+    Raises
+    ------
+    UsageError
+        A type is none, or there are not as many as the kernel has parameters after the work item.
+
+    Examples
+    --------
+    >>> def invert(i, flags, out): ...
+    >>> print(parse(invert, "u8[], u8[]!"))
+    invert(u8[], u8[]!)
+    """
+    code = kernel.__code__
+    names = code.co_varnames[1 : code.co_argcount]
+    words = [word.strip() for word in spelling.split(",")] if spelling else []
+    if len(words) != len(names):
+        raise UsageError("a signature has another number of types", expected=names, found=spelling)
+    return Signature(kernel, tuple(map(_parameter, names, words)))
+
+
+def _parameter(name: str, word: str) -> Parameter:
+    found = _SPELLING.fullmatch(word)
+    if found is None or found["scalar"] not in SCALARS or (found["written"] and not found["array"]):
+        raise UsageError("a type in a signature is none", expected=f"one of {sorted(SCALARS)}", found=word)
+    return Parameter(name, found["scalar"], found["array"] is not None, found["written"] is not None)
+
+
+@functools.cache
+def signatures_of(kernel: Kernel) -> tuple[Signature, ...]:
+    """Return what a kernel is compiled for: its entry in the ``SIGNATURES`` of its module.
+
+    Raises
+    ------
+    UsageError
+        It has no entry, or two signatures could take the same arrays.
+
+    Examples
+    --------
+    >>> from bowstring.kernels.validity import pack_flags
+    >>> [str(signature) for signature in signatures_of(pack_flags)]
+    ['pack_flags(u8[], u64[]!)']
+    """
+    table = kernel.__globals__.get("SIGNATURES", {})
+    if kernel not in table:
+        raise UsageError("no kernel: its module's SIGNATURES do not list it", found=kernel.__qualname__)
+    found = tuple(parse(kernel, spelling) for spelling in table[kernel])
+    keys = {_key(signature) for signature in found}
+    if not found or len(keys) < len(found):
+        raise UsageError(
+            "signatures of a kernel must differ in their arrays", found=[str(each) for each in found]
+        )
+    return found
+
+
+def match(kernel: Kernel, arguments: tuple[Any, ...]) -> tuple[Signature, tuple[Any, ...]]:
+    """Return the signature that takes the arguments, and the arguments with scalars of its types.
+
+    Raises
+    ------
+    UsageError
+        No signature takes them; the message names the argument.
+
+    Examples
+    --------
+    >>> from bowstring.kernels.validity import pack_flags
+    >>> signature, _ = match(pack_flags, (np.ones(3, np.uint8), np.zeros(1, np.uint64)))
+    >>> print(signature)
+    pack_flags(u8[], u64[]!)
+    """
+    signatures = signatures_of(kernel)
+    if len(signatures) == 1:
+        signature = signatures[0]
+    else:
+        key = tuple(_dtype(each) for each in arguments)
+        signature = next((each for each in signatures if _key(each) == key), signatures[0])
+        if _key(signature) != key:
+            raise UsageError(
+                f"{kernel.__name__} takes no such arguments",
+                expected=" or ".join(map(str, signatures)),
+                found=[str(_dtype(each) or type(each).__name__) for each in arguments],
+            )
+    if len(arguments) != len(signature.parameters):
+        raise UsageError("another number of arguments", expected=str(signature), found=len(arguments))
+    return signature, tuple(map(functools.partial(_fit, signature), signature.parameters, arguments))
+
+
+def _key(signature: Signature) -> tuple[np.dtype[Any] | None, ...]:
+    return tuple(each.dtype if each.array else None for each in signature.parameters)
+
+
+def _dtype(argument: Any) -> np.dtype[Any] | None:
+    return argument.dtype if _is_array(argument) else None
+
+
+def _is_array(argument: Any) -> bool:
+    return hasattr(argument, "dtype") and not isinstance(argument, np.generic)
+
+
+def _fit(signature: Signature, parameter: Parameter, argument: Any) -> Any:
+    if not parameter.array:
+        return _scalar(signature, parameter, argument)
+    if not _is_array(argument) or argument.dtype != parameter.dtype or argument.ndim != 1:
+        raise _refusal(signature, parameter, argument, "is no such array")
+    flags = argument.flags
+    if not flags.c_contiguous:
+        raise _refusal(signature, parameter, argument, "is not contiguous")
+    if type(argument) is np.ndarray:
+        if not flags.aligned:
+            raise _refusal(signature, parameter, argument, "is not aligned")
+        if parameter.written and not flags.writeable:
+            raise _refusal(signature, parameter, argument, "is read-only and would be written")
+    return argument
+
+
+def _scalar(signature: Signature, parameter: Parameter, argument: Any) -> Any:
+    whole = isinstance(argument, int | np.integer | np.bool_)
+    if not whole and (parameter.scalar[0] != "f" or not isinstance(argument, float | np.floating)):
+        raise _refusal(signature, parameter, argument, "is no such number")
+    try:
+        # Python's integers are checked where NumPy's would wrap.
+        return parameter.dtype.type(int(argument) if whole else argument)
+    except OverflowError:
+        raise _refusal(signature, parameter, argument, "is out of range") from None
+
+
+def _refusal(signature: Signature, parameter: Parameter, argument: Any, what: str) -> UsageError:
+    is_array = _is_array(argument)
+    found = (
+        f"{argument.dtype}, {argument.ndim} dimensions"
+        if is_array
+        else f"{type(argument).__name__} {argument!r}"
+    )
+    return UsageError(
+        f"argument {parameter.name!r} of {signature.kernel.__name__} {what}",
+        expected=str(parameter),
+        found=found,
+    )

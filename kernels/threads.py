@@ -1,0 +1,136 @@
+"""The thread pool of work on the host: one for the process, made when first used and anew after a fork.
+
+The calling thread works like the others, so nobody waits for a pool that is busy with something else, and small
+work never touches it.
+"""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import functools
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
+
+from bowstring.errors import UsageError
+
+__all__ = ["in_threads", "run_ranges", "thread_count"]
+
+VARIABLE = "BOWSTRING_THREADS"
+
+# Less than this takes about as long as waking a thread.
+_SMALL_BYTES: Final = 1 << 18
+# More ranges than threads, so that uneven work evens out.
+_RANGES_PER_THREAD: Final = 4
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """Call a function for each item, in this thread and in those of the pool, and return the results in order.
+
+    It pays for functions that let go of the interpreter lock. When one raises, no further one is begun, those
+    under way are waited for, and the error is raised here.
+
+    Examples
+    --------
+    >>> in_threads(abs, [-1, 2, -3])
+    [1, 2, 3]
+    """
+    todo = list(items)
+    threads = min(thread_count(), len(todo))
+    if threads <= 1:
+        return [function(each) for each in todo]
+    results: list[Any] = [None] * len(todo)
+    waiting = collections.deque(range(len(todo)))
+
+    def work() -> None:
+        try:
+            for index in iter(functools.partial(_first_of, waiting), None):
+                results[index] = function(todo[index])
+        except BaseException:
+            waiting.clear()
+            raise
+
+    others = [_pool(threads).submit(work) for _ in range(threads - 1)]
+    try:
+        work()
+    finally:
+        done = [each for each in others if not each.cancel()]
+        concurrent.futures.wait(done)  # they only compute
+    for each in done:
+        each.result()
+    return results
+
+
+def _first_of(waiting: collections.deque[int]) -> int | None:
+    try:
+        return waiting.popleft()
+    except IndexError:
+        return None
+
+
+def run_ranges(work: Callable[[int, int], None], items: int, nbytes: int) -> None:
+    """Call ``work(start, stop)`` for ranges that together are ``range(items)``, in several threads if it pays.
+
+    Parameters
+    ----------
+    work
+        What to do with a range; it must let go of the interpreter lock.
+    nbytes
+        Size of all that it looks at: a measure of the work.
+
+    Examples
+    --------
+    >>> run_ranges(lambda start, stop: print(start, stop), 10, nbytes=80)
+    0 10
+    """
+    threads = 1 if nbytes < _SMALL_BYTES or items < 2 else thread_count()
+    if threads == 1:
+        work(0, items)
+        return
+    count = min(items, threads * _RANGES_PER_THREAD)
+    bounds = [items * each // count for each in range(count + 1)]
+    in_threads(lambda bound: work(*bound), itertools.pairwise(bounds))
+
+
+def thread_count() -> int:
+    """Return how many threads work on the host may use.
+
+    That is ``BOWSTRING_THREADS``, else 1 inside a Spark task (Spark runs one task per core), else the number of
+    processors that this process may run on.
+
+    Raises
+    ------
+    UsageError
+        ``BOWSTRING_THREADS`` is no positive number.
+
+    Examples
+    --------
+    >>> thread_count() >= 1
+    True
+    """
+    chosen = os.environ.get(VARIABLE)
+    if chosen:
+        if not chosen.isdecimal() or int(chosen) < 1:
+            raise UsageError("no number of threads", expected="1 or more", found=chosen, where=VARIABLE)
+        return int(chosen)
+    return 1 if _in_spark_task() else len(os.sched_getaffinity(0))
+
+
+def _in_spark_task() -> bool:
+    spark = sys.modules.get("pyspark.taskcontext")
+    return spark is not None and spark.TaskContext.get() is not None
+
+
+@functools.cache
+def _pool(threads: int) -> concurrent.futures.ThreadPoolExecutor:
+    return concurrent.futures.ThreadPoolExecutor(threads - 1, thread_name_prefix="bowstring.kernels")
+
+
+# A child inherits the pool without its threads.
+os.register_at_fork(after_in_child=_pool.cache_clear)

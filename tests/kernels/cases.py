@@ -1,0 +1,305 @@
+"""Example arguments for every kernel: what the compiled, the interpreted and the simulated run must agree on.
+
+A kernel's cases hold what is right and what is wrong, so that both its ways are gone. They have few work items:
+the CUDA simulator makes a thread of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from bowstring.kernels import swap, validity
+from bowstring.kernels import validation_offsets as offsets
+from bowstring.kernels import validation_text as text
+from bowstring.kernels import validation_unions as unions
+from bowstring.kernels import validation_values as values
+from bowstring.kernels import validation_views as views
+from bowstring.kernels.signature import Kernel, match
+from bowstring.kernels.validation_block import blocks_of
+
+Array = np.ndarray[Any, Any]
+Case = tuple[int, tuple[Any, ...]]
+
+ROWS = 300
+PIECES = ((0, 0), (3, 200), (5, 1), (7, 64), (0, 600), (13, 333))
+
+
+def cases(kernel: Kernel) -> Iterator[Case]:
+    """Yield numbers of work items, and arguments, the same ones every time."""
+    yield from CASES[kernel](np.random.default_rng(7))
+
+
+def written(kernel: Kernel, arguments: tuple[Any, ...]) -> list[Array]:
+    """Return those of the arguments that the kernel writes."""
+    signature, _ = match(kernel, arguments)
+    return [each for each, kind in zip(arguments, signature.parameters, strict=True) if kind.written]
+
+
+def some_bytes(rng: np.random.Generator, size: int) -> Array:
+    return rng.integers(0, 256, size, np.uint8)
+
+
+def some_bits(rng: np.random.Generator, bits: int) -> Array:
+    return some_bytes(rng, -(-bits // 8))
+
+
+def words_for(bits: int) -> Array:
+    return np.zeros(-(-bits // 64), np.uint64)
+
+
+def answers(rows: int = ROWS) -> Array:
+    return np.zeros(blocks_of(rows), np.int64)
+
+
+# Validity.
+
+
+def one_bitmap(rng: np.random.Generator) -> Iterator[Case]:
+    for start, length in PIECES:
+        out = words_for(length)
+        yield len(out), (some_bits(rng, start + length), start, length, out)
+
+
+def two_bitmaps(rng: np.random.Generator) -> Iterator[Case]:
+    for start, length in PIECES:
+        out = words_for(length)
+        left, right = some_bits(rng, start + length), some_bits(rng, length + 1)
+        yield len(out), (left, start, right, 1, length, out)
+
+
+def counted_bitmap(rng: np.random.Generator) -> Iterator[Case]:
+    for start, length in (*PIECES, (2, 64 * 64 + 65)):
+        out = np.zeros(-(-length // (64 * 64)), np.int64)
+        yield len(out), (some_bits(rng, start + length), start, length, out)
+
+
+def expanded_bitmap(rng: np.random.Generator) -> Iterator[Case]:
+    for start, length in PIECES:
+        out = np.zeros(length, np.uint8)
+        yield len(words_for(length)), (some_bits(rng, start + length), start, length, out)
+
+
+def flags(rng: np.random.Generator) -> Iterator[Case]:
+    for _, length in PIECES:
+        out = words_for(length)
+        yield len(out), (rng.integers(0, 3, length, np.uint8), out)
+
+
+def levels(rng: np.random.Generator) -> Iterator[Case]:
+    for _, length in PIECES:
+        out = words_for(length)
+        yield len(out), (rng.integers(0, 3, length, np.int16), 2, out)
+
+
+# Offsets.
+
+
+def rising(rng: np.random.Generator, count: int, dtype: Any) -> Array:
+    return np.sort(rng.integers(0, 2000, count)).astype(dtype)
+
+
+def broken(rng: np.random.Generator, array: Array, wrong: Any) -> Array:
+    changed = array.copy()
+    changed[rng.integers(1, len(array))] = wrong
+    return changed
+
+
+def some_offsets(rng: np.random.Generator) -> Iterator[Case]:
+    for dtype in (np.int32, np.int64):
+        right = rising(rng, ROWS + 1, dtype)
+        for each in (right, broken(rng, right, -1), broken(rng, right, 5000), right[:1]):
+            rows = len(each) - 1
+            yield blocks_of(rows), (each, rows, 2000, answers(rows))
+
+
+def list_views(rng: np.random.Generator) -> Iterator[Case]:
+    for dtype in (np.int32, np.int64):
+        starts, sizes = rng.integers(0, 1000, (2, ROWS)).astype(dtype)
+        for one, other in (
+            (starts, sizes),
+            (broken(rng, starts, -1), sizes),
+            (starts, broken(rng, sizes, 2000)),
+        ):
+            yield blocks_of(ROWS), (one, other, ROWS, 2000, answers())
+
+
+def run_ends(rng: np.random.Generator) -> Iterator[Case]:
+    for dtype in (np.int16, np.int32, np.int64):
+        right = np.cumsum(rng.integers(1, 9, ROWS)).astype(dtype)
+        for each in (right, broken(rng, right, 0)):
+            yield blocks_of(ROWS), (each, ROWS, answers())
+
+
+# Text.
+
+WRITING = "plain, ägyptisch, 漢字, 🏹; "
+
+
+def texts(rng: np.random.Generator) -> list[Array]:
+    plain = np.frombuffer(b"bowstring" * 350, np.uint8)
+    right = np.frombuffer((WRITING * 80).encode(), np.uint8)
+    return [plain, right, broken(rng, right, 0xC0), some_bytes(rng, 1500)]
+
+
+def whole_text(rng: np.random.Generator) -> Iterator[Case]:
+    for data in texts(rng):
+        for lead, start, stop in ((0, 0, len(data)), (0, 5, len(data) - 3), (3, 4, len(data))):
+            room = np.zeros(len(data) + 16, np.uint8)
+            moved = room[8 - lead :][: len(data)]  # so that whole words begin at `lead`
+            moved[:] = data
+            words = moved[lead : lead + (len(data) - lead) // 8 * 8].view(np.uint64)
+            count = ((stop - lead) >> 3) + 1 - ((start - lead) >> 3)
+            marks = np.zeros(-(-count // int(text.WORDS)), np.int64)
+            yield len(marks), (moved, words, lead, start, stop, marks)
+
+
+def text_starts(rng: np.random.Generator) -> Iterator[Case]:
+    for dtype in (np.int32, np.int64):
+        for data, worst in zip(texts(rng), (0, 1, 2, 2), strict=True):
+            rows = rising(rng, ROWS + 1, dtype)
+            yield blocks_of(ROWS), (rows, data, ROWS, len(data), np.array([worst]), answers())
+
+
+def text_rows(rng: np.random.Generator) -> Iterator[Case]:
+    for dtype in (np.int32, np.int64):
+        for data in texts(rng):
+            rows = rising(rng, ROWS + 1, dtype)
+            yield blocks_of(ROWS), (rows, some_bits(rng, ROWS), data, ROWS, answers())
+
+
+# Unions.
+
+
+def children_of(count: int) -> Array:
+    children = np.full(256, -1)
+    children[np.arange(count) * 3] = np.arange(count)
+    return children
+
+
+def type_ids(rng: np.random.Generator) -> Iterator[Case]:
+    right = rng.integers(0, 3, ROWS, np.uint8) * np.uint8(3)
+    for ids in (right, broken(rng, right, 200)):
+        yield blocks_of(ROWS), (ids, children_of(3), ROWS, answers())
+
+
+def dense(rng: np.random.Generator) -> Iterator[Case]:
+    ids = rng.integers(0, 3, ROWS, np.uint8) * np.uint8(3)
+    right = np.arange(ROWS, dtype=np.int32)
+    lengths = np.full(3, ROWS)
+    for starts in (right, broken(rng, right, -1), broken(rng, right, 1)):
+        firsts, lasts = np.zeros((2, 3 * blocks_of(ROWS)), np.int64)
+        yield blocks_of(ROWS), (ids, starts, children_of(3), lengths, ROWS, firsts, lasts, answers())
+
+
+def dense_order(rng: np.random.Generator) -> Iterator[Case]:
+    ids = rng.integers(0, 3, ROWS, np.uint8) * np.uint8(3)
+    right = np.arange(3 * blocks_of(ROWS))
+    for firsts in (right, broken(rng, right, 0), broken(rng, right, -1)):
+        yield 3, (ids, children_of(3), firsts, right, 3, ROWS, np.zeros(3, np.int64))
+
+
+# Values.
+
+
+def ranges(rng: np.random.Generator) -> Iterator[Case]:
+    for dtype in (np.uint8, np.uint16, np.uint32, np.uint64):
+        mask = int(np.iinfo(dtype).max)
+        right = rng.integers(0, 100, ROWS).astype(dtype)
+        for found in (right, broken(rng, right, 120)):
+            for lowest in (0, mask - 3):
+                yield blocks_of(ROWS), (found, some_bits(rng, ROWS), ROWS, lowest, mask, 104, answers())
+
+
+def days(rng: np.random.Generator) -> Iterator[Case]:
+    right = rng.integers(-9999, 9999, ROWS) * 86_400_000
+    for found in (right, broken(rng, right, -1)):
+        yield blocks_of(ROWS), (found, some_bits(rng, ROWS), ROWS, answers())
+
+
+def wide_ranges(limbs: int) -> Callable[[np.random.Generator], Iterator[Case]]:
+    def found(rng: np.random.Generator) -> Iterator[Case]:
+        right = rng.integers(0, 2**62, ROWS * limbs, np.uint64)
+        right[limbs - 1 :: limbs] = 0
+        bounds = np.full(2 * limbs, 2**64 - 1, np.uint64)
+        bounds[:limbs] = 0
+        bounds[0] = 5
+        bounds[-1] = 0
+        for words in (
+            right,
+            broken(rng, right, 2**64 - 1),
+            rng.integers(0, 2**64 - 1, len(right), np.uint64),
+        ):
+            yield blocks_of(ROWS), (words, bounds.copy(), some_bits(rng, ROWS), ROWS, answers())
+
+    return found
+
+
+# Views.
+
+
+def some_views(rng: np.random.Generator) -> Iterator[Case]:
+    data = np.frombuffer((WRITING * 20).encode(), np.uint8)
+    firsts, sizes = np.array([0, -1]), np.array([len(data), 50])
+    right = np.zeros((ROWS, 4), np.uint32)
+    for row in right:
+        size, start = int(rng.integers(0, 30)), int(rng.integers(0, 300))
+        row[0] = size
+        if size <= 12:
+            row[1:] = np.frombuffer(data[start : start + size].tobytes().ljust(12, b"\0"), np.uint32)
+        else:
+            row[1:] = (*np.frombuffer(data[start : start + 4].tobytes(), np.uint32), 0, start)
+    for found in (right, np.where(rng.random(right.shape) < 0.01, np.uint32(1), right)):
+        for is_text in (0, 1):
+            parts = found.reshape(-1)
+            bits = some_bits(rng, ROWS)
+            broken = np.zeros(2, np.int64)
+            yield (
+                blocks_of(ROWS),
+                (parts, bits, data, firsts, sizes, ROWS, is_text, broken, 0, answers()),
+            )
+
+
+# Bytes in the other order.
+
+
+def elements(rng: np.random.Generator) -> Iterator[Case]:
+    for width in (1, 2, 4, 8, 16, 32):
+        data = some_bytes(rng, 7 * 32)
+        yield -(-len(data) // int(swap.BLOCK)), (data, width - 1, np.zeros_like(data))
+
+
+def slots(rng: np.random.Generator) -> Iterator[Case]:
+    data = some_bytes(rng, 40 * int(swap.SLOT)).reshape(40, -1)
+    data[::2, :3] = 0  # sizes of values that lie within a view, when read in the other order
+    yield 40, (data.reshape(-1), np.zeros(data.size, np.uint8))
+
+
+CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
+    validity.shift_bits: one_bitmap,
+    validity.and_bits: two_bitmaps,
+    validity.or_bits: two_bitmaps,
+    validity.count_bits: counted_bitmap,
+    validity.expand_bits: expanded_bitmap,
+    validity.pack_flags: flags,
+    validity.level_bits: levels,
+    offsets.check_offsets: some_offsets,
+    offsets.check_list_views: list_views,
+    offsets.check_run_ends: run_ends,
+    text.check_text: whole_text,
+    text.check_starts: text_starts,
+    text.check_text_rows: text_rows,
+    unions.check_type_ids: type_ids,
+    unions.check_dense: dense,
+    unions.check_dense_order: dense_order,
+    values.check_range: ranges,
+    values.check_days: days,
+    values.check_range_128: wide_ranges(2),
+    values.check_range_256: wide_ranges(4),
+    views.check_views: some_views,
+    swap.swap_elements: elements,
+    swap.swap_intervals: slots,
+    swap.swap_views: slots,
+}

@@ -1,0 +1,77 @@
+"""A kernel does the same compiled, interpreted, and on the CUDA simulator, for the cases of `cases.py`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bowstring.kernels.checker import check
+from bowstring.kernels.launch import launch
+from bowstring.kernels.registry import kernels, signatures
+from bowstring.kernels.signature import Kernel, Signature, match, signatures_of
+from tests.kernels.cases import CASES, cases, written
+
+ROOT = Path(__file__).parent.parent.parent
+SIMULATION_TIMEOUT = 100
+
+pytest.importorskip("numba")
+
+
+def name_of(kernel: Kernel) -> str:
+    return f"{kernel.__module__.rpartition('.')[2]}.{kernel.__name__}"
+
+
+@pytest.mark.parametrize("signature", signatures(), ids=str)
+def test_every_kernel_passes_the_checker(signature: Signature) -> None:
+    """No kernel does what could differ between its runs."""
+    check(signature)
+
+
+@pytest.mark.parametrize("kernel", kernels(), ids=name_of)
+def test_every_kernel_has_cases_for_each_signature(kernel: Kernel) -> None:
+    """The cases reach each signature, and have no more items than the simulator can take."""
+    found = list(cases(kernel))
+    assert {match(kernel, arguments)[0] for _, arguments in found} == set(signatures_of(kernel))
+    assert max(items for items, _ in found) <= 256
+
+
+@pytest.mark.parametrize("kernel", CASES, ids=name_of)
+def test_interpreted_as_compiled(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plain function writes what the compiled one writes, and that is not what was there before."""
+    changed = 0
+    for (items, compiled), (_, interpreted) in zip(cases(kernel), cases(kernel), strict=True):
+        before = [each.copy() for each in written(kernel, compiled)]
+        monkeypatch.setenv("BOWSTRING_KERNELS", "compile")
+        launch(kernel, items, *compiled)
+        monkeypatch.setenv("BOWSTRING_KERNELS", "interpret")
+        launch(kernel, items, *interpreted)
+        for old, one, other in zip(
+            before, written(kernel, compiled), written(kernel, interpreted), strict=True
+        ):
+            assert np.array_equal(one, other)
+            changed += not np.array_equal(old, one)
+    assert changed
+
+
+def test_simulated_as_compiled() -> None:
+    """The CUDA simulator, in a process of its own, writes what the compiled kernels write."""
+    try:
+        importlib.metadata.version("numba-cuda")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("numba-cuda is not installed: the simulator is part of it")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "tests.kernels.programs.simulate"],
+        cwd=ROOT,
+        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
+        capture_output=True,
+        text=True,
+        timeout=SIMULATION_TIMEOUT,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [kernel.__name__ for kernel in CASES]

@@ -1,0 +1,143 @@
+"""Compiled kernels are kept in a folder of ours, met again by the next process, and never met stale."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bowstring.errors import UsageError
+from bowstring.kernels import cache
+from bowstring.kernels.registry import signatures
+
+ROOT = Path(__file__).parent.parent.parent
+PACKAGE = Path(cache.__file__).resolve().parent.parent / "src" / "bowstring"
+TIMEOUT = 60
+PROGRAM = """
+import sys
+from bowstring.kernels import host, signature, validity
+dispatcher = host.compiled(signature.signatures_of(validity.pack_flags)[0])
+stats = dispatcher.stats
+print(len(stats.cache_hits), len(stats.cache_misses), stats.cache_path)
+"""
+
+pytest.importorskip("numba")
+
+
+def run(path: Path, **environment: str) -> tuple[int, int, Path]:
+    """Return how many loops a new process found and compiled, and where it keeps them."""
+    settings = {key: value for key, value in os.environ.items() if key not in ("BOWSTRING_CACHE_DIR", "HOME")}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**settings, "PYTHONPATH": str(path), "PYTHONDONTWRITEBYTECODE": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=True,
+        cwd=path,
+    )
+    found, compiled, folder = done.stdout.split()
+    return int(found), int(compiled), Path(folder)
+
+
+def contents(folder: Path) -> dict[Path, int]:
+    return {each: each.stat().st_mtime_ns for each in folder.rglob("*") if each.is_file()}
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a read-only copy of the package."""
+    folder = tmp_path_factory.mktemp("copy")
+    shutil.copytree(PACKAGE, folder / "bowstring", ignore=shutil.ignore_patterns("__pycache__"))
+    for each in (folder / "bowstring").rglob("*"):
+        each.chmod(each.stat().st_mode & ~(stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH))
+    return folder
+
+
+def test_the_next_process_compiles_nothing(tmp_path: Path) -> None:
+    """What one process compiled the next one finds; no file of the cache changes."""
+    assert run(ROOT / "src", BOWSTRING_CACHE_DIR=str(tmp_path))[:2] == (0, 1)
+    before = contents(tmp_path)
+    assert run(ROOT / "src", BOWSTRING_CACHE_DIR=str(tmp_path))[:2] == (1, 0)
+    assert contents(tmp_path) == before
+
+
+def test_a_read_only_package_without_a_home(package: Path) -> None:
+    """Without a home the cache is a temporary folder that ends with the process; the package stays as it was."""
+    before = contents(package)
+    found, compiled, folder = run(package, HOME="/dev/null/nobody", XDG_CACHE_HOME="")
+    assert (found, compiled) == (0, 1)
+    assert not folder.exists()
+    assert contents(package) == before
+
+
+def test_the_users_cache_folder(tmp_path: Path) -> None:
+    """It is ``XDG_CACHE_HOME`` or ``.cache`` in the home, readable by the user alone."""
+    for environment, root in (
+        ({"XDG_CACHE_HOME": str(tmp_path / "xdg"), "HOME": "/dev/null"}, tmp_path / "xdg"),
+        ({"XDG_CACHE_HOME": "", "HOME": str(tmp_path)}, tmp_path / ".cache"),
+    ):
+        folder = run(ROOT / "src", **environment)[2]
+        assert folder.is_relative_to(root / "bowstring")
+        assert stat.S_IMODE((root / "bowstring").stat().st_mode) == 0o700
+
+
+def test_other_sources_have_another_folder(package: Path, tmp_path: Path) -> None:
+    """A change of any kernel, in a comment even, is another folder: old code is never met."""
+    first = run(package, BOWSTRING_CACHE_DIR=str(tmp_path))[2]
+    changed = tmp_path / "changed"
+    shutil.copytree(package / "bowstring", changed / "bowstring")
+    source = changed / "bowstring" / "kernels" / "validity.py"
+    source.chmod(0o600)
+    source.write_text(source.read_text() + "# changed\n")
+    found, compiled, second = run(changed, BOWSTRING_CACHE_DIR=str(tmp_path))
+    assert (found, compiled) == (0, 1)
+    assert first.parent != second.parent
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+    """Where nothing can be kept, everything is compiled, and nothing raises."""
+    assert run(ROOT / "src", BOWSTRING_CACHE_DIR="/proc/self")[:2] == (0, 1)
+    cache.store("/proc/self/kernels/file", b"")
+    cache.store(str(tmp_path / "kernels" / "file"), b"kept")
+    assert (tmp_path / "kernels" / "file").read_bytes() == b"kept"
+
+
+@pytest.mark.slow
+def test_warming_compiles_everything(tmp_path: Path) -> None:
+    """The command compiles every signature, says how many there are, and the second time finds them all."""
+    command = [sys.executable, "-m", "bowstring.kernels.warm"]
+    environment = {**os.environ, "BOWSTRING_CACHE_DIR": str(tmp_path)}
+    left = []
+    for _ in range(2):
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=4 * TIMEOUT, check=True
+        )
+        assert done.stdout == f"{len(signatures())} signatures are compiled\n"
+        left.append(contents(tmp_path))
+    assert left[0] == left[1]
+    assert len(left[0]) == 2 * len(signatures())  # an index and the code
+
+
+def test_folders_that_others_may_write_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in the cache is run, so a folder that somebody else may write is none."""
+    tmp_path.chmod(0o777)
+    monkeypatch.setenv("BOWSTRING_CACHE_DIR", str(tmp_path))
+    with pytest.raises(UsageError, match="BOWSTRING_CACHE_DIR"):
+        cache.cache_folder()
+    monkeypatch.delenv("BOWSTRING_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "bowstring").mkdir()
+    (tmp_path / "bowstring").chmod(0o777)
+    assert not cache.cache_folder().startswith(str(tmp_path))
+
+
+def test_what_compiles_is_part_of_the_folders_name() -> None:
+    """Another version of the compiler, or another processor, is another folder."""
+    assert cache.cache_folder("host", "0.68") != cache.cache_folder("host", "0.69")
+    assert cache.cache_folder("host", "0.68") == cache.cache_folder("host", "0.68")

@@ -1,0 +1,147 @@
+"""Whatever stands in the arrays, a kernel reads and writes inside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bowstring.kernels import swap, validity
+from bowstring.kernels import validation_offsets as offsets
+from bowstring.kernels import validation_text as text
+from bowstring.kernels import validation_unions as unions
+from bowstring.kernels import validation_values as values
+from bowstring.kernels import validation_views as views
+from bowstring.kernels.types import i64, u64
+
+Rng = np.random.Generator
+
+
+class Guarded:
+    """An array that refuses what NumPy would count from its end."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.array = array
+
+    def _checked(self, index: Any) -> int:
+        at = int(index)
+        if not 0 <= at < len(self.array):
+            raise AssertionError(f"{at} of {len(self.array)}")
+        return at
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.array[self._checked(index)]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.array[self._checked(index)] = value
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+
+def wild(rng: Rng, dtype: Any, size: int) -> Guarded:
+    """Return numbers of all magnitudes, small ones often."""
+    info = np.iinfo(dtype)
+    found = rng.integers(info.min, info.max, size, dtype, endpoint=True)
+    small = rng.integers(0, 40, size).astype(dtype)
+    return Guarded(np.where(rng.random(size) < rng.random(), small, found))
+
+
+def some(rng: Rng, dtype: Any = np.uint8) -> Guarded:
+    return wild(rng, dtype, int(rng.integers(0, 60)))
+
+
+def out(items: int = 2) -> Guarded:
+    return Guarded(np.zeros(items, np.int64))
+
+
+def wide_bounds(rng: Rng, limbs: int) -> Guarded:
+    return wild(rng, np.uint64, 2 * limbs)
+
+
+def number(rng: Rng) -> Any:
+    return i64(rng.choice([0, 1, 5, 40, 300, 2**31, 2**62]))
+
+
+def word(rng: Rng) -> Any:
+    return u64(rng.integers(0, 2**64 - 1, dtype=np.uint64))
+
+
+def text_arguments(rng: Rng) -> tuple[Any, ...]:
+    data = some(rng)
+    lead = int(rng.integers(0, min(7, len(data)) + 1))
+    words = data.array[lead : lead + (len(data) - lead) // 8 * 8].copy().view(np.uint64)
+    start = int(rng.integers(0, len(data) + 1))
+    stop = int(rng.integers(start, len(data) + 1))
+    return data, Guarded(words), i64(lead), i64(start), i64(stop), out()
+
+
+def dense_arguments(rng: Rng) -> tuple[Any, ...]:
+    children = int(rng.integers(1, 5))
+    seen = [Guarded(np.zeros(2 * children, np.int64)) for _ in range(2)]
+    lengths = wild(rng, np.int64, children)
+    return some(rng), some(rng, np.int32), wild(rng, np.int64, 256), lengths, number(rng), *seen, out()
+
+
+def order_arguments(rng: Rng) -> tuple[Any, ...]:
+    firsts, lasts = wild(rng, np.int64, 4), wild(rng, np.int64, 4)
+    return some(rng), wild(rng, np.int64, 256), firsts, lasts, i64(2), number(rng), out()
+
+
+# What the caller promises and a kernel need not check: pieces of text lie in it, tables have their size.
+ARGUMENTS: dict[Callable[..., None], Callable[[Rng], tuple[Any, ...]]] = {
+    offsets.check_offsets: lambda rng: (some(rng, np.int32), number(rng), number(rng), out()),
+    offsets.check_list_views: lambda rng: (
+        some(rng, np.int64),
+        some(rng, np.int64),
+        number(rng),
+        number(rng),
+        out(),
+    ),
+    offsets.check_run_ends: lambda rng: (some(rng, np.int16), number(rng), out()),
+    values.check_range: lambda rng: (
+        *(some(rng, np.uint16), some(rng), number(rng)),
+        *(word(rng), word(rng), word(rng), out()),
+    ),
+    values.check_days: lambda rng: (some(rng, np.int64), some(rng), number(rng), out()),
+    values.check_range_128: lambda rng: (
+        *(some(rng, np.uint64), wide_bounds(rng, 2), some(rng), number(rng), out()),
+    ),
+    values.check_range_256: lambda rng: (
+        *(some(rng, np.uint64), wide_bounds(rng, 4), some(rng), number(rng), out()),
+    ),
+    unions.check_type_ids: lambda rng: (some(rng), wild(rng, np.int64, 256), number(rng), out()),
+    unions.check_dense: dense_arguments,
+    unions.check_dense_order: order_arguments,
+    text.check_text: text_arguments,
+    text.check_starts: lambda rng: (
+        *(some(rng, np.int32), some(rng), number(rng), number(rng), wild(rng, np.int64, 1), out()),
+    ),
+    text.check_text_rows: lambda rng: (some(rng, np.int64), some(rng), some(rng), number(rng), out()),
+    views.check_views: lambda rng: (
+        *(some(rng, np.uint32), some(rng), some(rng), some(rng, np.int64), some(rng, np.int64)),
+        *(number(rng), i64(rng.integers(0, 2)), some(rng, np.int64), i64(rng.integers(0, 8)), out()),
+    ),
+    swap.swap_elements: lambda rng: (wild(rng, np.uint8, 96), i64(7), Guarded(np.zeros(96, np.uint8))),
+    validity.shift_bits: lambda rng: (
+        some(rng),
+        i64(rng.integers(0, 500)),
+        i64(600),
+        Guarded(np.zeros(2, "u8")),
+    ),
+}
+
+
+@pytest.mark.parametrize("kernel", ARGUMENTS, ids=lambda kernel: kernel.__name__)
+@settings(max_examples=100)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_nothing_is_touched_outside(kernel: Callable[..., None], seed: int) -> None:
+    """With wild numbers in every array, and fewer elements than it was told, a kernel stays inside them."""
+    arguments = ARGUMENTS[kernel](np.random.default_rng(seed))
+    with np.errstate(all="ignore"):
+        for item in range(2):
+            kernel(i64(item), *arguments)
