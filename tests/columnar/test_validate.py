@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bowstring.columnar import Batch, Dictionary, compacted
-from bowstring.errors import InvalidBody, NotOnDevice
+from bowstring.columnar import Batch, Column, Dictionary, compacted
+from bowstring.errors import InvalidBody
 from bowstring.memory import Device, Pool
-from bowstring.testing import fake_device
 from bowstring.testing.strategies import record_batches
 
 SOURCE = pa.record_batch(
@@ -94,23 +95,43 @@ def test_broken_structure_is_found(device: Device, what: str) -> None:
 
 
 INSIDE: dict[str, tuple[str, Callable[[Batch], Batch]]] = {
-    "offsets that fall": ("s", lambda batch: overwritten(batch, 3, np.array([0, 5, 3, 6], np.int32))),
-    "an offset outside": ("l", lambda batch: overwritten(batch, 6, np.array([0, 900, 3, 3], np.int32))),
-    "bad UTF-8": ("s", lambda batch: overwritten(batch, 4, np.array([255] * 6, np.uint8))),
+    "offsets that fall": (
+        "s, row 1",
+        lambda batch: overwritten(batch, 3, np.array([0, 5, 3, 6], np.int32)),
+    ),
+    "an offset outside": (
+        "l, row 0",
+        lambda batch: overwritten(batch, 6, np.array([0, 900, 3, 3], np.int32)),
+    ),
+    "bad UTF-8": ("s, row 0", lambda batch: overwritten(batch, 4, np.array([255] * 6, np.uint8))),
+    "bad UTF-8 in a list": (
+        "l.item, row 1",
+        lambda batch: overwritten(batch, 9, np.array([97, 255, 97], np.uint8)),
+    ),
     "a wrong null count": ("n", lambda batch: with_node(batch, 0, 3, 2)),
-    "runs that fall": ("r", lambda batch: overwritten(batch, 14, np.array([3, 3], np.int32))),
+    "runs that fall": (
+        "r.run_ends, slot 1",
+        lambda batch: overwritten(batch, 14, np.array([3, 3], np.int32)),
+    ),
+    "bad UTF-8 in a run": (
+        "r.values, row 2",
+        lambda batch: overwritten(batch, 17, np.array([97, 255], np.uint8)),
+    ),
 }
 
 
 @pytest.mark.parametrize("what", INSIDE)
-def test_broken_elements_are_found_by_full_validation(what: str) -> None:
-    """What is wrong between the ends passes the check of the structure, and full validation names the column."""
-    name, breaks = INSIDE[what]
-    batch = breaks(Batch.from_arrow(SOURCE))
+def test_broken_elements_are_found_by_full_validation(device: Device, what: str) -> None:
+    """What is wrong between the ends passes the check of the structure, and full validation names the row."""
+    pytest.importorskip("numba")
+    where, breaks = INSIDE[what]
+    batch = breaks(Batch.from_arrow(SOURCE).to_device(device))
     batch.validate()
     with pytest.raises(InvalidBody) as caught:
         batch.validate(full=True)
-    assert caught.value.where == name
+    assert caught.value.where == where
+    assert caught.value.expected is not None
+    assert caught.value.found is not None
 
 
 def test_dictionaries_are_validated() -> None:
@@ -125,10 +146,47 @@ def test_dictionaries_are_validated() -> None:
         batch.derived(batch.parts, 2, short).validate(full=True)
 
 
-def test_full_validation_wants_the_host() -> None:
-    """On a device full validation says how to get it."""
-    with pytest.raises(NotOnDevice, match="to_device"):
-        Batch.from_arrow(SOURCE).to_device(fake_device()).validate(full=True)
+def test_large_batches_are_validated_by_kernels_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the compiler is loaded, pyarrow is not asked about a large batch."""
+    pytest.importorskip("numba")
+    times = pa.Array.from_buffers(
+        pa.time32("s"), 300_000, [None, pa.py_buffer(bytes(1_199_996) + b"\xff" * 4)]
+    )
+    batch = Batch.from_arrow({"t": times})
+    monkeypatch.setattr(Column, "to_arrow", None)
+    with pytest.raises(InvalidBody) as caught:
+        batch.validate(full=True)
+    assert caught.value.where == "t, row 299999"
+
+
+WITHOUT_COMPILER = """
+import sys
+sys.modules["numba"] = None
+import pyarrow as pa
+from bowstring.columnar import Batch
+from bowstring.errors import InvalidBody, MissingDependency
+from bowstring.testing import fake_device
+wrong = pa.Array.from_buffers(pa.time32("s"), 1, [None, pa.py_buffer(b"\\xff" * 4)])
+batch = Batch.from_arrow({"t": wrong})
+try:
+    batch.validate(full=True)
+except InvalidBody as error:
+    assert error.where == "t", error
+else:
+    raise AssertionError("not found")
+try:
+    batch.to_device(fake_device()).validate(full=True)
+except MissingDependency as error:
+    print(error.hint)
+"""
+
+
+def test_without_a_compiler_pyarrow_validates_on_the_host() -> None:
+    """Where numba is not installed, the host does without it, and a device says what to install."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_COMPILER], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "bowstring[kernels]" in done.stdout, done.stderr
 
 
 @given(source=record_batches(min_columns=1), data=st.data())

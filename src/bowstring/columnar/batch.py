@@ -339,12 +339,14 @@ class Batch(export.Exporting):
         Parameters
         ----------
         full
-            Look at every element, not only at sizes and at first and last offsets.
+            Look at every element, where the data are, not only at sizes and at first and last offsets.
 
         Raises
         ------
         InvalidBody
-            They do not; the message names the column.
+            They do not; the message names the column, and with `full` the row.
+        MissingDependency
+            With `full`, on a device: no compiler of kernels is installed.
 
         Examples
         --------

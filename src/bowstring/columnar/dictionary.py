@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NoReturn
 
 from bowstring.errors import NotPicklable
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.column import Column
     from bowstring.memory import Lease
 
-__all__ = ["Dictionary"]
+__all__ = ["Dictionary", "dictionaries_of"]
 
 
 class Dictionary:
@@ -59,3 +60,29 @@ class Dictionary:
 
     def __repr__(self) -> str:
         return f"<Dictionary {self.id}: {len(self)} values of {self.values.schema.field(0).type}>"
+
+
+def dictionaries_of(batch: Batch) -> Iterator[tuple[str, Dictionary]]:
+    """Yield the dictionaries that a batch reaches, outer ones first, each with the path of a field that uses it.
+
+    Dictionaries inside the values of another are those of its values. One that is missing is left out.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from bowstring.columnar.batch import Batch
+    >>> batch = Batch.from_arrow({"a": pa.array(["x", "y", "x"]).dictionary_encode()})
+    >>> list(dictionaries_of(batch))
+    [('a.dictionary', <Dictionary 0: 2 values of string>)]
+    """
+    seen: set[int] = set()
+    waiting: list[tuple[Batch, tuple[str, ...]]] = [(batch, ())]
+    for reached, before in waiting:
+        for node in reached.layout.nodes:
+            dictionary = None if node.dictionary_id is None else reached.dictionaries.get(node.dictionary_id)
+            if dictionary is not None and id(dictionary) not in seen:
+                seen.add(id(dictionary))
+                # The one column of a dictionary's values has a name, but it is nobody's.
+                inside = (*before, *node.path[bool(before) :], "dictionary")
+                waiting.append((dictionary.values, inside))
+                yield ".".join(inside), dictionary

@@ -19,7 +19,7 @@ from bowstring.columnar.capsule import STRUCT_BYTES, STRUCT_WORDS, Anchor, addre
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import storage_type
 from bowstring.columnar.spans import Table
-from bowstring.errors import NotOnDevice
+from bowstring.errors import NotOnDevice, Unsupported
 from bowstring.memory import Device
 
 if TYPE_CHECKING:
@@ -161,8 +161,20 @@ def to_pyarrow_batch(batch: Batch) -> pa.RecordBatch:
 
 
 def to_pyarrow_array(column: Batch) -> pa.Array:
-    """Return the only column of a batch on the host as a pyarrow array of its storage type."""
-    return pa.Array._import_from_c(_Block(column, 0).complete(), storage_type(column.schema.field(0).type))
+    """Return the only column of a batch on the host as a pyarrow array of its storage type.
+
+    Raises
+    ------
+    Unsupported
+        pyarrow has no class for it: intervals of months, and of days.
+    """
+    type_ = storage_type(column.schema.field(0).type)
+    try:
+        return pa.Array._import_from_c(_Block(column, 0).complete(), type_)
+    except KeyError as error:
+        raise Unsupported(
+            f"arrays of {type_}: pyarrow has no class for them", hint="Batch.to_arrow() takes them along."
+        ) from error
 
 
 class Exporting(abc.ABC):

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+import sys
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 import pyarrow as pa
 
+from bowstring.columnar.dictionary import dictionaries_of
+from bowstring.columnar.elements import check_elements
 from bowstring.columnar.ends import ends_of
 from bowstring.columnar.layout import Kind, Layout
-from bowstring.errors import InvalidBody, NotOnDevice
+from bowstring.errors import InvalidBody
+from bowstring.kernels.compilers import is_installed
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
 
 __all__ = ["validate"]
 
+# Bytes from which kernels are worth their launches, and from which they are worth loading the compiler.
+_LARGE: Final = 1 << 20
+_HUGE: Final = 1 << 30
+
 
 def validate(batch: Batch, *, full: bool) -> None:
     """Check a batch: see :meth:`bowstring.columnar.batch.Batch.validate`."""
     _check_structure(batch)
     _check_ends(batch)
-    for dictionary in batch.dictionaries.values():
+    for _, dictionary in dictionaries_of(batch):
         _check_structure(dictionary.values)
         _check_ends(dictionary.values)
     if full:
@@ -34,6 +42,9 @@ def _check_structure(batch: Batch) -> None:
     lengths, nulls = nodes[:, 0], nodes[:, 1]
     for node in np.flatnonzero((lengths < 0) | (nulls < -1) | (nulls > lengths)).tolist():
         _refuse(layout, node, "impossible length or null count", found=nodes[node].tolist())
+    for node, each in enumerate(layout.nodes):
+        if each.type.id == pa.lib.Type_NA and nulls[node] != lengths[node]:
+            _refuse(layout, node, "a slot of type null is not null", f"{lengths[node]} nulls", nulls[node])
     for node in layout.columns:
         if lengths[node] != batch.num_rows:
             _refuse(layout, node, "a column has another length than its batch", batch.num_rows, lengths[node])
@@ -84,18 +95,27 @@ def _check_ends(batch: Batch) -> None:
 
 
 def _check_elements(batch: Batch) -> None:
-    """Every element; kernels will do it where the data are."""
-    if not batch.device.is_host:
-        raise NotOnDevice(
-            "full validation reads the batch on the host",
-            found=batch.device.name,
-            hint='Use batch.to_device("cpu").validate(full=True).',
-        )
+    """Every element: by kernels on a device; on the host pyarrow tells quickly whether a small batch is right."""
+    if not batch.device.is_host or _kernels_are_quicker(batch):
+        check_elements(batch)
+        return
     for column in batch.columns:
         try:
-            column.to_arrow().validate(full=True)
+            column.as_batch().to_arrow().validate(full=True)
         except pa.ArrowException as error:
+            _name_the_row(batch)
             raise InvalidBody("a column is not valid", found=str(error), where=column.name) from error
+
+
+def _kernels_are_quicker(batch: Batch) -> bool:
+    # Loading the compiler takes as long as pyarrow takes over a gigabyte.
+    return batch.nbytes >= (_LARGE if sys.modules.get("numba") else _HUGE) and is_installed("numba")
+
+
+def _name_the_row(batch: Batch) -> None:
+    """Say the same as the kernels would, where they can run."""
+    if is_installed("numba"):
+        check_elements(batch)
 
 
 def _refuse(layout: Layout, node: int, what: str, expected: object = None, found: object = None) -> NoReturn:

@@ -1,0 +1,131 @@
+"""The other byte order: batches as a big-endian writer laid them out, turned into what this processor reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bowstring.columnar.nodes import Kind
+from bowstring.columnar.spans import Spans, buffer_of
+from bowstring.kernels import swap
+from bowstring.kernels.launch import launch
+
+if TYPE_CHECKING:
+    from bowstring.columnar.batch import Batch
+    from bowstring.columnar.nodes import Node
+    from bowstring.memory import Device
+
+__all__ = ["swapped"]
+
+_PLACEMENT = 64
+_BYTES = 1
+_INTERVALS = -1
+_VIEWS = -2
+_DAY_TIME = 22  # pyarrow 22 has no name for it
+_KINDS = (Kind.VALIDITY, Kind.BITS, Kind.BYTES, Kind.TYPE_IDS, Kind.VARIADIC)
+
+
+def swapped(batch: Batch) -> Batch:
+    """Return a batch whose buffers came in the other byte order in the order of this machine.
+
+    Only buffers of elements wider than a byte are copied, into one new region of the device. Structure must have
+    been checked by counts and sizes before; the offsets in it mean nothing until now, and must be checked after.
+
+    Parameters
+    ----------
+    batch
+        On any device. Its dictionaries are left as they are.
+
+    Raises
+    ------
+    MissingDependency
+        The batch is on a device, and numba, which compiles the kernel, is not installed.
+
+    Examples
+    --------
+    >>> from bowstring.columnar.batch import Batch
+    >>> big = Batch.from_arrow({"a": np.array([1, 256], np.int16)})
+    >>> swapped(big)["a"].values.tolist()
+    [256, 1]
+    """
+    spans = batch.spans
+    widths = _widths(batch)
+    rows = np.flatnonzero((widths != _BYTES) & (spans.table[:, 2] > 0))
+    if not len(rows):
+        return batch
+    sizes = spans.table[rows, 2]
+    ends = np.cumsum(-(-sizes // _PLACEMENT) * _PLACEMENT)
+    room = batch.device.xp.zeros(int(ends[-1]) + _PLACEMENT, np.uint8)
+    target = buffer_of(room, batch.device)
+    starts = -target.address % _PLACEMENT + np.concatenate(([0], ends[:-1]))
+    for row, start, nbytes in zip(rows.tolist(), starts.tolist(), sizes.tolist(), strict=True):
+        _swap(spans.array(row), room[start : start + nbytes], int(widths[row]), batch.device)
+    table = spans.table.copy()
+    table[rows, 0] = len(spans.regions)
+    table[rows, 1] = starts
+    moved = Spans(table, (*spans.regions, target.region))
+    return batch.derived(batch.parts._replace(spans=moved), batch.num_rows, batch.dictionaries)
+
+
+def _widths(batch: Batch) -> npt.NDArray[np.int64]:
+    """Return the bytes of an element of each buffer, or the form of those that are made of several."""
+    layout = batch.layout
+    widths = np.full(len(batch.spans.table), _BYTES, np.int64)
+    fixed = layout.fixed_buffers(batch.variadic_counts)
+    for position, node in enumerate(layout.buffer_nodes.tolist()):
+        kind = Kind(layout.buffer_kinds[position])
+        if kind is Kind.VIEWS:
+            widths[fixed[position]] = _VIEWS
+        elif kind is Kind.DATA:
+            widths[fixed[position]] = _element(layout.nodes[node])
+        elif kind not in _KINDS:
+            widths[fixed[position]] = kind.bits >> 3
+    return widths
+
+
+def _element(node: Node) -> int:
+    if node.type.id == pa.lib.Type_FIXED_SIZE_BINARY:
+        return _BYTES
+    if node.type.id == pa.lib.Type_INTERVAL_MONTH_DAY_NANO:
+        return _INTERVALS
+    return 4 if node.type.id == _DAY_TIME else node.width
+
+
+def _swap(data: Any, out: Any, width: int, device: Device) -> None:
+    """Write the elements of `data` to `out`, both bytes; what is behind the last whole one stays zero."""
+    element = width if width > 0 else int(swap.SLOT)
+    whole = len(data) // element * element
+    data, out = data[:whole], out[:whole]
+    if device.is_host:
+        _swap_on_host(data, out, width)
+    elif width == _VIEWS:
+        launch(swap.swap_views, whole // element, data, out)
+    elif width == _INTERVALS:
+        launch(swap.swap_intervals, whole // element, data, out)
+    else:
+        launch(swap.swap_elements, -(-whole // int(swap.BLOCK)), data, width - 1, out)
+
+
+def _swap_on_host(data: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8], width: int) -> None:
+    if width == _VIEWS:
+        _swap_views(data.reshape(-1, 4, 4), out.reshape(-1, 4, 4))
+    elif width == _INTERVALS:
+        slots, found = data.reshape(-1, 2, 8), out.reshape(-1, 2, 8)
+        found[:, 0] = slots[:, 0].reshape(-1, 2, 4)[:, :, ::-1].reshape(-1, 8)
+        found[:, 1] = slots[:, 1, ::-1]
+    elif width <= np.dtype(np.uint64).itemsize:
+        out.view(f"<u{width}")[:] = data.view(f">u{width}")
+    else:
+        out.reshape(-1, width)[:] = data.reshape(-1, width)[:, ::-1]
+
+
+def _swap_views(data: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> None:
+    """Swap the sizes, and the buffers and offsets of texts that do not lie in the view itself."""
+    out[:] = data
+    out[:, 0] = data[:, 0, ::-1]
+    sizes = out[:, 0].reshape(-1).view("<i4")
+    outside = sizes > int(swap.LONGEST_INSIDE)
+    out[outside, 2:] = data[outside, 2:, ::-1]
