@@ -25,6 +25,13 @@ class Limits:
         Largest control message (hello, errors, tickets).
     message_bytes
         Largest body of one message.
+    decompressed_bytes
+        Largest body of one message, decompressed.
+    decompression_ratio
+        How many times larger than the body of its message that may be, where it is larger than
+        ``decompression_floor``. A column of zeros can be 30,000 times smaller in ZSTD, text is seldom 20 times.
+    decompression_floor
+        Up to this size bodies may be decompressed whatever the ratio is.
     depth
         Deepest nesting of a schema.
     columns
@@ -64,6 +71,9 @@ class Limits:
     metadata_bytes: int = 64 * _MIB
     control_bytes: int = 256 * _KIB
     message_bytes: int = 1 << 40
+    decompressed_bytes: int = 1 << 36
+    decompression_ratio: float = 1024.0
+    decompression_floor: int = 128 * _MIB
     depth: int = 64
     columns: int = 65_536
     regions: int = 4_096

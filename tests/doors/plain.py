@@ -12,7 +12,7 @@ import struct
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import pyarrow as pa
@@ -24,10 +24,11 @@ END_OF_STREAM = 0
 METADATA = 1
 
 
-def parts_of(table: pa.Table) -> list[tuple[bytes, bytes | None]]:
+def parts_of(table: pa.Table, options: Mapping[str, bool] | None = None) -> list[tuple[bytes, bytes | None]]:
     """Return (metadata, packed body) of each message of a table; the schema has no body."""
     sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    chosen = pa.ipc.IpcWriteOptions(**(options or {}))
+    with pa.ipc.new_stream(sink, table.schema, options=chosen) as writer:
         writer.write_table(table)
     reader = pa.ipc.MessageReader.open_stream(sink.getvalue())
     messages = list(reader)
@@ -152,11 +153,13 @@ class PlainServer:
 
 
 def messages_of(
-    table: pa.Table, arrange: Callable[[list[Message], list[Message]], Sequence[Message]] | None = None
+    table: pa.Table,
+    arrange: Callable[[list[Message], list[Message]], Sequence[Message]] | None = None,
+    options: Mapping[str, bool] | None = None,
 ) -> list[Message]:
     """Return the messages of a stream: metadata and bodies in turn, or as `arrange` puts them."""
     metadata, bodies = [], []
-    parts: list[tuple[bytes, Any]] = list(parts_of(table))
+    parts: list[tuple[bytes, Any]] = list(parts_of(table, options))
     for sequence, (header, body) in enumerate(parts):
         metadata.append(Message(None, [prefix(METADATA, sequence), header]))
         if body is not None:

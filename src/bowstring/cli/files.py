@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bowstring.errors import InvalidData, Unsupported, UsageError
+from bowstring import ipc
+from bowstring.errors import InvalidData, LimitExceeded, Unsupported, UsageError
 
 __all__ = ["DataFile", "Format", "recognise"]
 
@@ -88,9 +89,9 @@ def recognise(path: str) -> DataFile:
     if magic.startswith(_ARROW_FILE):
         return _opened(path, Format.ARROW_FILE, _arrow_file)
     try:
-        with pa.memory_map(path) as mapped, pa.ipc.open_stream(mapped) as reader:
+        with ipc.open_stream(path) as reader:
             return DataFile(path, Format.ARROW_STREAM, reader.schema, None, nbytes)
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, OSError, ValueError, LimitExceeded) as error:
         raise UsageError(
             "this file is none of the formats", expected=_EXPECTED, found=repr(magic), where=path
         ) from error
@@ -136,8 +137,8 @@ def _row_bytes(schema: pa.Schema) -> int:
 
 
 def _arrow_file(path: str) -> DataFile:
-    with pa.memory_map(path) as mapped, pa.ipc.open_file(mapped) as reader:
-        return DataFile(path, Format.ARROW_FILE, reader.schema, None, mapped.size())
+    with ipc.open_file(path) as reader:
+        return DataFile(path, Format.ARROW_FILE, reader.schema, None, os.path.getsize(path))
 
 
 def _parquet_batches(path: str) -> Iterator[pa.RecordBatch]:
@@ -146,14 +147,15 @@ def _parquet_batches(path: str) -> Iterator[pa.RecordBatch]:
 
 
 def _file_batches(path: str) -> Iterator[pa.RecordBatch]:
-    with pa.memory_map(path) as mapped, pa.ipc.open_file(mapped) as reader:
-        for index in range(reader.num_record_batches):
-            yield reader.get_batch(index)
+    with ipc.open_file(path) as reader:
+        for batch in reader:
+            yield batch.to_arrow()
 
 
 def _stream_batches(path: str) -> Iterator[pa.RecordBatch]:
-    with pa.memory_map(path) as mapped, pa.ipc.open_stream(mapped) as reader:
-        yield from reader
+    with ipc.open_stream(path) as reader:
+        for batch in reader:
+            yield batch.to_arrow()
 
 
 _READERS: dict[Format, Callable[[str], Iterator[pa.RecordBatch]]] = {

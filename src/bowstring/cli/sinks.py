@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from bowstring import ipc
 from bowstring.errors import Unsupported, UsageError
 
 __all__ = ["EXTENSIONS", "check_extension", "file_sink"]
@@ -19,11 +20,11 @@ Write = Callable[[pa.RecordBatch], None]
 
 def _ipc_file(path: str, schema: pa.Schema) -> Any:
     # A dictionary that grows between batches is written as what was added: a file cannot replace one.
-    return pa.ipc.new_file(path, schema, options=pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True))
+    return ipc.new_file(path, schema, options=ipc.IpcWriteOptions(emit_dictionary_deltas=True))
 
 
 def _ipc_stream(path: str, schema: pa.Schema) -> Any:
-    return pa.ipc.new_stream(path, schema)
+    return ipc.new_stream(path, schema)
 
 
 def _parquet(path: str, schema: pa.Schema) -> Any:
@@ -109,7 +110,7 @@ def _writing(writer: Any, path: str) -> Write:
 def _translated(path: str) -> Iterator[None]:
     try:
         yield
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError, UsageError) as error:
         raise Unsupported(
             f"these data cannot be written as {check_extension(path)}",
             found=str(error).partition("\n")[0],

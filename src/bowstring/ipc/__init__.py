@@ -1,5 +1,62 @@
-"""Arrow IPC: metadata, framing and streams, under the names of ``pyarrow.ipc``."""
+"""Arrow IPC: metadata, framing, streams and files, under the names of ``pyarrow.ipc``."""
 
-from bowstring.ipc.stream import StreamReader, StreamWriter, new_stream, open_stream
+from bowstring.ipc.dictionaries import DictionaryMemo
+from bowstring.ipc.file import RecordBatchFileReader, RecordBatchFileWriter, new_file, open_file
+from bowstring.ipc.frames import deserialize_pandas, serialize_pandas
+from bowstring.ipc.message import (
+    Message,
+    MessageReader,
+    get_record_batch_size,
+    read_dictionary,
+    read_message,
+    read_record_batch,
+    read_schema,
+    serialize_record_batch,
+    serialize_schema,
+)
+from bowstring.ipc.options import Alignment, IpcReadOptions, IpcWriteOptions, MetadataVersion
+from bowstring.ipc.reader import ReadStats, RecordBatchReader, RecordBatchWithMetadata
+from bowstring.ipc.sparse import SparseTensor
+from bowstring.ipc.sparse_message import read_sparse_tensor, write_sparse_tensor
+from bowstring.ipc.stream import RecordBatchStreamReader, RecordBatchStreamWriter, new_stream, open_stream
+from bowstring.ipc.tensor import Tensor, get_tensor_size, read_tensor, write_tensor
+from bowstring.ipc.writer import RecordBatchWriter, WriteStats
 
-__all__ = ["StreamReader", "StreamWriter", "new_stream", "open_stream"]
+__all__ = [
+    "Alignment",
+    "DictionaryMemo",
+    "IpcReadOptions",
+    "IpcWriteOptions",
+    "Message",
+    "MessageReader",
+    "MetadataVersion",
+    "ReadStats",
+    "RecordBatchFileReader",
+    "RecordBatchFileWriter",
+    "RecordBatchReader",
+    "RecordBatchStreamReader",
+    "RecordBatchStreamWriter",
+    "RecordBatchWithMetadata",
+    "RecordBatchWriter",
+    "SparseTensor",
+    "Tensor",
+    "WriteStats",
+    "deserialize_pandas",
+    "get_record_batch_size",
+    "get_tensor_size",
+    "new_file",
+    "new_stream",
+    "open_file",
+    "open_stream",
+    "read_dictionary",
+    "read_message",
+    "read_record_batch",
+    "read_schema",
+    "read_sparse_tensor",
+    "read_tensor",
+    "serialize_pandas",
+    "serialize_record_batch",
+    "serialize_schema",
+    "write_sparse_tensor",
+    "write_tensor",
+]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.layout import Layout
     from bowstring.ipc.metadata import RecordBatchHeader
 
-__all__ = ["check", "check_pairs", "node_name"]
+__all__ = ["buffer_name", "check", "check_counts", "check_nodes", "check_pairs", "check_spans", "node_name"]
 
 Table64 = npt.NDArray[np.int64]
 
@@ -67,9 +67,9 @@ def check(header: RecordBatchHeader, layout: Layout, body_length: int) -> None:
       ...
     bowstring.errors.InvalidMetadata: a buffer lies outside the body; expected an end of at most 16; ...
     """
-    _check_counts(header, layout)
-    _check_spans(header, layout, body_length)
-    _check_nodes(header, layout)
+    check_counts(header, layout)
+    check_spans(header, layout, body_length)
+    check_nodes(header, layout)
 
 
 def check_pairs(header: RecordBatchHeader, layout: Layout, lengths: Table64) -> None:
@@ -96,7 +96,7 @@ def check_pairs(header: RecordBatchHeader, layout: Layout, lengths: Table64) -> 
     >>> header = decode_record_batch(decode_message(pa.ipc.read_message(batch.serialize()).metadata))
     >>> check_pairs(header, Layout.of(batch.schema), np.array([0, 24]))
     """
-    _check_counts(header, layout)
+    check_counts(header, layout)
     said = header.buffers[:, 1]
     if len(lengths) != len(said):
         raise InvalidMetadata(
@@ -108,15 +108,16 @@ def check_pairs(header: RecordBatchHeader, layout: Layout, lengths: Table64) -> 
             "a pair and the metadata differ in a buffer's length",
             expected=int(said[position]),
             found=int(lengths[position]),
-            where=_buffer_name(header, layout, position),
+            where=buffer_name(header, layout, position),
         )
     if _TRUE in (said < _NOTHING).tobytes():
         position = int(np.flatnonzero(said < 0)[0])
         _refuse_buffer("the length of a buffer is negative", header, layout, position)
-    _check_nodes(header, layout)
+    check_nodes(header, layout)
 
 
-def _check_counts(header: RecordBatchHeader, layout: Layout) -> None:
+def check_counts(header: RecordBatchHeader, layout: Layout) -> None:
+    """Check that a batch has the nodes and buffers of its layout, as many as there should be."""
     if header.length < 0:
         raise InvalidMetadata("the length of the batch is negative", found=header.length)
     if len(header.nodes) != layout.num_nodes:
@@ -137,7 +138,8 @@ def _check_counts(header: RecordBatchHeader, layout: Layout) -> None:
         raise InvalidMetadata("wrong number of buffers", expected=expected, found=len(header.buffers))
 
 
-def _check_spans(header: RecordBatchHeader, layout: Layout, body_length: int) -> None:
+def check_spans(header: RecordBatchHeader, layout: Layout, body_length: int) -> None:
+    """Check that all buffers lie in the body, each at a multiple of 8 bytes; the counts have been checked."""
     # As unsigned numbers, negative ones are too large; and ``body - length`` cannot wrap once length <= body.
     spans = header.buffers.view(np.uint64)
     offsets, lengths = spans[:, 0], spans[:, 1]
@@ -150,7 +152,8 @@ def _check_spans(header: RecordBatchHeader, layout: Layout, body_length: int) ->
         _refuse_spans(header, layout, body_length)
 
 
-def _check_nodes(header: RecordBatchHeader, layout: Layout) -> None:
+def check_nodes(header: RecordBatchHeader, layout: Layout) -> None:
+    """Check nodes, and that each buffer is as long as its node needs; the counts have been checked."""
     if layout.is_flat:
         _check_flat_nodes(header, layout)
         return
@@ -292,7 +295,7 @@ def _refuse_buffer(
 ) -> NoReturn:
     offset, length = header.buffers[position].tolist()
     found = f"{length} bytes at {offset}"
-    raise InvalidMetadata(what, expected=expected, found=found, where=_buffer_name(header, layout, position))
+    raise InvalidMetadata(what, expected=expected, found=found, where=buffer_name(header, layout, position))
 
 
 def _refuse_spans(header: RecordBatchHeader, layout: Layout, body_length: int) -> None:
@@ -329,7 +332,7 @@ def _refuse_size(header: RecordBatchHeader, layout: Layout, position: int) -> No
         "a buffer is too short for its node",
         expected=f"{_needed(layout, position, length)} bytes for {length} slots",
         found=f"{header.buffers[actual, 1]} bytes",
-        where=_buffer_name(header, layout, actual),
+        where=buffer_name(header, layout, actual),
     )
 
 
@@ -338,7 +341,8 @@ def node_name(layout: Layout, node: int) -> str:
     return f"column {'.'.join(layout.nodes[node].path)!r} (node {node})"
 
 
-def _buffer_name(header: RecordBatchHeader, layout: Layout, position: int) -> str:
+def buffer_name(header: RecordBatchHeader, layout: Layout, position: int) -> str:
+    """Return how errors call a buffer of a batch; the counts have been checked."""
     first = layout.first_buffers(header.variadic_counts)
     node = int(np.searchsorted(first, position, side="right")) - 1
     kinds = layout.nodes[node].buffer_kinds

@@ -132,7 +132,7 @@ class Tables:
             )
         count: int = _UINT32.unpack_from(self.data, start)[0]
         start += 4
-        if count * width > self.size - start or start % min(width, 8):
+        if count * width > self.size - start or (count and start % min(width, 8)):
             raise InvalidMetadata(
                 "a vector is out of bounds or misaligned", found=f"{count} elements at {start}", where=where
             )
@@ -157,11 +157,14 @@ class Tables:
         return self.data[start:end]
 
     def key_values(self, table: int, slot: int, where: str) -> dict[bytes, bytes]:
-        """Return a vector of KeyValue tables; absent keys and values are empty."""
+        """Return a vector of KeyValue tables, the first of each key."""
         pairs: dict[bytes, bytes] = {}
         for pair in self.tables(table, slot, where):
-            key, value, *_ = self.slots(pair, where)
-            pairs[self.string(pair, key, where) or b""] = self.string(pair, value, where) or b""
+            slots = self.slots(pair, where)[:2]
+            key, value = (self.string(pair, slot, where) for slot in slots)
+            if key is None or value is None:
+                raise InvalidMetadata("a pair has no key or no value", where=where)
+            pairs.setdefault(key, value)
         return pairs
 
     def _spend(self, nbytes: int, where: str) -> None:

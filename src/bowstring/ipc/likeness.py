@@ -24,7 +24,7 @@ from bowstring.ipc.metadata import (
 )
 from bowstring.limits import DEFAULT_LIMITS, Limits
 
-__all__ = ["MessageDecoder"]
+__all__ = ["Likeness", "MessageDecoder"]
 
 _INT64: Final = struct.Struct("<q")
 _LITTLE_INT64: Final = np.dtype("<i8")
@@ -34,7 +34,7 @@ _MESSAGE_BODY_LENGTH: Final = 3
 _RECORD_BATCH_LENGTH: Final = 0
 
 
-class _Likeness(NamedTuple):
+class Likeness(NamedTuple):
     """A message that others may look like: where its numbers are, and all the bytes that are none."""
 
     size: int
@@ -71,8 +71,13 @@ class MessageDecoder:
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self._limits = limits
-        self._like: _Likeness | None = None
+        self._like: Likeness | None = None
         self._size = 0
+
+    @property
+    def like(self) -> Likeness | None:
+        """What the last messages looked like; nothing while that is not known."""
+        return self._like
 
     def decode(self, data: bytes | memoryview) -> Message:
         """Decode one message: what it returns and raises is that of ``decode_message``."""
@@ -96,7 +101,7 @@ class MessageDecoder:
         return message
 
 
-def _alike(like: _Likeness, data: bytes, body_length: int) -> Message:
+def _alike(like: Likeness, data: bytes, body_length: int) -> Message:
     header = RecordBatchHeader(
         _INT64.unpack_from(data, like.length)[0],
         np.ndarray(like.nodes[1], _LITTLE_INT64, data, like.nodes[0]),
@@ -107,7 +112,7 @@ def _alike(like: _Likeness, data: bytes, body_length: int) -> Message:
     return Message(MessageKind.RECORD_BATCH, like.version, body_length, None, data, like.header, header)
 
 
-def _likeness_of(message: Message) -> _Likeness | None:
+def _likeness_of(message: Message) -> Likeness | None:
     """Return what others may be compared with; nothing where a number is left out, or lies in something else."""
     data, size = message.data, len(message.data)
     try:
@@ -133,7 +138,7 @@ def _likeness_of(message: Message) -> _Likeness | None:
         return None
     edges = [0, *itertools.chain.from_iterable(numbers), size]
     same = [slice(begin, end) for begin, end in zip(edges[::2], edges[1::2], strict=True)]
-    like = _Likeness(
+    like = Likeness(
         size,
         tuple((where, data[where]) for where in same if where.stop > where.start),
         message.version,
@@ -154,7 +159,7 @@ def _start(table: np.ndarray[tuple[int, ...], np.dtype[np.int64]], data: bytes) 
     return table.ctypes.data - first
 
 
-def _holds(like: _Likeness, data: bytes, numbers: list[tuple[int, int]]) -> bool:
+def _holds(like: Likeness, data: bytes, numbers: list[tuple[int, int]]) -> bool:
     """Whether a message is read in the same places whatever its numbers are: with all their bits another way."""
     other = np.frombuffer(bytearray(data), np.uint8)
     for begin, end in numbers:

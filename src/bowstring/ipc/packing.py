@@ -6,24 +6,32 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+from pyarrow.ipc import Alignment
 
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.nodes import Kind
-from bowstring.errors import InvalidMetadata, Unsupported
+from bowstring.errors import InvalidMetadata
+from bowstring.ipc.alignment import aligned
 from bowstring.ipc.check import check
+from bowstring.ipc.compression import all_compressed
+from bowstring.ipc.compression_body import decompressed_body
 from bowstring.ipc.framing import ALIGNMENT
 from bowstring.ipc.metadata import MetadataVersion, RecordBatchHeader
 from bowstring.ipc.offsets import check_offsets
+from bowstring.ipc.version4 import without_bitmaps_of_4
+from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.memory import Lease
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.columnar.layout import Layout
-    from bowstring.memory import Buffer, Lease
+    from bowstring.memory import Buffer, Region
 
 __all__ = ["Packed", "laid_out", "pack", "unpack"]
 
+_NATURAL = 8
 _LENGTH = 2  # column of a table of spans
 _PADDING = tuple(bytes(count) for count in range(ALIGNMENT))
 
@@ -58,18 +66,29 @@ def laid_out(batch: Batch) -> Packed:
     >>> laid_out(Batch.from_arrow(pa.record_batch({"a": [1, 2, 3]}))).body_length
     64
     """
-    spans = batch.spans.table
-    table = np.zeros((len(spans), 2), dtype=np.int64)
-    lengths = table[:, 1]
-    lengths[:] = spans[:, _LENGTH]
+    return _placed(batch.nodes, batch.spans.table[:, _LENGTH])
+
+
+def _placed(nodes: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Packed:
+    table = np.zeros((len(lengths), 2), dtype=np.int64)
     padded = (lengths + (ALIGNMENT - 1)) & -ALIGNMENT
     ends = np.cumsum(padded)
     table[:, 0] = ends - padded
-    return Packed(batch.nodes, table, int(ends[-1]) if len(ends) else 0, [])
+    table[:, 1] = lengths
+    return Packed(nodes, table, int(ends[-1]) if len(ends) else 0, [])
 
 
-def pack(batch: Batch) -> Packed:
+def pack(batch: Batch, codec: pa.Codec | None = None, *, use_threads: bool = True) -> Packed:
     """Lay out the body of a batch, without copying what is on the host.
+
+    Parameters
+    ----------
+    batch
+        On any device.
+    codec
+        From :func:`bowstring.ipc.compression.codec_of`: each buffer is compressed, where that makes it smaller.
+    use_threads
+        Whether several threads may compress.
 
     Examples
     --------
@@ -78,8 +97,22 @@ def pack(batch: Batch) -> Packed:
     >>> packed.body_length, packed.buffers.tolist()
     (192, [[0, 0], [0, 24], [64, 0], [64, 16], [128, 3]])
     """
+    if codec is not None:
+        return _packed_compressed(batch, codec, use_threads=use_threads)
     pieces = _host_pieces(batch, batch.spans.table) if batch.device.is_host else _device_pieces(batch)
     return laid_out(batch)._replace(pieces=pieces)
+
+
+def _packed_compressed(batch: Batch, codec: pa.Codec, *, use_threads: bool) -> Packed:
+    rows = np.flatnonzero(batch.spans.table[:, _LENGTH])
+    buffers = [buffer.to_host() for row in rows.tolist() if (buffer := batch.spans[row]) is not None]
+    lengths = np.zeros(len(batch.spans.table), np.int64)
+    pieces: list[Any] = []
+    framed = all_compressed(buffers, codec, use_threads=use_threads)
+    for row, (prefix, frame) in zip(rows.tolist(), framed, strict=True):
+        lengths[row] = len(prefix) + memoryview(frame).nbytes
+        pieces += [prefix, frame, _PADDING[-lengths[row] % ALIGNMENT]]
+    return _placed(batch.nodes, lengths)._replace(pieces=pieces)
 
 
 def _host_pieces(batch: Batch, spans: npt.NDArray[np.int64]) -> list[Any]:
@@ -112,26 +145,42 @@ def unpack(
     dictionaries: Mapping[int, Dictionary] | None = None,
     lease: Lease | None = None,
     custom_metadata: dict[bytes, bytes] | None = None,
+    is_big_endian: bool = False,
+    alignment: Alignment = Alignment.Any,
+    use_threads: bool = True,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Batch:
-    """Check a header against its layout and a packed body, and make the batch, without copying.
+    """Check a header against its layout and a body, and make the batch.
+
+    Only what is compressed, what is in the other byte order, and what lies where its type cannot be read is copied.
 
     Parameters
     ----------
     header, layout
         From the message, and of the stream's schema.
     body
-        All of the message's body.
+        All of the message's body, at any address.
     version
         Of the message: unions of V4 carry a validity bitmap, which is left out.
     dictionaries, lease, custom_metadata
         Handed on to the batch.
+    is_big_endian
+        Whether the schema says that bodies are.
+    alignment
+        What is copied because of its address, as :func:`~bowstring.ipc.alignment.aligned` says.
+    use_threads
+        Whether several threads may decompress.
+    limits
+        Bound what a compressed body may become.
 
     Raises
     ------
     InvalidMetadata, InvalidBody
-        Structure or offsets do not fit.
+        Structure or offsets do not fit, or a compressed buffer is not what its length says.
+    LimitExceeded
+        The body is compressed, and would become too large.
     Unsupported
-        The body is compressed, or V4 unions have nulls of their own.
+        V4 unions have nulls of their own.
 
     Examples
     --------
@@ -145,46 +194,53 @@ def unpack(
     >>> unpack(header, Layout.of(record_batch.schema), wrap(message.body)).num_rows
     3
     """
-    if header.compression is not None:
-        raise Unsupported(f"bodies compressed with {header.compression}")
     if version is MetadataVersion.V4:
-        header = _without_union_bitmaps(header, layout)
+        header = without_bitmaps_of_4(header, layout)
     if layout.bitmapless.size and np.count_nonzero(header.nodes[:, 1]):
         header = _without_impossible_nulls(header, layout)
-    check(header, layout, body.nbytes)
-    spans = np.zeros((len(header.buffers), 3), dtype=np.int64)
-    spans[:, 1] = header.buffers[:, 0]
-    spans[:, 1] += body.offset
-    spans[:, 2] = header.buffers[:, 1]
+    if lease is None:
+        lease = body.lease
+    if header.compression is None:
+        check(header, layout, body.nbytes)
+        spans = np.zeros((len(header.buffers), 3), dtype=np.int64)
+        spans[:, 1] = header.buffers[:, 0]
+        spans[:, 1] += body.offset
+        spans[:, 2] = header.buffers[:, 1]
+        regions: Sequence[Region] = (body.region,)
+    else:
+        spans, regions = decompressed_body(header, layout, body, limits, use_threads=use_threads)
+        lease = None if lease is None else Lease([*regions, lease.export()])
     batch = Batch.from_parts(
         layout,
         header.length,
         header.nodes,
         spans=spans,
-        regions=(body.region,),
+        regions=regions,
         variadic_counts=header.variadic_counts,
         dictionaries=dict(dictionaries or {}),
-        lease=body.lease if lease is None else lease,
+        lease=lease,
         custom_metadata=custom_metadata,
+        device=body.device,
     )
+    if is_big_endian:
+        _refuse_overlaps(batch, body)
+        from bowstring.columnar.swap import swapped
+
+        batch = swapped(batch)
+    if alignment is Alignment.At64Byte or body.address % _NATURAL:
+        _refuse_overlaps(batch, body)
+        batch = aligned(batch, alignment)
     check_offsets(batch)
     return batch
 
 
-def _without_union_bitmaps(header: RecordBatchHeader, layout: Layout) -> RecordBatchHeader:
-    unions = [index for index, node in enumerate(layout.nodes) if node.buffer_kinds[:1] == (Kind.TYPE_IDS,)]
-    if not unions:
-        return header
-    extra = [layout.nodes[index].first_buffer + nth for nth, index in enumerate(unions)]
-    if len(header.nodes) != layout.num_nodes or len(header.buffers) <= extra[-1]:
+def _refuse_overlaps(batch: Batch, body: Buffer) -> None:
+    # Else a body of buffers that all span it would be copied as many times. Its region may be a whole file.
+    there = body.nbytes + sum(region.nbytes for region in batch.spans.regions if region is not body.region)
+    if batch.nbytes > there:
         raise InvalidMetadata(
-            "wrong number of nodes or buffers for a schema with unions",
-            expected=f"{layout.num_nodes} and {layout.num_buffers + len(unions)}",
-            found=f"{len(header.nodes)} and {len(header.buffers)}",
+            "the buffers of a body overlap", expected=f"at most {there} bytes", found=f"{batch.nbytes} bytes"
         )
-    if np.count_nonzero(header.nodes[unions, 1]):
-        raise Unsupported("unions with nulls of their own, as Arrow had them before 1.0")
-    return header._replace(buffers=np.delete(header.buffers, extra, axis=0))
 
 
 def _without_impossible_nulls(header: RecordBatchHeader, layout: Layout) -> RecordBatchHeader:

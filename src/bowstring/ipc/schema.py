@@ -14,17 +14,26 @@ import pyarrow as pa
 
 from bowstring.columnar.layout import Layout
 from bowstring.errors import BowstringError, InvalidMetadata, LimitExceeded, Unsupported, UsageError
-from bowstring.ipc.flatbuffer import Tables
-from bowstring.ipc.metadata import Message, MessageKind, decode_message
+from bowstring.ipc.flatbuffer import Tables, follow
+from bowstring.ipc.metadata import Message, MessageKind, MetadataVersion, decode_message
 from bowstring.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-__all__ = ["DecodedSchema", "decode_schema", "encode_schema"]
+__all__ = [
+    "DecodedSchema",
+    "decode_schema",
+    "decode_schema_of_footer",
+    "encode_schema",
+    "endianness_of",
+    "in_native_order",
+]
 
 _CONTINUATION = 0xFFFFFFFF
 _PREFIX = struct.Struct("<II")
+_FILE_MAGIC = b"ARROW1"
+_ORDER_AS_IT_IS = pa.ipc.IpcReadOptions(ensure_native_endian=False)
 _TIMESTAMP = 10
 _UNION = 14
 # List, Struct_, Union, FixedSizeList, Map, LargeList, RunEndEncoded, ListView, LargeListView
@@ -37,6 +46,7 @@ class DecodedSchema(NamedTuple):
     Attributes
     ----------
     schema : pyarrow.Schema
+        Of the byte order that it came in.
     dictionary_ids : tuple of int
         One per dictionary-encoded field, pre-order, as :meth:`Layout.of` takes them.
     endianness : {"little", "big"}
@@ -75,9 +85,57 @@ def decode_schema(message: Message, limits: Limits = DEFAULT_LIMITS) -> DecodedS
         )
     if message.body_length:
         raise InvalidMetadata("a schema message has a body", found=f"{message.body_length} bytes")
-    walk = _Walk(message, limits)
+    return _decode(message.data, message.header, limits, _read_message)
+
+
+def endianness_of(schema: pa.Schema) -> Literal["little", "big"]:
+    """Return the byte order of the bodies that belong to a schema, which pyarrow's schemas know but do not show.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> endianness_of(pa.schema({"a": pa.int8()}))
+    'little'
+    """
+    return "little" if schema.equals(in_native_order(schema)) else "big"
+
+
+def in_native_order(schema: pa.Schema) -> pa.Schema:
+    """Return a schema as one of this machine's byte order; schemas of two orders are never equal.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> in_native_order(pa.schema({"a": pa.int8()}))
+    a: int8
+    """
+    return pa.schema(list(schema), metadata=schema.metadata)
+
+
+def decode_schema_of_footer(data: bytes, table: int, limits: Limits = DEFAULT_LIMITS) -> DecodedSchema:
+    """Decode the schema inside the footer of a file.
+
+    Parameters
+    ----------
+    data
+        The footer's flatbuffer.
+    table
+        Where in it the table ``Schema`` is.
+    limits
+        Bounds on fields and levels.
+
+    Raises
+    ------
+    InvalidMetadata, LimitExceeded, Unsupported
+        As for :func:`decode_schema`; the whole footer is looked at.
+    """
+    return _decode(data, table, limits, _read_footer)
+
+
+def _decode(data: bytes, table: int, limits: Limits, read: Callable[[bytes], pa.Schema]) -> DecodedSchema:
+    walk = _Walk(data, table, limits)
     ids = tuple(entry.id for entry in walk.dictionaries)
-    schema = _read(message.data)
+    schema = _verified(data, read)
     try:
         Layout.of(schema, ids, limits=limits)
     except UnicodeDecodeError as error:
@@ -85,8 +143,12 @@ def decode_schema(message: Message, limits: Limits = DEFAULT_LIMITS) -> DecodedS
     return DecodedSchema(schema, ids, "big" if walk.endianness else "little")
 
 
-def encode_schema(schema: pa.Schema, dictionary_ids: Sequence[int] | None = None) -> bytes:
-    """Encode a schema as a message (V5, little-endian), without length prefix.
+def encode_schema(
+    schema: pa.Schema,
+    dictionary_ids: Sequence[int] | None = None,
+    version: MetadataVersion = MetadataVersion.V5,
+) -> bytes:
+    """Encode a schema as a message (little-endian), without length prefix.
 
     Parameters
     ----------
@@ -94,6 +156,8 @@ def encode_schema(schema: pa.Schema, dictionary_ids: Sequence[int] | None = None
         Any Arrow schema.
     dictionary_ids
         One per dictionary-encoded field, pre-order; without it they count up from 0.
+    version
+        Of the metadata.
 
     Raises
     ------
@@ -118,7 +182,17 @@ def encode_schema(schema: pa.Schema, dictionary_ids: Sequence[int] | None = None
     if continuation != _CONTINUATION or _PREFIX.size + length > len(framed):
         raise Unsupported("the framing that this pyarrow writes")
     data = framed[_PREFIX.size : _PREFIX.size + length]
+    if version is not MetadataVersion.V5:
+        data = _with_version(data, version)
     return data if dictionary_ids is None else _renumber(data, dictionary_ids)
+
+
+def _with_version(data: bytes, version: MetadataVersion) -> bytes:
+    tables = Tables(data)
+    message = follow(data, len(data), 0, "Message")
+    changed = bytearray(data)
+    struct.pack_into("<h", changed, message + tables.slots(message, "Message")[0], version)
+    return bytes(changed)
 
 
 class _Dictionary(NamedTuple):
@@ -133,12 +207,11 @@ class _Dictionary(NamedTuple):
 class _Walk:
     """One bounded pass over a schema's flatbuffer."""
 
-    def __init__(self, message: Message, limits: Limits) -> None:
+    def __init__(self, data: bytes, table: int, limits: Limits) -> None:
         self.dictionaries: list[_Dictionary] = []
-        self._tables = Tables(message.data)
+        self._tables = Tables(data)
         self._limits = limits
         self._fields = 0
-        table = message.header
         endianness, fields, metadata, _features, *_ = self._tables.slots(table, "Schema")
         self.endianness = self._tables.scalar(table, endianness, "h", 0, "Schema.endianness")
         if self.endianness not in (0, 1):
@@ -191,11 +264,20 @@ class _Walk:
             raise InvalidMetadata("text is not UTF-8", where=where) from error
 
 
-def _read(data: bytes) -> pa.Schema:
-    padding = -len(data) % 8
-    framed = _PREFIX.pack(_CONTINUATION, len(data) + padding) + data + bytes(padding)
+def _read_message(data: bytes) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(_PREFIX.pack(_CONTINUATION, len(data)) + data))
+
+
+def _read_footer(data: bytes) -> pa.Schema:
+    # To open a file, Arrow C++ looks at nothing but its footer.
+    file = b"".join((_FILE_MAGIC, b"\0\0", data, struct.pack("<i", len(data)), _FILE_MAGIC))
+    # Schemas of two byte orders are never equal, and that of the stream in the file says its own one.
+    return pa.ipc.open_file(pa.py_buffer(file), options=_ORDER_AS_IT_IS).schema
+
+
+def _verified(data: bytes, read: Callable[[bytes], pa.Schema]) -> pa.Schema:
     try:
-        return pa.ipc.read_schema(pa.py_buffer(framed))
+        return read(data)
     except BowstringError:
         raise
     except NotImplementedError as error:
@@ -210,7 +292,7 @@ _NEW_ENCODING = struct.Struct("<5H4H6x iIqB3x iiB3x")
 
 def _renumber(data: bytes, ids: Sequence[int]) -> bytes:
     """Put other dictionary ids into a schema that we wrote ourselves."""
-    dictionaries = _Walk(decode_message(data), DEFAULT_LIMITS).dictionaries
+    dictionaries = _Walk(data, decode_message(data).header, DEFAULT_LIMITS).dictionaries
     if len(ids) != len(dictionaries):
         raise UsageError("wrong number of dictionary ids", expected=len(dictionaries), found=len(ids))
     changed = bytearray(data)

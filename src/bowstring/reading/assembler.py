@@ -13,8 +13,9 @@ from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Layout
 from bowstring.dissociated.consumer import Announced, Packed, Part, Pointers
 from bowstring.dissociated.leases import AnnouncedRegions
-from bowstring.errors import InvalidMetadata, ProtocolError, Unsupported
+from bowstring.errors import ProtocolError, Unsupported
 from bowstring.ipc.check import check_pairs
+from bowstring.ipc.dictionaries import DictionaryMemo
 from bowstring.ipc.metadata import (
     MessageKind,
     MetadataVersion,
@@ -85,7 +86,7 @@ class Assembler:
         self.announced = AnnouncedRegions(limits)
         self.schema: pa.Schema | None = None
         self._layout: Layout | None = None
-        self._dictionaries: dict[int, Dictionary] = {}
+        self._memo = DictionaryMemo()
         self.leases = 0
         self.charged = False
 
@@ -147,25 +148,20 @@ class Assembler:
 
     def finish(self) -> None:
         """Let go of the dictionaries: no more batches will need them."""
-        self._dictionaries.clear()
+        if self._layout is not None:
+            self._memo.expect(self._layout)
 
     def _take_schema(self, part: Part) -> None:
         # Many streams have one schema, and decoding it is the dearest step of opening a stream.
         data = part.message.data
         decode = _decoded_before if len(data) <= _MOST_KEPT else _decoded
         self.schema, self._layout = decode(data, self._limits)
+        self._memo.expect(self._layout)
 
     def _take_dictionary(self, part: Part) -> None:
         header = decode_dictionary(part.message)
-        assert self._layout is not None
-        layout = self._layout.dictionaries.get(header.id)
-        where = f"message {part.sequence}"
-        if layout is None:
-            raise InvalidMetadata("a dictionary that no field uses", found=f"id {header.id}", where=where)
-        if header.is_delta:
-            raise Unsupported("delta dictionaries are not read from dissociated streams yet", where=where)
-        values = self._batch(part, header.batch, layout, resident=True)
-        self._dictionaries[header.id] = Dictionary(header.id, values)
+        values = self._batch(part, header.batch, self._memo.layout_of(header.id), resident=True)
+        self._memo.take(header.id, values, is_delta=header.is_delta)
         if isinstance(part.body, Packed) and self.charged:
             self._notes.put(Ended(None, self._credit(header.batch)))
 
@@ -173,7 +169,8 @@ class Assembler:
         self, part: Part, header: RecordBatchHeader, layout: Layout, *, resident: bool = False
     ) -> Batch:
         where = f"message {part.sequence}"
-        dictionaries = {number: self._known(number, where) for number in layout.dictionaries}
+        # Those that a dictionary uses itself are looked for when a batch uses it.
+        dictionaries = {} if resident else self._memo.complete(layout, header.nodes)
         match part.body:
             case Pointers():
                 return self._pointed(part, part.body, header, layout, dictionaries, resident=resident)
@@ -193,6 +190,7 @@ class Assembler:
                     dictionaries=dictionaries,
                     lease=Lease((body.region,)),
                     custom_metadata=part.message.custom_metadata,
+                    limits=self._limits,
                 )
             case _:
                 raise ProtocolError("a body is missing", where=where)
@@ -205,12 +203,6 @@ class Assembler:
         used, numbers = np.unique(spans[:, 0], return_inverse=True)
         spans[:, 0] = numbers.reshape(-1)
         return tuple(announced[index] for index in used.tolist())
-
-    def _known(self, number: int, where: str) -> Dictionary:
-        dictionary = self._dictionaries.get(number)
-        if dictionary is None:
-            raise ProtocolError("a dictionary is used before it came", found=f"id {number}", where=where)
-        return dictionary
 
     def _pointed(
         self,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bowstring.columnar.choice import column_positions
+from bowstring.columnar.compact import compacted
 from bowstring.columnar.layout import Layout
 from bowstring.dissociated.producer import Item
 from bowstring.ipc.packing import laid_out, pack
 from bowstring.ipc.schema import encode_schema
+from bowstring.ipc.sent import has_grown, same_values
 from bowstring.ipc.template import Template
 
 if TYPE_CHECKING:
@@ -57,14 +59,32 @@ class Encoder:
         # The same dictionaries may have other numbers in the batch than in this stream.
         for number, own in zip(layout.dictionaries, batch.layout.dictionaries, strict=True):
             dictionary = batch.dictionaries[own]
-            if self._sent.get(number) is dictionary:
+            known = self._sent.get(number)
+            if known is dictionary or (known is not None and self._has_sent(known, dictionary)):
                 continue
             inner = layout.dictionaries[number]
             yield from self._dictionaries(dictionary.values, inner)
             self._sent[number] = dictionary
-            yield self._item(dictionary.values, inner, dictionary=number)
+            if (
+                known is not None
+                and self._compares(dictionary)
+                and has_grown(known.values, dictionary.values)
+            ):
+                new = compacted(dictionary.values.slice(len(known)))
+                yield self._item(new, inner, dictionary=number, is_delta=True)
+            else:
+                yield self._item(dictionary.values, inner, dictionary=number)
 
-    def _item(self, batch: Batch, layout: Layout, dictionary: int | None = None) -> Item:
+    def _has_sent(self, known: Dictionary, dictionary: Dictionary) -> bool:
+        return self._compares(dictionary) and same_values(known.values, dictionary.values)
+
+    def _compares(self, dictionary: Dictionary) -> bool:
+        # By pointers the whole dictionary costs no more than its end; and a device is not read to compare.
+        return not self._pointers and dictionary.values.device.is_host
+
+    def _item(
+        self, batch: Batch, layout: Layout, dictionary: int | None = None, *, is_delta: bool = False
+    ) -> Item:
         template = self._templates.get(id(layout))
         if template is None:
             template = self._templates[id(layout)] = Template(layout)
@@ -73,7 +93,7 @@ class Encoder:
         if dictionary is None:
             metadata = template.encode_batch(*parts, batch.custom_metadata)
         else:
-            metadata = template.encode_dictionary(dictionary, False, *parts)
+            metadata = template.encode_dictionary(dictionary, is_delta, *parts)
         return Item(
             metadata,
             batch.spans.table,

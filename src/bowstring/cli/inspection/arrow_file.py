@@ -1,12 +1,10 @@
-"""An Arrow IPC file (or Feather, version 2), as pyarrow reads it."""
+"""An Arrow IPC file (or Feather, version 2), batch by batch."""
 
 from __future__ import annotations
 
-import pyarrow as pa
-
+from bowstring import ipc
 from bowstring.cli.inspection.facts import Facts, batch_facts, metadata_facts, schema_facts
-from bowstring.columnar import Batch
-from bowstring.errors import BowstringError, InvalidData
+from bowstring.errors import BowstringError
 
 __all__ = ["inspect_arrow_file"]
 
@@ -23,18 +21,18 @@ def inspect_arrow_file(path: str, most: int) -> tuple[Facts, BowstringError | No
     """
     facts: Facts = {}
     try:
-        with pa.memory_map(path) as mapped, pa.ipc.open_file(mapped) as reader:
+        with ipc.open_file(path) as reader:
             facts |= {"batches": reader.num_record_batches, "schema": schema_facts(reader.schema)}
             if reader.schema.metadata:
                 facts["schema_metadata"] = metadata_facts(reader.schema.metadata)
+            if reader.metadata:
+                facts["file_metadata"] = metadata_facts(reader.metadata)
             opened: list[Facts] = []
             facts["opened_batches"] = opened
             for index in range(min(most, reader.num_record_batches)):
-                batch = batch_facts(Batch.from_arrow(reader.get_batch(index)))
+                batch = batch_facts(reader.get_batch(index))
                 opened.append({"name": f"batch {index}", **batch})
             facts["dictionary_batches_read"] = reader.stats.num_dictionary_batches
-    except (pa.ArrowException, OSError, ValueError) as error:
-        if isinstance(error, BowstringError):
-            return facts, error
-        return facts, InvalidData("the file cannot be read", found=str(error).partition("\n")[0], where=path)
+    except BowstringError as error:
+        return facts, error
     return facts, None

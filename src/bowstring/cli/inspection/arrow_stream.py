@@ -6,7 +6,7 @@ from bowstring.cli.inspection.facts import Facts, metadata_facts, node_facts, sc
 from bowstring.columnar import Layout
 from bowstring.errors import BowstringError, InvalidMetadata
 from bowstring.ipc.check import check
-from bowstring.ipc.framing import Source, open_source, read_metadata
+from bowstring.ipc.framing import read_metadata
 from bowstring.ipc.metadata import (
     Message,
     MessageKind,
@@ -17,6 +17,7 @@ from bowstring.ipc.metadata import (
     decode_record_batch,
 )
 from bowstring.ipc.schema import decode_schema
+from bowstring.ipc.source import Source, open_source
 from bowstring.limits import DEFAULT_LIMITS
 
 __all__ = ["inspect_arrow_stream"]

@@ -1,0 +1,154 @@
+"""Compressed messages, many at a time: claims are read and bounded together, and one call decompresses all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.nodes import Kind
+from bowstring.errors import BowstringError, InvalidBody
+from bowstring.ipc.ahead_numbers import (
+    Flags,
+    Numbers,
+    Table,
+    all_of,
+    leading,
+    minimum_sizes,
+    nodes_are_right,
+    places_are_right,
+    sizes_are_right,
+)
+from bowstring.ipc.compression import PREFIX_BYTES, STORED, decompressed
+from bowstring.ipc.compression_claims import SLACK
+from bowstring.ipc.offsets import check_offsets
+from bowstring.kernels.threads import thread_count
+from bowstring.memory import Region, foreign_region
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bowstring.columnar.dictionary import Dictionary
+    from bowstring.columnar.layout import Layout
+    from bowstring.ipc.likeness import Likeness
+    from bowstring.limits import Limits
+    from bowstring.memory import Buffer
+
+__all__ = ["decompressed_ahead"]
+
+_MOST_BYTES: Final = 8 << 20
+_WORTH_THREADS: Final = 1 << 18
+
+
+class _Claims(NamedTuple):
+    """The lengths of the buffers of some messages, decompressed, and which are frames or stored as they are."""
+
+    lengths: Table
+    framed: Flags
+    stored: Flags
+
+    def first(self, count: int) -> _Claims:
+        return _Claims(self.lengths[:count], self.framed[:count], self.stored[:count])
+
+
+def decompressed_ahead(
+    found: Numbers,
+    like: Likeness,
+    layout: Layout,
+    memory: Buffer,
+    dictionaries: Mapping[int, Dictionary],
+    limits: Limits,
+    *,
+    use_threads: bool,
+) -> list[Batch]:
+    """Return the batches of the messages in front that are surely right; of 8 MiB in all, or of one message."""
+    count = leading(nodes_are_right(found, layout) & places_are_right(found))
+    if not count:
+        return []
+    found = Numbers(*(numbers[:count] for numbers in found))
+    claims, fine = _claims(found, like, layout, memory, limits)
+    count = min(leading(fine), 1 + int(np.searchsorted(claims.lengths.sum(axis=1).cumsum(), _MOST_BYTES)))
+    if not count:
+        return []
+    claims = claims.first(count)
+    try:
+        tables, regions = _opened(found, like, claims, memory, use_threads=use_threads)
+    except InvalidBody:
+        return []
+    batches: list[Batch] = []
+    for row in range(count):
+        batch = Batch.from_parts(
+            layout,
+            int(found.lengths[row]),
+            found.nodes[row],
+            variadic_counts=like.variadic_counts,
+            dictionaries=dictionaries,
+            spans=tables[row],
+            regions=regions[row],
+            device=memory.device,
+        )
+        try:
+            check_offsets(batch)
+        except BowstringError:
+            break
+        batches.append(batch)
+    return batches
+
+
+def _claims(
+    found: Numbers, like: Likeness, layout: Layout, memory: Buffer, limits: Limits
+) -> tuple[_Claims, Flags]:
+    sizes = found.buffers[:, :, 1]
+    present = sizes > 0
+    readable = sizes >= PREFIX_BYTES
+    words = memory.to_host()[: memory.nbytes & -PREFIX_BYTES].view("<i8")
+    starts = np.where(readable, found.places[:, None] + found.buffers[:, :, 0], 0)
+    claimed = words[starts // PREFIX_BYTES]
+    stored = readable & (claimed == STORED)
+    lengths = np.where(stored, sizes - PREFIX_BYTES, np.where(readable, claimed, 0))
+    framed = readable & ~stored & ~((sizes == PREFIX_BYTES) & (claimed == 0))
+    fine = all_of((present == readable) & (lengths >= 0) & (lengths <= limits.decompressed_bytes))
+    most = np.maximum(limits.decompression_floor, limits.decompression_ratio * found.bodies)
+    fine &= lengths.sum(axis=1) <= np.minimum(limits.decompressed_bytes, most)
+    known = lengths[:, layout.fixed_buffers(like.variadic_counts)]
+    minimum = minimum_sizes(found, layout)
+    fine &= sizes_are_right(found, layout, known, minimum)
+    fine &= all_of((known - SLACK <= 2 * minimum) | (layout.buffer_kinds == Kind.BYTES))
+    return _Claims(lengths, framed, stored), fine
+
+
+def _opened(
+    found: Numbers, like: Likeness, claims: _Claims, memory: Buffer, *, use_threads: bool
+) -> tuple[Table, list[list[Region]]]:
+    """Decompress, and say where the buffers of each message are: the table of its spans, and its regions.
+
+    Raises
+    ------
+    InvalidBody
+        One of the frames is not right.
+    """
+    count = len(claims.lengths)
+    assert like.compression is not None
+    offsets = found.buffers[:count, :, 0] + found.places[:count, None]
+    rows, columns = np.nonzero(claims.framed)
+    expected = claims.lengths[rows, columns]
+    opened = []
+    if len(rows):
+        places = np.stack((offsets[rows, columns], found.buffers[rows, columns, 1]), axis=1)
+        threads = use_threads and int(expected.sum()) >= _WORTH_THREADS and thread_count() > 1
+        opened = decompressed(memory.to_arrow(), places, like.compression, use_threads=threads)
+    if [buffer.size for buffer in opened] != expected.tolist():
+        raise InvalidBody("the body changed while it was read")
+    tables = np.zeros((*claims.lengths.shape, 3), np.int64)
+    tables[:, :, 2] = claims.lengths
+    # The regions of each message: its own frames, in order, and behind them what was stored.
+    tables[:, :, 0] = np.where(claims.framed, claims.framed.cumsum(axis=1) - 1, 0)
+    made = iter(foreign_region(buffer.address, buffer.size, buffer) for buffer in opened)
+    regions = [[next(made) for _ in range(frames)] for frames in claims.framed.sum(axis=1).tolist()]
+    for row in np.flatnonzero(claims.stored.any(axis=1)).tolist():
+        stored = claims.stored[row]
+        tables[row, stored, 0] = len(regions[row])
+        tables[row, stored, 1] = offsets[row, stored] + (memory.offset + PREFIX_BYTES)
+        regions[row].append(memory.region)
+    return tables, regions

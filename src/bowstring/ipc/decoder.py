@@ -1,0 +1,182 @@
+"""From messages to batches: what readers of streams, of files and of single messages have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bowstring.columnar.layout import Layout
+from bowstring.errors import Truncated, Unsupported
+from bowstring.ipc.ahead import ReadAhead
+from bowstring.ipc.compression import with_older_compression
+from bowstring.ipc.dictionaries import Arrival, DictionaryMemo
+from bowstring.ipc.metadata import (
+    Message,
+    MetadataVersion,
+    RecordBatchHeader,
+    decode_dictionary,
+    decode_record_batch,
+)
+from bowstring.ipc.options import Alignment, IpcReadOptions
+from bowstring.ipc.packing import unpack
+from bowstring.ipc.schema import in_native_order
+from bowstring.ipc.selection import Selection
+from bowstring.ipc.version4 import without_bitmaps_of_4
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from bowstring.columnar.batch import Batch
+    from bowstring.columnar.dictionary import Dictionary
+    from bowstring.ipc.schema import DecodedSchema
+    from bowstring.limits import Limits
+    from bowstring.memory import Buffer
+
+__all__ = ["Decoder"]
+
+
+class Decoder:
+    """Makes batches of the messages of one stream or file.
+
+    Parameters
+    ----------
+    decoded
+        The schema message.
+    options
+        How to read.
+    limits
+        Bounds on nesting and bodies.
+    memo
+        Dictionaries that came before; by default none.
+
+    Attributes
+    ----------
+    schema, layout
+        Of the batches: of the chosen columns only.
+
+    Raises
+    ------
+    Unsupported
+        The bodies are big-endian, and the options say to leave them so.
+    UsageError
+        A column is chosen that is not there.
+    """
+
+    def __init__(
+        self,
+        decoded: DecodedSchema,
+        options: IpcReadOptions,
+        limits: Limits,
+        memo: DictionaryMemo | None = None,
+    ) -> None:
+        self._is_big_endian = decoded.endianness == "big"
+        if self._is_big_endian and not options.ensure_native_endian:
+            raise Unsupported("batches in a foreign byte order", hint="Leave ensure_native_endian=True.")
+        schema = in_native_order(decoded.schema) if self._is_big_endian else decoded.schema
+        whole = Layout.of(schema, decoded.dictionary_ids, limits=limits)
+        self._selection = Selection(whole, options.included_fields) if options.included_fields else None
+        self.layout = whole if self._selection is None else self._selection.layout
+        self.schema = schema if self._selection is None else self.layout.schema
+        self._ids = whole.dictionaries.keys()
+        self._memo = DictionaryMemo(self.layout) if memo is None else memo
+        self._options = options
+        self._limits = limits
+
+    def batch(self, message: Message, body: Buffer) -> Batch:
+        """Make the batch of a message.
+
+        Raises
+        ------
+        InvalidData
+            The message does not fit the schema or its body, or uses a dictionary that has not come.
+        """
+        header, version = self._header(message)
+        return self._unpacked(
+            header,
+            self.layout,
+            body,
+            version=version,
+            dictionaries=self._memo.complete(self.layout, header.nodes),
+            custom_metadata=message.custom_metadata,
+        )
+
+    def ahead(self, memory: Buffer) -> ReadAhead | None:
+        """Return what reads batches ahead in memory; None where each must be looked at by itself."""
+        if self._is_big_endian or self._selection is not None:
+            return None
+        if self._options.ensure_alignment is not Alignment.Any or not memory.device.is_host:
+            return None
+        return ReadAhead(self.layout, memory, self._limits, use_threads=self._options.use_threads)
+
+    def dictionaries(self) -> dict[int, Dictionary] | None:
+        """Return the dictionaries that all batches use now; None where some have not come yet."""
+        return self._memo.all(self.layout)
+
+    def parts_of_body(self, message: Message) -> npt.NDArray[np.int64] | None:
+        """Return which parts of its body the batch of a message needs (offsets and lengths); None for all."""
+        if self._selection is None:
+            return None
+        header, _ = self._header(message)
+        return header.buffers
+
+    def needs_dictionary(self, message: Message) -> bool:
+        """Whether a chosen column uses the dictionary of a message.
+
+        Raises
+        ------
+        InvalidMetadata
+            No column at all does.
+        """
+        id_ = decode_dictionary(message).id
+        return id_ not in self._ids or id_ in self.layout.dictionaries
+
+    def take_dictionary(self, message: Message, body: Buffer) -> Arrival:
+        """Remember the dictionary of a message for the batches behind it.
+
+        Raises
+        ------
+        InvalidData
+            The message does not fit the schema or its body.
+        """
+        id_, is_delta, header = decode_dictionary(message)
+        header = with_older_compression(header, message)
+        values = self._unpacked(header, self._memo.layout_of(id_), body, version=message.version)
+        return self._memo.take(id_, values, is_delta=is_delta)
+
+    def forget_dictionaries(self) -> None:
+        """Begin anew, as if no dictionary had come."""
+        self._memo.expect(self.layout)
+
+    def expect_all_dictionaries_or_none(self) -> None:
+        """Judge a stream that ended before its first batch, as Arrow C++ does: was it cut off?
+
+        Raises
+        ------
+        Truncated
+            Some of the dictionaries came, but not all.
+        """
+        expected, found = len(self.layout.dictionaries), self._memo.num_known
+        if 0 < found < expected:
+            raise Truncated(
+                "the stream ends between its dictionaries", expected=f"{expected} of them", found=found
+            )
+
+    def _unpacked(self, header: RecordBatchHeader, layout: Layout, body: Buffer, **details: Any) -> Batch:
+        return unpack(
+            header,
+            layout,
+            body,
+            is_big_endian=self._is_big_endian,
+            alignment=self._options.ensure_alignment,
+            use_threads=self._options.use_threads,
+            limits=self._limits,
+            **details,
+        )
+
+    def _header(self, message: Message) -> tuple[RecordBatchHeader, MetadataVersion]:
+        header = with_older_compression(decode_record_batch(message), message)
+        if self._selection is None:
+            return header, message.version
+        if message.version is MetadataVersion.V4:
+            header = without_bitmaps_of_4(header, self._selection.whole)
+        return self._selection.narrowed(header), MetadataVersion.V5

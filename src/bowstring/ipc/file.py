@@ -1,0 +1,394 @@
+r"""The file format: a stream between ``ARROW1\0\0`` and a footer that says where its batches are."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import threading
+from typing import TYPE_CHECKING, Any
+
+from bowstring.errors import (
+    BowstringError,
+    ClosedError,
+    InvalidMetadata,
+    LimitExceeded,
+    UsageError,
+)
+from bowstring.ipc.decoder import Decoder
+from bowstring.ipc.dictionaries import Arrival
+from bowstring.ipc.footer import (
+    FILE_MAGIC,
+    FILE_START,
+    Block,
+    Footer,
+    encode_footer,
+    overlapping,
+    read_footer,
+)
+from bowstring.ipc.framing import read_metadata
+from bowstring.ipc.metadata import Message, MessageKind, decode_message, decode_record_batch
+from bowstring.ipc.options import IpcReadOptions
+from bowstring.ipc.reader import ReadCounts, RecordBatchReader, RecordBatchWithMetadata
+from bowstring.ipc.schema import DecodedSchema, decode_schema
+from bowstring.ipc.source import Source, open_source
+from bowstring.ipc.writer import RecordBatchWriter
+from bowstring.limits import DEFAULT_LIMITS, Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from bowstring.columnar.batch import Batch
+
+__all__ = ["RecordBatchFileReader", "RecordBatchFileWriter", "new_file", "open_file"]
+
+_LENGTH = struct.Struct("<i")
+_SHOWN = 500
+
+
+def open_file(
+    source: Any,
+    footer_offset: int | None = None,
+    *,
+    options: Any = None,
+    limits: Limits = DEFAULT_LIMITS,
+) -> RecordBatchFileReader:
+    """Open an Arrow IPC file and read its footer.
+
+    Parameters
+    ----------
+    source
+        A path (memory-mapped), bytes or anything with the buffer protocol (batches are slices of it), or a
+        binary file that can seek (what is needed of each body is read into memory of its own).
+    footer_offset
+        Where the file ends, if something else follows it: bytes from the beginning of the source.
+    options
+        `IpcReadOptions`, ours or pyarrow's.
+    limits
+        Bounds on metadata, nesting and bodies.
+
+    Raises
+    ------
+    InvalidData
+        The bytes are not an Arrow file, or its footer is malformed or says another schema than its first message.
+    Unsupported
+        It holds a type that is not known.
+    UsageError
+        The source cannot seek.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> sink = pa.BufferOutputStream()
+    >>> with new_file(sink, pa.schema({"a": pa.int64()})) as writer:
+    ...     writer.write_batch(pa.record_batch({"a": [1, 2]}))
+    ...     writer.write_batch(pa.record_batch({"a": [3]}))
+    >>> with open_file(sink.getvalue()) as reader:
+    ...     reader.num_record_batches, reader.get_batch(1).num_rows
+    (2, 1)
+    """
+    return RecordBatchFileReader(source, footer_offset, options=options, limits=limits)
+
+
+def new_file(
+    sink: Any,
+    schema: pa.Schema,
+    *,
+    options: Any = None,
+    metadata: Mapping[Any, Any] | None = None,
+) -> RecordBatchFileWriter:
+    """Begin an Arrow IPC file. It is one only once the writer was closed.
+
+    Parameters
+    ----------
+    sink
+        A path, a binary file opened for writing, or a ``pyarrow.NativeFile``.
+    schema
+        Of all batches to come.
+    options
+        `IpcWriteOptions`, ours or pyarrow's.
+    metadata
+        Key-value pairs for the footer, text or bytes.
+
+    Raises
+    ------
+    Unsupported
+        pyarrow cannot write a type of the schema.
+
+    Examples
+    --------
+    >>> import io
+    >>> import pyarrow as pa
+    >>> sink = io.BytesIO()
+    >>> new_file(sink, pa.schema([]), metadata={"made": "by hand"}).close()
+    >>> pa.ipc.open_file(sink.getvalue()).num_record_batches, open_file(sink.getvalue()).metadata
+    (0, {b'made': b'by hand'})
+    """
+    return RecordBatchFileWriter(sink, schema, options=options, metadata=metadata)
+
+
+class RecordBatchFileReader(RecordBatchReader):
+    """Reads the batches of a file in any order; parameters are those of :func:`open_file`.
+
+    Batches keep the memory that they lie in alive, also after the reader is closed. Several threads may read at
+    once. Iterating over a reader reads all batches, each time.
+
+    Attributes
+    ----------
+    metadata : dict of bytes to bytes, or None
+        Key-value pairs of the footer.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> table = pa.table({"a": [1, 2, 3]})
+    >>> sink = pa.BufferOutputStream()
+    >>> with RecordBatchFileWriter(sink, table.schema) as writer:
+    ...     writer.write_table(table, max_chunksize=2)
+    >>> [batch.num_rows for batch in RecordBatchFileReader(sink.getvalue())]
+    [2, 1]
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        footer_offset: int | None = None,
+        *,
+        options: Any = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self._limits = limits
+        self._counts = ReadCounts()
+        self._turn = threading.RLock()
+        self._source: Source | None = open_source(source)
+        try:
+            footer = _read_footer(self._source, footer_offset, limits)
+            _compare(footer.schema, _first_schema(self._source, footer.start, limits))
+            self._decoder = Decoder(footer.schema, IpcReadOptions.of(options), limits)
+        except BaseException:
+            self.close()
+            raise
+        self._counts.messages = 1
+        self._end = footer.start
+        self._batch_blocks = footer.batches
+        self._overlaps = overlapping(footer.batches, footer.start)
+        self._dictionary_blocks: npt.NDArray[np.void] | None = footer.dictionaries
+        self.metadata = footer.metadata
+
+    @property
+    def num_record_batches(self) -> int:
+        """The number of batches."""
+        return len(self._batch_blocks)
+
+    def get_batch(self, i: int) -> Batch:
+        """Return a batch.
+
+        Parameters
+        ----------
+        i
+            From 0.
+
+        Raises
+        ------
+        UsageError
+            There is no such batch.
+        InvalidData
+            The footer says something else than what is there, or what is there is malformed.
+        ClosedError
+            The reader was closed.
+        """
+        block, where = self._batch_block(i)
+        with self._turn:
+            self._read_dictionaries()
+            message = self._message(block, MessageKind.RECORD_BATCH, where)
+            body = self._open().body(message.body_length, self._decoder.parts_of_body(message))
+            batch = self._decoder.batch(message, body)
+            self._counts.batches += 1
+        return batch
+
+    get_record_batch = get_batch
+
+    def get_batch_with_custom_metadata(self, i: int) -> RecordBatchWithMetadata:
+        """Return a batch and the key-value pairs of its message, which are in the batch, too."""
+        batch = self.get_batch(i)
+        return RecordBatchWithMetadata(batch, batch.custom_metadata)
+
+    def count_rows(self) -> int:
+        """Return how many rows the file has, without reading bodies."""
+        total = 0
+        for index in range(self.num_record_batches):
+            block, where = self._batch_block(index)
+            with self._turn:
+                total += decode_record_batch(self._message(block, MessageKind.RECORD_BATCH, where)).length
+        return total
+
+    def close(self) -> None:
+        """Let go of the source; batches that were read live on."""
+        with self._turn:
+            if self._source is not None:
+                self._source.close()
+                self._source = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (self.get_batch(index) for index in range(self.num_record_batches))
+
+    def _batch_block(self, i: int) -> tuple[Block, str]:
+        if not 0 <= i < self.num_record_batches:
+            raise UsageError("no such batch", expected=f"0 to {self.num_record_batches - 1}", found=i)
+        block, where = Block(*self._batch_blocks[i].tolist()), f"record batch {i}"
+        if self._overlaps[i]:
+            raise _lies_over_another(block, where)
+        return block, where
+
+    def _open(self) -> Source:
+        if self._source is None:
+            raise ClosedError("the file reader was closed")
+        return self._source
+
+    def _read_dictionaries(self) -> None:
+        """Read all dictionaries that are used, once, before the first batch."""
+        if self._dictionary_blocks is None:
+            return
+        overlaps = overlapping(self._dictionary_blocks, self._end)
+        self._decoder.forget_dictionaries()
+        for index, entry in enumerate(self._dictionary_blocks.tolist()):
+            block, where = Block(*entry), f"dictionary {index}"
+            if overlaps[index]:
+                raise _lies_over_another(block, where)
+            message = self._message(block, MessageKind.DICTIONARY_BATCH, where)
+            if not self._decoder.needs_dictionary(message):
+                continue
+            body = self._open().body(message.body_length)
+            arrival = self._decoder.take_dictionary(message, body)
+            if arrival is Arrival.REPLACEMENT:
+                raise InvalidMetadata("a file cannot replace a dictionary", where=where)
+            self._counts.dictionary(arrival)
+        self._dictionary_blocks = None
+
+    def _message(self, block: Block, kind: MessageKind, where: str) -> Message:
+        """Read a message up to its body, and see that it is what the footer says."""
+        offset, metadata_length, body_length = block
+        whole = offset + metadata_length + body_length
+        if offset < len(FILE_START) or metadata_length <= 0 or body_length < 0 or whole > self._end:
+            raise InvalidMetadata(
+                "a block of the footer lies outside the messages",
+                expected=f"within {len(FILE_START)} to {self._end}",
+                found=block,
+                where=where,
+            )
+        if (offset | metadata_length | body_length) % 8:
+            raise InvalidMetadata(
+                "a block of the footer is misaligned", expected="multiples of 8", found=block, where=where
+            )
+        source = self._open()
+        source.seek(offset)
+        metadata = read_metadata(source, self._limits)
+        if metadata is None:
+            raise InvalidMetadata("a block of the footer points to no message", found=block, where=where)
+        message = decode_message(metadata, self._limits)
+        for what, expected, found in (
+            ("kind of message", kind.name, message.kind.name),
+            ("length of metadata", metadata_length, source.position - offset),
+            ("length of the body", body_length, message.body_length),
+        ):
+            if expected != found:
+                raise InvalidMetadata(
+                    f"the footer says another {what} than the message",
+                    expected=expected,
+                    found=found,
+                    where=where,
+                )
+        self._counts.messages += 1
+        return message
+
+
+def _lies_over_another(block: Block, where: str) -> InvalidMetadata:
+    return InvalidMetadata("a block of the footer lies over another one", found=block, where=where)
+
+
+def _read_footer(source: Source, footer_offset: int | None, limits: Limits) -> Footer:
+    size = source.size()
+    end = footer_offset or size
+    if not 0 <= end <= size:
+        raise UsageError("footer_offset lies outside the source", expected=f"0 to {size}", found=end)
+    return read_footer(source, end, limits)
+
+
+def _first_schema(source: Source, end: int, limits: Limits) -> DecodedSchema | None:
+    """Return the schema that the stream inside the file begins with, if there is one: Arrow C++ asks for none."""
+    source.seek(len(FILE_START))
+    try:
+        metadata = read_metadata(source, limits)
+        if metadata is None or source.position > end:
+            return None
+        return decode_schema(decode_message(metadata, limits), limits)
+    except LimitExceeded:
+        raise
+    except BowstringError:
+        return None
+
+
+def _compare(footer: DecodedSchema, stream: DecodedSchema | None) -> None:
+    """Refuse a footer that says other columns than the stream; their metadata may differ."""
+    if stream is None or (footer.schema.equals(stream.schema) and footer[1:] == stream[1:]):
+        return
+    here, said = ([f"{each.endianness}-endian", *map(str, each.schema)] for each in (stream, footer))
+    differ = (pair for pair in itertools.zip_longest(here, said) if pair[0] != pair[1])
+    expected, found = next(differ, (stream.dictionary_ids, footer.dictionary_ids))
+    raise InvalidMetadata(
+        "the footer has another schema than the file begins with",
+        expected=str(expected)[:_SHOWN],
+        found=str(found)[:_SHOWN],
+    )
+
+
+class RecordBatchFileWriter(RecordBatchWriter):
+    """Writes batches to a file; parameters are those of :func:`new_file`."""
+
+    _may_replace = False
+
+    def __init__(
+        self,
+        sink: Any,
+        schema: pa.Schema,
+        *,
+        options: Any = None,
+        metadata: Mapping[Any, Any] | None = None,
+    ) -> None:
+        self._metadata = metadata
+        self._blocks: dict[MessageKind, list[Block]] = {
+            MessageKind.DICTIONARY_BATCH: [],
+            MessageKind.RECORD_BATCH: [],
+        }
+        super().__init__(sink, schema, options, FILE_START)
+
+    def write_table(self, table: pa.Table, max_chunksize: int | None = None) -> None:
+        """Write a pyarrow table, one batch per chunk.
+
+        Parameters
+        ----------
+        table
+            Of the schema. With the option ``unify_dictionaries`` its chunks get common dictionaries first.
+        max_chunksize
+            Most rows per batch.
+        """
+        if self._options.unify_dictionaries:
+            table = table.unify_dictionaries()
+        super().write_table(table, max_chunksize)
+
+    def _put_end(self) -> None:
+        footer = encode_footer(
+            self._schema_message,
+            self._blocks[MessageKind.DICTIONARY_BATCH],
+            self._blocks[MessageKind.RECORD_BATCH],
+            self._metadata,
+            self._options.metadata_version,
+        )
+        self._put(footer + _LENGTH.pack(len(footer)) + FILE_MAGIC)
+
+    def _note(self, kind: MessageKind, metadata_length: int, body_length: int) -> None:
+        offset = self._position - body_length - metadata_length
+        self._blocks[kind].append(Block(offset, metadata_length, body_length))

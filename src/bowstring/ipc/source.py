@@ -1,0 +1,313 @@
+"""Sources: where messages are read from, paths, memory and files alike."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.errors import LimitExceeded, Truncated, UsageError
+from bowstring.memory import Buffer, wrap
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Parts = npt.NDArray[np.int64]
+
+__all__ = ["Source", "cut_off", "open_source"]
+
+_PLACEMENT = 64
+
+
+class Source(ABC):
+    """Bytes to read messages from, front to back, or from anywhere where the source can seek."""
+
+    position = 0
+
+    @abstractmethod
+    def size(self) -> int:
+        """Return how many bytes there are.
+
+        Raises
+        ------
+        UsageError
+            The source cannot seek.
+        """
+
+    @abstractmethod
+    def seek(self, position: int) -> None:
+        """Go on reading at ``position``, counted from the source's beginning.
+
+        Raises
+        ------
+        UsageError
+            The source cannot seek.
+        """
+
+    @abstractmethod
+    def read(self, nbytes: int) -> bytes:
+        """Return the next ``nbytes`` bytes, fewer only where the source ends."""
+
+    @abstractmethod
+    def body(self, nbytes: int, parts: Parts | None = None) -> Buffer:
+        """Return the next ``nbytes`` bytes as a buffer, without a copy where that can be.
+
+        Parameters
+        ----------
+        nbytes
+            Bytes of the body.
+        parts : ndarray of int64, shape (any, 2)
+            Offset and length of what will be looked at; the rest need not be read. By default all is.
+
+        Raises
+        ------
+        Truncated
+            The source ends before.
+        """
+
+    def memory(self) -> Buffer | None:
+        """Return all bytes of a source that is memory of the host."""
+        return None
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the source. Buffers made from it live on."""
+
+
+def open_source(source: Any) -> Source:
+    """Return the reader of a source's bytes.
+
+    Parameters
+    ----------
+    source
+        A path (which is memory-mapped), anything with the buffer protocol, or a file opened for reading in
+        binary mode; also ``pyarrow.Buffer`` and ``pyarrow.NativeFile``.
+
+    Raises
+    ------
+    UsageError
+        It is none of these.
+
+    Examples
+    --------
+    >>> open_source(b"abc").read(2)
+    b'ab'
+    """
+    if isinstance(source, Buffer):
+        return _BufferSource(source)
+    if isinstance(source, str | os.PathLike):
+        return _open_path(source)
+    if isinstance(source, pa.NativeFile):
+        return _NativeSource(source)
+    if hasattr(source, "read") and not isinstance(source, mmap.mmap):
+        return _FileSource(source)
+    try:
+        return _BufferSource(wrap(source))
+    except TypeError as error:
+        raise UsageError(
+            "this cannot be read from",
+            expected="a path, bytes, a buffer or a binary file",
+            found=type(source).__name__,
+        ) from error
+
+
+class _BufferSource(Source):
+    """Memory on the host; bodies are slices of it."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self._buffer = buffer
+        self._bytes = buffer.to_host()
+
+    def read(self, nbytes: int) -> bytes:
+        data = self._bytes[self.position : self.position + nbytes].tobytes()
+        self.position += len(data)
+        return data
+
+    def size(self) -> int:
+        return self._buffer.nbytes
+
+    def seek(self, position: int) -> None:
+        self.position = position
+
+    def body(self, nbytes: int, parts: Parts | None = None) -> Buffer:  # noqa: ARG002  nothing is read here
+        there = self._buffer.nbytes - self.position
+        if nbytes > there:
+            raise cut_off("body", nbytes, there, f"byte {self.position}")
+        body = self._buffer.slice(self.position, nbytes)
+        self.position += nbytes
+        return body
+
+    def memory(self) -> Buffer | None:
+        return self._buffer
+
+    def close(self) -> None:
+        self._bytes = self._bytes[:0]
+        self._buffer = self._buffer.slice(0, 0)
+        self.position = 0
+
+
+class _FileSource(Source):
+    """A Python file; bodies are read into memory of their own."""
+
+    def __init__(self, file: Any, *, owned: bool = False) -> None:
+        self._file = file
+        self._owned = owned
+
+    def read(self, nbytes: int) -> bytes:
+        parts: list[bytes] = []
+        missing = nbytes
+        while missing > 0:
+            part = self._file.read(missing)
+            if not part:
+                break
+            parts.append(bytes(part))
+            missing -= len(parts[-1])
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        self.position += len(data)
+        return data
+
+    def size(self) -> int:
+        try:
+            return int(self._file.seek(0, os.SEEK_END))
+        except (AttributeError, OSError, TypeError, ValueError) as error:
+            raise _cannot_seek(self._file) from error
+
+    def seek(self, position: int) -> None:
+        try:
+            self._file.seek(position)
+        except (AttributeError, OSError, ValueError) as error:
+            raise _cannot_seek(self._file) from error
+        self.position = position
+
+    def body(self, nbytes: int, parts: Parts | None = None) -> Buffer:
+        target = _allocate(nbytes)
+        if parts is None or not self._is_worth_seeking(nbytes, parts):
+            self._read_into(target.data)
+        else:
+            end = self.position + nbytes
+            # What lies outside of the body is refused by whoever checks the parts.
+            for offset, length in np.clip(parts, 0, nbytes).tolist():
+                self._skip_to(end - nbytes + offset)
+                self._read_into(target[offset : offset + length].data)
+            self._skip_to(end)
+        target.flags.writeable = False
+        return wrap(target)
+
+    def _is_worth_seeking(self, nbytes: int, parts: Parts) -> bool:
+        """Whether less is read part by part; hostile parts may lie over each other, and be more than all."""
+        seekable = getattr(self._file, "seekable", None)
+        if seekable is None or not seekable():
+            return False
+        return int(np.clip(parts[:, 1], 0, nbytes).sum()) < nbytes
+
+    def _skip_to(self, position: int) -> None:
+        # The file need not have been at its beginning when it was opened here.
+        if position != self.position:
+            self._file.seek(position - self.position, os.SEEK_CUR)
+            self.position = position
+
+    def _read_into(self, into: memoryview) -> None:
+        filled = 0
+        while filled < len(into):
+            count = self._fill(into[filled:])
+            if not count:
+                raise cut_off("body", len(into), filled, f"byte {self.position}")
+            filled += count
+            self.position += count
+
+    def _fill(self, into: memoryview) -> int:
+        if hasattr(self._file, "readinto"):
+            return self._file.readinto(into) or 0
+        part = self._file.read(len(into))
+        into[: len(part)] = part
+        return len(part)
+
+    def close(self) -> None:
+        if self._owned:
+            self._file.close()
+        self._file = _Nothing()
+
+
+class _NativeSource(_FileSource):
+    """A pyarrow file; bodies of memory maps and of buffers are slices."""
+
+    def size(self) -> int:
+        try:
+            return int(self._file.size())
+        except (OSError, pa.ArrowException) as error:
+            raise _cannot_seek(self._file) from error
+
+    def body(self, nbytes: int, parts: Parts | None = None) -> Buffer:
+        self._refuse_longer_than_the_file(nbytes)
+        if parts is not None and not isinstance(self._file, pa.MemoryMappedFile | pa.BufferReader):
+            return super().body(nbytes, parts)
+        try:
+            body = wrap(self._file.read_buffer(nbytes))
+        except MemoryError as error:
+            raise _too_large(nbytes) from error
+        if body.nbytes < nbytes:
+            raise cut_off("body", nbytes, body.nbytes, f"byte {self.position}")
+        self.position += nbytes
+        return body
+
+    def _refuse_longer_than_the_file(self, nbytes: int) -> None:
+        there = nbytes
+        with contextlib.suppress(OSError, pa.ArrowException):
+            there = self._file.size() - self._file.tell()
+        if nbytes > there:
+            raise cut_off("body", nbytes, there, f"byte {self.position}")
+
+
+class _Nothing:
+    """A file that was let go of."""
+
+    def read(self, _nbytes: int) -> bytes:
+        return b""
+
+
+def _open_path(path: str | os.PathLike[str]) -> Source:
+    file = open(path, "rb")  # noqa: SIM115  # the source owns it
+    try:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (ValueError, OSError):
+        return _FileSource(file, owned=True)
+    file.close()
+    return _BufferSource(wrap(mapped))
+
+
+def _allocate(nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    # Pages are only taken as they are filled, so a body that claims to be huge costs no more than what comes.
+    try:
+        room = np.empty(nbytes + _PLACEMENT, dtype=np.uint8)
+    except MemoryError as error:
+        raise _too_large(nbytes) from error
+    start = -room.ctypes.data % _PLACEMENT
+    return room[start : start + nbytes]
+
+
+def _cannot_seek(file: Any) -> UsageError:
+    return UsageError(
+        "an Arrow file is read from its end, and this cannot seek",
+        expected="a path, bytes, a buffer or a file with seek()",
+        found=type(file).__name__,
+        hint="Read it whole first, or read it as a stream.",
+    )
+
+
+def _too_large(nbytes: int) -> LimitExceeded:
+    return LimitExceeded("there is no memory for the body of a message", found=f"{nbytes} bytes")
+
+
+def cut_off(what: str, expected: int, found: int, where: str) -> Truncated:
+    """Return the error for a source that ends within a message."""
+    return Truncated(
+        f"the stream ends within the {what} of a message",
+        expected=f"{expected} bytes",
+        found=f"{found} bytes",
+        where=where,
+    )

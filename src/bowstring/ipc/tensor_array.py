@@ -1,0 +1,126 @@
+"""Arrays of tensors, on the host and on devices: where they are, and how they get into a message."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bowstring.errors import NotOnDevice
+from bowstring.memory import Device, cpu
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["any_is_true", "as_array", "body_of", "device_of", "host_array", "on_host", "readable"]
+
+_ALIGNMENT = 8
+
+
+def as_array(values: Any) -> Any:
+    """Return an array of a device as it is, and anything else as NumPy's."""
+    return (
+        values if hasattr(values, "__cuda_array_interface__") or not _on_cpu(values) else np.asarray(values)
+    )
+
+
+def device_of(array: Any) -> Device:
+    """Return the device whose array it is; the host for all others.
+
+    Examples
+    --------
+    >>> device_of(np.zeros(1)).name
+    'cpu'
+    """
+    device = getattr(array, "device", None)
+    return device if isinstance(device, Device) else cpu()
+
+
+def on_host(array: Any) -> np.ndarray[Any, Any]:
+    """Return an array's elements in host memory: itself there, a copy from anywhere else."""
+    device = device_of(array)
+    if not device.is_host:
+        return device.to_host(array)
+    if hasattr(array, "__cuda_array_interface__"):
+        return np.asarray(array.get())
+    return np.asarray(array)
+
+
+def host_array(array: Any) -> np.ndarray[Any, Any]:
+    """Return an array that is on the host.
+
+    Raises
+    ------
+    NotOnDevice
+        It is on another device, and nobody asked for a copy.
+    """
+    if isinstance(array, np.ndarray):
+        return array
+    raise NotOnDevice(
+        "the tensor is not in host memory",
+        found=device_of(array).name,
+        hint="tensor.to_device(cpu()) copies it.",
+    )
+
+
+def readable(raw: Any, dtype: np.dtype[Any]) -> Any:
+    """Return bytes where elements of a type can be read from them: themselves, or on the host a copy."""
+    if not isinstance(raw, np.ndarray) or raw.ctypes.data % dtype.itemsize == 0:
+        return raw
+    copy = raw.copy()
+    copy.flags.writeable = False
+    return copy
+
+
+def any_is_true(array: Any) -> bool:
+    """Whether any element is true; one number is copied to the host."""
+    device = device_of(array)
+    return bool(device.to_host(device.xp.any(array))) if not device.is_host else bool(array.any())
+
+
+def body_of(arrays: Sequence[Any]) -> tuple[list[int], int, list[Any]]:
+    """Lay arrays out as the body of a message, each at a multiple of 8 bytes.
+
+    Parameters
+    ----------
+    arrays
+        Contiguous, all on one device; from a device other than the host they come by one copy of the whole body.
+
+    Returns
+    -------
+    starts, length, pieces
+        Where each array begins, the body's length, and what to write: on the host the arrays' own memory.
+
+    Examples
+    --------
+    >>> starts, length, pieces = body_of([np.zeros(3, np.int8), np.zeros(1, np.int64)])
+    >>> starts, length, len(pieces)
+    ([0, 8], 16, 3)
+    """
+    device = device_of(arrays[0])
+    pad = _host_padding if device.is_host else functools.partial(device.xp.zeros, dtype=np.uint8)
+    starts, length = [], 0
+    pieces: list[Any] = []
+    for array in arrays:
+        starts.append(length)
+        pieces.append(_bytes(on_host(array) if device.is_host else array))
+        padding = -array.nbytes % _ALIGNMENT
+        if padding:
+            pieces.append(pad(padding))
+        length += array.nbytes + padding
+    if not device.is_host:
+        pieces = [device.to_host(device.xp.concatenate(pieces))]
+    return starts, length, pieces
+
+
+def _bytes(array: Any) -> Any:
+    return array.reshape(-1).view(np.uint8)
+
+
+def _host_padding(nbytes: int) -> bytes:
+    return bytes(nbytes)
+
+
+def _on_cpu(values: Any) -> bool:
+    return device_of(values).is_host

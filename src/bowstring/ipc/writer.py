@@ -1,0 +1,248 @@
+"""What writers of streams and of files have in common."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+from pyarrow.ipc import WriteStats
+
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.compact import compacted
+from bowstring.columnar.layout import Layout
+from bowstring.errors import ClosedError, UsageError
+from bowstring.ipc.compression import codec_of
+from bowstring.ipc.dictionaries import Arrival
+from bowstring.ipc.framing import end_of_stream, frame
+from bowstring.ipc.metadata import MessageKind, MetadataVersion
+from bowstring.ipc.options import IpcWriteOptions
+from bowstring.ipc.packing import Packed, pack
+from bowstring.ipc.schema import encode_schema
+from bowstring.ipc.sent import Change, SentDictionaries
+from bowstring.ipc.template import Template
+from bowstring.ipc.version4 import with_bitmaps_of_4
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+    from typing import Self
+
+__all__ = ["RecordBatchWriter", "WriteStats"]
+
+_SMALL_BODY = 1 << 16
+"""Bodies up to this are joined before they are written: a copy that costs less than many calls."""
+_LONGEST = (1 << 31) - 1
+
+
+class RecordBatchWriter(ABC):
+    """Writes batches of one schema.
+
+    The bodies go from the batches' own buffers to the sink, each placed at a multiple of 64 bytes.
+
+    Parameters
+    ----------
+    sink
+        A path, a binary file opened for writing, or a ``pyarrow.NativeFile``.
+    schema
+        Of all batches.
+    options
+        How to write.
+    start
+        What comes before the first message.
+    """
+
+    _may_replace: ClassVar[bool] = True
+    """Whether a later dictionary may take the place of an earlier one."""
+
+    def __init__(self, sink: Any, schema: pa.Schema, options: Any, start: bytes = b"") -> None:
+        self._options = IpcWriteOptions.of(options)
+        self._codec = codec_of(self._options.compression)
+        version = self._options.metadata_version
+        self.schema = schema
+        self.layout = Layout.of(schema)
+        self._schema_message = encode_schema(schema, version=version)
+        self._template = Template(self.layout, version)
+        self._value_templates = {
+            id_: Template(values, version) for id_, values in self.layout.dictionaries.items()
+        }
+        self._sent = SentDictionaries(self.layout, deltas=self._options.emit_dictionary_deltas)
+        self._arrivals: list[Arrival] = []
+        self._num_batches = 0
+        self._position = 0
+        self._owned = isinstance(sink, str | os.PathLike)
+        self._sink = open(sink, "wb") if self._owned else sink  # noqa: SIM115  # closed by `close`
+        self._closed = False
+        self._put(start)
+        self._put(self._framed(self._schema_message))
+
+    @property
+    def stats(self) -> WriteStats:
+        """What was written so far, the schema and dictionaries included."""
+        arrivals = self._arrivals
+        return WriteStats(
+            1 + len(arrivals) + self._num_batches,
+            self._num_batches,
+            len(arrivals),
+            arrivals.count(Arrival.DELTA),
+            arrivals.count(Arrival.REPLACEMENT),
+        )
+
+    def write(self, data: Any) -> None:
+        """Write a Batch, or a pyarrow record batch or table."""
+        if isinstance(data, pa.Table):
+            self.write_table(data)
+        else:
+            self.write_batch(data)
+
+    def write_table(self, table: pa.Table, max_chunksize: int | None = None) -> None:
+        """Write a pyarrow table, one batch per chunk.
+
+        Parameters
+        ----------
+        table
+            Of the schema.
+        max_chunksize
+            Most rows per batch.
+        """
+        for batch in table.to_batches(max_chunksize=max_chunksize):
+            self.write_batch(batch)
+
+    def write_batch(self, batch: Any, custom_metadata: Mapping[Any, Any] | None = None) -> None:
+        """Write a batch, and before it those of its dictionaries that have changed.
+
+        Parameters
+        ----------
+        batch
+            A Batch, or anything that ``Batch.from_arrow`` takes.
+        custom_metadata
+            Key-value pairs for the message, text or bytes; without them, those of the batch.
+
+        Raises
+        ------
+        UsageError
+            The batch has another schema, more than 2³¹ - 1 rows without the option ``allow_64bit``, or in a file
+            a dictionary that replaces an earlier one.
+        ClosedError
+            The writer was closed.
+        """
+        if self._closed:
+            raise ClosedError("the writer was closed")
+        if not isinstance(batch, Batch):
+            batch = Batch.from_arrow(batch)
+        if not (batch.schema.equals(self.schema) and batch.layout.is_like(self.layout)):
+            raise UsageError(
+                "the batch has another schema than what it is written to",
+                expected=self.schema,
+                found=batch.schema,
+            )
+        if self.layout.dictionaries:
+            self._write_dictionaries(batch)
+        packed = self._pack(batch)
+        metadata = self._template.encode_batch(
+            batch.num_rows,
+            packed.nodes,
+            packed.buffers,
+            packed.body_length,
+            batch.variadic_counts,
+            custom_metadata or batch.custom_metadata,
+            self._options.codec_name,
+        )
+        self._put_message(MessageKind.RECORD_BATCH, metadata, packed)
+        self._num_batches += 1
+
+    def close(self) -> None:
+        """Write what comes behind the last batch. Does nothing the second time."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._put(end_of_stream(is_legacy=self._options.use_legacy_format))
+            self._put_end()
+        finally:
+            if self._owned:
+                self._sink.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @abstractmethod
+    def _note(self, kind: MessageKind, metadata_length: int, body_length: int) -> None:
+        """Take note of the message that was written last: bytes before its body, and of its body."""
+
+    @abstractmethod
+    def _put_end(self) -> None:
+        """Write what comes behind the end marker."""
+
+    def _write_dictionaries(self, batch: Batch) -> None:
+        for change in self._sent.changes(batch):
+            if change.arrival is Arrival.REPLACEMENT and not self._may_replace:
+                raise _replaces(change)
+            values = change.values
+            packed = self._pack(values)
+            metadata = self._value_templates[change.id].encode_dictionary(
+                change.id,
+                change.arrival is Arrival.DELTA,
+                values.num_rows,
+                packed.nodes,
+                packed.buffers,
+                packed.body_length,
+                values.variadic_counts,
+                compression=self._options.codec_name,
+            )
+            self._put_message(MessageKind.DICTIONARY_BATCH, metadata, packed)
+            self._arrivals.append(change.arrival)
+
+    def _pack(self, batch: Batch) -> Packed:
+        longest = int(batch.nodes[:, 0].max()) if len(batch.nodes) else 0
+        if longest > _LONGEST and not self._options.allow_64bit:
+            raise UsageError(
+                "a column has more slots than 32 bits can count",
+                expected=f"at most {_LONGEST}",
+                found=longest,
+                hint="IpcWriteOptions(allow_64bit=True) writes it all the same.",
+            )
+        # A slice is written without the bytes and children that it left out.
+        packed = pack(compacted(batch), self._codec, use_threads=self._options.use_threads)
+        if self._options.metadata_version is MetadataVersion.V4:
+            buffers = with_bitmaps_of_4(packed.buffers, batch.layout, batch.variadic_counts)
+            packed = packed._replace(buffers=buffers)
+        return packed
+
+    def _framed(self, metadata: bytes) -> bytes:
+        return frame(metadata, self._position, is_legacy=self._options.use_legacy_format)
+
+    def _put_message(self, kind: MessageKind, metadata: bytes, packed: Packed) -> None:
+        first = self._framed(metadata)
+        if packed.body_length <= _SMALL_BODY:
+            self._put(b"".join((first, *packed.pieces)))
+        else:
+            self._put(first)
+            for piece in packed.pieces:
+                self._put(piece)
+        self._note(kind, len(first), packed.body_length)
+
+    def _put(self, piece: Any) -> None:
+        view = memoryview(piece)
+        self._position += view.nbytes
+        while view.nbytes:
+            count = self._sink.write(view)
+            # Unbuffered files may take a part only; others say nothing, or that they took it all.
+            if not isinstance(count, int) or count >= view.nbytes:
+                return
+            view = view[count:]
+
+
+def _replaces(change: Change) -> UsageError:
+    return UsageError(
+        "a file cannot replace a dictionary that was written for an earlier batch",
+        found=f"dictionary {change.id} of {change.values.schema.field(0).type}",
+        hint="Write the table at once with IpcWriteOptions(unify_dictionaries=True), let dictionaries only grow"
+        " with IpcWriteOptions(emit_dictionary_deltas=True), or write a stream.",
+    )

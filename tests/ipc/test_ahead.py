@@ -1,0 +1,168 @@
+"""Reading ahead: many batches at a time out of memory, as if each were read by itself."""
+
+from __future__ import annotations
+
+import io
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bowstring import Batch
+from bowstring.errors import BowstringError, ClosedError
+from bowstring.ipc import IpcWriteOptions, new_stream, open_stream
+from bowstring.ipc.ahead import ReadAhead
+from bowstring.limits import Limits
+from bowstring.testing.strategies import record_batches, schemas
+
+SCHEMA = pa.schema(
+    [
+        ("number", pa.int32()),
+        ("text", pa.string()),
+        ("list", pa.list_(pa.int16())),
+        ("view", pa.string_view()),
+        ("fixed", pa.list_(pa.int8(), 2)),
+    ]
+)
+# Below what a file would have to find memory for.
+LIMITS = Limits(message_bytes=1 << 20)
+LONG = "a text that does not fit into its view"
+
+
+def batch_of(rows: int) -> pa.RecordBatch:
+    columns = {
+        "number": [None if row % 3 == 2 else row for row in range(rows)],
+        "text": ["x" * (row % 5) for row in range(rows)],
+        "list": [list(range(row % 4)) for row in range(rows)],
+        "view": [LONG if row % 2 else "short" for row in range(rows)],
+        "fixed": [[row, None] for row in range(rows)],
+    }
+    arrays = [pa.array(columns[field.name], field.type) for field in SCHEMA]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def stream_of(batches: list[pa.RecordBatch], codec: str | None = None) -> bytes:
+    sink = io.BytesIO()
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    with pa.ipc.new_stream(sink, batches[0].schema, options=options) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return sink.getvalue()
+
+
+BATCHES = [batch_of(20 + number % 2) for number in range(24)]
+STREAMS = {codec: stream_of(BATCHES, codec) for codec in (None, "lz4", "zstd")}
+STREAM = STREAMS[None]
+EACH_CODEC = pytest.mark.parametrize("codec", STREAMS)
+
+
+def outcome(source: Any) -> tuple[list[Any], str]:
+    """What comes before the end or the error, byte by byte, since nobody has looked at all of it; and which."""
+    found: list[Any] = []
+    try:
+        with open_stream(source, limits=LIMITS) as reader:
+            found.extend(_bytes_of(batch) for batch in reader)
+    except BowstringError as error:
+        # Only memory knows where a body that is cut off begins.
+        return found, f"{type(error).__name__}: {error}".partition("; at byte")[0]
+    return found, "the end"
+
+
+def _bytes_of(batch: Batch) -> Any:
+    buffers = [b"" if buffer is None else buffer.to_host().tobytes() for buffer in batch.buffers]
+    inner = [_bytes_of(dictionary.values) for dictionary in batch.dictionaries.values()]
+    return batch.num_rows, batch.nodes.tolist(), batch.variadic_counts, buffers, inner
+
+
+def assert_same(data: bytes) -> None:
+    """Memory, which is read ahead, and a file, which is not, bring the same."""
+    assert outcome(data) == outcome(io.BytesIO(data))
+
+
+@given(data=st.data(), schema=schemas(), codec=st.sampled_from((None, "lz4", "zstd")))
+def test_any_stream_comes_as_it_is(data: st.DataObject, schema: pa.Schema, codec: str | None) -> None:
+    """Batches of all types, of one shape and of several, are the same read ahead and read one by one."""
+    drawn = data.draw(st.lists(record_batches(schema, max_rows=12), min_size=1, max_size=3))
+    order = data.draw(st.lists(st.sampled_from(drawn), min_size=1, max_size=12))
+    sink = io.BytesIO()
+    with new_stream(sink, schema, options=IpcWriteOptions(compression=codec)) as writer:
+        for batch in order:
+            writer.write_batch(batch)
+    assert_same(sink.getvalue())
+
+
+@EACH_CODEC
+def test_batches_are_read_ahead(monkeypatch: pytest.MonkeyPatch, codec: str | None) -> None:
+    """A long stream in memory is taken in few calls; its batches and its counts are those of any other."""
+    calls = []
+    take = ReadAhead.take
+
+    def counted(self: ReadAhead, *arguments: Any) -> Any:
+        taken = take(self, *arguments)
+        calls.append(len(taken[0]))
+        return taken
+
+    monkeypatch.setattr(ReadAhead, "take", counted)
+    batches = [batch_of(9) for _ in range(300)]
+    with open_stream(stream_of(batches, codec)) as reader:
+        found = [reader.read_next_batch() for _ in range(5)]
+        assert (reader.stats.num_record_batches, reader.stats.num_messages) == (5, 6)
+        found += list(reader)
+        assert reader.stats.num_record_batches == 300
+    assert max(calls) >= 64
+    assert len(calls) < 20
+    assert all(each.to_arrow().equals(batch) for each, batch in zip(found, batches, strict=True))
+
+
+@EACH_CODEC
+@pytest.mark.parametrize("seed", range(100))
+def test_flipped_bytes_are_found_at_their_batch(seed: int, codec: str | None) -> None:
+    """Whatever is damaged, the batches before it come first, then the same error as without reading ahead."""
+    rng = random.Random(seed)
+    changed = bytearray(STREAMS[codec])
+    for _ in range(rng.randint(1, 4)):
+        changed[rng.randrange(400, len(changed))] ^= 1 << rng.randrange(8)
+    assert_same(bytes(changed))
+
+
+@EACH_CODEC
+@pytest.mark.parametrize("missing", [1, 8, 16, 32, 40, 600, 3000, 9001])
+def test_a_cut_stream_ends_where_it_was_cut(missing: int, codec: str | None) -> None:
+    """A stream that ends within a batch gives all batches before that, then says so."""
+    assert_same(STREAMS[codec][:-missing])
+
+
+@given(shift=st.integers(1, 63), codec=st.sampled_from((None, "lz4", "zstd")))
+def test_memory_at_any_address(shift: int, codec: str | None) -> None:
+    """A stream at an odd address is read right."""
+    shifted = memoryview(bytes(shift) + STREAMS[codec])[shift:]
+    assert outcome(shifted) == outcome(io.BytesIO(STREAMS[codec]))
+
+
+def test_dictionaries_change_in_between() -> None:
+    """Each batch keeps the dictionary that it was written with."""
+    words = [[f"word {number}-{index}" for index in range(3)] for number in range(6)]
+    batches = [
+        pa.record_batch(
+            {"a": pa.DictionaryArray.from_arrays(pa.array([0, 1, 2], pa.int8()), pa.array(values))}
+        )
+        for values in words
+        for _ in range(7)
+    ]
+    data = stream_of(batches)
+    found = [batch.to_arrow().column(0).to_pylist() for batch in open_stream(data)]
+    assert found == [batch.column(0).to_pylist() for batch in batches]
+    assert_same(data)
+
+
+def test_a_closed_reader_gives_nothing_more() -> None:
+    """What was read ahead is not given out after the reader is closed, and what was given out lives on."""
+    reader = open_stream(STREAM)
+    first = [reader.read_next_batch() for _ in range(4)]
+    reader.close()
+    with pytest.raises(ClosedError):
+        reader.read_next_batch()
+    assert first[3].to_arrow().equals(batch_of(21))
