@@ -1,0 +1,113 @@
+"""Inputs that once brought Arrow down: we refuse them with an error of our own, or read a valid table."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pytest
+
+from bowstring import ipc
+from bowstring.errors import Unsupported
+from bowstring.ipc.flatbuffer import follow, slots_of
+from tests.conformance.verdict import LIMITS, verdicts
+from tests.fuzz.seeds import seeds
+
+FOLDERS: Final = {
+    "stream": "arrow-ipc-stream",
+    "file": "arrow-ipc-file",
+    "tensor": "arrow-ipc-tensor-stream",
+}
+PREFIX: Final = 8
+"""Bytes before a message: the marker and its length."""
+MOST: Final = LIMITS.metadata_bytes + LIMITS.decompressed_bytes
+"""Bytes that the limits allow whatever the size of the input: what is read, and what is decompressed, at once."""
+OTHER_VERDICTS: Final = {
+    "clusterfuzz-testcase-arrow-ipc-file-fuzz-6051391008473088": "byte order 12: pyarrow takes all but 0 for big",
+    "clusterfuzz-testcase-minimized-arrow-ipc-file-fuzz-6088759971217408": "the footer has another schema than "
+    "the file begins with: the format says that they are equal, pyarrow does not look",
+}
+"""Inputs that we refuse and pyarrow reads, and why."""
+
+
+def _inputs(data: Path, kind: str) -> list[Path]:
+    folder = data / FOLDERS[kind]
+    found = [path for path in sorted(folder.glob("*")) if path.name.startswith(("crash-", "clusterfuzz-"))]
+    if not found:
+        pytest.skip(f"no crash inputs: {folder} is not there")
+    return found
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_crash_inputs(arrow_test_data: Path, kind: str) -> None:
+    """Each ends in an error of ours or a valid table, as with pyarrow, from memory and a file, in little memory."""
+    paths = _inputs(arrow_test_data, kind)
+    for path, verdict in zip(paths, verdicts(kind, paths), strict=True):
+        assert not verdict["ours"].startswith("NOT OURS"), (path, verdict)
+        # The error is the same; the place that it names may be counted from elsewhere.
+        assert verdict["from_file"].split(":")[0] == verdict["ours"].split(":")[0], (path, verdict)
+        assert verdict["peak"] <= 10 * verdict["size"] + MOST, (path, verdict)
+        is_same = (verdict["ours"] == "valid") == (verdict["pyarrow"] == "valid")
+        assert is_same is not (path.name in OTHER_VERDICTS), (path, verdict)
+
+
+_HOSTILE: Final = (0, 5000, 2**20, 2**30, 2**31 - 1, 2**31, 2**33, 2**39, 2**62, 2**64 - 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_hostile_numbers(arrow_test_data: Path, tmp_path: Path, kind: str) -> None:
+    """Lengths, counts and offsets of any size in good data end in an error of ours too, and take no more memory."""
+    rng = random.Random(kind)  # the same ones every time
+    pool = list(seeds(kind, arrow_test_data).values())
+    paths = [tmp_path / str(index) for index in range(1500)]
+    for path in paths:
+        data = bytearray(rng.choice(pool))
+        for _ in range(rng.choice((1, 1, 2))):
+            at = rng.randrange(max(1, len(data) - 8)) & ~3
+            width = rng.choice((4, 8))
+            data[at : at + width] = rng.choice(_HOSTILE).to_bytes(8, "little")[:width]
+        path.write_bytes(data)
+    for path, verdict in zip(paths, verdicts(kind, paths), strict=True):
+        assert not verdict["ours"].startswith("NOT OURS"), (path, verdict)
+        assert not verdict["from_file"].startswith("NOT OURS"), (path, verdict)
+        # A body from a file is read into memory of its announced length.
+        assert verdict["peak"] <= 10 * verdict["size"] + MOST + LIMITS.message_bytes, (path, verdict)
+
+
+def test_verdicts_tell_good_from_bad(tmp_path: Path) -> None:
+    """The judge finds a good stream valid, and one with text that is not UTF-8 not, as pyarrow does."""
+    table = pa.table({"a": ["good text"]})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    stream = sink.getvalue().to_pybytes()
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    good.write_bytes(stream)
+    bad.write_bytes(stream.replace(b"good text", b"\xff\xffod text"))
+    found = verdicts("stream", [good, bad])
+    assert [verdict["ours"] == "valid" for verdict in found] == [True, False]
+    assert [verdict["pyarrow"] == "valid" for verdict in found] == [True, False]
+
+
+def test_version_6_is_refused_by_name() -> None:
+    """Metadata of a version to come are named."""
+    later = bytearray(pa.schema({"a": pa.int8()}).serialize().to_pybytes())
+    metadata = bytes(later[PREFIX:])
+    table = follow(metadata, len(metadata), 0, "Message")
+    version = table + slots_of(metadata, len(metadata), table, "Message")[0]
+    assert metadata[version] == pa.ipc.MetadataVersion.V5
+    later[PREFIX + version] += 1
+    with pytest.raises(Unsupported, match="V6"):
+        ipc.open_stream(bytes(later))
+
+
+def test_the_golden_schema_of_version_6_is_refused_by_name(arrow_test_data: Path) -> None:
+    """So is the version of the golden schema for this."""
+    golden = arrow_test_data / "forward-compatibility" / "schema_v6.arrow"
+    if not golden.exists():
+        pytest.skip(f"no such golden file: {golden}")
+    with pytest.raises(Unsupported, match="V6"):
+        ipc.open_stream(golden)

@@ -1,0 +1,117 @@
+"""What is fuzzed: each target takes any bytes, and returns, or raises where Bowstring did what it must never do.
+
+Errors of Bowstring's tree are the right answer to wrong bytes, and are swallowed here; everything else is a
+finding: another error, a batch that pyarrow finds malformed, a valid batch that cannot be written again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import pyarrow as pa
+
+from bowstring import Limits, ipc
+from bowstring.columnar.layout import Layout
+from bowstring.errors import BowstringError
+from bowstring.ipc.check import check
+from bowstring.ipc.metadata import MessageKind, decode_dictionary, decode_message, decode_record_batch
+from bowstring.ipc.schema import decode_schema
+
+__all__ = ["LIMITS", "TARGETS"]
+
+LIMITS: Final = Limits(metadata_bytes=1 << 16, message_bytes=1 << 20, decompressed_bytes=1 << 20, columns=256)
+_BODY: Final = 1 << 12
+
+_LAYOUTS: Final = [
+    Layout.of(pa.schema([pa.field("a", type_)]))
+    for type_ in (
+        pa.int64(),
+        pa.string(),
+        pa.string_view(),
+        pa.list_(pa.struct({"x": pa.large_binary(), "y": pa.bool_()})),
+        pa.map_(pa.string(), pa.list_view(pa.int16())),
+        pa.dense_union([pa.field("n", pa.null()), pa.field("s", pa.binary_view())]),
+        pa.run_end_encoded(pa.int32(), pa.decimal256(50, 3)),
+        pa.dictionary(pa.int8(), pa.string()),
+    )
+]
+
+
+def metadata(data: bytes) -> None:
+    """Decode a message and, whatever it is, its header; a batch is checked against layouts of many types."""
+    with contextlib.suppress(BowstringError):
+        message = decode_message(data, LIMITS)
+        if message.kind is MessageKind.SCHEMA:
+            decode_schema(message, LIMITS)
+        elif message.kind is MessageKind.DICTIONARY_BATCH:
+            _check(decode_dictionary(message).batch)
+        elif message.kind is MessageKind.RECORD_BATCH:
+            _check(decode_record_batch(message))
+
+
+def _check(header: Any) -> None:
+    for layout in _LAYOUTS:
+        with contextlib.suppress(BowstringError):
+            check(header, layout, _BODY)
+
+
+def stream(data: bytes) -> None:
+    """Read a stream to its end, from memory and from a file."""
+    for source in (data, io.BytesIO(data)):
+        with contextlib.suppress(BowstringError), ipc.open_stream(source, limits=LIMITS) as reader:
+            _take(reader)
+
+
+def file(data: bytes) -> None:
+    """Read a file: all of its batches, each by itself, the last one first."""
+    with contextlib.suppress(BowstringError), ipc.open_file(data, limits=LIMITS) as reader:
+        _take(reader.get_batch(index) for index in reversed(range(reader.num_record_batches)))
+
+
+def tensor(data: bytes) -> None:
+    """Read a tensor, dense or sparse, check it and look at all of it."""
+    with contextlib.suppress(BowstringError):
+        _look(ipc.read_tensor(data, limits=LIMITS).to_numpy())
+    with contextlib.suppress(BowstringError):
+        found = ipc.read_sparse_tensor(data, limits=LIMITS)
+        _look(found.data)
+        found.validate(full=True)
+        found.to_arrow()
+        found.to_coo().validate(full=True)
+        if math.prod(found.shape) <= _BODY:
+            _look(found.to_tensor().to_numpy())
+
+
+def _look(array: Any) -> None:
+    # Strides of 0 make a large array of a few bytes.
+    if array.nbytes <= LIMITS.message_bytes:
+        array.tobytes()
+
+
+def _take(batches: Iterable[Any]) -> None:
+    for batch in batches:
+        found = batch.to_arrow()
+        found.validate()
+        batch.validate(full=True)
+        found.validate(full=True)
+        _write(batch)
+        _write(batch.slice(batch.num_rows // 3))
+
+
+def _write(batch: Any) -> None:
+    sink = io.BytesIO()
+    with ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    pa.ipc.open_stream(sink.getvalue()).read_all().validate(full=True)
+
+
+TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
+    "metadata": metadata,
+    "stream": stream,
+    "file": file,
+    "tensor": tensor,
+}

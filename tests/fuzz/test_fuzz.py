@@ -1,0 +1,70 @@
+"""Fuzzing: what it once found stays fixed, and it goes on for ten minutes where there is time."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.fuzz.seeds import folder_of_seeds, seeds
+from tests.fuzz.targets import TARGETS
+
+ROOT: Final = Path(__file__).parents[2]
+CORPUS: Final = Path(__file__).parent / "corpus"
+SECONDS: Final = float(os.environ.get("BOWSTRING_FUZZ_SECONDS", "600"))
+"""For all targets together; ``BOWSTRING_FUZZ_SECONDS`` sets it."""
+_LONGEST: Final = 75.0
+ROUNDS: Final = math.ceil(SECONDS / len(TARGETS) / _LONGEST)
+"""A run of a target ends well before the watch over tests that hang; the next one goes on with its corpus."""
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile nothing for inputs this small."""
+    monkeypatch.setenv("BOWSTRING_KERNELS", "interpret")
+
+
+@pytest.mark.parametrize(
+    "path", sorted(CORPUS.glob("*/*")), ids=lambda path: f"{path.parent.name}-{path.name}"
+)
+def test_what_was_found_stays_fixed(path: Path) -> None:
+    """Every input that once brought a target down is taken, or refused with an error of ours."""
+    TARGETS[path.parent.name](path.read_bytes())
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_seeds_are_taken(target: str) -> None:
+    """What fuzzing starts from brings no target down."""
+    for seed in seeds(target, folder_of_seeds()).values():
+        TARGETS[target](seed)
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where corpora grow."""
+    return tmp_path_factory.mktemp("corpora")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("round_", range(ROUNDS))
+def test_fuzzing_finds_nothing(grown: Path, tmp_path: Path, target: str, round_: int) -> None:
+    """Coverage-guided fuzzing of a target ends without a finding."""
+    if importlib.util.find_spec("atheris") is None:
+        pytest.skip("atheris is not installed; it has no wheels for Python 3.14 and later")
+    seconds = SECONDS / len(TARGETS) / ROUNDS
+    command = [sys.executable, "-m", "tests.fuzz", target, str(grown / target)]
+    ended = subprocess.run(
+        [*command, f"-max_total_time={seconds:.0f}", f"-artifact_prefix={tmp_path}/"],
+        cwd=ROOT,
+        capture_output=True,
+        timeout=seconds + 40,
+    )
+    found = {path.name: path.read_bytes().hex() for path in tmp_path.iterdir()}
+    assert (ended.returncode, found) == (0, {}), ended.stderr.decode(errors="replace")[-8000:]
