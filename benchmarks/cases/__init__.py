@@ -15,6 +15,9 @@ _CASES: Final = {
     "publish": "publish",
     "tcp": "tcp",
     "metadata": "metadata",
+    "ipc_read": "ipc_read",
+    "ipc_compressed": "ipc_compressed",
+    "validation": "validation",
     "import": "import_time",
 }
 
