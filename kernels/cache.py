@@ -30,7 +30,7 @@ def cache_folder(*environment: object) -> str:
     Raises
     ------
     UsageError
-        ``BOWSTRING_CACHE_DIR`` names a folder that cannot be made, or that everybody may write.
+        ``BOWSTRING_CACHE_DIR`` names a folder that cannot be made, or that others may write.
 
     Examples
     --------
@@ -73,37 +73,46 @@ def store(path: str, content: bytes) -> None:
             os.unlink(name)
 
 
-@functools.cache
 def _root(chosen: str | None) -> str:
-    """Return the root of the cache for this process and its forks."""
+    """Return the root of the cache, without links: whoever owns a link may turn it to another folder."""
     if chosen:
-        if not _usable(chosen, closed_to=stat.S_IWOTH):
+        folder = os.path.realpath(chosen)
+        if not _usable(folder):
             raise UsageError(
                 "the folder for compiled kernels cannot be used",
-                expected="a folder that you own, or root, and that not everybody may write",
+                expected="a folder that you own, or root, and that nobody else may write",
                 found=chosen,
                 where=VARIABLE,
+                hint="What is in it is run. For a folder that is yours: chmod go-w.",
             )
-        return chosen
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    folder = os.path.join(home, "bowstring")
-    closed_to = stat.S_IWOTH | stat.S_IWGRP
-    if os.path.isabs(folder) and _usable(folder, closed_to=closed_to) and os.access(folder, os.W_OK):
         return folder
-    folder = tempfile.mkdtemp(prefix="bowstring-kernels-")
-    atexit.register(_remove, folder, os.getpid())
-    return folder
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    if os.path.isabs(home):
+        folder = os.path.realpath(os.path.join(home, "bowstring"))
+        if _usable(folder) and os.access(folder, os.W_OK):
+            return folder
+    if not _usable(_temporary_folder()):  # of a parent that has ended, and somebody else's since
+        _temporary_folder.cache_clear()
+    return _temporary_folder()
 
 
-def _usable(folder: str, *, closed_to: int) -> bool:
+def _usable(folder: str) -> bool:
     """Whether the folder is there, or can be made, and holds only what its owner or root wrote: it is run."""
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         found = os.stat(folder)
     except OSError:
         return False
-    trusted = found.st_uid in (os.geteuid(), 0) and not found.st_mode & closed_to
+    trusted = found.st_uid in (os.geteuid(), 0) and not found.st_mode & (stat.S_IWOTH | stat.S_IWGRP)
     return trusted and os.access(folder, os.R_OK | os.X_OK)
+
+
+@functools.cache
+def _temporary_folder() -> str:
+    """Return a new folder that ends with this process; its forks use it too."""
+    folder = os.path.realpath(tempfile.mkdtemp(prefix="bowstring-kernels-"))
+    atexit.register(_remove, folder, os.getpid())
+    return folder
 
 
 def _remove(folder: str, pid: int) -> None:

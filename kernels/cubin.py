@@ -11,8 +11,8 @@ import dataclasses
 import importlib.metadata
 import os
 import re
-import threading
 import types
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,10 +20,11 @@ import numpy as np
 
 from bowstring.errors import MissingDependency
 from bowstring.kernels.cache import cache_folder, store
+from bowstring.kernels.compiling import compiling
 from bowstring.kernels.jitable import fingerprint, reached
 from bowstring.kernels.signature import Parameter, Signature
 
-__all__ = ["Machine", "compile_cubin", "grid_function", "load_cubin"]
+__all__ = ["Machine", "compile_cubin", "grid_function", "load_cubin", "numba_cuda"]
 
 _GRID = """\
 def {name}(_items, {arguments}):
@@ -32,7 +33,7 @@ def {name}(_items, {arguments}):
         {kernel}(_item, {arguments})
 """
 
-_compiling = threading.RLock()
+_ELF = b"\x7fELF"
 _jitable: set[Callable[..., Any]] = set()
 
 
@@ -66,13 +67,14 @@ def load_cubin(signature: Signature, capability: tuple[int, int]) -> tuple[bytes
     MissingDependency
         numba-cuda is not installed.
     """
-    _cuda()
+    numba_cuda()
     version = importlib.metadata.version("numba-cuda")
     folder = os.path.join(cache_folder("cuda", version, capability), signature.kernel.__module__)
     path = os.path.join(folder, f"{signature.name}-{fingerprint(signature.kernel)[:20]}.cubin")
     with contextlib.suppress(OSError), open(path, "rb") as file:
         entry, _, code = file.read().partition(b"\n")
-        return code, entry.decode()
+        if code.startswith(_ELF):  # a crash of the machine leaves empty files
+            return code, entry.decode()
     machine = compile_cubin(signature, capability)
     store(path, machine.entry.encode() + b"\n" + machine.code)
     return machine.code, machine.entry
@@ -86,8 +88,8 @@ def compile_cubin(signature: Signature, capability: tuple[int, int]) -> Machine:
     MissingDependency
         numba-cuda, or a part of CUDA that it needs, is not installed.
     """
-    cuda = _cuda()
-    with _compiling, _compiling_for(capability):
+    cuda = numba_cuda()
+    with compiling(), _compiling_for(capability):
         for function in reached(signature.kernel):
             if function not in _jitable:
                 cuda.extending.register_jitable(function)
@@ -110,12 +112,26 @@ def grid_function(signature: Signature, cuda: Any) -> Any:
     return made[signature.name]
 
 
-def _cuda() -> Any:
+def numba_cuda() -> Any:
+    """Import ``numba.cuda``, of numba-cuda.
+
+    Raises
+    ------
+    MissingDependency
+        numba-cuda, or a part of CUDA that it needs, is not installed.
+
+    Examples
+    --------
+    >>> numba_cuda().__name__  # doctest: +SKIP
+    'numba.cuda'
+    """
     # NumPy 2.5 took away a name that numba-cuda 0.30, the last of its line, still asks for.
     np.__dict__.setdefault("row_stack", np.vstack)
     try:
         importlib.metadata.version("numba-cuda")  # numba brings an old `numba.cuda` of its own
-        import numba.cuda.extending
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # NumPy 2.5 warns of what it does
+            import numba.cuda.extending
     except Exception as error:  # a missing part of CUDA raises RuntimeError here
         raise MissingDependency(
             "kernels on CUDA are compiled by numba-cuda",

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from bowstring.errors import MissingDependency
 from bowstring.kernels.cache import cache_folder
+from bowstring.kernels.compiling import compiling
 from bowstring.kernels.jitable import fingerprint, reached
 from bowstring.kernels.signature import Parameter, Signature
 from bowstring.kernels.threads import run_ranges
@@ -28,23 +28,6 @@ def {name}(_start, _stop, {arguments}):
 
 _loops: dict[Signature, Any] = {}
 _jitable: set[Callable[..., Any]] = set()
-# numba compiles under a lock of its own. Ours is held by whoever forks, so no child inherits numba's locked; a fork
-# that waits goes before the next kernel.
-_compiling = threading.RLock()
-_turn = threading.Lock()
-
-
-def _before_fork() -> None:
-    _turn.acquire()
-    _compiling.acquire()
-
-
-def _after_fork() -> None:
-    _compiling.release()
-    _turn.release()
-
-
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 def run(signature: Signature, items: int, arguments: tuple[Any, ...]) -> None:
@@ -62,9 +45,7 @@ def compiled(signature: Signature) -> Any:
     MissingDependency
         numba is not installed.
     """
-    with _turn:
-        pass
-    with _compiling:
+    with compiling():
         loop = _loops.get(signature)
         if loop is None:
             loop = _loops[signature] = _compile(signature)
@@ -156,7 +137,13 @@ def _cache(loop: Any, stamp: str) -> Any:
 
         @contextlib.contextmanager
         def _guard_against_spurious_io_errors(self) -> Iterator[None]:
-            with contextlib.suppress(OSError):  # a cache that cannot be written is no error
+            """A cache that cannot be read or written is no error."""
+            try:
                 yield
+            except OSError:
+                pass
+            except Exception:  # noqa: BLE001  a damaged file, as a crash of the machine leaves, raises anything
+                with contextlib.suppress(OSError):
+                    self._cache_file.flush()
 
     return Cache(loop)

@@ -181,11 +181,11 @@ def _fit(signature: Signature, parameter: Parameter, argument: Any) -> Any:
     flags = argument.flags
     if not flags.c_contiguous:
         raise _refusal(signature, parameter, argument, "is not contiguous")
-    if type(argument) is np.ndarray:
-        if not flags.aligned:
-            raise _refusal(signature, parameter, argument, "is not aligned")
-        if parameter.written and not flags.writeable:
-            raise _refusal(signature, parameter, argument, "is read-only and would be written")
+    on_host = isinstance(argument, np.ndarray)
+    if not (flags.aligned if on_host else argument.data.ptr % argument.itemsize == 0):
+        raise _refusal(signature, parameter, argument, "is not aligned")
+    if on_host and parameter.written and not flags.writeable:
+        raise _refusal(signature, parameter, argument, "is read-only and would be written")
     return argument
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import contextlib
 import functools
 import itertools
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
@@ -46,24 +48,31 @@ def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> lis
     if threads <= 1:
         return [function(each) for each in todo]
     results: list[Any] = [None] * len(todo)
+    errors: list[BaseException] = []
     waiting = collections.deque(range(len(todo)))
+    done = threading.Semaphore(0)
 
     def work() -> None:
-        try:
-            for index in iter(functools.partial(_first_of, waiting), None):
-                results[index] = function(todo[index])
-        except BaseException:
-            waiting.clear()
-            raise
+        for index in iter(functools.partial(_first_of, waiting), None):
+            try:
+                if not errors:
+                    results[index] = function(todo[index])
+            except BaseException as error:  # noqa: BLE001  raised by the caller
+                errors.append(error)
+            finally:
+                done.release()
 
-    others = [_pool(threads).submit(work) for _ in range(threads - 1)]
-    try:
-        work()
-    finally:
-        done = [each for each in others if not each.cancel()]
-        concurrent.futures.wait(done)  # they only compute
-    for each in done:
-        each.result()
+    for _ in range(threads - 1):
+        with contextlib.suppress(RuntimeError):  # no new threads, as when the interpreter ends: fewer do it
+            _pool(threads).submit(work)
+    work()
+    for _ in todo:
+        done.acquire()  # the others only compute
+    if errors:
+        try:
+            raise errors[0]
+        finally:
+            errors.clear()  # its traceback holds this frame, and with it the arrays
     return results
 
 

@@ -252,7 +252,7 @@ def check_text_rows(i: Any, offsets: Any, validity: Any, data: Any, rows: Any, b
     size = i64(len(data))
     found = NO_ROW
     for row in range(block_start(i), end):
-        start = max(i64(offsets[row]), ZERO)
+        start = min(max(i64(offsets[row]), ZERO), size)
         stop = min(i64(offsets[row + ONE]), size)
         if found == NO_ROW and bit_is_set(validity, i64(row)) and not is_text(data, start, stop):
             found = i64(row)

@@ -146,6 +146,22 @@ def test_dictionaries_are_validated() -> None:
         batch.derived(batch.parts, 2, short).validate(full=True)
 
 
+def test_a_missing_dictionary_is_named(device: Device) -> None:
+    """Whatever needs a dictionary that the batch does not have raises InvalidBody, and names the id."""
+    source = {"n": [1, 2], "d": pa.array(["x", "y"]).dictionary_encode()}
+    batch = Batch.from_arrow(source).to_device(device)
+    broken = batch.derived(batch.parts, 2, {})
+    for use in (
+        lambda: broken.validate(full=True),
+        broken.to_arrow,
+        lambda: broken.slice(1),
+        lambda: broken.select(["d"]),
+        lambda: broken["d"].dictionary,
+    ):
+        with pytest.raises(InvalidBody, match="dictionary is missing"):
+            use()
+
+
 def test_large_batches_are_validated_by_kernels_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the compiler is loaded, pyarrow is not asked about a large batch."""
     pytest.importorskip("numba")

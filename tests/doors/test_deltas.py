@@ -15,6 +15,7 @@ from bowstring.columnar.place import placed
 from bowstring.dissociated.consumer import Announced, ConsumerProtocol, Part
 from bowstring.dissociated.messages import Hello
 from bowstring.dissociated.producer import Item, ProducerProtocol, Role
+from bowstring.ipc.framing import frame
 from bowstring.ipc.metadata import MessageKind, decode_dictionary, decode_message
 from bowstring.ipc.packing import laid_out
 from bowstring.ipc.schema import encode_schema
@@ -80,6 +81,20 @@ def test_what_pyarrow_writes_arrives(options: dict[str, bool]) -> None:
         bow.connect(server.uri, ticket=b"t") as stream,
     ):
         assert words_of(stream.read_all()) == words_of(table)
+
+
+def test_fields_that_share_a_dictionary_arrive(address: str) -> None:
+    """Batches that were read from a stream with one dictionary id in two fields can be published."""
+    words = pa.array(["x", None, "y"]).dictionary_encode()
+    table = pa.table({"a": words, "b": words})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    _, first, _, batch = (each.serialize() for each in pa.ipc.MessageReader.open_stream(sink.getvalue()))
+    shared = frame(encode_schema(table.schema, [0, 0]), alignment=8) + first.to_pybytes() + batch.to_pybytes()
+    batches = list(bow.ipc.open_stream(shared))
+    with bow.Server(address) as server, bow.connect(server.publish("t", batches)) as stream:
+        assert stream.read_all().equals(table)
 
 
 def item(metadata: bytes, part: bow.Batch) -> Item:

@@ -55,5 +55,5 @@ def test_the_end_elsewhere(run: Callable[..., Program], case: str, address: str)
 @pytest.mark.parametrize("address", ["unix:", "tcp://127.0.0.1:0", "inproc:"], ids=["unix", "tcp", "inproc"])
 def test_the_end_many_times(run: Callable[..., Program], case: str, address: str) -> None:
     """And so it does every time."""
-    for _ in range(20):
+    for _ in range(6):
         ends(run, case, address)

@@ -24,10 +24,11 @@ def device(request: pytest.FixtureRequest) -> Device:
     return cpu() if request.param == "cpu" else fake_device()
 
 
-def streamed(*batches: Batch) -> pa.Table:
+def streamed(*batches: Batch, compression: str | None = None) -> pa.Table:
     """Write batches as a stream, and return what pyarrow reads of it, checked."""
     sink = io.BytesIO()
-    with ipc.new_stream(sink, batches[0].schema) as writer:
+    options = ipc.IpcWriteOptions(compression=compression)
+    with ipc.new_stream(sink, batches[0].schema, options=options) as writer:
         for batch in batches:
             writer.write_batch(batch)
     table = pa.ipc.open_stream(sink.getvalue()).read_all()
@@ -54,6 +55,16 @@ def test_slices_of_flat_columns(device: Device, start: int) -> None:
     parts = [batch.slice(start, 150), batch.slice(start).slice(start), batch.slice(300 - start)]
     expected = [source.slice(start, 150), source.slice(2 * start), source.slice(300 - start)]
     assert streamed(*parts).equals(pa.Table.from_batches(expected))
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_compressed_slices(device: Device, codec: str) -> None:
+    """What does not become smaller is stored as it is, also where it was made for the slice only."""
+    source = pa.record_batch({"text": [f"{i:x}" for i in range(60)], "flag": [i % 3 != 1 for i in range(60)]})
+    batch = Batch.from_arrow(source).to_device(device)
+    for start in range(1, 50):
+        found = streamed(batch.slice(start, 3), compression=codec)
+        assert found.equals(pa.table(source.slice(start, 3)))
 
 
 def test_a_slice_is_written_without_what_it_left_out(device: Device) -> None:

@@ -149,7 +149,18 @@ def test_bodies_that_claim_to_be_huge_cost_nothing() -> None:
 
 def test_sources_that_are_none() -> None:
     """Numbers and other objects that cannot be read from are refused by name."""
-    sources: list[Any] = [3, None, object()]
+    sources: list[Any] = [3, None, object(), io.StringIO("text")]
     for source in sources:
         with pytest.raises(UsageError, match="cannot be read"):
             ipc.open_stream(source)
+
+
+def test_sinks_that_are_none() -> None:
+    """What cannot be written to, and what is no schema, are refused by name."""
+    sinks: list[Any] = [3, None, io.StringIO()]
+    for new in (ipc.new_stream, ipc.new_file):
+        for sink in sinks:
+            with pytest.raises(UsageError, match="cannot be written"):
+                new(sink, pa.schema([]))
+        with pytest.raises(UsageError, match="schema"):
+            new(io.BytesIO(), {"a": pa.int8()})

@@ -209,6 +209,13 @@ def test_options_that_are_none_are_refused() -> None:
             ipc.IpcReadOptions(ensure_alignment=alignment)
 
 
+def test_codecs_are_named_in_any_case() -> None:
+    """As for pyarrow, the name of a codec may be written in capitals."""
+    for name in ("lz4", "ZSTD"):
+        found = ipc.IpcWriteOptions(compression=name).compression
+        assert found == pa.ipc.IpcWriteOptions(compression=name).compression == name.lower()
+
+
 def test_a_sink_is_not_opened_for_options_that_are_refused(tmp_path: Path) -> None:
     """A path stays as it was where the writer could not be made."""
     path = tmp_path / "kept"

@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -124,17 +125,72 @@ def test_warming_compiles_everything(tmp_path: Path) -> None:
     assert len(left[0]) == 2 * len(signatures())  # an index and the code
 
 
-def test_folders_that_others_may_write_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is in the cache is run, so a folder that somebody else may write is none."""
-    tmp_path.chmod(0o777)
-    monkeypatch.setenv("BOWSTRING_CACHE_DIR", str(tmp_path))
-    with pytest.raises(UsageError, match="BOWSTRING_CACHE_DIR"):
+def is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether a folder ``bowstring`` is used neither by name, which is an error, nor as the user's cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder.parent))
+    monkeypatch.delenv("BOWSTRING_CACHE_DIR", raising=False)
+    passed_over = not cache.cache_folder().startswith(str(folder))
+    monkeypatch.setenv("BOWSTRING_CACHE_DIR", str(folder))
+    try:
         cache.cache_folder()
-    monkeypatch.delenv("BOWSTRING_CACHE_DIR")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    (tmp_path / "bowstring").mkdir()
-    (tmp_path / "bowstring").chmod(0o777)
-    assert not cache.cache_folder().startswith(str(tmp_path))
+    except UsageError as error:
+        assert error.where == "BOWSTRING_CACHE_DIR"  # noqa: PT017  either outcome is an answer
+        return passed_over
+    assert not passed_over
+    return False
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o1777])
+def test_folders_that_others_may_write_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    """What is in the cache is run, so a folder that somebody else may write is none."""
+    folder = tmp_path / "bowstring"
+    folder.mkdir(mode=0o700)
+    assert not is_refused(folder, monkeypatch)
+    folder.chmod(mode)
+    assert is_refused(folder, monkeypatch)
+
+
+def test_folders_of_others_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that neither the user nor root owns may hold anything."""
+    folder = tmp_path / "bowstring"
+    folder.mkdir(mode=0o700)
+    if not os.geteuid():
+        os.chown(folder, 12345, 12345)
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    assert is_refused(folder, monkeypatch)
+
+
+def test_a_link_is_followed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache is the folder that a link pointed to when it was checked: its owner may turn it later."""
+    (tmp_path / "mine").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    monkeypatch.setenv("BOWSTRING_CACHE_DIR", str(tmp_path / "link"))
+    assert cache.cache_folder().startswith(str((tmp_path / "mine").resolve()))
+
+
+def test_the_temporary_folder_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else may read or write it; once it is no longer this process's own, another one is made."""
+    monkeypatch.delenv("BOWSTRING_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    cache._temporary_folder.cache_clear()
+    first = Path(cache.cache_folder()).parent
+    assert stat.S_IMODE(first.stat().st_mode) == 0o700
+    assert Path(cache.cache_folder()).parent == first
+    first.chmod(0o777)
+    assert Path(cache.cache_folder()).parent != first
+    cache._temporary_folder.cache_clear()
+
+
+def test_damaged_files_are_compiled_again(tmp_path: Path) -> None:
+    """Empty files and garbage, as a crash of the machine leaves, are replaced."""
+    run(ROOT / "src", BOWSTRING_CACHE_DIR=str(tmp_path))
+    for each in contents(tmp_path):
+        each.write_bytes(b"" if each.suffix == ".nbi" else b"garbage")
+    assert run(ROOT / "src", BOWSTRING_CACHE_DIR=str(tmp_path))[:2] == (0, 1)
+    assert run(ROOT / "src", BOWSTRING_CACHE_DIR=str(tmp_path))[:2] == (1, 0)
 
 
 def test_what_compiles_is_part_of_the_folders_name() -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import types
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,15 @@ def frozen() -> np.ndarray:
     return array
 
 
+class OnGpu:
+    """What a launch asks an array of a GPU, which lies at an odd address."""
+
+    __module__ = "cupy"
+    dtype, ndim, size, itemsize = np.dtype(np.int64), 1, 4, 8
+    flags = types.SimpleNamespace(c_contiguous=True)
+    data = types.SimpleNamespace(ptr=4097)
+
+
 WRONG: dict[str, tuple[Kernel, tuple[Any, ...], str]] = {
     "another number": (divide, (numbers(), numbers()), "number of arguments"),
     "dtype": (divide, (numbers(), numbers(dtype=np.int32), numbers()), "'right' of divide is no such array"),
@@ -115,6 +125,7 @@ WRONG: dict[str, tuple[Kernel, tuple[Any, ...], str]] = {
     ),
     "strides": (divide, (numbers(8)[::2], numbers(), numbers()), "'left' of divide is not contiguous"),
     "alignment": (divide, (unaligned(), numbers(), numbers()), "'left' of divide is not aligned"),
+    "alignment on a GPU": (divide, (OnGpu(), OnGpu(), OnGpu()), "'left' of divide is not aligned"),
     "read-only": (divide, (numbers(), numbers(), frozen()), "'out' of divide is read-only"),
     "range": (add, (numbers(), numbers(), 2**63, numbers()), "'more' of add is out of range"),
     "sign": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 import types
@@ -111,3 +112,23 @@ def test_no_number_of_threads(wrong: str, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("BOWSTRING_THREADS", wrong)
     with pytest.raises(UsageError, match="BOWSTRING_THREADS"):
         thread_count()
+
+
+ENDING = """
+import atexit, threading
+from bowstring.kernels.threads import in_threads
+def work():
+    print(sum(in_threads(abs, range(100))), flush=True)
+def late():
+    threading.main_thread().join()
+    work()
+atexit.register(work)
+work()
+threading.Thread(target=late).start()
+"""
+
+
+def test_work_goes_on_while_the_interpreter_ends() -> None:
+    """Threads that outlive the main one, and what runs at exit, get their results without new threads."""
+    done = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, text=True, timeout=TIMEOUT)
+    assert (done.stdout.split(), done.stderr) == (["4950"] * 3, "")

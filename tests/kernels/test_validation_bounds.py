@@ -16,6 +16,7 @@ from bowstring.kernels import validation_text as text
 from bowstring.kernels import validation_unions as unions
 from bowstring.kernels import validation_values as values
 from bowstring.kernels import validation_views as views
+from bowstring.kernels.registry import kernels
 from bowstring.kernels.types import i64, u64
 
 Rng = np.random.Generator
@@ -44,11 +45,13 @@ class Guarded:
 
 
 def wild(rng: Rng, dtype: Any, size: int) -> Guarded:
-    """Return numbers of all magnitudes, small ones often."""
+    """Return numbers of all magnitudes, small ones and the ends of the type often."""
     info = np.iinfo(dtype)
     found = rng.integers(info.min, info.max, size, dtype, endpoint=True)
     small = rng.integers(0, 40, size).astype(dtype)
-    return Guarded(np.where(rng.random(size) < rng.random(), small, found))
+    ends = np.where(rng.random(size) < 0.5, dtype(info.min), dtype(info.max))
+    chosen = np.where(rng.random(size) < 0.1, ends, found)
+    return Guarded(np.where(rng.random(size) < rng.random(), small, chosen))
 
 
 def some(rng: Rng, dtype: Any = np.uint8) -> Guarded:
@@ -65,6 +68,14 @@ def wide_bounds(rng: Rng, limbs: int) -> Guarded:
 
 def number(rng: Rng) -> Any:
     return i64(rng.choice([0, 1, 5, 40, 300, 2**31, 2**62]))
+
+
+def bit(rng: Rng) -> Any:
+    return i64(rng.integers(0, 500))
+
+
+def words() -> Guarded:
+    return Guarded(np.zeros(2, np.uint64))
 
 
 def word(rng: Rng) -> Any:
@@ -127,13 +138,22 @@ ARGUMENTS: dict[Callable[..., None], Callable[[Rng], tuple[Any, ...]]] = {
         *(number(rng), i64(rng.integers(0, 2)), some(rng, np.int64), i64(rng.integers(0, 8)), out()),
     ),
     swap.swap_elements: lambda rng: (wild(rng, np.uint8, 96), i64(7), Guarded(np.zeros(96, np.uint8))),
-    validity.shift_bits: lambda rng: (
-        some(rng),
-        i64(rng.integers(0, 500)),
-        i64(600),
-        Guarded(np.zeros(2, "u8")),
-    ),
+    swap.swap_intervals: lambda rng: (wild(rng, np.uint8, 32), Guarded(np.zeros(32, np.uint8))),
+    swap.swap_views: lambda rng: (wild(rng, np.uint8, 32), Guarded(np.zeros(32, np.uint8))),
+    validity.shift_bits: lambda rng: (some(rng), bit(rng), i64(600), words()),
+    validity.and_bits: lambda rng: (some(rng), bit(rng), some(rng), bit(rng), i64(600), words()),
+    validity.or_bits: lambda rng: (some(rng), bit(rng), some(rng), bit(rng), i64(600), words()),
+    validity.count_bits: lambda rng: (some(rng), bit(rng), number(rng), out()),
+    validity.expand_bits: lambda rng: (some(rng), bit(rng), i64(100), Guarded(np.zeros(100, np.uint8))),
+    validity.pack_flags: lambda rng: (some(rng), words()),
+    validity.level_bits: lambda rng: (some(rng, np.int16), number(rng), words()),
 }
+
+
+@pytest.mark.parametrize("kernel", kernels(), ids=lambda kernel: kernel.__name__)
+def test_every_kernel_is_tried(kernel: Callable[..., None]) -> None:
+    """No kernel is left out of what follows."""
+    assert kernel in ARGUMENTS
 
 
 @pytest.mark.parametrize("kernel", ARGUMENTS, ids=lambda kernel: kernel.__name__)

@@ -199,6 +199,21 @@ def test_a_region_goes_home_with_its_last_view(pool: Pool) -> None:
     assert pool.statistics.in_use == 0
 
 
+@pytest.mark.parametrize("look", ["array", "to_arrow", "to_host"])
+def test_a_view_keeps_its_region_whatever_its_lease_is_over(look: str) -> None:
+    """The lease of a buffer may be over other memory: a view keeps the region of the buffer alive all the same."""
+    data = np.arange(64, dtype=np.uint8)
+    region = foreign_region(data.ctypes.data, data.nbytes, data)
+    alive = weakref.ref(region)
+    view = getattr(Buffer(region, 0, 64, Lease([])), look)()
+    del region
+    gc.collect()
+    assert alive() is not None
+    del view
+    gc.collect()
+    assert alive() is None
+
+
 def test_memory_refuses_pickle(pool: Pool) -> None:
     """Regions and pools cannot be pickled; a device can, and is the same one."""
     for thing in (pool.allocate(1).region, pool):

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from bowstring.columnar import export
 from bowstring.columnar.cut import Parts, cut
-from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.dictionary import Dictionaries, Dictionary
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.spans import Spans, joint_lease
 from bowstring.errors import ClosedError, MissingDependency, NotPicklable, UsageError
@@ -127,7 +127,7 @@ class Batch(export.Exporting):
         batch.num_rows = num_rows
         batch.nodes = nodes
         batch.variadic_counts = tuple(variadic_counts)
-        batch.dictionaries = dict(dictionaries) if dictionaries else {}
+        batch.dictionaries = Dictionaries(dictionaries or {})
         batch.lease = table.lease = Lease(table.regions) if lease is None else lease
         batch.custom_metadata = custom_metadata
         batch.device = table.device if device is None else device

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NoReturn
 
-from bowstring.errors import NotPicklable
+from bowstring.errors import InvalidBody, NotPicklable
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.column import Column
     from bowstring.memory import Lease
 
-__all__ = ["Dictionary", "dictionaries_of"]
+__all__ = ["Dictionaries", "Dictionary", "dictionaries_of"]
 
 
 class Dictionary:
@@ -60,6 +60,23 @@ class Dictionary:
 
     def __repr__(self) -> str:
         return f"<Dictionary {self.id}: {len(self)} values of {self.values.schema.field(0).type}>"
+
+
+class Dictionaries(dict[int, Dictionary]):
+    """The dictionaries of a batch by id; asking for one that is missing raises InvalidBody.
+
+    Examples
+    --------
+    >>> Dictionaries()[7]
+    Traceback (most recent call last):
+        ...
+    bowstring.errors.InvalidBody: ...
+    """
+
+    __slots__ = ()
+
+    def __missing__(self, id_: int) -> NoReturn:
+        raise InvalidBody("a dictionary is missing", expected=f"id {id_}", found=f"ids {sorted(self)}")
 
 
 def dictionaries_of(batch: Batch) -> Iterator[tuple[str, Dictionary]]:

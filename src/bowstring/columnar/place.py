@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.spans import Spans, Table
     from bowstring.memory import Buffer
 
-__all__ = ["on_device", "placed", "placed_bytes"]
+__all__ = ["on_device", "placed", "placed_bytes", "placed_compact"]
 
 
 def placed_bytes(batch: Batch, alignment: int = 64) -> int:
@@ -74,9 +74,19 @@ def placed(
     >>> batch.buffers[1].region.shareable, batch["a"].values.tolist()
     (True, [0, 1, 2])
     """
+    return placed_compact(compacted(batch), allocator, dictionaries, in_place=in_place)
+
+
+def placed_compact(
+    compact: Batch,
+    allocator: Allocator,
+    dictionaries: MutableMapping[Dictionary, Dictionary] | None = None,
+    *,
+    in_place: bool = True,
+) -> Batch:
+    """Do what :func:`placed` does, for a batch that is known to be compact."""
     known: MutableMapping[Dictionary, Dictionary] = {} if dictionaries is None else dictionaries
     device = allocator.device
-    compact = compacted(batch)
     inner = {
         id_: _placed(each, allocator, known, in_place=in_place) for id_, each in compact.dictionaries.items()
     }

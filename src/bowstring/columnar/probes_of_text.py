@@ -27,11 +27,13 @@ def check_text(subject: Subject, index: int) -> Iterator[Probe]:
     rows = subject.rows(index)
     kind = subject.node(index).buffer_kinds[1]
     width = kind.bits >> 3
-    start, stop = subject.end(index).first, subject.end(index).last
-    if start == stop:
-        return
     offsets = subject.array(index, kind, f"i{width}")
     data = subject.array(index, Kind.BYTES, np.uint8)
+    # The ends were right when they were checked; whoever shares the memory may have changed them since.
+    stop = min(subject.end(index).last, len(data))
+    start = max(subject.end(index).first, 0)
+    if start >= stop:
+        return
     address = int(subject.batch.spans.addresses()[subject.row_of(index, Kind.BYTES)])
     worst = _marks(data, address, start, stop)[0].max(keepdims=True)
     inside = subject.first_row(validation_text.check_starts, rows, offsets, data, rows, stop, worst)

@@ -139,6 +139,8 @@ class IpcWriteOptions(_Options):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "metadata_version", _version(self.metadata_version))
+        if isinstance(self.compression, str):
+            object.__setattr__(self, "compression", self.compression.lower())
         name = self.codec_name
         if name is not None and name not in _CODECS:
             raise UsageError(

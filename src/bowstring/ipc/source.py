@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import mmap
 import os
 from abc import ABC, abstractmethod
@@ -104,7 +105,7 @@ def open_source(source: Any) -> Source:
         return _open_path(source)
     if isinstance(source, pa.NativeFile):
         return _NativeSource(source)
-    if hasattr(source, "read") and not isinstance(source, mmap.mmap):
+    if hasattr(source, "read") and not isinstance(source, mmap.mmap | io.TextIOBase):
         return _FileSource(source)
     try:
         return _BufferSource(wrap(source))

@@ -222,7 +222,18 @@ class RecordBatchStreamReader(RecordBatchReader):
 
 
 class RecordBatchStreamWriter(RecordBatchWriter):
-    """Writes batches to a stream; parameters are those of :func:`new_stream`."""
+    """Writes batches to a stream; parameters are those of :func:`new_stream`.
+
+    Examples
+    --------
+    >>> import io
+    >>> import pyarrow as pa
+    >>> sink = io.BytesIO()
+    >>> with RecordBatchStreamWriter(sink, pa.schema({"a": pa.int64()})) as writer:
+    ...     writer.write_batch(pa.record_batch({"a": [1, 2]}))
+    >>> writer.stats.num_record_batches, len(sink.getvalue()) % 8
+    (1, 0)
+    """
 
     def __init__(self, sink: Any, schema: pa.Schema, *, options: Any = None) -> None:
         super().__init__(sink, schema, options)

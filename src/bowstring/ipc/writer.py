@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -57,6 +58,8 @@ class RecordBatchWriter(ABC):
     """Whether a later dictionary may take the place of an earlier one."""
 
     def __init__(self, sink: Any, schema: pa.Schema, options: Any, start: bytes = b"") -> None:
+        if not isinstance(schema, pa.Schema):
+            raise UsageError("not a schema", expected="pyarrow.Schema", found=type(schema).__name__)
         self._options = IpcWriteOptions.of(options)
         self._codec = codec_of(self._options.compression)
         version = self._options.metadata_version
@@ -72,7 +75,7 @@ class RecordBatchWriter(ABC):
         self._num_batches = 0
         self._position = 0
         self._owned = isinstance(sink, str | os.PathLike)
-        self._sink = open(sink, "wb") if self._owned else sink  # noqa: SIM115  # closed by `close`
+        self._sink = open(sink, "wb") if self._owned else _binary(sink)  # noqa: SIM115  # closed by `close`
         self._closed = False
         self._put(start)
         self._put(self._framed(self._schema_message))
@@ -237,6 +240,16 @@ class RecordBatchWriter(ABC):
             if not isinstance(count, int) or count >= view.nbytes:
                 return
             view = view[count:]
+
+
+def _binary(sink: Any) -> Any:
+    if isinstance(sink, io.TextIOBase) or not hasattr(sink, "write"):
+        raise UsageError(
+            "this cannot be written to",
+            expected="a path or a file opened for writing in binary mode",
+            found=type(sink).__name__,
+        )
+    return sink
 
 
 def _replaces(change: Change) -> UsageError:

@@ -97,7 +97,8 @@ class Buffer:
 
     def owner(self) -> object:
         """Return what a view of the bytes must keep alive."""
-        return self.region if self.lease is None else self.lease.export()
+        # The lease of a batch that was cut from another one knows nothing of regions that were made for the cut.
+        return self.region if self.lease is None else (self.region, self.lease.export())
 
     def array(self, dtype: npt.DTypeLike = np.uint8) -> Any:
         r"""Return the bytes as a read-only array of the device's namespace, without a copy.

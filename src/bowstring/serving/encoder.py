@@ -56,9 +56,10 @@ class Encoder:
         yield self._item(chosen, self._layout)
 
     def _dictionaries(self, batch: Batch, layout: Layout) -> Iterator[Item]:
-        # The same dictionaries may have other numbers in the batch than in this stream.
-        for number, own in zip(layout.dictionaries, batch.layout.dictionaries, strict=True):
-            dictionary = batch.dictionaries[own]
+        # The same dictionaries may have other numbers in the batch than in this stream, or one for several fields.
+        own = dict(zip(layout.dictionary_ids, batch.layout.dictionary_ids, strict=True))
+        for number in layout.dictionaries:
+            dictionary = batch.dictionaries[own[number]]
             known = self._sent.get(number)
             if known is dictionary or (known is not None and self._has_sent(known, dictionary)):
                 continue

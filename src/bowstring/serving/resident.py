@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.columnar.compact import compacted
-from bowstring.columnar.place import placed
+from bowstring.columnar.place import placed_compact
 from bowstring.errors import UnknownTicket
 from bowstring.serving.encoder import Encoder
 
@@ -37,7 +37,7 @@ class Resident:
         compact = [compacted(batch) for batch in source]
         allocator = pool.allocator(_room(compact, pool.device.alignment))
         known: dict[Dictionary, Dictionary] = {}
-        self._batches: list[Batch] = [placed(batch, allocator, known) for batch in compact]
+        self._batches: list[Batch] = [placed_compact(batch, allocator, known) for batch in compact]
         self._items: collections.OrderedDict[tuple[Any, ...], list[Item]] = collections.OrderedDict()
         self._on_host = pool.device.is_host
         self._lock = threading.RLock()

@@ -5,14 +5,15 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-from numba import config, cuda
+from numba import config
 
-from bowstring.kernels.cubin import grid_function
+from bowstring.kernels.cubin import grid_function, numba_cuda
 from bowstring.kernels.launch import launch
 from bowstring.kernels.signature import match
 from tests.kernels.cases import CASES, cases, written
 
 THREADS = 32
+cuda = numba_cuda()
 
 assert config.ENABLE_CUDASIM
 assert "simulator" in cuda.simulator.__name__

@@ -1,0 +1,49 @@
+"""One compilation at a time, for whatever device, and none while the process forks.
+
+The compilers hold locks of their own. Whoever forks waits for ours first, so no child inherits theirs locked.
+
+What is registered last is called first at a fork. Compilers log, and `logging` locks itself at a fork: it must be
+imported before this registers, or the fork would hold its lock while it waits for a compiler that needs it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging  # noqa: F401  see above
+import os
+import threading
+from collections.abc import Iterator
+
+__all__ = ["compiling"]
+
+_lock = threading.RLock()
+# A fork that waits takes its turn before the next kernel.
+_turn = threading.Lock()
+
+
+@contextlib.contextmanager
+def compiling() -> Iterator[None]:
+    """Compile within this: nobody else does.
+
+    Examples
+    --------
+    >>> with compiling():
+    ...     pass
+    """
+    with _turn:
+        pass
+    with _lock:
+        yield
+
+
+def _before_fork() -> None:
+    _turn.acquire()
+    _lock.acquire()
+
+
+def _after_fork() -> None:
+    _lock.release()
+    _turn.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
