@@ -164,8 +164,8 @@ def test_intervals_that_pyarrow_cannot_show(word: str) -> None:
     # struct ArrowSchema: format, name, metadata, flags, n_children, children …
     words = (ctypes.c_int64 * 6).from_address(pointer(schema_capsule, b"arrow_schema"))
     child = ctypes.c_int64.from_address(words[5]).value
-    kept = ctypes.c_char_p(word.encode())
-    ctypes.c_char_p.from_address(child).value = kept.value
+    kept = ctypes.create_string_buffer(word.encode())
+    ctypes.c_void_p.from_address(child).value = ctypes.addressof(kept)
 
     class Producer:
         def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:

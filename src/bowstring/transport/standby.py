@@ -26,7 +26,7 @@ class Work:
 
     def __init__(self, target: Callable[..., object], args: tuple[Any, ...], name: str) -> None:
         self._call: tuple[Callable[..., object], tuple[Any, ...]] | None = (target, args)
-        self._name = name
+        self.name = name
         self._ident: int | None = None
         self._over = threading.Lock()
         self._over.acquire()
@@ -40,7 +40,6 @@ class Work:
         assert self._call is not None
         target, args = self._call
         self._call = None
-        threading.current_thread().name = self._name
         self._ident = threading.get_ident()
         try:
             target(*args)
@@ -49,7 +48,6 @@ class Work:
         finally:
             # Whatever the call had must not live until the next one comes.
             del target, args
-            threading.current_thread().name = _IDLE_NAME
             self._over.release()
 
 
@@ -60,11 +58,14 @@ class _Worker:
         self._work: Work | None = work
         self._called = threading.Lock()
         self._called.acquire()
-        threading.Thread(target=self._live, name=_IDLE_NAME, daemon=True).start()
+        self._thread = threading.Thread(target=self._live, name=work.name, daemon=True)
+        self._thread.start()
 
     def give(self, work: Work) -> None:
         """Hand over work; only for a worker that was taken out of `_idle`."""
         self._work = work
+        # From here on, not when the thread gets to it: whoever looks for threads at work must see this one.
+        self._thread.name = work.name
         self._called.release()
 
     def _live(self) -> None:
@@ -73,6 +74,7 @@ class _Worker:
             assert work is not None
             work._run()
             del work
+            self._thread.name = _IDLE_NAME
             if len(_idle) >= _MOST_IDLE:
                 return
             _idle[self] = None
