@@ -23,6 +23,7 @@ from bowstring.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from bowstring import ipc as ipc
+    from bowstring import variant as variant
     from bowstring.client import connect
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.column import Column
@@ -52,6 +53,7 @@ __all__ = [  # noqa: PLE0604  the names of the errors are listed where the tree 
     "cpu",
     "errors",
     "ipc",
+    "variant",
     *_error_names,
 ]
 
@@ -73,7 +75,7 @@ _HOMES = {
     "connect": "bowstring.client",
     "cpu": "bowstring.memory",
 }
-_MODULES = frozenset({"columnar", "ipc", "kernels", "memory", "testing", "transport"})
+_MODULES = frozenset({"columnar", "ipc", "kernels", "memory", "testing", "transport", "variant"})
 
 
 def __getattr__(name: str) -> Any:

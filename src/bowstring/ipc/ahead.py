@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadAhead"]
 
+_FIRST: Final = 4
 _MOST: Final = 256
 _MOST_BYTES: Final = 1 << 20
 _WORD: Final = 8
@@ -68,7 +69,7 @@ class ReadAhead:
         self._memory = memory
         self._view = memory.to_host().data
         self._limits = limits
-        self._most = 1
+        self._most = _FIRST
         self._use_threads = use_threads
 
     def take(

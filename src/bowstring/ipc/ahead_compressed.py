@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["decompressed_ahead"]
 
-_MOST_BYTES: Final = 8 << 20
+_MOST_BYTES: Final = 32 << 20
 _WORTH_THREADS: Final = 1 << 18
 
 
@@ -62,7 +62,7 @@ def decompressed_ahead(
     *,
     use_threads: bool,
 ) -> list[Batch]:
-    """Return the batches of the messages in front that are surely right; of 8 MiB in all, or of one message."""
+    """Return the batches of the messages in front that are surely right; of 32 MiB in all, or of one message."""
     count = leading(nodes_are_right(found, layout) & places_are_right(found))
     if not count:
         return []
