@@ -25,8 +25,9 @@ from bowstring.kernels.validity import pack_flags
 CAPABILITIES = ((8, 0), (9, 0))
 # A spill is memory traffic that the source does not show.
 MOST_SPILLED_BYTES = 0
-# With more, fewer than half of the threads that a multiprocessor can hold run at once.
-MOST_REGISTERS = 64
+# Six blocks of 128 threads still find room in the 65,536 registers of a multiprocessor: enough of them to hide the
+# wait for memory.
+MOST_REGISTERS = 80
 
 try:
     importlib.metadata.version("numba-cuda")

@@ -18,6 +18,7 @@ from bowstring.kernels import validation_values as values
 from bowstring.kernels import validation_views as views
 from bowstring.kernels.registry import kernels
 from bowstring.kernels.types import i64, u64
+from tests.kernels import variant_bounds
 
 Rng = np.random.Generator
 
@@ -147,6 +148,7 @@ ARGUMENTS: dict[Callable[..., None], Callable[[Rng], tuple[Any, ...]]] = {
     validity.expand_bits: lambda rng: (some(rng), bit(rng), i64(100), Guarded(np.zeros(100, np.uint8))),
     validity.pack_flags: lambda rng: (some(rng), words()),
     validity.level_bits: lambda rng: (some(rng, np.int16), number(rng), words()),
+    **variant_bounds.arguments(wild, Guarded),
 }
 
 

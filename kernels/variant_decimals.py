@@ -1,0 +1,212 @@
+"""Variant's exact numbers, whole ones and decimals, as decimals of one scale: 128 bits in two words.
+
+Work item: one row. Nothing is rounded: what the scale or the precision cannot hold is an overflow.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bowstring.kernels.types import i64, u32, u64
+from bowstring.kernels.variant_format import (
+    MALFORMED,
+    OK,
+    OVERFLOW,
+    PRIMITIVE,
+    TYPE_MISMATCH,
+    VARIANT_NULL,
+    signed,
+)
+
+__all__ = ["SIGNATURES", "cast_decimals", "cast_decimals_32", "cast_decimals_64", "exact_number"]
+
+ZERO = i64(0)
+UNIT = i64(1)
+NONE = u64(0)
+ONE = u64(1)
+TWO = u64(2)
+FOUR = u64(4)
+SIX = u64(6)
+BASIC = u64(3)
+INT8 = u64(3)
+INT64 = u64(6)
+DECIMAL4 = u64(8)
+DECIMAL16 = u64(10)
+HALF = u64(32)
+LOW_HALF = u64(0xFFFFFFFF)
+TEN = u64(10)
+SIGN = u64(63)
+HIGHEST = i64(7)
+WORD = i64(8)
+ALL = u64(2**64 - 1)
+TIMES_TEN = u64((2**64 - 1) // 10 - 1)
+LARGEST_SCALE: Final = u64(38)
+# 10 ** 38, which no decimal reaches.
+BOUND_HIGH = u64(10**38 >> 64)
+BOUND_LOW = u64(10**38 & (2**64 - 1))
+
+
+def below(high: Any, low: Any, bound_high: Any, bound_low: Any) -> Any:
+    """Return whether a number of two words is less than another."""
+    return high < bound_high or (high == bound_high and low < bound_low)
+
+
+def negated(high: Any, low: Any) -> Any:
+    """Return a number of two words with the other sign."""
+    lower = ~low + ONE
+    upper = ~high
+    if lower == NONE:
+        upper += ONE
+    return upper, lower
+
+
+def exact_number(data: Any, at: Any, wanted_scale: Any) -> Any:
+    """Return a status, whether the number at `at` is negative, and its magnitude at a scale in two words."""
+    status = OK
+    high = NONE
+    low = NONE
+    scale = NONE
+    negative = False
+    header = u64(data[at])
+    kind = header >> TWO
+    width = ZERO
+    if header & BASIC != PRIMITIVE:
+        status = TYPE_MISMATCH
+    elif kind == NONE:
+        status = VARIANT_NULL
+    elif kind >= INT8 and kind <= INT64:
+        width = UNIT << i64(kind - INT8)
+        if at + u64(width) >= u64(len(data)):
+            status = MALFORMED
+    elif kind >= DECIMAL4 and kind <= DECIMAL16:
+        width = UNIT << i64(kind - SIX)
+        if at + ONE + u64(width) >= u64(len(data)):
+            status = MALFORMED
+        else:
+            scale = u64(data[at + ONE])
+            if scale > LARGEST_SCALE:
+                status = MALFORMED
+    else:
+        status = TYPE_MISMATCH
+    if status == OK:
+        first = at + ONE
+        if kind >= DECIMAL4:
+            first += ONE
+        number = signed(data, first, min(width, WORD))
+        low = u64(number)
+        negative = number < ZERO
+        if negative:
+            high = ALL
+        if width > WORD:
+            number = signed(data, first + u64(WORD), WORD)
+            high = u64(number)
+            negative = number < ZERO
+        if negative:
+            high, low = negated(high, low)
+        if not below(high, low, BOUND_HIGH, BOUND_LOW):
+            status = MALFORMED
+    while status == OK and scale < wanted_scale:
+        high, low, fits = times_ten(high, low)
+        if not fits:
+            status = OVERFLOW
+        scale += ONE
+    while status == OK and scale > wanted_scale:
+        high, low, rest = by_ten(high, low)
+        if rest != NONE:
+            status = OVERFLOW
+        scale -= ONE
+    return status, negative, high, low
+
+
+def times_ten(high: Any, low: Any) -> Any:
+    """Return ten times a number of two words, and whether two words can hold it."""
+    lower = (low & LOW_HALF) * TEN
+    middle = (low >> HALF) * TEN + (lower >> HALF)
+    return high * TEN + (middle >> HALF), (middle << HALF) | (lower & LOW_HALF), high <= TIMES_TEN
+
+
+def by_ten(high: Any, low: Any) -> Any:
+    """Return a tenth of a number of two words, and what is left over."""
+    upper = (high % TEN << HALF) | (low >> HALF)
+    lower = (upper % TEN << HALF) | (low & LOW_HALF)
+    return high // TEN, ((upper // TEN) << HALF) | (lower // TEN), lower % TEN
+
+
+def decimal_of(data: Any, at: Any, scale: Any, bound_high: Any, bound_low: Any) -> Any:
+    """Return a status and the decimal at `at`, at a scale and below a bound, in two words."""
+    status = MALFORMED
+    high = NONE
+    low = NONE
+    if at < u64(len(data)):
+        status, negative, high, low = exact_number(data, at, scale)
+        if status == OK and not below(high, low, bound_high, bound_low):
+            status = OVERFLOW
+        if status != OK:
+            high = NONE
+            low = NONE
+        elif negative:
+            high, low = negated(high, low)
+    return status, high, low
+
+
+def cast_decimals(
+    i: Any,
+    data: Any,
+    places: Any,
+    scale: Any,
+    bound_high: Any,
+    bound_low: Any,
+    statuses: Any,
+    out: Any,
+) -> None:
+    """Write decimals of two words, the lower first; what is no row of status ``OK`` becomes 0."""
+    high = NONE
+    low = NONE
+    if statuses[i] == OK:
+        status, high, low = decimal_of(data, u64(places[i]), scale, bound_high, bound_low)
+        statuses[i] = status
+    out[i << UNIT] = low
+    out[(i << UNIT) + UNIT] = high
+
+
+def cast_decimals_64(
+    i: Any,
+    data: Any,
+    places: Any,
+    scale: Any,
+    bound_high: Any,
+    bound_low: Any,
+    statuses: Any,
+    out: Any,
+) -> None:
+    """Write decimals of one word."""
+    low = NONE
+    if statuses[i] == OK:
+        status, _, low = decimal_of(data, u64(places[i]), scale, bound_high, bound_low)
+        statuses[i] = status
+    out[i] = low
+
+
+def cast_decimals_32(
+    i: Any,
+    data: Any,
+    places: Any,
+    scale: Any,
+    bound_high: Any,
+    bound_low: Any,
+    statuses: Any,
+    out: Any,
+) -> None:
+    """Write decimals of half a word."""
+    low = NONE
+    if statuses[i] == OK:
+        status, _, low = decimal_of(data, u64(places[i]), scale, bound_high, bound_low)
+        statuses[i] = status
+    out[i] = u32(low & LOW_HALF)
+
+
+SIGNATURES = {
+    cast_decimals: ("u8[], u64[], u64, u64, u64, u8[]!, u64[]!",),
+    cast_decimals_64: ("u8[], u64[], u64, u64, u64, u8[]!, u64[]!",),
+    cast_decimals_32: ("u8[], u64[], u64, u64, u64, u8[]!, u32[]!",),
+}

@@ -1,0 +1,225 @@
+"""Variant's binary encoding, as kernels read it: little-endian numbers, headers, and where a value ends.
+
+There is no kernel here. Places are ``u64`` throughout, so a wrong one is far outside and never counted from an
+end; `stop` is one past the last byte that may be looked at. What cannot be is :data:`BROKEN`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from bowstring.kernels.types import i64, u8, u64
+
+__all__ = [
+    "ARRAY",
+    "BROKEN",
+    "MALFORMED",
+    "MISSING",
+    "OBJECT",
+    "OK",
+    "OVERFLOW",
+    "PRIMITIVE",
+    "SHORT",
+    "SQL_NULL",
+    "TOO_DEEP",
+    "TYPE_MISMATCH",
+    "UNKNOWN",
+    "UNSUPPORTED",
+    "VARIANT_NULL",
+    "compared",
+    "dictionary",
+    "frame",
+    "little",
+    "name_at",
+    "signed",
+    "value_end",
+]
+
+# The statuses of bowstring.variant.status.
+OK: Final = u8(0)
+SQL_NULL: Final = u8(1)
+MISSING: Final = u8(2)
+VARIANT_NULL: Final = u8(3)
+TYPE_MISMATCH: Final = u8(4)
+OVERFLOW: Final = u8(5)
+MALFORMED: Final = u8(6)
+UNSUPPORTED: Final = u8(7)
+TOO_DEEP: Final = u8(8)
+
+BROKEN: Final = u64(2**64 - 1)
+"""No place, and no count: the bytes are not what the format says."""
+UNKNOWN: Final = u64(2**64 - 2)
+"""No place: a primitive type that is not in the format yet, and so has no known size."""
+
+# The basic types.
+PRIMITIVE: Final = u64(0)
+SHORT: Final = u64(1)
+OBJECT: Final = u64(2)
+ARRAY: Final = u64(3)
+
+NONE = u64(0)
+ONE = u64(1)
+TWO = u64(2)
+THREE = u64(3)
+FOUR = u64(4)
+FIVE = u64(5)
+SIX = u64(6)
+BYTE = u64(8)
+TWO_BYTES = u64(16)
+THREE_BYTES = u64(24)
+WORD = u64(64)
+VERSION = u64(15)
+EIGHT = i64(8)
+BITS = i64(64)
+START = i64(0)
+LESS = i64(-1)
+SAME = i64(0)
+MORE = i64(1)
+
+# Bytes behind the header of each primitive; binary and string carry their own length.
+COUNTED = u64(255)
+SIZES = np.array(
+    [0, 0, 0, 1, 2, 4, 8, 8, 5, 9, 17, 4, 8, 8, 4, 255, 255, 8, 8, 8, 16],
+    np.uint8,
+)
+SIZES.flags.writeable = False
+PRIMITIVES = u64(21)
+
+
+def little(data: Any, at: Any, width: Any) -> Any:
+    """Return an unsigned number of 1 to 4 bytes."""
+    word = u64(data[at])
+    if width > ONE:
+        word |= u64(data[at + ONE]) << BYTE
+        if width > TWO:
+            word |= u64(data[at + TWO]) << TWO_BYTES
+            if width > THREE:
+                word |= u64(data[at + THREE]) << THREE_BYTES
+    return word
+
+
+def signed(data: Any, at: Any, width: Any) -> Any:
+    """Return a signed number of 1 to 8 bytes."""
+    word = NONE
+    for k in range(START, width):
+        word |= u64(data[at + u64(k)]) << u64(k * EIGHT)
+    spare = BITS - width * EIGHT
+    return i64(word << u64(spare)) >> spare
+
+
+def frame(data: Any, at: Any, stop: Any) -> Any:
+    """Return the parts of the object or array that begins at `at`, a place before `stop`.
+
+    They are: the number of elements, :data:`BROKEN` where the parts do not lie before `stop`; bytes per field
+    id, none in an array; where the ids begin; bytes per offset; where the offsets begin; where the values
+    begin; and where they end.
+    """
+    header = u64(data[at])
+    offset_width = ((header >> TWO) & THREE) + ONE
+    id_width = NONE
+    large = (header >> FOUR) & ONE
+    if header & THREE == OBJECT:
+        id_width = ((header >> FOUR) & THREE) + ONE
+        large = (header >> SIX) & ONE
+    count_width = ONE + large * THREE
+    ids = at + ONE + count_width
+    count = BROKEN
+    offsets = ids
+    values = ids
+    end = ids
+    if ids <= stop:
+        found = little(data, at + ONE, count_width)
+        offsets = ids + found * id_width
+        values = offsets + (found + ONE) * offset_width
+        if values <= stop:
+            end = values + little(data, values - offset_width, offset_width)
+            if end <= stop:
+                count = found
+    return count, id_width, ids, offset_width, offsets, values, end
+
+
+def value_end(data: Any, at: Any, stop: Any) -> Any:
+    """Return where the value that begins at `at` ends: by its own header, whatever offsets say.
+
+    :data:`BROKEN` where that is not before or at `stop`, :data:`UNKNOWN` where its type has no known size.
+    """
+    if at >= stop:
+        return BROKEN
+    header = u64(data[at])
+    basic = header & THREE
+    end = BROKEN
+    if basic == PRIMITIVE:
+        if header >> TWO >= PRIMITIVES:
+            return UNKNOWN
+        size = u64(SIZES[header >> TWO])
+        if size != COUNTED:
+            end = at + ONE + size
+        elif at + FIVE <= stop:
+            end = at + FIVE + little(data, at + ONE, FOUR)
+    elif basic == SHORT:
+        end = at + ONE + (header >> TWO)
+    else:
+        count, _, _, _, _, _, last = frame(data, at, stop)
+        if count != BROKEN:
+            end = last
+    if end > stop:
+        end = BROKEN
+    return end
+
+
+def dictionary(data: Any, start: Any, stop: Any) -> Any:
+    """Return the parts of the metadata in ``[start, stop)``, which lies in `data`.
+
+    They are: the number of names, :data:`BROKEN` where it is none; bytes per offset; where the offsets begin;
+    where the names begin; and where they end.
+    """
+    count = BROKEN
+    width = ONE
+    offsets = start
+    names = start
+    end = start
+    if start < stop and u64(data[start]) & VERSION == ONE:
+        width = (u64(data[start]) >> SIX) + ONE
+        offsets = start + ONE + width
+        if offsets <= stop:
+            found = little(data, start + ONE, width)
+            names = offsets + (found + ONE) * width
+            if names <= stop and little(data, offsets, width) == NONE:
+                end = names + little(data, names - width, width)
+                if end <= stop:
+                    count = found
+    return count, width, offsets, names, end
+
+
+def name_at(data: Any, index: Any, width: Any, offsets: Any, names: Any, end: Any) -> Any:
+    """Return where a name of a dictionary begins and ends; it begins at BROKEN where its offsets are wrong."""
+    at = offsets + index * width
+    first = names + little(data, at, width)
+    last = names + little(data, at + width, width)
+    if first > last or last > end:
+        first = BROKEN
+        last = BROKEN
+    return first, last
+
+
+def compared(left: Any, start: Any, stop: Any, right: Any, begin: Any, end: Any) -> Any:
+    """Return whether bytes come before, with or after others: -1, 0 or 1; unsigned, the shorter first."""
+    size = min(stop - start, end - begin)
+    k = NONE
+    while k < size and u64(left[start + k]) == u64(right[begin + k]):
+        k += ONE
+    order = SAME
+    if k < size:
+        order = MORE
+        if u64(left[start + k]) < u64(right[begin + k]):
+            order = LESS
+    elif stop - start < end - begin:
+        order = LESS
+    elif stop - start > end - begin:
+        order = MORE
+    return order
+
+
+SIGNATURES: dict[Any, tuple[str, ...]] = {}

@@ -1,0 +1,112 @@
+"""Putting Variant columns together from encoded rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.column import Column
+from bowstring.errors import LimitExceeded
+from bowstring.variant.column import mark
+from bowstring.variant.decode_primitives import Value
+from bowstring.variant.encode import encode_with, metadata_bytes, names_in
+
+__all__ = ["BLOCK_ROWS", "Encoded", "built", "column_of", "encoded", "variant_array", "variant_field"]
+
+BLOCK_ROWS: Final = 65_536
+"""Rows that share one dictionary of names, counted from the first row: the same whoever writes them."""
+
+# One type, whatever the number of blocks, so that the columns of a stream have one schema.
+_STORAGE: Final = (
+    pa.field("metadata", pa.dictionary(pa.int32(), pa.binary()), nullable=False),
+    pa.field("value", pa.binary(), nullable=False),
+)
+_LARGEST: Final = (1 << 31) - 1
+
+Encoded = tuple[bytes, bytes] | None
+"""Metadata and value of one row, or None for an SQL NULL."""
+
+
+def variant_field(name: str) -> pa.Field:
+    """Return the field of the Variant columns that this room writes.
+
+    Examples
+    --------
+    >>> variant_field("event").metadata[b"ARROW:extension:name"]
+    b'arrow.parquet.variant'
+    """
+    return mark(pa.field(name, pa.struct(_STORAGE)))
+
+
+def variant_array(rows: Iterable[Encoded]) -> pa.StructArray:
+    """Return encoded rows as the storage of a Variant column; equal metadata are stored once.
+
+    Raises
+    ------
+    LimitExceeded
+        The values take more than 2 GiB, which a column of binary cannot hold.
+    """
+    metadata: dict[bytes, int] = {}
+    indices: list[int] = []
+    values: list[bytes] = []
+    nulls: list[bool] = []
+    for row in rows:
+        # The children of a null row are not null: it keeps the metadata before it, and an empty value.
+        nulls.append(row is None)
+        if row is None:
+            indices.append(indices[-1] if indices else 0)
+            values.append(b"")
+        else:
+            indices.append(metadata.setdefault(row[0], len(metadata)))
+            values.append(row[1])
+    if indices and not metadata:
+        metadata[metadata_bytes(())] = 0
+    for what, parts in (("values", values), ("metadata", metadata)):
+        size = sum(map(len, parts))
+        if size > _LARGEST:
+            raise LimitExceeded(
+                f"the {what} of a Variant column",
+                expected="at most 2 GiB",
+                found=size,
+                hint="Make several columns of fewer rows.",
+            )
+    dictionary = pa.DictionaryArray.from_arrays(
+        pa.array(np.asarray(indices, np.int32)), pa.array(list(metadata), pa.binary())
+    )
+    mask = pa.array(nulls, pa.bool_()) if any(nulls) else None
+    return pa.StructArray.from_arrays(
+        [dictionary, pa.array(values, pa.binary())], fields=list(_STORAGE), mask=mask
+    )
+
+
+def column_of(array: pa.Array, field: pa.Field) -> Column:
+    """Return an array as a column of a batch of its own."""
+    return Batch.from_arrow(pa.RecordBatch.from_arrays([array], schema=pa.schema([field])))[field.name]
+
+
+def encoded(rows: Iterable[Value | None]) -> Iterator[Encoded]:
+    """Yield each row encoded; every block of rows has a dictionary of its own."""
+    block: list[Value | None] = []
+    for row in rows:
+        block.append(row)
+        if len(block) == BLOCK_ROWS:
+            yield from _block(block)
+            block = []
+    yield from _block(block)
+
+
+def built(rows: Iterable[Value | None], name: str) -> Column:
+    """Return typed rows as a Variant column; None is an SQL NULL."""
+    return column_of(variant_array(encoded(rows)), variant_field(name))
+
+
+def _block(rows: Sequence[Value | None]) -> Iterator[Encoded]:
+    names = names_in(row for row in rows if row is not None)
+    metadata = metadata_bytes(names)
+    ids = {name: index for index, name in enumerate(names)}
+    for row in rows:
+        yield None if row is None else (metadata, encode_with(ids, row))

@@ -1,0 +1,260 @@
+"""Which columns are Variant columns, and what kernels take of them.
+
+Bowstring never registers ``arrow.parquet.variant`` with pyarrow: writing such a column to Parquet crashes pyarrow
+24 to 26. The name travels in the metadata of the field.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.column import Column
+from bowstring.columnar.nodes import Kind, storage_type
+from bowstring.errors import InvalidBody, LimitExceeded, Unsupported, UsageError
+from bowstring.kernels import bitmap
+from bowstring.variant.views import slots_of_views
+
+__all__ = ["EXTENSION_NAME", "Slots", "VariantColumn", "VariantType", "mark", "open_column", "type"]
+
+EXTENSION_NAME: Final = "arrow.parquet.variant"
+_KEY: Final = b"ARROW:extension:name"
+_SERIALIZED: Final = b"ARROW:extension:metadata"
+_NAMES: Final = frozenset((EXTENSION_NAME.encode(), b"parquet.variant"))
+_BINARY: Final = (pa.lib.Type_BINARY, pa.lib.Type_LARGE_BINARY)
+_MOST_ROWS: Final = (1 << 31) - 1
+
+
+class VariantType(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no types
+    """The type of a Variant, where a type is asked for; never registered."""
+
+    def __init__(self) -> None:
+        storage = pa.struct(
+            [pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary())]
+        )
+        super().__init__(storage, EXTENSION_NAME)
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, _storage: pa.DataType, _serialized: bytes) -> VariantType:
+        return cls()
+
+
+def type() -> VariantType:  # noqa: A001  bowstring.variant.type() is its name
+    """Return the type of a Variant, for :func:`~bowstring.variant.get` and wherever else a type is asked for.
+
+    Examples
+    --------
+    >>> type().extension_name, type().storage_type.names
+    ('arrow.parquet.variant', ['metadata', 'value'])
+    """
+    return VariantType()
+
+
+def mark(field: pa.Field) -> pa.Field:
+    """Return a field of a struct marked as a Variant.
+
+    Examples
+    --------
+    >>> mark(pa.field("event", type().storage_type)).metadata[b"ARROW:extension:name"]
+    b'arrow.parquet.variant'
+    """
+    return field.with_metadata({**(field.metadata or {}), _KEY: EXTENSION_NAME.encode(), _SERIALIZED: b""})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slots:
+    """Slots of bytes: slot ``k`` is ``data[starts[k]:stops[k]]``, and nothing where that is not in `data`.
+
+    Attributes
+    ----------
+    starts, stops : array of int32 or int64, shape (slots,)
+    data : array of uint8
+    validity : array of uint8
+        A bitmap, empty where nothing is null.
+    shared
+        Whether slots may overlap, as views do.
+    """
+
+    starts: Any
+    stops: Any
+    data: Any
+    validity: Any
+    shared: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VariantColumn:
+    """A Variant column as kernels take it.
+
+    Attributes
+    ----------
+    column
+        The struct.
+    validity : array of uint8
+        Its bitmap, empty where nothing is null.
+    value
+        The values, one for each row.
+    metadata
+        The distinct metadata; or one for each row, where `indices` is None.
+    indices : array of int32, shape (rows,), or None
+        Which of the metadata is that of each row; -1 for none.
+    """
+
+    column: Column
+    validity: Any
+    value: Slots
+    metadata: Slots
+    indices: Any | None
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(self.column)
+
+
+def open_column(source: Any, *, plain: bool = False) -> VariantColumn:
+    """Return a Variant column as kernels take it, without a copy of its values.
+
+    Parameters
+    ----------
+    source
+        A Column, a Batch of one column, or Arrow data of one column, marked ``arrow.parquet.variant`` or
+        ``parquet.variant``. Its children are found by name: ``metadata`` and ``value``, each Binary, LargeBinary
+        or BinaryView; the metadata may be dictionary- or run-end encoded.
+    plain
+        Take a struct that is not marked.
+
+    Raises
+    ------
+    UsageError
+        It is no Variant column.
+    Unsupported
+        It is shredded: it has a ``typed_value``.
+    InvalidBody
+        Its offsets decrease, or a child is shorter than the column.
+
+    Examples
+    --------
+    >>> rows = pa.array([{"metadata": bytes([1, 0, 0]), "value": bytes([12, 42])}], type().storage_type)
+    >>> open_column(pa.record_batch({"v": rows}), plain=True).rows
+    1
+    """
+    column = _column_of(source)
+    metadata, value = _children(column, plain=plain)
+    rows = len(column)
+    if rows > _MOST_ROWS:
+        raise LimitExceeded("too many rows", expected=f"at most {_MOST_ROWS}", found=rows, where=column.name)
+    if metadata.dictionary is not None:
+        blobs = metadata.dictionary
+        _refuse_other(blobs, "metadata")
+        indices = _masked(metadata, metadata.values, rows)
+    elif metadata.type.id == pa.lib.Type_RUN_END_ENCODED:
+        ends, blobs = metadata.children
+        _refuse_other(blobs, "metadata")
+        xp = column.device.xp
+        places = xp.arange(rows, dtype=ends.values.dtype)
+        indices = xp.searchsorted(ends.values, places, side="right").astype(np.int32)
+    else:
+        blobs, indices = metadata, None
+        _refuse_other(blobs, "metadata")
+    if len(value) < rows or (indices is None and len(blobs) < rows):
+        raise InvalidBody("a child of a Variant column is too short", expected=rows, where=column.name)
+    return VariantColumn(column, _validity(column), slots_of(value), slots_of(blobs), indices)
+
+
+def slots_of(column: Column) -> Slots:
+    """Return a column of bytes as slots."""
+    storage = storage_type(column.type)
+    if storage.id == pa.lib.Type_BINARY_VIEW:
+        return Slots(*slots_of_views(column), _validity(column), shared=True)
+    rows = len(column)
+    offsets = column.offsets
+    buffer = column._buffer(Kind.OFFSETS32, Kind.OFFSETS64)
+    if buffer is not None and buffer.address % offsets.dtype.itemsize:
+        offsets = offsets.copy()  # kernels take aligned arrays
+    if not len(offsets):  # Arrow lets them be left out where there are no rows
+        offsets = column.device.xp.zeros(1, np.int64)
+    if len(offsets) <= rows:
+        raise InvalidBody("a buffer of offsets is too short", expected=rows + 1, found=len(offsets))
+    data = column._array(np.uint8, Kind.BYTES)
+    return Slots(offsets[:rows], offsets[1 : rows + 1], data, _validity(column), shared=False)
+
+
+def _column_of(source: Any) -> Column:
+    if isinstance(source, Column):
+        return source
+    if isinstance(source, pa.ExtensionArray | pa.StructArray | pa.ChunkedArray):
+        source = pa.table({"variant": source})
+    batch = Batch.from_arrow(source)
+    if batch.num_columns != 1:
+        raise UsageError("one Variant column is needed", expected="one column", found=batch.schema.names)
+    return batch[0]
+
+
+def _children(column: Column, *, plain: bool) -> tuple[Column, Column]:
+    storage = storage_type(column.type)
+    name = (column.field.metadata or {}).get(_KEY)
+    marked = name in _NAMES or isinstance(column.type, VariantType)
+    if storage.id != pa.lib.Type_STRUCT or not (marked or plain):
+        raise UsageError(
+            "the column is no Variant",
+            expected=f"a struct marked {EXTENSION_NAME}",
+            found=f"{column.type}, marked {name.decode(errors='replace') if name else 'nothing'}",
+            where=column.name,
+            hint=""
+            if storage.id != pa.lib.Type_STRUCT
+            else "Give plain=True for a struct that is not marked.",
+        )
+    names = [storage.field(index).name for index in range(storage.num_fields)]
+    if "typed_value" in names:
+        raise Unsupported(
+            "the column is shredded",
+            found="a child typed_value",
+            where=column.name,
+            hint="Only Variants of metadata and value are read.",
+        )
+    if sorted(names) != ["metadata", "value"]:
+        raise UsageError(
+            "no Variant has these children", expected="metadata, value", found=names, where=column.name
+        )
+    children = {child.name: child for child in column.children}
+    _refuse_other(children["value"], "value")
+    return children["metadata"], children["value"]
+
+
+def _refuse_other(column: Column, name: str) -> None:
+    storage = storage_type(column.type)
+    if column.dictionary is not None or (storage.id not in _BINARY and storage.id != pa.lib.Type_BINARY_VIEW):
+        raise UsageError(
+            f"the {name} of a Variant is of another type",
+            expected="binary, large_binary or binary_view"
+            + (", also dictionary- or run-end encoded" if name == "metadata" else ""),
+            found=str(column.type),
+            where=column.name,
+        )
+
+
+def _validity(column: Column) -> Any:
+    validity = column.validity
+    return column.device.xp.empty(0, np.uint8) if validity is None else validity
+
+
+def _masked(indexed: Column, indices: Any, rows: int) -> Any:
+    """Return indices as int32, -1 where one is null or out of its range."""
+    xp = indexed.device.xp
+    if indices.dtype.itemsize > 2:
+        indices = xp.where(
+            xp.less(indices, indices.dtype.type(_MOST_ROWS)), indices, indices.dtype.type(_MOST_ROWS)
+        )
+    narrow = indices[:rows].astype(np.int32)
+    if indexed.validity is None:
+        return narrow
+    valid = bitmap.expanded(indexed.validity, 0, rows)
+    return xp.where(valid, narrow, np.int32(-1)).astype(np.int32)

@@ -1,0 +1,200 @@
+"""The leaves of a Variant value: its primitive types, read with every bound checked.
+
+All numbers are little-endian but for the bytes of a UUID ("Value Data for Primitive type" of the specification).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import decimal
+import struct
+import uuid
+from typing import Any, Final
+
+from bowstring.errors import InvalidBody, LimitExceeded, Truncated, Unsupported
+
+__all__ = ["DIGITS", "MAX_SCALE", "MICROSECONDS_PER_DAY", "PRIMITIVES", "WIDTHS", "Budget", "Path", "Value"]
+
+PRIMITIVES: Final[tuple[str, ...]] = (
+    "null",
+    "true",
+    "false",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "double",
+    "decimal4",
+    "decimal8",
+    "decimal16",
+    "date",
+    "timestamp",
+    "timestamp_ntz",
+    "float",
+    "binary",
+    "string",
+    "time",
+    "timestamp_ns",
+    "timestamp_ntz_ns",
+    "uuid",
+)
+"""Names of the primitive types by their number in the specification."""
+
+WIDTHS: Final[tuple[int, ...]] = (0, 0, 0, 1, 2, 4, 8, 8, 5, 9, 17, 4, 8, 8, 4, -1, -1, 8, 8, 8, 16)
+"""Bytes behind the header byte of each primitive; -1 where a length of 4 bytes says it."""
+
+DIGITS: Final[dict[str, int]] = {"decimal4": 9, "decimal8": 18, "decimal16": 38}
+"""Most decimal digits that each width of decimal holds."""
+
+MAX_SCALE: Final = 38
+MICROSECONDS_PER_DAY: Final = 86_400_000_000
+# Enough digits for the largest decimal, and never rounded.
+_EXACT: Final = decimal.Context(prec=64)
+
+Path = tuple["Path", "str | int"] | None
+
+
+"""The way from the root to a value: the way to its parent, and one step."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Value:
+    """A Variant value with its type.
+
+    Two Values are equal where type and value are; long and short strings are one type. For equality of what they
+    mean (1 and 1.00) see :func:`bowstring.variant.equals`.
+
+    Attributes
+    ----------
+    type : str
+        ``"object"``, ``"array"``, ``"boolean"`` or one of :data:`PRIMITIVES` but ``"true"`` and ``"false"``.
+    value
+        None, bool, int, float, str, bytes, :class:`uuid.UUID`; a :class:`decimal.Decimal` with the scale that is
+        stored; days since 1970 for dates; micro- or nanoseconds since 1970 for timestamps, microseconds since
+        midnight for times; a list of Values for arrays, a dict of names to Values for objects.
+
+    Examples
+    --------
+    >>> Value("int8", 1) == Value("int16", 1)
+    False
+    """
+
+    type: str
+    value: Any
+
+
+@dataclasses.dataclass(slots=True)
+class Budget:
+    """How many more values, and bytes of text and of other payloads, one decoding may still visit."""
+
+    nodes: int
+    bytes: int
+
+
+def primitive(value: bytes, position: int, end: int, budget: Budget, path: Path) -> Value:
+    number = value[position] >> 2
+    width = width_of(number, path, position)
+    start = position + 1
+    name = PRIMITIVES[number]
+    if width < 0:
+        length = unsigned(value, start, 4, end, path)
+        start += 4
+        if name == "string":
+            return Value(name, string(value, start, start + length, end, budget, path))
+        return Value(name, payload_of(value, start, start + length, end, budget, path))
+    payload = payload_of(value, start, start + width, end, budget, path)
+    if name in ("true", "false"):
+        return Value("boolean", name == "true")
+    if name == "null":
+        return Value(name, None)
+    if name in DIGITS:
+        return Value(name, _decimal(payload, DIGITS[name], path, position))
+    if name == "uuid":
+        return Value(name, uuid.UUID(bytes=payload))
+    if name in ("double", "float"):
+        return Value(name, struct.unpack("<d" if name == "double" else "<f", payload)[0])
+    found = int.from_bytes(payload, "little", signed=True)
+    if name == "time" and not 0 <= found < MICROSECONDS_PER_DAY:
+        raise InvalidBody(
+            "a time is not within a day",
+            expected=f"0 to {MICROSECONDS_PER_DAY - 1} microseconds",
+            found=found,
+            where=at(path, position),
+        )
+    return Value(name, found)
+
+
+def width_of(number: int, path: Path, position: int) -> int:
+    if number >= len(WIDTHS):
+        raise Unsupported(
+            "a primitive type that the specification does not know",
+            expected=f"0 to {len(WIDTHS) - 1}",
+            found=number,
+            where=at(path, position),
+        )
+    return WIDTHS[number]
+
+
+def _decimal(payload: bytes, digits: int, path: Path, position: int) -> decimal.Decimal:
+    scale = payload[0]
+    unscaled = int.from_bytes(payload[1:], "little", signed=True)
+    if scale > MAX_SCALE:
+        raise InvalidBody("the scale of a decimal", expected="0 to 38", found=scale, where=at(path, position))
+    if abs(unscaled) >= 10**digits:
+        raise InvalidBody(
+            "a decimal has too many digits",
+            expected=f"at most {digits}",
+            found=unscaled,
+            where=at(path, position),
+        )
+    return decimal.Decimal(unscaled).scaleb(-scale, _EXACT)
+
+
+def payload_of(value: bytes, start: int, stop: int, end: int, budget: Budget, path: Path) -> bytes:
+    if stop > end:
+        raise Truncated(
+            "a value passes the end",
+            expected=f"{stop - start} bytes",
+            found=max(0, end - start),
+            where=at(path, start),
+        )
+    budget.bytes -= stop - start
+    if budget.bytes < 0:
+        raise too_much("bytes", path, start)
+    return bytes(value[start:stop])
+
+
+def string(value: bytes, start: int, stop: int, end: int, budget: Budget, path: Path) -> str:
+    payload = payload_of(value, start, stop, end, budget, path)
+    try:
+        return payload.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidBody("text is not UTF-8", found=error.reason, where=at(path, start)) from error
+
+
+def unsigned(buffer: bytes, position: int, width: int, end: int, path: Path) -> int:
+    if position + width > end:
+        raise Truncated("a number passes the end", expected=f"{width} bytes", where=at(path, position))
+    return little(buffer, position, width)
+
+
+def little(buffer: bytes, position: int, width: int) -> int:
+    return int.from_bytes(buffer[position : position + width], "little")
+
+
+def too_much(what: str, path: Path, position: int) -> LimitExceeded:
+    return LimitExceeded(
+        f"a Variant shares so many children that it stands for more {what} than it may",
+        expected="work bounded by the value's length",
+        where=at(path, position),
+    )
+
+
+def at(path: Path, position: int | None = None) -> str:
+    """Return a place as text: the way to it, and its byte."""
+    steps: list[str] = []
+    while path is not None:
+        path, step = path
+        steps.append(f"[{step}]" if isinstance(step, int) else f"[{step!r}]")
+    way = f"${''.join(reversed(steps))}"
+    return way if position is None else f"{way}, byte {position}"

@@ -1,0 +1,93 @@
+"""Validation: a status for every row, whatever stands in its bytes, in time that their length bounds."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from bowstring.columnar.column import Column
+from bowstring.kernels.launch import launch
+from bowstring.kernels.variant_validation import WORDS, validate_values
+from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.variant.column import open_column
+from bowstring.variant.gather import batch_of, status_column
+from bowstring.variant.locate import Places, check_order, classes_of
+
+__all__ = ["validate"]
+
+# So many work items at most, for each needs room of its own.
+_ITEMS: Final = 4096
+_SMALLEST_BLOCK: Final = 64
+
+
+def validate(
+    column: Any, *, full: bool = True, plain: bool = False, limits: Limits = DEFAULT_LIMITS
+) -> Column:
+    r"""Return the status of every row of a Variant column.
+
+    ``OK``, ``SQL_NULL`` and ``VARIANT_NULL`` (a row without a value) are right. ``MALFORMED`` is wrong by the
+    format, ``UNSUPPORTED`` holds a primitive type that the format does not name, ``TOO_DEEP`` is nested deeper
+    than ``limits.depth``, or shares children so often that reading all of it would take longer than its length
+    allows.
+
+    Parameters
+    ----------
+    column, plain
+        As for :func:`bowstring.variant.get`.
+    full
+        Look at every child: widths, counts, offsets, UTF-8, decimals and times in range, names in the order of
+        their UTF-8 bytes and none twice, a flag for sorted names that does not lie. Otherwise only at the header
+        of each value, and at the offsets of the metadata.
+    limits
+        ``depth`` bounds the nesting.
+
+    Returns
+    -------
+    Column
+        Named ``status``: uint8, as :class:`~bowstring.variant.Status` numbers them.
+
+    Raises
+    ------
+    UsageError, Unsupported
+        It is no Variant column, or it is shredded.
+    InvalidBody
+        The offsets of the column itself decrease.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from bowstring.variant import type as variant_type
+    >>> rows = [{"metadata": b"\x01\x00\x00", "value": value} for value in (bytes([12, 42]), bytes([12]))]
+    >>> events = pa.record_batch({"event": pa.array(rows, variant_type().storage_type)})
+    >>> validate(events, plain=True).values.tolist()
+    [0, 6]
+    """
+    opened = open_column(column, plain=plain)
+    check_order(opened, opened.value)
+    classes = classes_of(opened, full=full)
+    device, rows = opened.column.device, opened.rows
+    block = max(_SMALLEST_BLOCK, -(-rows // _ITEMS))
+    items = -(-rows // block)
+    room = device.xp.empty(items * limits.depth * int(WORDS), np.uint64)
+    statuses = device.xp.empty(rows, np.uint8)
+    launch(
+        validate_values,
+        items,
+        block,
+        opened.validity,
+        opened.value.validity,
+        opened.value.starts,
+        opened.value.stops,
+        opened.value.data,
+        classes.indices,
+        classes.starts,
+        classes.stops,
+        classes.data,
+        classes.marks,
+        int(full),
+        limits.depth,
+        room,
+        statuses,
+    )
+    return batch_of([status_column("status", Places(None, statuses), device)], opened)[0]

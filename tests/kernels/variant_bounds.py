@@ -1,0 +1,92 @@
+"""Wild arguments for the kernels of Variant; tables have a slot for each of two rows, names and trees are right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bowstring.kernels import variant_bytes as of_bytes
+from bowstring.kernels import variant_decimals as decimals
+from bowstring.kernels import variant_locate as locating
+from bowstring.kernels import variant_metadata as metadata
+from bowstring.kernels import variant_numbers as numbers
+from bowstring.kernels import variant_validation as validation
+from bowstring.kernels.types import i64, u64
+from tests.kernels.variant_cases import OPERANDS, PARENTS, STEPS, texts
+
+Make = Callable[[np.random.Generator], tuple[Any, ...]]
+
+
+def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Callable[..., None], Make]:
+    def data(rng: np.random.Generator) -> Any:
+        return wild(rng, np.uint8, int(rng.integers(0, 60)))
+
+    def slots(rng: np.random.Generator) -> tuple[Any, ...]:
+        return wild(rng, np.int64, 2), wild(rng, np.int64, 2), data(rng)
+
+    def out(dtype: Any, size: int = 2) -> Any:
+        return guarded(np.zeros(size, dtype))
+
+    def names() -> tuple[Any, ...]:
+        return tuple(guarded(each) for each in texts())
+
+    def rows(rng: np.random.Generator) -> tuple[Any, ...]:
+        marks = guarded(rng.integers(0, 16, 2).astype(np.uint8))
+        return data(rng), data(rng), *slots(rng), wild(rng, np.int32, 2), *slots(rng), marks
+
+    def located(rng: np.random.Generator) -> tuple[Any, ...]:
+        tree = [guarded(np.array(each)) for each in (PARENTS, STEPS, OPERANDS)]
+        room = out(np.uint64, 2 * len(PARENTS)), out(np.uint8, 2 * len(PARENTS))
+        return *rows(rng), *names(), wild(rng, np.int64, 12), *tree, i64(1), i64(2), *room
+
+    def validated(rng: np.random.Generator) -> tuple[Any, ...]:
+        return i64(1), *rows(rng), i64(1), i64(3), out(np.uint64, 18), out(np.uint8)
+
+    def number(dtype: Any) -> Make:
+        def made(rng: np.random.Generator) -> tuple[Any, ...]:
+            info, unit = np.iinfo(dtype), i64(rng.choice([1, 1000, 10**9]))
+            asked = i64(rng.integers(0, 8)), i64(info.min), i64(info.max), unit, i64(1)
+            return data(rng), wild(rng, np.uint64, 2), *asked, out(np.uint8), out(dtype)
+
+        return made
+
+    def decimal(dtype: Any, words: int) -> Make:
+        return lambda rng: (
+            *(data(rng), wild(rng, np.uint64, 2), u64(rng.integers(0, 39)), u64(5), u64(7)),
+            *(out(np.uint8), out(dtype, 2 * words)),
+        )
+
+    def family(rng: np.random.Generator) -> Any:
+        return i64(rng.integers(0, 4))
+
+    def places(rng: np.random.Generator) -> tuple[Any, ...]:
+        return data(rng), wild(rng, np.uint64, 2)
+
+    return {
+        metadata.mark_changes: lambda rng: (*slots(rng), out(np.uint8)),
+        metadata.inspect_metadata: lambda rng: (*slots(rng), i64(1), out(np.uint8)),
+        metadata.find_names: lambda rng: (*slots(rng), out(np.uint8), *names(), out(np.int64, 12)),
+        locating.locate: located,
+        numbers.cast_numbers_8: number(np.int8),
+        numbers.cast_numbers_16: number(np.int16),
+        numbers.cast_numbers_32: number(np.int32),
+        numbers.cast_numbers_64: number(np.int64),
+        decimals.cast_decimals: decimal(np.uint64, 2),
+        decimals.cast_decimals_64: decimal(np.uint64, 1),
+        decimals.cast_decimals_32: decimal(np.uint32, 1),
+        of_bytes.measure_bytes: lambda rng: (
+            *places(rng),
+            family(rng),
+            i64(-1),
+            out(np.uint8),
+            out(np.int64),
+        ),
+        of_bytes.copy_bytes: lambda rng: (
+            *(*places(rng), family(rng), out(np.uint8), wild(rng, np.int64, 3), out(np.uint8, 40)),
+        ),
+        of_bytes.copy_fixed: lambda rng: (*places(rng), i64(16), out(np.uint8), out(np.uint8, 32)),
+        of_bytes.name_kinds: lambda rng: (*places(rng), out(np.uint8), out(np.int8)),
+        validation.validate_values: validated,
+    }

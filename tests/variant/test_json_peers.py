@@ -1,0 +1,30 @@
+"""Other people's readers read our bytes, and we read theirs: as recorded by scripts/record_variant_peers.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bowstring import variant
+from bowstring.variant.decode import decode
+
+PEERS: dict[str, Any] = json.loads((Path(__file__).parent.parent / "data" / "variant-peers.json").read_text())
+DOCUMENTS = PEERS["documents"]
+
+
+def test_we_write_the_bytes_that_the_peers_read() -> None:
+    """The bytes of today are those that Spark's and DuckDB's readers read back to the documents when recorded."""
+    rows = variant.from_json([each["json"] for each in DOCUMENTS], rules="spark").to_arrow()
+    assert [entry.as_py().hex() for entry in rows.field("metadata").dictionary] == [PEERS["metadata"]]
+    assert [value.as_py().hex() for value in rows.field("value")] == [each["value"] for each in DOCUMENTS]
+
+
+@pytest.mark.parametrize("each", DOCUMENTS, ids=lambda each: each["json"][:30])
+def test_we_read_what_spark_writes(each: dict[str, Any]) -> None:
+    """Spark's bytes of a document decode to the same types and values as ours of its JSON."""
+    metadata, value = map(bytes.fromhex, each["spark"])
+    ours = variant.to_python(variant.from_json([each["json"]], rules="spark"), typed=True)
+    assert [decode(metadata, value)] == ours
