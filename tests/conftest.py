@@ -34,6 +34,15 @@ settings.register_profile(
 settings.load_profile("ci")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quick_collections() -> None:
+    """Keep what is there already out of every garbage collection to come: the watches over leaks make thousands,
+    and numba, pandas and their like leave a heap behind that takes half a second to look through.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 def _golden(variable: str, default: str) -> Path:
     """Return the folder that an environment variable names, or its default beside the repository."""
     folder = Path(os.environ.get(variable, ROOT.parent / "shared" / "data" / default))

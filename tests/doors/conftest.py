@@ -22,15 +22,6 @@ PATIENCE = bow.Limits(
 )
 
 
-@pytest.fixture(scope="session", autouse=True)
-def quick_collections() -> Iterator[None]:
-    """Keep what pandas, polars and pytest have made out of every garbage collection: the watch makes many."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 @pytest.fixture(autouse=True)
 def tidy(quick_collections: None, no_leaks: None) -> Iterator[None]:
     """Leave nothing behind: warm memory is given back, so that only leaks are left to be found."""

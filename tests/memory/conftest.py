@@ -12,15 +12,6 @@ from bowstring.memory import Device, Pool, cpu
 from bowstring.testing import fake_device
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_collections() -> Iterator[None]:
-    """Keep what other tests and their packages have made out of the many collections that these make."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 @pytest.fixture(scope="session", params=["cpu", "fake"])
 def device(request: pytest.FixtureRequest) -> Device:
     """Return the host, then the fake device."""
