@@ -119,7 +119,7 @@ def on_device(batch: Batch, device: Device | str, pool: Pool | None) -> Batch:
     if pool is None:
         pool = default_pool() if device.is_host else Pool(device)
     compact = compacted(batch)
-    return placed(compact, pool.allocator(placed_bytes(compact, device.alignment)))
+    return placed_compact(compact, pool.allocator(placed_bytes(compact, device.alignment)))
 
 
 def _placed(
@@ -131,7 +131,8 @@ def _placed(
 ) -> Dictionary:
     done = known.get(dictionary)
     if done is None:
-        values = placed(dictionary.values, allocator, known, in_place=in_place)
+        # What makes a batch compact makes its dictionaries so, too.
+        values = placed_compact(dictionary.values, allocator, known, in_place=in_place)
         done = known[dictionary] = Dictionary(dictionary.id, values)
     return done
 

@@ -20,10 +20,9 @@ from bowstring.ipc.ahead_numbers import (
     places_are_right,
     sizes_are_right,
 )
-from bowstring.ipc.compression import PREFIX_BYTES, STORED, decompressed
+from bowstring.ipc.compression import PREFIX_BYTES, STORED, decompressed, pays_for_threads
 from bowstring.ipc.compression_claims import SLACK
 from bowstring.ipc.offsets import check_offsets
-from bowstring.kernels.threads import thread_count
 from bowstring.memory import Region, foreign_region
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["decompressed_ahead"]
 
 _MOST_BYTES: Final = 32 << 20
-_WORTH_THREADS: Final = 1 << 18
 
 
 class _Claims(NamedTuple):
@@ -136,7 +134,7 @@ def _opened(
     opened = []
     if len(rows):
         places = np.stack((offsets[rows, columns], found.buffers[rows, columns, 1]), axis=1)
-        threads = use_threads and int(expected.sum()) >= _WORTH_THREADS and thread_count() > 1
+        threads = use_threads and pays_for_threads(int(expected.sum()))
         opened = decompressed(memory.to_arrow(), places, like.compression, use_threads=threads)
     if [buffer.size for buffer in opened] != expected.tolist():
         raise InvalidBody("the body changed while it was read")

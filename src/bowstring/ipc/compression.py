@@ -24,7 +24,7 @@ from bowstring.errors import InvalidBody, LimitExceeded, Unsupported, UsageError
 from bowstring.ipc.framing import frame
 from bowstring.ipc.metadata import MetadataVersion
 from bowstring.ipc.template import Template
-from bowstring.kernels.threads import in_threads
+from bowstring.kernels.threads import in_threads, thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +38,7 @@ __all__ = [
     "codec_of",
     "compressed",
     "decompressed",
+    "pays_for_threads",
     "with_older_compression",
 ]
 
@@ -56,6 +57,7 @@ _TEMPLATE = Template(Layout.of(_VIEWS))
 _INT64 = struct.Struct("<q")
 _MARK = 0x6B72616D20612073  # found nowhere else in a message
 _NO_ROWS = np.zeros((1, 2), np.int64)
+_WORTH_THREADS = 1 << 18
 _OWN_THREAD = pa.ipc.IpcReadOptions(use_threads=False)
 
 
@@ -145,6 +147,17 @@ def decompressed(
         raise InvalidBody(f"a buffer cannot be decompressed: {error}") from error
     buffers: list[pa.Buffer] = batch.column(0).buffers()[_FIXED:]
     return buffers
+
+
+def pays_for_threads(nbytes: int) -> bool:
+    """Whether waking other threads costs less than what they take over of so many decompressed bytes.
+
+    Examples
+    --------
+    >>> pays_for_threads(1000)
+    False
+    """
+    return nbytes >= _WORTH_THREADS and thread_count() > 1
 
 
 def with_older_compression(header: RecordBatchHeader, message: Message) -> RecordBatchHeader:

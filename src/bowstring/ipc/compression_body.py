@@ -11,10 +11,9 @@ import pyarrow as pa
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import InvalidBody
 from bowstring.ipc.check import buffer_name
-from bowstring.ipc.compression import PREFIX_BYTES, decompressed
+from bowstring.ipc.compression import PREFIX_BYTES, decompressed, pays_for_threads
 from bowstring.ipc.compression_claims import check_claims
 from bowstring.ipc.framing import ALIGNMENT
-from bowstring.kernels.threads import thread_count
 from bowstring.memory import foreign_region
 
 if TYPE_CHECKING:
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
     from bowstring.memory import Buffer, Device, Region
 
 __all__ = ["decompressed_body"]
-
-_WORTH_THREADS = 1 << 18
-"""Bytes from which on waking other threads costs less than what they take over."""
 
 Table = npt.NDArray[np.int64]
 
@@ -62,7 +58,7 @@ def decompressed_body(
     whole = body.to_arrow() if body.device.is_host else pa.py_buffer(body.to_host())
     on_host = _as_array(whole)
     claims = check_claims(header, layout, on_host, limits)
-    threads = use_threads and claims.total >= _WORTH_THREADS and thread_count() > 1
+    threads = use_threads and pays_for_threads(claims.total)
     buffers = _decompressed(header, layout, whole, claims.framed, use_threads=threads)
     if [buffer.size for buffer in buffers] != claims.lengths[claims.framed].tolist():
         raise InvalidBody("the body changed while it was read")
