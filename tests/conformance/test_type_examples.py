@@ -255,6 +255,24 @@ def test_registered_extension_types(celsius: Celsius, road: str) -> None:
     assert inside.schema.field("l").type.value_type.digits == 2
 
 
+def test_extension_types_that_are_registered_between_two_streams(celsius: Celsius) -> None:
+    """What a schema's extension types are is looked up for each stream, as pyarrow does, not remembered."""
+    column = pa.ExtensionArray.from_storage(celsius, pa.array([1.5, None], pa.float32()))
+    sink = io.BytesIO()
+    with ipc.new_stream(sink, pa.schema({"t": celsius})) as writer:
+        writer.write_batch(pa.record_batch({"t": column}))
+    stream = sink.getvalue()
+    assert ipc.open_stream(stream).schema.types == [celsius]
+    pa.unregister_extension_type(celsius.extension_name)
+    try:
+        assert (
+            ipc.open_stream(stream).schema.types == pa.ipc.open_stream(stream).schema.types == [pa.float32()]
+        )
+    finally:
+        pa.register_extension_type(Celsius(0))
+    assert ipc.open_stream(stream).schema.types == [celsius]
+
+
 @pytest.mark.parametrize("road", ROADS)
 def test_unknown_extension_types(celsius: Celsius, road: str) -> None:
     """One that nobody knows is carried as its storage, with its name and parameters beside it, at any depth."""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["ReadAhead"]
 
 _FIRST: Final = 4
+_GROWTH: Final = 4
 _MOST: Final = 256
 _MOST_BYTES: Final = 1 << 20
 _WORD: Final = 8
@@ -103,7 +104,7 @@ class ReadAhead:
                 use_threads=self._use_threads,
             )
         # As far as it went well, for whoever writes dictionaries or other messages in between.
-        self._most = 2 * wanted if len(batches) == wanted else max(1, len(batches))
+        self._most = _GROWTH * wanted if len(batches) == wanted else max(1, len(batches))
         if batches:
             last = len(batches) - 1
             position = int(found.places[last] + found.bodies[last])

@@ -21,9 +21,9 @@ from bowstring.ipc.ahead_numbers import (
     sizes_are_right,
 )
 from bowstring.ipc.compression import PREFIX_BYTES, STORED, decompressed, pays_for_threads
+from bowstring.ipc.compression_body import framed_regions
 from bowstring.ipc.compression_claims import SLACK
 from bowstring.ipc.offsets import check_offsets
-from bowstring.memory import Region, foreign_region
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.layout import Layout
     from bowstring.ipc.likeness import Likeness
     from bowstring.limits import Limits
-    from bowstring.memory import Buffer
+    from bowstring.memory import Buffer, Region
 
 __all__ = ["decompressed_ahead"]
 
@@ -140,10 +140,7 @@ def _opened(
         raise InvalidBody("the body changed while it was read")
     tables = np.zeros((*claims.lengths.shape, 3), np.int64)
     tables[:, :, 2] = claims.lengths
-    # The regions of each message: its own frames, in order, and behind them what was stored.
-    tables[:, :, 0] = np.where(claims.framed, claims.framed.cumsum(axis=1) - 1, 0)
-    made = iter(foreign_region(buffer.address, buffer.size, buffer) for buffer in opened)
-    regions = [[next(made) for _ in range(frames)] for frames in claims.framed.sum(axis=1).tolist()]
+    regions = framed_regions(tables, claims.framed, opened)
     for row in np.flatnonzero(claims.stored.any(axis=1)).tolist():
         stored = claims.stored[row]
         tables[row, stored, 0] = len(regions[row])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +17,17 @@ from bowstring.ipc.framing import ALIGNMENT
 from bowstring.memory import foreign_region
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bowstring.columnar.layout import Layout
     from bowstring.ipc.compression_claims import Claims
     from bowstring.ipc.metadata import RecordBatchHeader
     from bowstring.limits import Limits
     from bowstring.memory import Buffer, Device, Region
 
-__all__ = ["decompressed_body"]
+__all__ = ["decompressed_body", "framed_regions"]
+
+_LAST_ADDRESS: Final = (1 << 63) - 1
 
 Table = npt.NDArray[np.int64]
 
@@ -91,13 +95,43 @@ def _decompressed(
         raise
 
 
+def framed_regions(
+    tables: Table, framed: npt.NDArray[np.bool_], buffers: Sequence[pa.Buffer]
+) -> list[list[Region]]:
+    """Return the regions of decompressed messages: for each one around all its frames, or none.
+
+    Parameters
+    ----------
+    tables : ndarray of int64, shape (messages, buffers, 3)
+        The spans of each message, with their lengths; indices and offsets of the frames are written.
+    framed : ndarray of bool, shape (messages, buffers)
+        Which buffers were frames.
+    buffers
+        What was in them, message by message.
+    """
+    starts = np.zeros(framed.shape, np.int64)
+    starts[framed] = [buffer.address for buffer in buffers]
+    present = framed & (tables[:, :, 2] > 0)
+    begins = np.where(present, starts, _LAST_ADDRESS).min(axis=1, initial=_LAST_ADDRESS)
+    ends = np.where(present, starts + tables[:, :, 2], 0).max(axis=1, initial=0)
+    tables[:, :, 1] = np.where(present, starts - begins[:, None], 0)
+    regions = []
+    first = 0
+    for begin, end, count in zip(begins.tolist(), ends.tolist(), framed.sum(axis=1).tolist(), strict=True):
+        owner = buffers[first : first + count]
+        regions.append([foreign_region(begin, end - begin, owner)] if end else [])
+        first += count
+    return regions
+
+
 def _where_they_are(
     header: RecordBatchHeader, claims: Claims, body: Buffer, buffers: list[pa.Buffer]
 ) -> tuple[Table, list[Region]]:
-    regions = [foreign_region(buffer.address, buffer.size, buffer) for buffer in buffers]
     spans = np.zeros((len(claims.lengths), 3), np.int64)
     spans[:, 2] = claims.lengths
-    spans[claims.framed, 0] = np.arange(len(regions))
+    framed = np.zeros(len(spans), np.bool_)
+    framed[claims.framed] = True
+    [regions] = framed_regions(spans[None], framed[None], buffers)
     if len(claims.stored):
         spans[claims.stored, 0] = len(regions)
         spans[claims.stored, 1] = header.buffers[claims.stored, 0] + (body.offset + PREFIX_BYTES)

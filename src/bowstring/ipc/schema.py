@@ -7,8 +7,9 @@ flatbuffer may share what they point at, so a few kilobytes could otherwise unfo
 
 from __future__ import annotations
 
+import functools
 import struct
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -30,6 +31,10 @@ __all__ = [
     "in_native_order",
 ]
 
+# Schemas that were decoded before: of at most this many bytes each, and this many.
+_MOST_KEPT: Final = 1 << 18
+_KEPT: Final = 64
+_EXTENSION: Final = b"ARROW:extension:name"
 _CONTINUATION = 0xFFFFFFFF
 _PREFIX = struct.Struct("<II")
 _FILE_MAGIC = b"ARROW1"
@@ -85,7 +90,9 @@ def decode_schema(message: Message, limits: Limits = DEFAULT_LIMITS) -> DecodedS
         )
     if message.body_length:
         raise InvalidMetadata("a schema message has a body", found=f"{message.body_length} bytes")
-    return _decode(message.data, message.header, limits, _read_message)
+    # Many streams have one schema. What an extension is called is another matter: its type may get registered.
+    keep = len(message.data) <= _MOST_KEPT and _EXTENSION not in message.data
+    return (_decoded_before if keep else _decode)(message.data, message.header, limits, _read_message)
 
 
 def endianness_of(schema: pa.Schema) -> Literal["little", "big"]:
@@ -141,6 +148,9 @@ def _decode(data: bytes, table: int, limits: Limits, read: Callable[[bytes], pa.
     except UnicodeDecodeError as error:
         raise InvalidMetadata("a field's name is not UTF-8") from error
     return DecodedSchema(schema, ids, "big" if walk.endianness else "little")
+
+
+_decoded_before = functools.lru_cache(_KEPT)(_decode)
 
 
 def encode_schema(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from bowstring.ipc.metadata import (
     MetadataVersion,
     RecordBatchHeader,
     decode_dictionary,
-    decode_message,
     decode_record_batch,
 )
 from bowstring.ipc.offsets import check_offsets
@@ -40,8 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Assembled", "Assembler", "Ended"]
 
-_MOST_KEPT: Final = 1 << 18
-
 
 @dataclasses.dataclass(slots=True)
 class Ended:
@@ -57,16 +53,6 @@ class Assembled(NamedTuple):
     batch: Batch
     credit: int
     until_delivered: bool
-
-
-def _decoded(data: bytes, limits: Limits) -> tuple[pa.Schema, Layout]:
-    decoded = decode_schema(decode_message(data, limits), limits)
-    if decoded.endianness != "little":
-        raise Unsupported("big-endian bodies")
-    return decoded.schema, Layout.of(decoded.schema, decoded.dictionary_ids, limits=limits)
-
-
-_decoded_before = functools.lru_cache(64)(_decoded)
 
 
 class Assembler:
@@ -152,10 +138,11 @@ class Assembler:
             self._memo.expect(self._layout)
 
     def _take_schema(self, part: Part) -> None:
-        # Many streams have one schema, and decoding it is the dearest step of opening a stream.
-        data = part.message.data
-        decode = _decoded_before if len(data) <= _MOST_KEPT else _decoded
-        self.schema, self._layout = decode(data, self._limits)
+        decoded = decode_schema(part.message, self._limits)
+        if decoded.endianness != "little":
+            raise Unsupported("big-endian bodies")
+        self.schema = decoded.schema
+        self._layout = Layout.of(decoded.schema, decoded.dictionary_ids, limits=self._limits)
         self._memo.expect(self._layout)
 
     def _take_dictionary(self, part: Part) -> None:
