@@ -336,3 +336,44 @@ def test_copies_of_overlapping_elements_are_refused() -> None:
     huge = np.lib.stride_tricks.as_strided(np.zeros(2), (1 << 40,), (0,))
     with pytest.raises(LimitExceeded, match="overlap"):
         ipc.Tensor(huge).to_device(fake_device())
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6).reshape(2, 3),
+        np.arange(6).reshape(2, 3).T,
+        np.arange(6).reshape(2, 3)[:, ::2],
+        np.arange(12.0).reshape(4, 3)[:1],
+        np.zeros((2, 2, 2), np.int8, order="F"),
+    ],
+)
+def test_tensors_tell_what_those_of_arrow_tell(array: np.ndarray) -> None:
+    """Contiguity, mutability and names of dimensions are what a pyarrow tensor of the same array says."""
+    names = [f"d{i}" for i in range(array.ndim)]
+    ours, theirs = ipc.Tensor.from_numpy(array, names), pa.Tensor.from_numpy(array, names)
+    assert ours.is_contiguous == theirs.is_contiguous
+    assert ours.is_mutable == theirs.is_mutable
+    assert [ours.dim_name(i) for i in range(array.ndim)] == names == theirs.dim_names
+    array.flags.writeable = False
+    assert not ipc.Tensor(array).is_mutable
+    with pytest.raises(UsageError, match="no such dimension"):
+        ours.dim_name(array.ndim)
+
+
+def test_tensors_are_equal_as_those_of_arrow() -> None:
+    """Type, shape and elements count, not names, nor how the elements lie; NaN equals nothing."""
+    arrays: list[Any] = [
+        np.arange(6).reshape(2, 3),
+        np.asfortranarray(np.arange(6).reshape(2, 3)),
+        np.arange(6).reshape(3, 2),
+        np.arange(6, dtype=np.int32).reshape(2, 3),
+        np.array([1.0, np.nan]),
+        np.array([1.0, 2.0]),
+    ]
+    for first in arrays:
+        for second in arrays:
+            ours = ipc.Tensor(first).equals(ipc.Tensor(second.copy(order="K")))
+            assert ours == pa.Tensor.from_numpy(first).equals(pa.Tensor.from_numpy(second.copy(order="K")))
+    with pytest.raises(UsageError, match="no tensor"):
+        ipc.Tensor(arrays[0]).equals(arrays[0])

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 from pyarrow.ipc import ReadStats
 
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.layout import Layout
+from bowstring.columnar.source import batches as batches_of
+from bowstring.errors import ClosedError, EndOfStream, UsageError
 from bowstring.ipc.dictionaries import Arrival
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
     from typing import Self
 
-    from bowstring.columnar.batch import Batch
     from bowstring.ipc.decoder import Decoder
 
-__all__ = ["ReadCounts", "ReadStats", "RecordBatchReader", "RecordBatchWithMetadata"]
+__all__ = ["IteratedReader", "ReadCounts", "ReadStats", "RecordBatchReader", "RecordBatchWithMetadata"]
 
 
 class RecordBatchWithMetadata(NamedTuple):
@@ -49,10 +52,68 @@ class RecordBatchReader(ABC):
     """Reads batches of one schema.
 
     Batches keep the memory that they lie in alive, also after the reader is closed.
+
+    Examples
+    --------
+    >>> reader = RecordBatchReader.from_batches(pa.schema({"a": pa.int64()}), [{"a": [1, 2]}, {"a": [3]}])
+    >>> [batch.num_rows for batch in reader.cast(pa.schema({"a": pa.int8()}))]
+    [2, 1]
     """
 
     _decoder: Decoder
     _counts: ReadCounts
+
+    @staticmethod
+    def from_batches(schema: pa.Schema, batches: Iterable[Any]) -> IteratedReader:
+        """Return a reader of batches, each taken when it is asked for.
+
+        Parameters
+        ----------
+        schema
+            Of all of them; one that has another is a `UsageError` when it is reached.
+        batches
+            Batches, or Arrow data of which each is one.
+        """
+        return IteratedReader(*batches_of(iter(batches), schema))
+
+    @staticmethod
+    def from_stream(data: Any, schema: pa.Schema | None = None) -> IteratedReader:
+        """Return a reader of Arrow data, such as anything with ``__arrow_c_stream__``.
+
+        Parameters
+        ----------
+        data
+            As :meth:`bowstring.Batch.from_arrow` takes them, of any number of batches.
+        schema
+            What to cast the batches to.
+
+        Raises
+        ------
+        UsageError
+            It is not Arrow data.
+        """
+        reader = IteratedReader(*batches_of(data))
+        return reader if schema is None or schema.equals(reader.schema) else reader.cast(schema)
+
+    def cast(self, target_schema: pa.Schema) -> IteratedReader:
+        """Return a reader of the batches that are left, each cast when it is asked for.
+
+        Parameters
+        ----------
+        target_schema
+            Has the same names in the same order. Only casts that lose nothing are made; pyarrow makes them, on
+            the host, where the batches of a device are copied to.
+
+        Raises
+        ------
+        UsageError
+            The names differ, or pyarrow has no such cast. While reading: a value would be lost.
+        """
+        try:
+            reader = pa.RecordBatchReader.from_batches(self.schema, self._arrow_batches()).cast(target_schema)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise UsageError(f"the batches cannot be cast: {error}") from error
+        return IteratedReader(target_schema, _cast_batches(reader), self.close)
 
     @property
     def schema(self) -> pa.Schema:
@@ -100,3 +161,61 @@ class RecordBatchReader(ABC):
 
     def _arrow_batches(self) -> Iterator[pa.RecordBatch]:
         return (batch.to_arrow() for batch in self)
+
+
+class IteratedReader(RecordBatchReader):
+    """Reads what an iterator gives."""
+
+    def __init__(
+        self, schema: pa.Schema, batches: Iterator[Batch], close: Callable[[], None] | None = None
+    ) -> None:
+        self._schema = schema
+        self._batches: Iterator[Batch] | None = batches
+        self._close = close
+        self._counts = ReadCounts()
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    @property
+    def layout(self) -> Layout:
+        return Layout.of(self._schema)
+
+    def read_next_batch(self) -> Batch:
+        """Return the next batch.
+
+        Raises
+        ------
+        EndOfStream
+            There are no more.
+        ClosedError
+            The reader was closed.
+        """
+        if self._batches is None:
+            raise ClosedError("the reader was closed")
+        for batch in self._batches:
+            self._counts.batches += 1
+            return batch
+        raise EndOfStream("there are no more batches")
+
+    def close(self) -> None:
+        self._batches = None
+        if self._close is not None:
+            self._close()
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        try:
+            return self.read_next_batch()
+        except EndOfStream:
+            raise StopIteration from None
+
+
+def _cast_batches(reader: pa.RecordBatchReader) -> Iterator[Batch]:
+    try:
+        yield from map(Batch.from_arrow, reader)
+    except pa.ArrowException as error:
+        raise UsageError(f"a batch cannot be cast: {error}") from error

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from bowstring.errors import LimitExceeded, UsageError
 from bowstring.ipc.framing import frame
-from bowstring.ipc.tensor_array import as_array, device_of, host_array, on_host, readable
+from bowstring.ipc.tensor_array import any_is_true, as_array, device_of, host_array, on_host, readable
 from bowstring.ipc.tensor_message import read_message, write_message
 from bowstring.ipc.tensor_metadata import TensorHeader, decode_tensor, encode_tensor, row_major
 from bowstring.ipc.tensor_type import element_type
@@ -64,6 +64,11 @@ class Tensor:
                 found=len(self.dim_names),
             )
 
+    @classmethod
+    def from_numpy(cls, obj: np.ndarray[Any, Any], dim_names: Sequence[str] | None = None) -> Tensor:
+        """Return the tensor of an array, as pyarrow's does; ``Tensor(obj, dim_names)`` is the same."""
+        return cls(obj, dim_names)
+
     @property
     def device(self) -> Device:
         """Where the elements are."""
@@ -106,6 +111,51 @@ class Tensor:
     def size(self) -> int:
         """Number of elements."""
         return int(self.values.size)
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the elements lie one behind the other, row by row or column by column."""
+        strides = self.strides
+        by_column = row_major(self.shape[::-1], self.dtype.itemsize)[::-1]
+        return self.size == 0 or strides in (row_major(self.shape, self.dtype.itemsize), by_column)
+
+    @property
+    def is_mutable(self) -> bool:
+        """Whether the elements can be written to through the tensor; of what was read they cannot."""
+        # CuPy's arrays do not say: they all can.
+        of = self.values.flags if isinstance(self.values, np.ndarray) else self.values
+        return bool(getattr(of, "writeable", True))
+
+    def dim_name(self, i: int) -> str:
+        """Return the name of a dimension, empty where it has none.
+
+        Raises
+        ------
+        UsageError
+            There is no such dimension.
+
+        Examples
+        --------
+        >>> Tensor(np.zeros((2, 3)), ["row", "column"]).dim_name(1)
+        'column'
+        """
+        if not 0 <= i < self.ndim:
+            raise UsageError("a tensor has no such dimension", expected=f"0 to {self.ndim - 1}", found=i)
+        return self.dim_names[i] if self.dim_names else ""
+
+    def equals(self, other: Tensor) -> bool:
+        """Return whether two tensors have the same type, shape and elements; names do not matter, NaN is no number.
+
+        Examples
+        --------
+        >>> Tensor([[1, 2]]).equals(Tensor([[1, 2]], ["row", "column"]))
+        True
+        """
+        if not isinstance(other, Tensor):
+            raise UsageError("no tensor to compare with", found=type(other).__name__)
+        if self.dtype != other.dtype or self.shape != other.shape or self.device is not other.device:
+            return False
+        return not any_is_true(self.values != other.values)
 
     def to_numpy(self) -> np.ndarray[Any, Any]:
         """Return the array, a view that keeps the memory alive.
