@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["Session"]
 
 _TOGETHER: Final = 128
+_FIRST_TOGETHER: Final = 8
 _EXIT_GRACE: Final = 1.0
 _PATIENCE: Final = 1.0
 _LOOK: Final = 0.01
@@ -207,6 +208,7 @@ class Session:
         waiting = self._welcome(source)
         columns = hello.columns if hello is not None else None
         items = source.items(columns, pointers=protocol.pointers, make_room=self._make_room)
+        together = _FIRST_TOGETHER
         try:
             for item in items:
                 waiting = self._offer(item, waiting)
@@ -215,8 +217,9 @@ class Session:
                     # What was lent must reach the reader, who frees it.
                     self._send(waiting)
                     return
-                # A lazily produced batch goes at once; resident ones go many at a time.
-                if source.charged or len(waiting) >= _TOGETHER:
+                # A lazily produced batch goes at once; resident ones go many at a time, but for the first.
+                if source.charged or len(waiting) >= together:
+                    together = min(4 * together, _TOGETHER)
                     waiting = self._send(waiting)
             with self._changed:
                 waiting += protocol.end()
