@@ -14,6 +14,7 @@
     ├── BrokenError (ConnectionError)         the peer, or the road to it, is gone
     │   ├── ProtocolError                     the peer said something the protocol forbids
     │   └── LeaseExpired                      the peer took its memory back: we did not answer in time
+    ├── DeviceError (RuntimeError)            the driver of a device refuses, or the device is gone
     ├── EndOfStream (EOFError)                there are no more batches
     ├── DeadlineExceeded (TimeoutError)       nothing happened in the time allowed
     ├── RefusedError                          the peer said no
@@ -44,6 +45,7 @@ __all__ = [
     "BrokenError",
     "ClosedError",
     "DeadlineExceeded",
+    "DeviceError",
     "EndOfStream",
     "ForkedError",
     "InvalidBody",
@@ -161,6 +163,10 @@ class ProtocolError(BrokenError):
 
 class LeaseExpired(BrokenError):
     """The peer took its memory back because this side did not answer in time."""
+
+
+class DeviceError(BowstringError, RuntimeError):
+    """The driver of a device refuses a call, or the device is gone; the message names the call and the error."""
 
 
 class EndOfStream(BowstringError, EOFError):

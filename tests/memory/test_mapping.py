@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bowstring.errors import InvalidRegion
+from bowstring.errors import ForkedError, InvalidRegion
 from bowstring.memory import Handle, MappingCache, Pool, Region, mappings
 
 
@@ -160,13 +160,16 @@ def test_many_threads_open_one_region(pool: Pool) -> None:
 
 
 def test_a_child_has_a_cache_of_its_own(pool: Pool, in_child: Callable[[Callable[[], bool]], bool]) -> None:
-    """After a fork the child starts with an empty cache, and can use it."""
+    """After a fork the child starts with an empty cache, and can use it, where there is no driver."""
     region, handle = offered(pool)
     opened = [mappings().open(handle, sent(region))]
     parents = mappings()
 
     def check() -> bool:
-        mapped = mappings().open(handle, sent(region))
+        try:
+            mapped = mappings().open(handle, sent(region))
+        except ForkedError:
+            return not pool.device.is_host
         return mappings() is not parents and mappings().statistics.misses == 1 and mapped is not opened[0]
 
     assert in_child(check)

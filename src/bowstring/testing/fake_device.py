@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from bowstring.errors import BowstringError, InvalidRegion, NotOnDevice, OutOfBudget
 from bowstring.memory.device import Device, cpu, register_device_type
-from bowstring.memory.slab import Slab, host_slab, map_host_slab
+from bowstring.memory.driver_device import DriverDevice
 from bowstring.testing.fake_array import ADDRESS_SHIFT, FakeArray
+from bowstring.testing.fake_driver import FakeDriver
 from bowstring.testing.fake_namespace import FakeNamespace
 
 if TYPE_CHECKING:
     from typing import Literal
+
+    from bowstring.memory.slab import Slab
 
 __all__ = ["EXT_DEV", "FakeDevice", "FakeDriverError", "FakeStatistics", "fake_device"]
 
@@ -59,16 +61,15 @@ class FakeStatistics:
             setattr(self, field.name, 0)
 
 
-class FakeDevice(Device):
+class FakeDevice(DriverDevice):
     """A device whose memory is on the host, and which behaves as if it were not. See :func:`fake_device`."""
 
     arrow_device_type = EXT_DEV
-    alignment = 256  # as cudaMalloc's, so that nobody counts on the host's 64
+    driver: FakeDriver
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, driver: FakeDriver) -> None:
+        super().__init__(driver, number)
         self.name = f"fake:{number}"
-        self.uuid = hashlib.md5(self.name.encode(), usedforsecurity=False).digest()
-        self.arrow_device_id = number
         self.xp: Any = FakeNamespace(self)
         self.statistics = FakeStatistics()
         self._failures: dict[str, BowstringError] = {}
@@ -94,14 +95,14 @@ class FakeDevice(Device):
             raise error
 
     def make_slab(self, nbytes: int) -> Slab:
-        """Allocate a sealed memfd, under an address that the host cannot read."""
+        """Allocate memory under an address that the host cannot read."""
         self._fail("allocate")
         self.statistics.allocations += 1
-        return _hidden(host_slab(self, nbytes))
+        return super().make_slab(nbytes)
 
     def map_slab(self, fd: int, nbytes: int, uuid: bytes) -> Slab:
-        """Map a sealed memfd of another process, read-only, under an address that the host cannot read."""
-        slab = _hidden(map_host_slab(self, fd, nbytes, uuid))
+        """Map memory of another process, read-only, under an address that the host cannot read."""
+        slab = super().map_slab(fd, nbytes, uuid)
         self._fail("map")
         self.statistics.mappings += 1
         return slab
@@ -131,17 +132,14 @@ class FakeDevice(Device):
     def synchronize(self) -> None:
         """Count that the host waited."""
         self.statistics.synchronizations += 1
+        super().synchronize()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (fake_device, (self.arrow_device_id,))
 
 
-def _hidden(slab: Slab) -> Slab:
-    slab.address += ADDRESS_SHIFT
-    return slab
-
-
-_DEVICES: Final = (FakeDevice(0), FakeDevice(1))
+_DRIVER: Final = FakeDriver()
+_DEVICES: Final = (FakeDevice(0, _DRIVER), FakeDevice(1, _DRIVER))
 
 
 def fake_device(number: int = 0) -> FakeDevice:

@@ -1,0 +1,135 @@
+"""CUDA devices: arrays are CuPy's, memory is the driver's, and both use the device's primary context."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bowstring.errors import DeviceError, MissingDependency, NotOnDevice
+from bowstring.memory.device import register_device_type
+from bowstring.memory.driver import cuda_driver
+from bowstring.memory.driver_device import DriverDevice
+
+if TYPE_CHECKING:
+    from bowstring.memory.device import Device
+    from bowstring.memory.driver import Driver
+
+__all__ = ["CUDA_DEVICE_TYPE", "CudaDevice", "cuda_device", "find_cuda_device"]
+
+CUDA_DEVICE_TYPE: Final = 2  # ARROW_DEVICE_CUDA of the C Device interface
+
+
+class CudaDevice(DriverDevice):
+    """One GPU. There is one object for each, :func:`cuda_device`.
+
+    Parameters
+    ----------
+    driver
+        The CUDA driver.
+    ordinal
+        The number of the GPU in this process; other processes may number them otherwise, so they are known by
+        their UUID everywhere.
+    """
+
+    arrow_device_type = CUDA_DEVICE_TYPE
+
+    def __init__(self, driver: Driver, ordinal: int) -> None:
+        super().__init__(driver, ordinal)
+        self.name = f"cuda:{ordinal}"
+
+    @functools.cached_property
+    def xp(self) -> Any:
+        """CuPy.
+
+        Raises
+        ------
+        MissingDependency
+            It is not installed.
+        """
+        try:
+            import cupy
+        except ImportError as error:
+            raise MissingDependency(
+                "arrays on a GPU need CuPy", hint="pip install 'bowstring[cuda13]'"
+            ) from error
+        return cupy
+
+    def array(self, address: int, nbytes: int, owner: object, *, writable: bool = False) -> Any:  # noqa: ARG002  CuPy's arrays are all writable
+        """Return a CuPy array over device memory; what peers made is mapped read-only, if the driver can."""
+        cupy = self.xp
+        with cupy.cuda.Device(self.ordinal):
+            if not nbytes:
+                return cupy.empty(0, np.uint8)
+            memory = cupy.cuda.UnownedMemory(address, nbytes, owner, self.ordinal)
+            return cupy.ndarray((nbytes,), np.uint8, cupy.cuda.MemoryPointer(memory, 0))
+
+    def from_host(self, source: np.ndarray[Any, Any]) -> Any:
+        """Copy a host array to the GPU, in order with CuPy's current stream."""
+        with self.xp.cuda.Device(self.ordinal):
+            return self.xp.asarray(source)
+
+    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
+        """Copy a CuPy array to the host, when CuPy's current stream has come to it."""
+        if not isinstance(array, self.xp.ndarray) or array.device.id != self.ordinal:
+            raise NotOnDevice("not an array of this device", expected=self.name, found=type(array).__name__)
+        found: np.ndarray[Any, Any] = self.xp.asnumpy(array)
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By its UUID: the number may mean another GPU in the other process.
+        return (find_cuda_device, (self.uuid,))
+
+
+@functools.cache
+def cuda_device(ordinal: int) -> CudaDevice:
+    """Return a GPU of this process by its number.
+
+    Raises
+    ------
+    NotOnDevice
+        There is none of that number, or its memory cannot be exported.
+    MissingDependency
+        ``cuda.bindings`` is not installed.
+    DeviceError
+        There is no driver, or it refuses.
+    """
+    driver = cuda_driver()
+    count = driver.device_count()
+    if not 0 <= ordinal < count:
+        raise NotOnDevice("no such GPU", expected=f"cuda:0 to cuda:{count - 1}", found=f"cuda:{ordinal}")
+    if not driver.can_export(ordinal):
+        raise NotOnDevice(
+            "the GPU cannot export memory as file descriptors",
+            found=driver.device_name(ordinal),
+            where=f"cuda:{ordinal}",
+        )
+    return CudaDevice(driver, ordinal)
+
+
+def find_cuda_device(uuid: bytes) -> Device:
+    """Return a GPU of this process by its UUID.
+
+    Raises
+    ------
+    NotOnDevice
+        This process sees no such GPU.
+    """
+    try:
+        driver = cuda_driver()
+        for ordinal in range(driver.device_count()):
+            if driver.device_uuid(ordinal) == uuid:
+                return cuda_device(ordinal)
+    except (DeviceError, MissingDependency) as error:
+        raise NotOnDevice(
+            "the memory is on a GPU, and this process cannot use any", found=str(error)
+        ) from error
+    raise NotOnDevice(
+        "this process does not see the GPU that the memory is on",
+        found=uuid.hex(),
+        hint="CUDA_VISIBLE_DEVICES, or the container's devices, may hide it.",
+    )
+
+
+register_device_type(CUDA_DEVICE_TYPE, find_cuda_device)

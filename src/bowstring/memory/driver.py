@@ -1,0 +1,214 @@
+"""The driver of CUDA devices, as far as regions need it: named calls that return or raise, and decide nothing."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Final, Protocol
+
+from bowstring.errors import DeviceError, MissingDependency, OutOfBudget
+
+__all__ = ["CudaDriver", "Driver", "cuda_driver"]
+
+_SUCCESS: Final = 0
+_OUT_OF_MEMORY: Final = 2
+
+
+class Driver(Protocol):
+    """What regions ask of a driver. Each method is one call of CUDA's driver API, under the name given.
+
+    Memory is a *handle* until it is mapped; a handle may be released as soon as it is mapped, or exported as a file
+    descriptor: memory lives as long as any mapping, handle or descriptor of it does.
+
+    Every method raises :class:`~bowstring.errors.DeviceError`, which names the call and the driver's error;
+    `create` raises :class:`~bowstring.errors.OutOfBudget` where the device has no room.
+    """
+
+    def device_count(self) -> int:
+        """Return how many devices this process sees (``cuDeviceGetCount``)."""
+
+    def device_uuid(self, ordinal: int) -> bytes:
+        """Return the 16 bytes that name a device, or a MIG instance, everywhere (``cuDeviceGetUuid``)."""
+
+    def device_name(self, ordinal: int) -> str:
+        """Return what the vendor calls a device (``cuDeviceGetName``)."""
+
+    def can_export(self, ordinal: int) -> bool:
+        """Return whether memory can be exported as file descriptors (``cuDeviceGetAttribute``)."""
+
+    def granularity(self, ordinal: int) -> int:
+        """Return what sizes of memory are multiples of, in bytes (``cuMemGetAllocationGranularity``)."""
+
+    def create(self, ordinal: int, nbytes: int) -> int:
+        """Make memory that can be exported; return its handle (``cuMemCreate``)."""
+
+    def export(self, handle: int) -> int:
+        """Return a file descriptor of some memory, the caller's own (``cuMemExportToShareableHandle``)."""
+
+    def import_(self, fd: int) -> int:
+        """Return a handle of what a descriptor, which stays open, is of (``cuMemImportFromShareableHandle``)."""
+
+    def reserve(self, nbytes: int) -> int:
+        """Return the address of a range where memory can be mapped (``cuMemAddressReserve``)."""
+
+    def map(self, address: int, nbytes: int, handle: int) -> None:
+        """Map memory, which nobody may touch yet (``cuMemMap``)."""
+
+    def set_access(self, address: int, nbytes: int, ordinal: int, *, writable: bool) -> None:
+        """Let a device read what is mapped, or write it too (``cuMemSetAccess``)."""
+
+    def unmap(self, address: int, nbytes: int) -> None:
+        """Unmap memory (``cuMemUnmap``)."""
+
+    def free_address(self, address: int, nbytes: int) -> None:
+        """Give a range back (``cuMemAddressFree``)."""
+
+    def release(self, handle: int) -> None:
+        """Give a handle back (``cuMemRelease``)."""
+
+    def synchronize(self, ordinal: int) -> None:
+        """Wait for all work of this process on a device (``cuCtxSynchronize`` in its primary context)."""
+
+
+class CudaDriver:
+    """The driver of this machine. See :func:`cuda_driver`.
+
+    Parameters
+    ----------
+    api
+        The module ``cuda.bindings.driver``.
+    """
+
+    def __init__(self, api: Any) -> None:
+        self._api = api
+        self._done("cuInit", api.cuInit(0))
+        self._contexts: dict[int, Any] = {}
+
+    def _done(self, call: str, result: tuple[Any, ...], *, where: str | None = None) -> Any:
+        """Return what a call gave besides its status, or raise."""
+        status, *values = result
+        if int(status) == _SUCCESS:
+            return values[0] if len(values) == 1 else tuple(values)
+        kind = OutOfBudget if int(status) == _OUT_OF_MEMORY else DeviceError
+        raise kind(f"{call} failed", found=f"{getattr(status, 'name', status)} ({int(status)})", where=where)
+
+    def _device(self, ordinal: int) -> Any:
+        return self._done("cuDeviceGet", self._api.cuDeviceGet(ordinal), where=f"cuda:{ordinal}")
+
+    def device_count(self) -> int:
+        return int(self._done("cuDeviceGetCount", self._api.cuDeviceGetCount()))
+
+    def device_uuid(self, ordinal: int) -> bytes:
+        found = self._done("cuDeviceGetUuid", self._api.cuDeviceGetUuid(self._device(ordinal)))
+        return bytes(found.bytes)
+
+    def device_name(self, ordinal: int) -> str:
+        most = 256
+        name: bytes = self._done("cuDeviceGetName", self._api.cuDeviceGetName(most, self._device(ordinal)))
+        return name.split(b"\0")[0].decode(errors="replace")
+
+    def can_export(self, ordinal: int) -> bool:
+        attributes = self._api.CUdevice_attribute
+        wanted = (
+            attributes.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+            attributes.CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+        )
+        device = self._device(ordinal)
+        return all(
+            self._done("cuDeviceGetAttribute", self._api.cuDeviceGetAttribute(each, device))
+            for each in wanted
+        )
+
+    def _location(self, ordinal: int) -> Any:
+        location = self._api.CUmemLocation()
+        location.type = self._api.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        location.id = ordinal
+        return location
+
+    def _properties(self, ordinal: int) -> Any:
+        properties = self._api.CUmemAllocationProp()
+        properties.type = self._api.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        properties.requestedHandleTypes = self._fd_type
+        properties.location = self._location(ordinal)
+        return properties
+
+    @property
+    def _fd_type(self) -> Any:
+        return self._api.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+
+    def granularity(self, ordinal: int) -> int:
+        least = self._api.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
+        found = self._api.cuMemGetAllocationGranularity(self._properties(ordinal), least)
+        return int(self._done("cuMemGetAllocationGranularity", found))
+
+    def create(self, ordinal: int, nbytes: int) -> int:
+        found = self._api.cuMemCreate(nbytes, self._properties(ordinal), 0)
+        return int(self._done("cuMemCreate", found, where=f"cuda:{ordinal}, {nbytes} bytes"))
+
+    def export(self, handle: int) -> int:
+        found = self._api.cuMemExportToShareableHandle(handle, self._fd_type, 0)
+        return int(self._done("cuMemExportToShareableHandle", found))
+
+    def import_(self, fd: int) -> int:
+        found = self._api.cuMemImportFromShareableHandle(fd, self._fd_type)
+        return int(self._done("cuMemImportFromShareableHandle", found))
+
+    def reserve(self, nbytes: int) -> int:
+        return int(self._done("cuMemAddressReserve", self._api.cuMemAddressReserve(nbytes, 0, 0, 0)))
+
+    def map(self, address: int, nbytes: int, handle: int) -> None:
+        self._done("cuMemMap", self._api.cuMemMap(address, nbytes, 0, handle, 0))
+
+    def set_access(self, address: int, nbytes: int, ordinal: int, *, writable: bool) -> None:
+        flags = self._api.CUmemAccess_flags
+        access = self._api.CUmemAccessDesc()
+        access.location = self._location(ordinal)
+        access.flags = (
+            flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE if writable else flags.CU_MEM_ACCESS_FLAGS_PROT_READ
+        )
+        self._done("cuMemSetAccess", self._api.cuMemSetAccess(address, nbytes, [access], 1))
+
+    def unmap(self, address: int, nbytes: int) -> None:
+        self._done("cuMemUnmap", self._api.cuMemUnmap(address, nbytes))
+
+    def free_address(self, address: int, nbytes: int) -> None:
+        self._done("cuMemAddressFree", self._api.cuMemAddressFree(address, nbytes))
+
+    def release(self, handle: int) -> None:
+        self._done("cuMemRelease", self._api.cuMemRelease(handle))
+
+    def synchronize(self, ordinal: int) -> None:
+        # The primary context is the one that CuPy, numba and the runtime use; it is kept for good.
+        context = self._contexts.get(ordinal)
+        if context is None:
+            retained = self._api.cuDevicePrimaryCtxRetain(self._device(ordinal))
+            context = self._contexts[ordinal] = self._done("cuDevicePrimaryCtxRetain", retained)
+        self._done("cuCtxPushCurrent", self._api.cuCtxPushCurrent(context))
+        try:
+            self._done("cuCtxSynchronize", self._api.cuCtxSynchronize())
+        finally:
+            self._done("cuCtxPopCurrent", self._api.cuCtxPopCurrent())
+
+
+@functools.cache
+def cuda_driver() -> CudaDriver:
+    """Return the CUDA driver of this machine.
+
+    Raises
+    ------
+    MissingDependency
+        ``cuda.bindings`` is not installed.
+    DeviceError
+        There is no driver, or it refuses.
+    """
+    try:
+        from cuda.bindings import driver
+    except ImportError as error:
+        raise MissingDependency(
+            "CUDA devices need cuda.bindings", hint="pip install 'bowstring[cuda13]'"
+        ) from error
+    try:
+        return CudaDriver(driver)
+    except RuntimeError as error:  # how the bindings say that there is no libcuda
+        if isinstance(error, DeviceError):
+            raise
+        raise DeviceError("there is no CUDA driver", found=str(error)) from error

@@ -1,0 +1,197 @@
+"""Devices whose memory a driver makes, and exports as file descriptors: they travel the road of memfds."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+from bowstring.errors import DeviceError, ForkedError, InvalidRegion
+from bowstring.memory.device import Device
+from bowstring.memory.slab import Slab, identity_of
+
+if TYPE_CHECKING:
+    from bowstring.memory.driver import Driver
+
+__all__ = ["DriverDevice"]
+
+_Range = tuple[int, int]
+
+
+class _Mapped:
+    """A mapped range. When nothing refers to it any more, it is noted down, to be unmapped at a quiet moment."""
+
+    __slots__ = ("_ended", "address", "nbytes")
+
+    def __init__(self, address: int, nbytes: int, ended: collections.deque[_Range]) -> None:
+        self.address = address
+        self.nbytes = nbytes
+        self._ended = ended
+
+    def __del__(self) -> None:
+        # At any moment, in any thread, inside any lock, maybe while a kernel reads it: no call of the driver here.
+        self._ended.append((self.address, self.nbytes))
+
+
+class DriverDevice(Device):
+    """A device with a :class:`~bowstring.memory.driver.Driver`.
+
+    Memory is mapped once in each process that uses it. What nobody refers to any more is unmapped by
+    :meth:`sweep`, which waits for the device first: work that was queued may still read it.
+
+    Parameters
+    ----------
+    driver
+        Makes, exports, imports and maps.
+    ordinal
+        The number of the device in this process.
+
+    Attributes
+    ----------
+    maps_read_only : bool or None
+        Whether memory of peers is mapped so that no kernel can write it; not known before the first mapping.
+    """
+
+    alignment = 256
+
+    def __init__(self, driver: Driver, ordinal: int) -> None:
+        self.driver = driver
+        self.ordinal = ordinal
+        self.arrow_device_id = ordinal
+        self.uuid = driver.device_uuid(ordinal)
+        self.maps_read_only: bool | None = None
+        self._granularity = driver.granularity(ordinal)
+        self._ended: collections.deque[_Range] = collections.deque()
+        self._pid = os.getpid()
+
+    def make_slab(self, nbytes: int) -> Slab:
+        """Allocate memory that other processes can map.
+
+        Raises
+        ------
+        OutOfBudget
+            The device has no room.
+        DeviceError
+            The driver refuses for another reason.
+        ForkedError
+            This process was forked after the device came into use.
+        """
+        self.sweep()
+        size = self._whole(nbytes)
+        with contextlib.ExitStack() as undo:
+            handle = self.driver.create(self.ordinal, size)
+            try:
+                mapped = self._mapped(handle, size, writable=True)
+                fd = self.driver.export(handle)
+                undo.callback(os.close, fd)
+            finally:
+                # The mapping and the descriptor keep the memory.
+                self.driver.release(handle)
+            undo.pop_all()
+        return Slab(
+            self,
+            mapped,
+            address=mapped.address,
+            nbytes=nbytes,
+            uuid=os.urandom(16),
+            fd=fd,
+            writable=True,
+        )
+
+    def map_slab(self, fd: int, nbytes: int, uuid: bytes) -> Slab:
+        """Map memory that another process made, for reading. Takes ownership of `fd`, whatever happens.
+
+        Raises
+        ------
+        InvalidRegion
+            The descriptor is no memory of this device, or not as large as announced.
+        ForkedError
+            This process was forked after the device came into use.
+        """
+        try:
+            self.sweep()
+            if nbytes <= 0:
+                raise InvalidRegion("a region has no bytes", found=nbytes)
+            identity = identity_of(fd)
+            mapped = self._imported(fd, self._whole(nbytes))
+        except DeviceError as error:
+            raise InvalidRegion(
+                "a region cannot be mapped on its device", found=str(error), where=self.name
+            ) from error
+        finally:
+            os.close(fd)
+        return Slab(
+            self,
+            mapped,
+            address=mapped.address,
+            nbytes=nbytes,
+            uuid=uuid,
+            identity=identity,
+            writable=False,
+        )
+
+    def sweep(self) -> None:
+        """Unmap what nobody refers to any more, once the device has done what was queued.
+
+        Raises
+        ------
+        ForkedError
+            This process was forked after the device came into use.
+        """
+        if os.getpid() != self._pid:
+            raise ForkedError(
+                f"{self.name} cannot be used in a child that was forked",
+                hint="A driver does not survive a fork: start processes by spawn or forkserver.",
+            )
+        ended: list[_Range] = []
+        with contextlib.suppress(IndexError):
+            while True:
+                ended.append(self._ended.popleft())
+        if not ended:
+            return
+        # A device that failed or went away has nothing left to wait for, nor to unmap: its memory is gone with it.
+        with contextlib.suppress(DeviceError):
+            self.driver.synchronize(self.ordinal)
+        for address, nbytes in ended:
+            with contextlib.suppress(DeviceError):
+                self.driver.unmap(address, nbytes)
+                self.driver.free_address(address, nbytes)
+
+    def synchronize(self) -> None:
+        """Wait until all work queued on this device is done."""
+        self.driver.synchronize(self.ordinal)
+
+    def _whole(self, nbytes: int) -> int:
+        return max(1, -(-nbytes // self._granularity)) * self._granularity
+
+    def _imported(self, fd: int, nbytes: int) -> _Mapped:
+        handle = self.driver.import_(fd)
+        try:
+            if self.maps_read_only is not False:
+                try:
+                    mapped = self._mapped(handle, nbytes, writable=False)
+                except DeviceError:
+                    # Some drivers know no read-only mappings; whatever else it was will show again.
+                    if self.maps_read_only:
+                        raise
+                else:
+                    self.maps_read_only = True
+                    return mapped
+            mapped = self._mapped(handle, nbytes, writable=True)
+            self.maps_read_only = False
+            return mapped
+        finally:
+            self.driver.release(handle)
+
+    def _mapped(self, handle: int, nbytes: int, *, writable: bool) -> _Mapped:
+        """Map all of a handle; where that fails, nothing stays mapped or reserved."""
+        driver = self.driver
+        with contextlib.ExitStack() as undo:
+            address = driver.reserve(nbytes)
+            undo.callback(driver.free_address, address, nbytes)
+            driver.map(address, nbytes, handle)
+            undo.callback(driver.unmap, address, nbytes)
+            driver.set_access(address, nbytes, self.ordinal, writable=writable)
+            undo.pop_all()
+        return _Mapped(address, nbytes, self._ended)

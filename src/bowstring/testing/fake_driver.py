@@ -1,0 +1,219 @@
+"""A driver without a device: what CUDA's does with memory, done with memfds, and counted."""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import fcntl
+import functools
+import hashlib
+import itertools
+import mmap
+import os
+import threading
+from typing import Any, Final
+
+from bowstring.errors import BowstringError, DeviceError, OutOfBudget
+from bowstring.memory.slab import SEALS, fresh_memfd
+from bowstring.testing.fake_array import ADDRESS_SHIFT
+
+__all__ = ["FakeDriver"]
+
+_GRANULARITY: Final = 1 << 21
+_DEVICES: Final = 2
+_NOTHING: Final = 0
+_FIXED: Final = 0x10
+_FAILED: Final = ctypes.c_void_p(-1).value
+
+
+class FakeDriver:
+    """A :class:`~bowstring.memory.driver.Driver` whose memory is on the host.
+
+    Memory is counted as CUDA counts it: it lives as long as a mapping, a handle or a descriptor of it does. Wrong
+    calls (what is not mapped, released twice, smaller than asked for) raise, as a driver's do at best.
+
+    Attributes
+    ----------
+    calls : collections.Counter of str
+        How often each method was called.
+    """
+
+    def __init__(self) -> None:
+        self.calls: collections.Counter[str] = collections.Counter()
+        self._lock = threading.RLock()
+        self._handles: dict[int, int] = {}
+        self._reserved: dict[int, int] = {}
+        self._mapped: dict[int, int] = {}
+        self._numbers = itertools.count(1)
+        self._failures: dict[str, BowstringError] = {}
+        self._gone = False
+
+    def fail_next(self, call: str, error: BowstringError | None = None) -> None:
+        """Make the next call of a method fail."""
+        refusal: BowstringError = DeviceError(f"{call} failed", found="CUDA_ERROR_UNKNOWN (999)")
+        if call == "create":
+            refusal = OutOfBudget("cuMemCreate failed", found="CUDA_ERROR_OUT_OF_MEMORY (2)")
+        self._failures[call] = error or refusal
+
+    def disappear(self) -> None:
+        """Let every call fail from now on, as when a GPU fell off the bus."""
+        self._gone = True
+
+    def come_back(self) -> None:
+        """End what `disappear` began."""
+        self._gone = False
+
+    @property
+    def held(self) -> tuple[int, int, int]:
+        """Handles, mappings and reserved ranges that were not given back."""
+        with self._lock:
+            return len(self._handles), len(self._mapped), len(self._reserved)
+
+    @property
+    def held_ranges(self) -> set[int]:
+        """Addresses of the reserved ranges that were not given back."""
+        with self._lock:
+            return set(self._reserved)
+
+    def _call(self, name: str) -> None:
+        self.calls[name] += 1
+        error = self._failures.pop(name, None)
+        if error is not None:
+            raise error
+        if self._gone:
+            raise DeviceError(f"{name} failed", found="CUDA_ERROR_DEVICE_UNAVAILABLE (46)")
+
+    def device_count(self) -> int:
+        self._call("device_count")
+        return _DEVICES
+
+    def device_uuid(self, ordinal: int) -> bytes:
+        self._call("device_uuid")
+        return hashlib.md5(f"fake:{ordinal}".encode(), usedforsecurity=False).digest()
+
+    def device_name(self, ordinal: int) -> str:
+        self._call("device_name")
+        return f"Fake {ordinal}"
+
+    def can_export(self, ordinal: int) -> bool:  # noqa: ARG002  all can
+        self._call("can_export")
+        return True
+
+    def granularity(self, ordinal: int) -> int:  # noqa: ARG002  of all the same
+        self._call("granularity")
+        return _GRANULARITY
+
+    def create(self, ordinal: int, nbytes: int) -> int:  # noqa: ARG002  all memory is the host's
+        self._call("create")
+        if nbytes <= 0 or nbytes % _GRANULARITY:
+            raise _refused("create", "CUDA_ERROR_INVALID_VALUE (1)")
+        fd = fresh_memfd(nbytes)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+        return self._handle(fd)
+
+    def _handle(self, fd: int) -> int:
+        with self._lock:
+            handle = next(self._numbers)
+            self._handles[handle] = fd
+        return handle
+
+    def export(self, handle: int) -> int:
+        self._call("export")
+        with self._lock:
+            return fcntl.fcntl(self._known(handle), fcntl.F_DUPFD_CLOEXEC, 0)
+
+    def import_(self, fd: int) -> int:
+        self._call("import_")
+        try:
+            ours = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & SEALS == SEALS
+        except OSError:
+            ours = False
+        if not ours:
+            raise _refused("import_", "CUDA_ERROR_INVALID_VALUE (1)")
+        return self._handle(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 0))
+
+    def _known(self, handle: int) -> int:
+        if handle not in self._handles:
+            raise _refused("handle", "CUDA_ERROR_INVALID_HANDLE (400)")
+        return self._handles[handle]
+
+    def reserve(self, nbytes: int) -> int:
+        self._call("reserve")
+        address = _mmap(0, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1) + ADDRESS_SHIFT
+        with self._lock:
+            self._reserved[address] = nbytes
+        return address
+
+    def map(self, address: int, nbytes: int, handle: int) -> None:
+        self._call("map")
+        with self._lock:
+            fd = self._known(handle)
+            fits = self._reserved.get(address) == nbytes and os.fstat(fd).st_size >= nbytes
+            if not fits or address in self._mapped:
+                raise _refused("map", "CUDA_ERROR_INVALID_VALUE (1)")
+            _mmap(address - ADDRESS_SHIFT, nbytes, mmap.MAP_SHARED | _FIXED, fd)
+            self._mapped[address] = nbytes
+
+    def set_access(self, address: int, nbytes: int, ordinal: int, *, writable: bool) -> None:  # noqa: ARG002
+        self._call("set_access")
+        self._check_mapped(address, nbytes)
+        allowed = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        if _libc().mprotect(address - ADDRESS_SHIFT, nbytes, allowed):
+            raise _refused("set_access", os.strerror(ctypes.get_errno()))
+
+    def unmap(self, address: int, nbytes: int) -> None:
+        self._call("unmap")
+        with self._lock:
+            self._check_mapped(address, nbytes)
+            _mmap(address - ADDRESS_SHIFT, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _FIXED, -1)
+            del self._mapped[address]
+
+    def _check_mapped(self, address: int, nbytes: int) -> None:
+        if self._mapped.get(address) != nbytes:
+            raise _refused("unmap", "CUDA_ERROR_INVALID_VALUE (1)")
+
+    def free_address(self, address: int, nbytes: int) -> None:
+        self._call("free_address")
+        with self._lock:
+            if self._reserved.get(address) != nbytes or address in self._mapped:
+                raise _refused("free_address", "CUDA_ERROR_INVALID_VALUE (1)")
+            del self._reserved[address]
+            _libc().munmap(address - ADDRESS_SHIFT, nbytes)
+
+    def release(self, handle: int) -> None:
+        self._call("release")
+        with self._lock:
+            os.close(self._known(handle))
+            del self._handles[handle]
+
+    def synchronize(self, ordinal: int) -> None:  # noqa: ARG002  nothing is queued anywhere
+        self._call("synchronize")
+
+
+def _refused(call: str, found: str) -> DeviceError:
+    return DeviceError(f"{call} failed", found=found)
+
+
+@functools.cache
+def _libc() -> Any:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_long,
+    )
+    libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    return libc
+
+
+def _mmap(address: int, nbytes: int, flags: int, fd: int) -> int:
+    """Map memory that nobody may touch yet: whoever does gets what a GPU gives."""
+    found = _libc().mmap(address or None, nbytes, _NOTHING, flags, fd, 0)
+    if found in (None, _FAILED):
+        raise OutOfBudget("the system has no room to map memory", found=f"{nbytes} bytes")
+    return int(found)

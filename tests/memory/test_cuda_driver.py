@@ -1,0 +1,202 @@
+# ruff: noqa: N802  the driver's own names
+"""The CUDA driver's calls: what is asked of ``cuda.bindings``, whose own types and enumerations stand here."""
+
+from __future__ import annotations
+
+import os
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bowstring.errors import DeviceError, NotOnDevice, OutOfBudget
+from bowstring.memory import cuda
+from bowstring.memory.cuda import CudaDevice
+from bowstring.memory.device import find_device
+from bowstring.memory.driver import CudaDriver
+from bowstring.testing.fake_driver import FakeDriver
+
+bindings: Any = pytest.importorskip("cuda.bindings.driver", reason="cuda.bindings is not installed")
+
+MIB = 1 << 20
+SUCCESS = bindings.CUresult.CUDA_SUCCESS
+
+
+class Api(types.SimpleNamespace):
+    """The bindings, with memory of a fake driver behind their calls, and a list of those that were made."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            **{name: getattr(bindings, name) for name in dir(bindings) if not name.startswith("cu")}
+        )
+        self.fake = FakeDriver()
+        self.made: list[str] = []
+        self.refuse: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("cu"):
+            raise AttributeError(name)
+
+        def call(*arguments: Any) -> tuple[Any, ...]:
+            self.made.append(name)
+            if name in self.refuse:
+                return (self.refuse[name], None)
+            found = getattr(self, f"do_{name}")(*arguments)
+            return (SUCCESS,) if found is None else (SUCCESS, found)
+
+        return call
+
+    def do_cuInit(self, flags: int) -> None:
+        assert flags == 0
+
+    def do_cuDeviceGet(self, ordinal: int) -> Any:
+        return bindings.CUdevice(ordinal)
+
+    def do_cuDeviceGetCount(self) -> int:
+        return self.fake.device_count()
+
+    def do_cuDeviceGetUuid(self, device: Any) -> Any:
+        return types.SimpleNamespace(bytes=self.fake.device_uuid(int(device)))
+
+    def do_cuDeviceGetName(self, most: int, device: Any) -> bytes:
+        return self.fake.device_name(int(device)).encode().ljust(most, b"\0")
+
+    def do_cuDeviceGetAttribute(self, attribute: Any, device: Any) -> int:
+        assert int(device) in (0, 1)
+        return int(int(attribute) in (102, 103))  # virtual memory management, POSIX file descriptors
+
+    def do_cuMemGetAllocationGranularity(self, properties: Any, option: Any) -> int:
+        self.check(properties)
+        assert int(option) == 0
+        return self.fake.granularity(properties.location.id)
+
+    def check(self, properties: Any) -> None:
+        """Check what kind of memory is asked for: pinned on a device, to be exported as a descriptor."""
+        kinds = int(properties.type), int(properties.requestedHandleTypes), int(properties.location.type)
+        assert kinds == (1, 1, 1)
+
+    def do_cuMemCreate(self, nbytes: int, properties: Any, flags: int) -> int:
+        self.check(properties)
+        assert flags == 0
+        return self.fake.create(properties.location.id, nbytes)
+
+    def do_cuMemExportToShareableHandle(self, handle: int, kind: Any, flags: int) -> int:
+        assert (int(kind), flags) == (1, 0)
+        return self.fake.export(handle)
+
+    def do_cuMemImportFromShareableHandle(self, fd: int, kind: Any) -> int:
+        assert int(kind) == 1
+        return self.fake.import_(fd)
+
+    def do_cuMemAddressReserve(self, nbytes: int, alignment: int, address: int, flags: int) -> int:
+        assert (alignment, address, flags) == (0, 0, 0)
+        return self.fake.reserve(nbytes)
+
+    def do_cuMemMap(self, address: int, nbytes: int, offset: int, handle: int, flags: int) -> None:
+        assert (offset, flags) == (0, 0)
+        self.fake.map(address, nbytes, handle)
+
+    def do_cuMemSetAccess(self, address: int, nbytes: int, access: list[Any], count: int) -> None:
+        [one] = access
+        assert (count, int(one.location.type)) == (1, 1)
+        writable = {1: False, 3: True}[int(one.flags)]
+        self.fake.set_access(address, nbytes, one.location.id, writable=writable)
+
+    def do_cuMemUnmap(self, address: int, nbytes: int) -> None:
+        self.fake.unmap(address, nbytes)
+
+    def do_cuMemAddressFree(self, address: int, nbytes: int) -> None:
+        self.fake.free_address(address, nbytes)
+
+    def do_cuMemRelease(self, handle: int) -> None:
+        self.fake.release(handle)
+
+    def do_cuDevicePrimaryCtxRetain(self, device: Any) -> str:
+        return f"context {int(device)}"
+
+    def do_cuCtxPushCurrent(self, context: str) -> None:
+        assert context.startswith("context")
+
+    def do_cuCtxSynchronize(self) -> None:
+        self.fake.synchronize(0)
+
+    def do_cuCtxPopCurrent(self) -> str:
+        return "context 0"
+
+
+@pytest.fixture
+def api() -> Api:
+    """Return bindings that remember what they were asked."""
+    return Api()
+
+
+@pytest.fixture
+def gpu(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDevice]:
+    """Return the first GPU of a machine that has two."""
+    driver = CudaDriver(api)
+    monkeypatch.setattr(cuda, "cuda_driver", lambda: driver)
+    cuda.cuda_device.cache_clear()
+    yield cuda.cuda_device(0)
+    cuda.cuda_device.cache_clear()
+    assert api.fake.held == (0, 0, 0)
+
+
+def test_a_gpu_is_known_by_its_uuid(gpu: CudaDevice) -> None:
+    """A GPU is found by its UUID whatever its number, and one that this process does not see is refused by name."""
+    other = cuda.cuda_device(1)
+    assert (gpu.name, other.name, gpu.arrow_device_type) == ("cuda:0", "cuda:1", 2)
+    assert find_device(2, other.uuid) is other
+    assert find_device(2, gpu.uuid) is gpu
+    with pytest.raises(NotOnDevice, match="CUDA_VISIBLE_DEVICES"):
+        find_device(2, bytes(16))
+    with pytest.raises(NotOnDevice, match="no such GPU"):
+        cuda.cuda_device(2)
+    restore, arguments = gpu.__reduce__()
+    assert restore(*arguments) is gpu
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_memory_is_made_exported_and_imported(gpu: CudaDevice, api: Api) -> None:
+    """Making, exporting and mapping memory asks the driver for just that, in this order, and gives all back."""
+    api.made.clear()
+    slab = gpu.make_slab(MIB)
+    assert api.made == [
+        "cuMemCreate",
+        "cuMemAddressReserve",
+        "cuMemMap",
+        "cuMemSetAccess",
+        "cuMemExportToShareableHandle",
+        "cuMemRelease",
+    ]
+    api.made.clear()
+    mapped = gpu.map_slab(os.dup(slab.fd), MIB, slab.uuid)
+    assert (mapped.nbytes, mapped.address == slab.address, gpu.maps_read_only) == (MIB, False, True)
+    assert api.made[0] == "cuMemImportFromShareableHandle"
+    assert api.made[-1] == "cuMemRelease"
+    api.made.clear()
+    del slab, mapped
+    gpu.sweep()
+    assert api.made[:3] == ["cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuCtxPushCurrent"]
+    assert api.made[3:5] == ["cuCtxSynchronize", "cuCtxPopCurrent"]
+    assert api.made[5:] == ["cuMemUnmap", "cuMemAddressFree"] * 2
+
+
+def test_errors_name_the_call_and_the_status(gpu: CudaDevice, api: Api) -> None:
+    """A device without room is out of budget; every other refusal names the driver's call and its error."""
+    api.refuse["cuMemCreate"] = bindings.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+    with pytest.raises(OutOfBudget, match=r"cuMemCreate failed; found CUDA_ERROR_OUT_OF_MEMORY \(2\)"):
+        gpu.make_slab(MIB)
+    api.refuse["cuMemCreate"] = bindings.CUresult.CUDA_ERROR_INVALID_DEVICE
+    with pytest.raises(DeviceError, match=r"cuMemCreate failed; found CUDA_ERROR_INVALID_DEVICE \(101\)"):
+        gpu.make_slab(MIB)
+
+
+def test_a_gpu_that_exports_nothing_is_refused(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU without virtual memory management, or without descriptors, is refused by its name."""
+    monkeypatch.setattr(api, "do_cuDeviceGetAttribute", lambda _attribute, _device: 0, raising=False)
+    driver = CudaDriver(api)
+    monkeypatch.setattr(cuda, "cuda_driver", lambda: driver)
+    cuda.cuda_device.cache_clear()
+    with pytest.raises(NotOnDevice, match="Fake 0"):
+        cuda.cuda_device(0)

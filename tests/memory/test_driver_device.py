@@ -1,0 +1,279 @@
+"""Devices with a driver: what they hold, in which order they give it back, and what failures leave behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bowstring.errors import DeviceError, ForkedError, InvalidRegion, OutOfBudget
+from bowstring.memory import Pool, Region
+from bowstring.memory.handle import Handle
+from bowstring.memory.mapping import MappingCache
+from bowstring.testing import fake_device
+from bowstring.testing.fake_device import FakeDevice
+from bowstring.testing.fake_driver import FakeDriver
+
+MIB = 1 << 20
+MAKING = ("create", "reserve", "map", "set_access", "export", "release")
+IMPORTING = ("import_", "reserve", "map", "set_access", "release")
+
+
+@pytest.fixture
+def device() -> Iterator[FakeDevice]:
+    """Return a device that holds no more when the test ends than when it began."""
+    device = fake_device()
+    device.sweep()
+    held, device.maps_read_only = device.driver.held, None
+    yield device
+    gc.collect()
+    device.sweep()
+    assert device.driver.held == held
+
+
+@pytest.fixture
+def driver(device: FakeDevice) -> FakeDriver:
+    """Return the driver of the device."""
+    return device.driver
+
+
+def filled(pool: Pool, value: int, nbytes: int = MIB) -> Region:
+    """Return a region whose bytes all have one value."""
+    region = pool.region(nbytes)
+    region.array(0, nbytes, writable=True)[:] = region.device.from_host(np.full(nbytes, value, np.uint8))
+    return region
+
+
+def opened(cache: MappingCache, region: Region) -> Region:
+    """Return a region as another process would open it."""
+    return cache.open(Handle.of(region), sent(region))
+
+
+def sent(region: Region) -> int:
+    """Return a descriptor as it comes out of a socket."""
+    assert region.slab is not None
+    return os.dup(region.slab.fd)
+
+
+def value_of(region: Region) -> int:
+    """Return the one value of all bytes."""
+    [value] = set(region.device.to_host(region.array(0, region.nbytes)).tolist())
+    return value
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_memory_goes_the_road_of_memfds(device: FakeDevice) -> None:
+    """What one process writes, another one that gets the descriptor reads; it cannot write it."""
+    pool, cache = Pool(device, budget=8 * MIB), MappingCache()
+    region = filled(pool, 7)
+    view = opened(cache, region)
+    assert value_of(view) == 7
+    assert device.maps_read_only
+    region.array(0, 1, writable=True)[:] = device.from_host(np.array([9], np.uint8))
+    assert device.to_host(view.array(0, 2)).tolist() == [9, 7]
+    del view, region
+    cache.clear()
+    pool.close()
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_a_reader_outlives_the_producer(device: FakeDevice) -> None:
+    """A mapping keeps its memory when the producer has given up everything: mapping, handle and descriptor."""
+    pool, cache = Pool(device, budget=8 * MIB), MappingCache()
+    region = filled(pool, 5)
+    view = opened(cache, region)
+    del region
+    pool.close()
+    device.sweep()
+    assert value_of(view) == 5
+    del view
+    cache.clear()
+
+
+def test_a_descriptor_alone_keeps_memory(device: FakeDevice) -> None:
+    """Memory lives while a descriptor of it does, also where nobody has it mapped."""
+    pool, cache = Pool(device, budget=8 * MIB), MappingCache()
+    region = filled(pool, 3)
+    handle, fd = Handle.of(region), sent(region)
+    del region
+    pool.close()
+    device.sweep()
+    assert value_of(cache.open(handle, fd)) == 3
+    cache.clear()
+
+
+def test_nothing_is_unmapped_before_the_device_is_done(
+    device: FakeDevice, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unmapping waits for what was queued, and no finalizer calls the driver."""
+    slab = device.make_slab(MIB)
+    driver.calls.clear()
+    del slab
+    gc.collect()
+    assert not driver.calls
+    order: list[str] = []
+    for name in ("synchronize", "unmap", "free_address"):
+        monkeypatch.setattr(driver, name, _noting(getattr(driver, name), name, order))
+    device.sweep()
+    assert order == ["synchronize", "unmap", "free_address"]
+    device.sweep()
+    assert driver.calls["synchronize"] == 1
+
+
+def _noting(call: Callable[..., Any], name: str, order: list[str]) -> Callable[..., Any]:
+    def noted(*arguments: Any) -> Any:
+        order.append(name)
+        return call(*arguments)
+
+    return noted
+
+
+@pytest.mark.usefixtures("no_leaks")
+@pytest.mark.parametrize("call", MAKING)
+def test_a_driver_that_fails_while_memory_is_made(device: FakeDevice, driver: FakeDriver, call: str) -> None:
+    """Whichever call fails, its error is raised, nothing more is held, and the device goes on."""
+    pool = Pool(device, budget=4 * MIB)
+    driver.fail_next(call)
+    with pytest.raises(OutOfBudget if call == "create" else DeviceError, match="failed"):
+        pool.region(MIB)
+    assert pool.statistics.in_use == 0
+    if call == "release":
+        os.close(driver._handles.popitem()[1])
+    region = filled(pool, 1)
+    assert value_of(region) == 1
+    del region
+    pool.close()
+
+
+@pytest.mark.usefixtures("no_leaks")
+@pytest.mark.parametrize("call", IMPORTING)
+def test_a_driver_that_fails_while_memory_is_mapped(
+    device: FakeDevice, driver: FakeDriver, call: str
+) -> None:
+    """Whichever call fails, the region is refused, its descriptor closed, and the next one is mapped."""
+    pool, cache = Pool(device, budget=4 * MIB), MappingCache()
+    region = filled(pool, 2)
+    opened(cache, region)
+    cache.clear()
+    driver.fail_next(call)
+    with pytest.raises(InvalidRegion, match="cannot be mapped"):
+        opened(cache, region)
+    if call == "release":
+        os.close(driver._handles.popitem()[1])
+    view = opened(cache, region)
+    assert value_of(view) == 2
+    del view, region
+    cache.clear()
+    pool.close()
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_a_driver_without_read_only_mappings(
+    device: FakeDevice, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the driver maps nothing read-only, memory is mapped all the same, and the device says so."""
+    set_access: Callable[..., None] = driver.set_access
+
+    def refuses(address: int, nbytes: int, ordinal: int, *, writable: bool) -> None:
+        if not writable:
+            raise DeviceError("cuMemSetAccess failed", found="CUDA_ERROR_NOT_SUPPORTED (801)")
+        set_access(address, nbytes, ordinal, writable=writable)
+
+    pool, cache = Pool(device, budget=4 * MIB), MappingCache()
+    region = filled(pool, 4)
+    monkeypatch.setattr(driver, "set_access", refuses)
+    view = opened(cache, region)
+    assert value_of(view) == 4
+    assert device.maps_read_only is False
+    del view, region
+    cache.clear()
+    pool.close()
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_regions_that_are_none(device: FakeDevice) -> None:
+    """What is no memory, smaller than announced, or of no bytes is refused, and its descriptor closed."""
+    slab = device.make_slab(MIB)
+    with open(os.devnull, "rb") as file, pytest.raises(InvalidRegion, match="cannot be mapped"):
+        device.map_slab(os.dup(file.fileno()), MIB, bytes(16))
+    with pytest.raises(InvalidRegion, match="cannot be mapped"):
+        device.map_slab(os.dup(slab.fd), 5 * MIB, bytes(16))
+    with pytest.raises(InvalidRegion, match="no bytes"):
+        device.map_slab(os.dup(slab.fd), 0, bytes(16))
+    del slab
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_a_device_that_disappears(device: FakeDevice, driver: FakeDriver) -> None:
+    """Every call says that the device is gone; giving memory back says nothing, and does not hang."""
+    before = driver.held_ranges
+    pool = Pool(device, budget=8 * MIB)
+    region = filled(pool, 1)
+    driver.disappear()
+    with pytest.raises(DeviceError, match="UNAVAILABLE"):
+        pool.region(2 * MIB)
+    with pytest.raises(DeviceError, match="UNAVAILABLE"):
+        device.synchronize()
+    del region
+    pool.close()
+    driver.come_back()
+    for address in driver.held_ranges - before:  # lost with the device: the test gives it back
+        driver.unmap(address, 2 * MIB)
+        driver.free_address(address, 2 * MIB)
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_addresses_are_used_again(device: FakeDevice) -> None:
+    """New memory at an address of old memory is not taken for it: regions are known by their names."""
+    cache = MappingCache()
+    addresses = set()
+    for value in range(8):
+        pool = Pool(device, budget=4 * MIB)
+        region = filled(pool, value)
+        view = opened(cache, region)
+        addresses |= {region.address, view.address}
+        assert value_of(view) == value
+        del view, region
+        pool.close()
+        cache.clear()
+    assert len(addresses) < 16
+
+
+def test_a_forked_child_is_refused(
+    device: FakeDevice, in_child: Callable[[Callable[[], bool]], bool]
+) -> None:
+    """A child that was forked is told that it cannot use the device; its parent goes on."""
+    slab = device.make_slab(MIB)
+    fd = os.dup(slab.fd)
+    del slab
+
+    def refused() -> bool:
+        try:
+            device.make_slab(MIB)
+        except ForkedError:
+            pass
+        else:
+            return False
+        try:
+            device.map_slab(fd, MIB, bytes(16))
+        except ForkedError:
+            return True
+        return False
+
+    assert in_child(refused)
+    os.close(fd)
+
+
+def test_a_thousand_regions_leave_nothing(device: FakeDevice) -> None:
+    """Handing memory over again and again holds no more handles, mappings or ranges than one time does."""
+    pool, cache = Pool(device, budget=4 * MIB), MappingCache(idle_regions=0)
+    for _ in range(1000):
+        region = pool.region(MIB)
+        opened(cache, region)
+        cache.trim()
+        del region
+    pool.close()
