@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bowstring.errors import DeviceError, ForkedError, InvalidRegion, OutOfBudget
-from bowstring.memory import Pool, Region
+from bowstring.errors import DeviceError, ForkedError, InvalidRegion, NotOnDevice, OutOfBudget
+from bowstring.memory import Pool, Region, device_by_name
 from bowstring.memory.handle import Handle
 from bowstring.memory.mapping import MappingCache
 from bowstring.testing import fake_device
@@ -277,3 +277,12 @@ def test_a_thousand_regions_leave_nothing(device: FakeDevice) -> None:
         cache.trim()
         del region
     pool.close()
+
+
+def test_devices_have_names() -> None:
+    """A device is found by its name; one that is not there, and what is no name, is refused."""
+    assert device_by_name("fake:1") is fake_device(1)
+    assert device_by_name("fake") is fake_device(0)
+    for name in ("fake:7", "fake:", "fake:x", "tpu:0", ""):
+        with pytest.raises(NotOnDevice):
+            device_by_name(name)

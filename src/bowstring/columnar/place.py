@@ -9,8 +9,7 @@ import numpy as np
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.dictionary import Dictionary
-from bowstring.errors import UsageError
-from bowstring.memory import Allocator, Device, Pool, Region, cpu, default_pool, owned_regions
+from bowstring.memory import Allocator, Device, Pool, Region, default_pool, device_by_name, owned_regions
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -109,11 +108,7 @@ def placed_compact(
 def on_device(batch: Batch, device: Device | str, pool: Pool | None) -> Batch:
     """See :meth:`bowstring.columnar.batch.Batch.to_device`."""
     if isinstance(device, str):
-        if device != "cpu":
-            raise UsageError(
-                "no device is known by this name", expected="a Device, or 'cpu'", found=repr(device)
-            )
-        device = cpu()
+        device = device_by_name(device)
     if batch.device is device:
         return batch
     if pool is None:

@@ -3,7 +3,15 @@
 from bowstring.memory.budget import default_budget
 from bowstring.memory.buffer import Buffer, wrap
 from bowstring.memory.default import default_pool
-from bowstring.memory.device import CPU_DEVICE_TYPE, Device, cpu, find_device, register_device_type
+from bowstring.memory.device import (
+    CPU_DEVICE_TYPE,
+    Device,
+    cpu,
+    device_by_name,
+    find_device,
+    register_device_name,
+    register_device_type,
+)
 from bowstring.memory.forks import watch_forks
 from bowstring.memory.handle import Handle
 from bowstring.memory.lease import Export, Lease
@@ -30,10 +38,12 @@ __all__ = [
     "cpu",
     "default_budget",
     "default_pool",
+    "device_by_name",
     "find_device",
     "foreign_region",
     "mappings",
     "owned_regions",
+    "register_device_name",
     "register_device_type",
     "watch_forks",
     "wrap",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bowstring.errors import DeviceError, MissingDependency, NotOnDevice
-from bowstring.memory.device import register_device_type
+from bowstring.memory.device import register_device_name, register_device_type
 from bowstring.memory.driver import cuda_driver
 from bowstring.memory.driver_device import DriverDevice
 
@@ -133,3 +133,4 @@ def find_cuda_device(uuid: bytes) -> Device:
 
 
 register_device_type(CUDA_DEVICE_TYPE, find_cuda_device)
+register_device_name("cuda", cuda_device)

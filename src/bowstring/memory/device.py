@@ -16,7 +16,16 @@ from bowstring.memory.slab import Slab, host_slab, map_host_slab
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CPU_DEVICE_TYPE", "CpuDevice", "Device", "cpu", "find_device", "register_device_type"]
+__all__ = [
+    "CPU_DEVICE_TYPE",
+    "CpuDevice",
+    "Device",
+    "cpu",
+    "device_by_name",
+    "find_device",
+    "register_device_name",
+    "register_device_type",
+]
 
 CPU_DEVICE_TYPE: Final = 1  # ARROW_DEVICE_CPU of the C Device interface
 
@@ -156,13 +165,48 @@ def cpu() -> CpuDevice:
 
 
 _FINDERS: dict[int, Callable[[bytes], Device]] = {}
+_NAMED: dict[str, Callable[[int], Device]] = {}
 # Where those are that nobody pays for before they are used.
-_MODULES: Final = {2: "bowstring.memory.cuda"}
+_MODULES: Final[dict[int | str, str]] = {2: "bowstring.memory.cuda", "cuda": "bowstring.memory.cuda"}
 
 
 def register_device_type(arrow_device_type: int, find: Callable[[bytes], Device]) -> None:
     """Tell how a device of some Arrow device type is found by its UUID in this process."""
     _FINDERS[arrow_device_type] = find
+
+
+def register_device_name(kind: str, find: Callable[[int], Device]) -> None:
+    """Tell how a device of some kind is found by its number: ``"cuda:1"`` is number 1 of ``cuda``."""
+    _NAMED[kind] = find
+
+
+def device_by_name(name: str) -> Device:
+    """Return a device of this process.
+
+    Parameters
+    ----------
+    name
+        ``"cpu"``; ``"cuda:1"``, or ``"cuda"`` for the first.
+
+    Raises
+    ------
+    NotOnDevice
+        This process has no such device.
+
+    Examples
+    --------
+    >>> device_by_name("cpu")
+    <Device cpu>
+    """
+    kind, _, number = name.partition(":")
+    if name == cpu().name:
+        return cpu()
+    if kind in _MODULES:
+        importlib.import_module(_MODULES[kind])
+    find = _NAMED.get(kind)
+    if find is None or not (number.isdecimal() or name == kind):
+        raise NotOnDevice("this process has no such device", expected="cpu, or cuda:N", found=repr(name))
+    return find(int(number or 0))
 
 
 def find_device(arrow_device_type: int, uuid: bytes) -> Device:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from bowstring.columnar.choice import column_positions
 from bowstring.columnar.place import placed
 from bowstring.errors import EndOfStream, NotPicklable
-from bowstring.memory import Device, Pool, cpu, default_pool
+from bowstring.memory import Device, Pool, default_pool, device_by_name
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -271,10 +271,4 @@ def chosen_columns(schema: pa.Schema, names: tuple[str, ...]) -> pa.Schema:
 
 def device_named(device: Device | str | None) -> Device | None:
     """Return the device that a user means."""
-    if device is None or isinstance(device, Device):
-        return device
-    if device == "cpu":
-        return cpu()
-    from bowstring.errors import NotOnDevice
-
-    raise NotOnDevice("this process has no such device", found=device)
+    return device_by_name(device) if isinstance(device, str) else device

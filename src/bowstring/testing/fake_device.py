@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bowstring.errors import BowstringError, InvalidRegion, NotOnDevice, OutOfBudget
-from bowstring.memory.device import Device, cpu, register_device_type
+from bowstring.memory.device import Device, cpu, register_device_name, register_device_type
 from bowstring.memory.driver_device import DriverDevice
 from bowstring.testing.fake_array import ADDRESS_SHIFT, FakeArray
 from bowstring.testing.fake_driver import FakeDriver
@@ -163,3 +163,4 @@ def _find(uuid: bytes) -> Device:
 
 
 register_device_type(EXT_DEV, _find)
+register_device_name("fake", fake_device)
