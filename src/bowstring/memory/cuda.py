@@ -89,13 +89,16 @@ def cuda_device(ordinal: int) -> CudaDevice:
     Raises
     ------
     NotOnDevice
-        There is none of that number, or its memory cannot be exported.
+        There is none of that number, or no driver, or the GPU's memory cannot be exported.
     MissingDependency
         ``cuda.bindings`` is not installed.
     DeviceError
-        There is no driver, or it refuses.
+        The driver refuses something else.
     """
-    driver = cuda_driver()
+    try:
+        driver = cuda_driver()
+    except DeviceError as error:
+        raise NotOnDevice("this process can use no GPU", found=str(error)) from error
     count = driver.device_count()
     if not 0 <= ordinal < count:
         raise NotOnDevice("no such GPU", expected=f"cuda:0 to cuda:{count - 1}", found=f"cuda:{ordinal}")

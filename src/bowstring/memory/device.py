@@ -198,9 +198,9 @@ def device_by_name(name: str) -> Device:
     >>> device_by_name("cpu")
     <Device cpu>
     """
-    kind, _, number = name.partition(":")
     if name == cpu().name:
         return cpu()
+    kind, _, number = str(name).partition(":")
     if kind in _MODULES:
         importlib.import_module(_MODULES[kind])
     find = _NAMED.get(kind)

@@ -271,4 +271,4 @@ def chosen_columns(schema: pa.Schema, names: tuple[str, ...]) -> pa.Schema:
 
 def device_named(device: Device | str | None) -> Device | None:
     """Return the device that a user means."""
-    return device_by_name(device) if isinstance(device, str) else device
+    return device if device is None or isinstance(device, Device) else device_by_name(device)
