@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal
 
 from bowstring.dissociated.messages import Hello
 from bowstring.dissociated.uri import Dataset, Endpoint
@@ -29,6 +30,7 @@ def connect(
     mode: Literal["map", "copy"] = "map",
     ordered: bool = True,
     pool: Pool | None = None,
+    stream: Any = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Stream:
     """Open a data set that a :class:`bowstring.Server` publishes, maybe in another process.
@@ -50,6 +52,9 @@ def connect(
         For a data set of many endpoints: in the order of the endpoints, or as the batches come.
     pool
         Where bytes land that cannot be mapped, and copies go. A pool on a device asks for that device.
+    stream
+        Where the work on batches of a GPU is queued, such as a ``cupy.cuda.Stream``, or several. Memory that is let
+        go is freed when that is done; by default when all work of this process on the GPU is.
     limits
         Bounds and deadlines.
 
@@ -92,10 +97,12 @@ def connect(
     if target is None and pool is not None and not pool.device.is_host:
         target = pool.device
 
+    streams = _streams(stream)
+
     def open_one(endpoint: Endpoint) -> EndpointStream:
         hello = Hello(chosen, limits.window_bytes, pointers=True)
         landing = pool if pool is not None and pool.device.is_host else default_pool()
-        receiver = Receiver(endpoint, hello, landing, limits)
+        receiver = Receiver(endpoint, hello, landing, limits, streams)
         try:
             return EndpointStream(receiver, chosen, target, pool or landing, copies=mode == "copy")
         except BaseException:
@@ -109,3 +116,15 @@ def connect(
     raise UsageError(
         "this is not a source", expected="an Endpoint, a Dataset or a URI", found=type(source).__name__
     )
+
+
+def _streams(given: Any) -> tuple[Any, ...]:
+    """Return the streams that a user names, by themselves or as several."""
+    if given is None:
+        return ()
+    streams = (
+        (given,) if hasattr(given, "synchronize") else tuple(given) if isinstance(given, Iterable) else ()
+    )
+    if not streams or not all(hasattr(each, "synchronize") for each in streams):
+        raise UsageError("not a stream of a GPU", expected="something with synchronize()", found=repr(given))
+    return streams

@@ -9,18 +9,20 @@ no Python code runs when somebody calls it, in whatever thread, after whatever e
 from __future__ import annotations
 
 import ctypes
+import struct
 from typing import Any, Final
 
 import pyarrow as pa
 
 from bowstring.memory import Device
 
-__all__ = ["STRUCT_BYTES", "STRUCT_WORDS", "Anchor", "address_in", "say_device"]
+__all__ = ["STRUCT_BYTES", "STRUCT_WORDS", "Anchor", "address_in", "device_in", "say_device"]
 
 STRUCT_WORDS: Final = 10
 STRUCT_BYTES: Final = 8 * STRUCT_WORDS
 # struct ArrowDeviceArray: the ArrowArray, then device_id, device_type (and padding), sync_event, reserved[3]
 _DEVICE_WORDS: Final = 6
+_DEVICE: Final = struct.Struct("=qi")
 
 _pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer_of.restype = ctypes.c_void_p
@@ -66,6 +68,12 @@ class Anchor:
     def device_capsule(self) -> Any:
         """Return a new capsule named ``arrow_device_array``."""
         return self._array.__arrow_c_device_array__()[1]
+
+
+def device_in(address: int) -> tuple[int, int]:
+    """Return (device type, device id) of the struct ArrowDeviceArray at an address."""
+    device_id, device_type = _DEVICE.unpack(ctypes.string_at(address + STRUCT_BYTES, _DEVICE.size))
+    return device_type, device_id
 
 
 def say_device(address: int, device: Device) -> None:

@@ -1,44 +1,89 @@
-"""Taking in what pyarrow holds: the structs of its C data interface are read, and its memory stays where it is."""
+"""Taking in the structs of Arrow's C data interface: they are read, and the memory stays where it is."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import struct
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.capsule import STRUCT_BYTES, STRUCT_WORDS, address_in
+from bowstring.columnar.capsule import STRUCT_BYTES, STRUCT_WORDS, address_in, device_in
 from bowstring.columnar.cut import cut
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.ranges import Parts, Table
 from bowstring.columnar.spans import Spans
-from bowstring.memory import cpu, foreign_region
+from bowstring.errors import UsageError
+from bowstring.memory import cpu, device_by_id, foreign_region, settle_devices
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bowstring.memory import Device
 
 __all__ = ["Importer"]
 
 _STRUCT: Final = struct.Struct(f"={STRUCT_WORDS}q")
-_OFFSET_TYPES: Final = {4: ctypes.c_int32, 8: ctypes.c_int64}
+_NUMBERS: Final = {4: ctypes.c_int32, 8: ctypes.c_int64}
+
+
+class _Memory(Protocol):
+    """Where buffers lie; structs are on the host always."""
+
+    device: Device
+
+    def read(self, places: Sequence[tuple[int, int]]) -> list[int]:
+        """Return signed integers, given (address, bytes) of each."""
+
+
+class _HostMemory:
+    device: Device = cpu()
+
+    def read(self, places: Sequence[tuple[int, int]]) -> list[int]:
+        return [_NUMBERS[width].from_address(address).value for address, width in places]
+
+
+class _DeviceMemory:
+    """Memory of a device, of which the host copies single numbers, all that are wanted at once."""
+
+    def __init__(self, device: Device, owner: object) -> None:
+        self.device = device
+        self._owner = owner
+
+    def read(self, places: Sequence[tuple[int, int]]) -> list[int]:
+        if not places:
+            return []
+        begin = min(address for address, _ in places)
+        end = max(address + width for address, width in places)
+        region = foreign_region(begin, end - begin, self._owner, self.device)
+        table = np.array([(0, address - begin, width) for address, width in places], np.int64)
+        widths = [width for _, width in places]
+        return Spans(table, [region]).fetch(self.device, range(len(table)), [0] * len(table), widths)
 
 
 class _Walk:
     """One pass over the structs of a batch that notes nodes and buffers as a Layout orders them."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, memory: _Memory) -> None:
         self.layout = layout
+        self.memory = memory
         self.words: list[tuple[int, ...]] = []
         self.pointers: list[int] = []
         self.variadic_counts: list[int] = []
         self.variadic_sizes: list[int] = []
         self.dictionaries: list[tuple[int, int]] = []
+        self.num_rows = self.start = 0
 
     def batch(self, address: int) -> None:
         """Walk the struct of a batch."""
-        children = _STRUCT.unpack(ctypes.string_at(address, STRUCT_BYTES))[6]
+        words = _STRUCT.unpack(ctypes.string_at(address, STRUCT_BYTES))
+        self.num_rows, nulls, self.start, _, _, _, children = words[:7]
+        if nulls > 0:
+            raise UsageError("rows that are null altogether are no record batch", found=f"{nulls} of them")
         columns = self.layout.columns
         for column, child in zip(columns, _words(children, len(columns)) if columns else (), strict=True):
             self.visit(column, child)
@@ -55,6 +100,7 @@ class _Walk:
             if node.variadic:
                 count = buffers - len(node.buffer_kinds) - 1
                 self.variadic_counts.append(count)
+                # On the host, whatever the device: so Arrow C++ and nanoarrow have it, and so do we.
                 self.variadic_sizes += _words(pointers[-1], count) if count else ()
         if children:
             for child, child_address in zip(node.children, _words(children_at, children), strict=True):
@@ -74,10 +120,13 @@ class _Walk:
         fixed = (owned * layout.buffer_bits + layout.buffer_end_bits + 7) >> 3
         rows = layout.fixed_buffers(self.variadic_counts)
         counted = slots.tolist()
-        for node, position, width, child in layout.offsets:
-            if child < 0 and counted[node]:
-                last = self.pointers[int(rows[position])] + counted[node] * width
-                fixed[position + 1] = _OFFSET_TYPES[width].from_address(last).value
+        wanted = [each for each in layout.offsets if each[3] < 0 and counted[each[0]]]
+        last = [
+            (self.pointers[int(rows[position])] + counted[node] * width, width)
+            for node, position, width, _ in wanted
+        ]
+        for (_, position, _, _), found in zip(wanted, self.memory.read(last), strict=True):
+            fixed[position + 1] = found
         sizes = np.empty(len(self.pointers), np.int64)
         sizes[rows] = fixed * (owned > 0)
         if self.variadic_sizes:
@@ -111,21 +160,54 @@ class Importer:
         Unsupported
             A type that Bowstring does not know.
         """
-        walk = _Walk(Layout.of(source.schema))
+        walk = _Walk(Layout.of(source.schema), _HostMemory())
         capsule = source.__arrow_c_array__()[1]
         walk.batch(address_in(capsule, b"arrow_array"))
         return self._made(walk, source.num_rows, source)
+
+    def device_batch(self, schema_capsule: Any, capsule: Any) -> Batch | None:
+        """Return what two capsules hold as a batch on its device, over the same memory; ``None`` on the host.
+
+        The host waits until the data are ready, and copies the ends of text and lists, all at once.
+
+        Parameters
+        ----------
+        schema_capsule, capsule
+            What ``__arrow_c_device_array__`` returned.
+
+        Raises
+        ------
+        UsageError
+            It is no record batch.
+        NotOnDevice
+            This process knows no such device.
+        Unsupported
+            A type that Bowstring does not know.
+        """
+        address = address_in(capsule, b"arrow_device_array")
+        device = device_by_id(*device_in(address))
+        if device.is_host:
+            return None
+        try:
+            schema = pa.Schema._import_from_c_capsule(schema_capsule)
+        except pa.ArrowException as error:
+            raise UsageError("the data of a device are no record batch", found=str(error)) from error
+        # An event in the struct is one of this device, and this waits for all of them.
+        settle_devices((device,))
+        walk = _Walk(Layout.of(schema), _DeviceMemory(device, capsule))
+        walk.batch(address)
+        return self._made(walk, walk.num_rows, capsule)
 
     def _made(self, walk: _Walk, num_rows: int, owner: object) -> Batch:
         layout = walk.layout
         table = walk.table()
         counts = tuple(walk.variadic_counts)
         parts = Parts(layout, np.ascontiguousarray(table[:, :2]), _spans(walk, table, owner), counts)
-        if table[:, 2].any() or (table[:, 1] < 0).any():
-            parts = cut(parts, cpu(), 0, num_rows, offsets=table[:, 2], count=True)
+        if walk.start or table[:, 2].any() or (table[:, 1] < 0).any():
+            parts = cut(parts, walk.memory.device, walk.start, num_rows, offsets=table[:, 2], count=True)
         dictionaries: dict[int, Dictionary] = {}
         for id_, address in walk.dictionaries:
-            dictionary = self._dictionary(layout.dictionaries[id_], id_, address, owner)
+            dictionary = self._dictionary(layout.dictionaries[id_], id_, address, owner, walk.memory)
             dictionaries.update(dictionary.values.dictionaries)
             dictionaries[id_] = dictionary
         return Batch.from_parts(
@@ -136,11 +218,13 @@ class Importer:
             dictionaries=dictionaries,
             spans=parts.spans.table,
             regions=parts.spans.regions,
-            device=cpu(),
+            device=walk.memory.device,
         )
 
-    def _dictionary(self, layout: Layout, id_: int, address: int, owner: object) -> Dictionary:
-        walk = _Walk(layout)
+    def _dictionary(
+        self, layout: Layout, id_: int, address: int, owner: object, memory: _Memory
+    ) -> Dictionary:
+        walk = _Walk(layout, memory)
         walk.visit(0, address)
         # While a dictionary is alive no other can be at its addresses, so equal words mean the same one.
         mark = ([words[:5] for words in walk.words], walk.pointers, walk.variadic_sizes)
@@ -164,4 +248,4 @@ def _spans(walk: _Walk, nodes: Table, owner: object) -> Spans:
     end = int((starts + sizes)[present].max())
     table[:, 1] = (starts - begin) * present
     table[:, 2] = sizes
-    return Spans(table, [foreign_region(begin, end - begin, owner)])
+    return Spans(table, [foreign_region(begin, end - begin, owner, walk.memory.device)])

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
+from bowstring.columnar.device_arrays import batch_of_device_arrays
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.foreign import Importer
 from bowstring.columnar.layout import Layout
@@ -26,7 +27,7 @@ def batches(source: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, It
     Parameters
     ----------
     source
-        A Batch or Column; anything with ``__arrow_c_stream__``, ``__arrow_c_array__`` or a host's
+        A Batch or Column; anything with ``__arrow_c_stream__``, ``__arrow_c_array__`` or
         ``__arrow_c_device_array__``; a mapping of names to arrays; or an iterable of such things, of which a
         generator may make each when it is wanted.
     schema
@@ -74,6 +75,9 @@ def one_batch(source: Any) -> Batch:
     if isinstance(source, Column):
         return source.as_batch()
     importer = Importer()
+    batch = _on_its_device(source, importer)
+    if batch is not None:
+        return batch
     whole = _whole(source)
     if isinstance(whole, pa.RecordBatch):
         return importer.batch(whole)
@@ -126,6 +130,9 @@ def _open(source: Any, importer: Importer) -> tuple[pa.Schema, Iterator[Batch]] 
         source = source.as_batch()
     if isinstance(source, Batch):
         return source.schema, iter((source,))
+    batch = _on_its_device(source, importer)
+    if batch is not None:
+        return batch.schema, iter((batch,))
     whole = _whole(source)
     if whole is None:
         return None
@@ -134,6 +141,16 @@ def _open(source: Any, importer: Importer) -> tuple[pa.Schema, Iterator[Batch]] 
     if isinstance(whole, pa.Table):
         return whole.schema, (importer.batch(each) for each in _unified(whole).to_batches())
     return whole.schema, (importer.batch(each) for each in whole)
+
+
+def _on_its_device(source: Any, importer: Importer) -> Batch | None:
+    """Return what lies on a device as a batch there; ``None`` for everything that the host can read."""
+    if isinstance(source, Mapping):
+        return batch_of_device_arrays(source)
+    if isinstance(source, pa.RecordBatch | pa.Table) or not hasattr(source, "__arrow_c_device_array__"):
+        return None
+    schema, array = source.__arrow_c_device_array__()
+    return importer.device_batch(schema, array)
 
 
 def _unified(table: pa.Table) -> pa.Table:

@@ -7,10 +7,12 @@ from bowstring.memory.device import (
     CPU_DEVICE_TYPE,
     Device,
     cpu,
+    device_by_id,
     device_by_name,
     find_device,
     register_device_name,
     register_device_type,
+    settle_devices,
 )
 from bowstring.memory.forks import watch_forks
 from bowstring.memory.handle import Handle
@@ -38,6 +40,7 @@ __all__ = [
     "cpu",
     "default_budget",
     "default_pool",
+    "device_by_id",
     "device_by_name",
     "find_device",
     "foreign_region",
@@ -45,6 +48,7 @@ __all__ = [
     "owned_regions",
     "register_device_name",
     "register_device_type",
+    "settle_devices",
     "watch_forks",
     "wrap",
 ]

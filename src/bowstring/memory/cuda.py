@@ -135,5 +135,5 @@ def find_cuda_device(uuid: bytes) -> Device:
     )
 
 
-register_device_type(CUDA_DEVICE_TYPE, find_cuda_device)
+register_device_type(CUDA_DEVICE_TYPE, "cuda", find_cuda_device)
 register_device_name("cuda", cuda_device)

@@ -14,17 +14,19 @@ from bowstring.errors import NotOnDevice
 from bowstring.memory.slab import Slab, host_slab, map_host_slab
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 __all__ = [
     "CPU_DEVICE_TYPE",
     "CpuDevice",
     "Device",
     "cpu",
+    "device_by_id",
     "device_by_name",
     "find_device",
     "register_device_name",
     "register_device_type",
+    "settle_devices",
 ]
 
 CPU_DEVICE_TYPE: Final = 1  # ARROW_DEVICE_CPU of the C Device interface
@@ -164,15 +166,50 @@ def cpu() -> CpuDevice:
     return CpuDevice()
 
 
+def settle_devices(devices: Iterable[Device]) -> None:
+    """Wait until all that this process queued on some devices is done; the host waits for itself.
+
+    Raises
+    ------
+    DeviceError
+        A device failed.
+    """
+    for device in {each for each in devices if not each.is_host}:
+        device.synchronize()
+
+
 _FINDERS: dict[int, Callable[[bytes], Device]] = {}
+_KINDS: dict[int, str] = {2: "cuda"}
 _NAMED: dict[str, Callable[[int], Device]] = {}
 # Where those are that nobody pays for before they are used.
 _MODULES: Final[dict[int | str, str]] = {2: "bowstring.memory.cuda", "cuda": "bowstring.memory.cuda"}
 
 
-def register_device_type(arrow_device_type: int, find: Callable[[bytes], Device]) -> None:
-    """Tell how a device of some Arrow device type is found by its UUID in this process."""
+def register_device_type(arrow_device_type: int, kind: str, find: Callable[[bytes], Device]) -> None:
+    """Tell how a device of some Arrow device type is found by its UUID, and what its kind is called."""
     _FINDERS[arrow_device_type] = find
+    _KINDS[arrow_device_type] = kind
+
+
+def device_by_id(arrow_device_type: int, device_id: int) -> Device:
+    """Return a device of this process by its type and number, as the Arrow C Device interface says them.
+
+    Raises
+    ------
+    NotOnDevice
+        This process knows no such device.
+
+    Examples
+    --------
+    >>> device_by_id(1, -1)
+    <Device cpu>
+    """
+    if arrow_device_type == CPU_DEVICE_TYPE:
+        return cpu()
+    kind = _KINDS.get(arrow_device_type)
+    if kind is None:
+        raise NotOnDevice("the data are on a device of an unknown type", found=arrow_device_type)
+    return device_by_name(f"{kind}:{device_id}")
 
 
 def register_device_name(kind: str, find: Callable[[int], Device]) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from bowstring.errors import ClosedError, ForkedError, NotPicklable, OutOfBudget, UsageError
 from bowstring.memory.budget import default_budget
 from bowstring.memory.buffer import Buffer
-from bowstring.memory.device import Device, cpu
+from bowstring.memory.device import Device, cpu, settle_devices
 from bowstring.memory.forks import watch_forks
 from bowstring.memory.owned import note_owned
 from bowstring.memory.region import Region
@@ -153,6 +153,8 @@ class Pool:
         let_go(dropped)
         if slab is None:
             slab = self._make(size)
+        else:
+            self._settle(slab)
         with self._lock:
             self._used.add(slab)
         region = Region.of_slab(slab, self._returned)
@@ -184,6 +186,15 @@ class Pool:
             raise
         self._made += 1
         return slab
+
+    def _settle(self, slab: Slab) -> None:
+        """Wait for what this process queued on memory before it came home: it may be read still."""
+        try:
+            settle_devices((slab.device,))
+        except BaseException:
+            with self._lock:
+                self._in_use -= slab.nbytes
+            raise
 
     def _warm(self, size: int) -> Slab | None:
         fitting = [slab for slab in self._idle if size <= slab.nbytes <= 2 * size]

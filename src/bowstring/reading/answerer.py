@@ -16,6 +16,8 @@ from bowstring.dissociated.messages import Outgoing, pack_addresses, pack_u64
 from bowstring.dissociated.tags import Control
 from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded
 from bowstring.reading.assembler import Ended
+from bowstring.reading.settling import settle
+from bowstring.transport.standby import run_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,6 +81,8 @@ class Answerer:
         The tag of ``free_data``, if the server takes it.
     window
         The credit in bytes that the hello asked for.
+    streams
+        Where work on batches of a device is queued; by default anywhere on that device.
     """
 
     def __init__(
@@ -88,6 +92,7 @@ class Answerer:
         notes: queue.SimpleQueue[Any],
         free_tag: int | None,
         window: int,
+        streams: Sequence[Any] = (),
     ) -> None:
         # Not to keep it alive: it keeps us, and a closed stream shall go without the collector's help.
         self._reference = weakref.ref(stream)
@@ -95,6 +100,7 @@ class Answerer:
         self._notes = notes
         self._free_tag = free_tag
         self._window = window
+        self._streams = streams
         self._ended = 0
         self._given = 0
         self._owed = 0
@@ -231,7 +237,11 @@ class Answerer:
 
     def _answer(self, notes: list[Any]) -> None:
         ended = [note for note in notes if isinstance(note, Ended)]
-        outgoing = self._freed(ended)
+        busy = [note for note in ended if note.device is not None]
+        if busy:
+            # In a thread of its own: a kernel may run for minutes, and the producer's questions must be answered.
+            run_in_thread(settle, busy, self._streams, self._notes, name="bowstring-client-settler")
+        outgoing = self._freed([note for note in ended if note.device is None])
         if Note.PINGED in notes:
             outgoing.append(Outgoing(Control.PONG, []))
         if not notes and self.waiting and self._stream.extended:

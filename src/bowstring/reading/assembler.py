@@ -35,16 +35,28 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.limits import Limits
+    from bowstring.memory import Device
 
 __all__ = ["Assembled", "Assembler", "Ended"]
 
 
 @dataclasses.dataclass(slots=True)
 class Ended:
-    """A note that a lease ended: the addresses to free, and the credit to give back."""
+    """A note that a lease ended.
+
+    Attributes
+    ----------
+    addresses
+        What to free.
+    credit
+        What to give back, in bytes.
+    device
+        Where work may still read the memory; nothing is freed before it is done.
+    """
 
     addresses: npt.NDArray[np.uint64] | None
     credit: int
+    device: Device | None = None
 
 
 class Assembled(NamedTuple):
@@ -209,7 +221,10 @@ class Assembler:
         regions = self._regions_of(spans)
         addresses = body.pairs[body.pairs[:, 0] != 0, 0]
         # A body without an address lends nothing, and there is nothing to give back.
-        note = Ended(addresses, 0 if resident else self._credit(header)) if len(addresses) else None
+        note = None
+        if len(addresses):
+            device = None if regions[0].device.is_host else regions[0].device
+            note = Ended(addresses, 0 if resident else self._credit(header), device)
         self.leases += note is not None
         batch = Batch.from_parts(
             layout,

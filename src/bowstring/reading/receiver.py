@@ -48,7 +48,7 @@ from bowstring.transport.descriptors import close_all
 from bowstring.transport.standby import run_in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
@@ -78,6 +78,8 @@ class Receiver:
         Where packed bodies land.
     limits
         Bounds and deadlines.
+    streams
+        Where work on batches of a device is queued.
 
     Raises
     ------
@@ -85,7 +87,9 @@ class Receiver:
         The server cannot be reached.
     """
 
-    def __init__(self, endpoint: Endpoint, hello: Hello, pool: Pool, limits: Limits) -> None:
+    def __init__(
+        self, endpoint: Endpoint, hello: Hello, pool: Pool, limits: Limits, streams: Sequence[Any] = ()
+    ) -> None:
         # First of all: what follows here is done while the server makes its answer.
         self._wires = open_wires(endpoint, hello, pool, limits)
         self.limits = limits
@@ -103,7 +107,8 @@ class Receiver:
         self._stopped = False
         self._closed = self._discarded = self._read_all = False
         window = hello.window if self.extended else 0
-        self._answerer = Answerer(self, self._wires, self._notes, endpoint.locations[-1].free_data, window)
+        free_tag = endpoint.locations[-1].free_data
+        self._answerer = Answerer(self, self._wires, self._notes, free_tag, window, streams)
         watch_forks(self)
         watch_end(self)
         self._take_first()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from bowstring.columnar.place import placed
 from bowstring.errors import InvalidData, OutOfBudget, ProducerFailed, UnknownTicket
+from bowstring.memory import settle_devices
 from bowstring.serving.encoder import Encoder
 
 if TYPE_CHECKING:
@@ -90,9 +91,12 @@ def _placed(
     batch: Batch, allocator: Allocator, known: MutableMapping[Dictionary, Dictionary], make_room: MakeRoom
 ) -> Batch:
     """Place a batch, waiting for room as long as the reader can make some."""
+    settle_devices((batch.device,))
     while True:
         try:
-            return placed(batch, allocator, known)
+            found = placed(batch, allocator, known)
+            settle_devices((allocator.device,))
+            return found
         except OutOfBudget as error:
             if not make_room(batch.nbytes):
                 raise ProducerFailed("the producer's pool has no room", found=str(error)) from error

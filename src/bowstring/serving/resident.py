@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.place import placed_compact
 from bowstring.errors import UnknownTicket
+from bowstring.memory import settle_devices
 from bowstring.serving.encoder import Encoder
 
 if TYPE_CHECKING:
@@ -35,9 +36,11 @@ class Resident:
     def __init__(self, schema: pa.Schema, source: Iterable[Batch], pool: Pool) -> None:
         self.schema = schema
         compact = [compacted(batch) for batch in source]
+        settle_devices(batch.device for batch in compact)
         allocator = pool.allocator(_room(compact, pool.device.alignment))
         known: dict[Dictionary, Dictionary] = {}
         self._batches: list[Batch] = [placed_compact(batch, allocator, known) for batch in compact]
+        settle_devices((pool.device,))
         self._items: collections.OrderedDict[tuple[Any, ...], list[Item]] = collections.OrderedDict()
         self._on_host = pool.device.is_host
         self._lock = threading.RLock()

@@ -162,5 +162,5 @@ def _find(uuid: bytes) -> Device:
     raise NotOnDevice("no fake device has this UUID", found=uuid.hex())
 
 
-register_device_type(EXT_DEV, _find)
+register_device_type(EXT_DEV, "fake", _find)
 register_device_name("fake", fake_device)

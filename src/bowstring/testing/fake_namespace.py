@@ -16,11 +16,11 @@ __all__ = ["FakeNamespace"]
 # fmt: off
 _FUNCTIONS = frozenset(
     (
-        "abs", "add", "all", "any", "arange", "argsort", "bincount", "bitwise_and", "bitwise_count",
-        "bitwise_not", "bitwise_or", "bitwise_xor", "concatenate", "copyto", "count_nonzero", "cumsum",
-        "diff", "divide", "empty", "empty_like", "equal", "flatnonzero", "full", "greater", "greater_equal",
-        "invert", "isnan", "left_shift", "less", "less_equal", "logical_and", "logical_not", "logical_or",
-        "max", "maximum", "min", "minimum", "multiply", "nonzero", "not_equal", "ones", "packbits",
+        "abs", "add", "all", "any", "arange", "argsort", "ascontiguousarray", "bincount", "bitwise_and",
+        "bitwise_count", "bitwise_not", "bitwise_or", "bitwise_xor", "concatenate", "copyto", "count_nonzero",
+        "cumsum", "diff", "divide", "empty", "empty_like", "equal", "flatnonzero", "full", "greater",
+        "greater_equal", "invert", "isnan", "left_shift", "less", "less_equal", "logical_and", "logical_not",
+        "logical_or", "max", "maximum", "min", "minimum", "multiply", "nonzero", "not_equal", "ones", "packbits",
         "repeat", "right_shift", "searchsorted", "sort", "stack", "subtract", "sum", "take", "unique",
         "unpackbits", "where", "zeros", "zeros_like",
     )
