@@ -1,0 +1,77 @@
+"""Kernels on a device against the same kernels on the CPU; on the fake device the way there is tried."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bowstring.testing  # noqa: F401  so that the fake devices have names
+from bowstring.kernels.launch import launch
+from bowstring.kernels.signature import Kernel
+from bowstring.memory import Device, device_by_name
+from tests.kernels.cases import CASES, cases, written
+
+pytest.importorskip("numba", reason="kernels are not installed")
+
+ROWS = 10_000_000
+
+
+@pytest.fixture(params=["fake:0", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> Device:
+    """Return a device."""
+    return device_by_name(request.param)
+
+
+def there(device: Device, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return arguments whose arrays are on the device."""
+    return tuple(device.from_host(each) if isinstance(each, np.ndarray) else each for each in arguments)
+
+
+def copied(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return arguments with arrays of their own."""
+    return tuple(each.copy() if isinstance(each, np.ndarray) else each for each in arguments)
+
+
+@pytest.mark.parametrize("kernel", CASES, ids=lambda kernel: kernel.__name__)
+def test_every_kernel_agrees_with_the_cpu(kernel: Kernel, device: Device) -> None:
+    """What a kernel writes on the device is what it writes on the CPU, for right and for wrong input."""
+    for items, arguments in cases(kernel):
+        on_host, on_device = copied(arguments), there(device, arguments)
+        launch(kernel, items, *on_host)
+        launch(kernel, items, *on_device)
+        for expected, found in zip(
+            written(kernel, on_host), _written_there(kernel, arguments, on_device), strict=True
+        ):
+            assert np.array_equal(device.to_host(found), expected)
+
+
+def _written_there(kernel: Kernel, arguments: tuple[Any, ...], on_device: tuple[Any, ...]) -> list[Any]:
+    places = [any(each is one for one in written(kernel, arguments)) for each in arguments]
+    return [each for each, is_written in zip(on_device, places, strict=True) if is_written]
+
+
+@pytest.mark.gpu
+def test_ten_million_rows() -> None:
+    """Bitmaps, text and Variant of ten million rows come out as on the CPU."""
+    import pyarrow as pa
+
+    from bowstring import Batch
+    from bowstring.kernels import bitmap
+    from bowstring.variant import from_json, get
+
+    device = device_by_name("cuda:0")
+    rng = np.random.default_rng(5)
+    flags = rng.random(ROWS) < 0.3
+    packed = bitmap.packed(flags)
+    on_device = device.from_host(packed)
+    assert np.array_equal(device.to_host(bitmap.expanded(on_device, 3, ROWS - 3)), flags[3:])
+    assert int(device.to_host(device.xp.asarray(bitmap.count_set(on_device, 0, ROWS)))) == int(flags.sum())
+    text = pa.record_batch({"s": pa.array(rng.integers(0, 10**9, ROWS)).cast(pa.string())})
+    Batch.from_arrow(text).to_device(device).validate(full=True)
+    few = from_json([f'{{"a": {number}, "b": "x"}}' for number in range(1000)])
+    whole = pa.concat_arrays([few.to_arrow()] * (ROWS // 1000))
+    column = Batch.from_arrow(pa.record_batch([whole], [few.field])).to_device(device)[0]
+    found = get(column, "$.a", pa.int64())
+    assert np.array_equal(device.to_host(found.values), np.tile(np.arange(1000), ROWS // 1000))
