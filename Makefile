@@ -5,10 +5,11 @@ export PYTHON
 
 VENV := .venv
 RUN := $(VENV)/bin/python
+PEERS := .venv-peers
 ALL := test,bench,compile
 FAST := not slow and not gpu
 
-.PHONY: help env demo test test-slow test-gpu test-cudf-env lint format bench constraints clean
+.PHONY: help env demo test test-slow test-peers test-gpu test-cudf-env lint format bench constraints clean
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
@@ -38,9 +39,14 @@ format: env
 	$(RUN) -m ruff format
 
 # make test-slow      long fuzzing, full matrices, live comparisons
-test-slow:
+test-slow: test-peers
 	@scripts/env.sh $(VENV) constraints.txt $(ALL),fuzz
 	$(RUN) -m pytest -m "slow and not gpu" --hypothesis-profile=slow
+
+# make test-peers     comparisons with a live Spark and DuckDB, in .venv-peers (brings a Java of its own)
+test-peers:
+	@scripts/env.sh $(PEERS) constraints-peers.txt test,peers
+	$(PEERS)/bin/python -m pytest -m "peers and not gpu"
 
 # make test-gpu       what needs a CUDA device
 test-gpu: env
@@ -61,18 +67,20 @@ bench: env
 
 # make constraints    resolve the constraints files anew, for Python 3.11 and later (needs the package index)
 RESOLVE = $(RUN) -m uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header \
-    --system-certs --extra test --extra bench --extra fuzz pyproject.toml -
+    --system-certs --extra test pyproject.toml -
 # Lines for other systems go, and so do conditions on the platform: Bowstring runs on Linux.
 TIDY = sed -e '/^colorama/d' -e 's/ ; (*platform.*//'
-BUILD_TOOLS = pip hatchling setuptools
+BUILD_TOOLS = printf '%s\n' pip hatchling setuptools
 constraints: env
 	$(RUN) -m pip install --quiet uv
-	printf '%s\n' $(BUILD_TOOLS) | $(RESOLVE) --extra compile >.venv/resolved
+	$(BUILD_TOOLS) | $(RESOLVE) --extra bench --extra fuzz --extra compile >.venv/resolved
 	$(TIDY) .venv/resolved >constraints.txt
-	printf '%s\n' $(BUILD_TOOLS) 'cudf-cu13==26.10.*' | $(RESOLVE) --extra cuda13 >.venv/resolved
+	$(BUILD_TOOLS) 'cudf-cu13==26.10.*' | $(RESOLVE) --extra bench --extra fuzz --extra cuda13 >.venv/resolved
 	$(TIDY) .venv/resolved >constraints-cudf.txt
+	$(BUILD_TOOLS) | $(RESOLVE) --extra bench --extra peers >.venv/resolved
+	$(TIDY) .venv/resolved >constraints-peers.txt
 
 # make clean          remove the environments and what tools left
 clean:
-	rm -rf .venv .venv-cudf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	rm -rf .venv .venv-cudf .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
 	find src kernels tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

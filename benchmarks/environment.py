@@ -14,7 +14,7 @@ import bowstring
 
 __all__ = ["available_bytes", "environment", "load_average"]
 
-_PACKAGES = ("pyarrow", "numpy", "numba", "cupy-cuda12x", "cupy-cuda13x")
+_PACKAGES = ("pyarrow", "numpy", "numba", "cupy-cuda12x", "cupy-cuda13x", "duckdb", "pyspark")
 _SETTINGS = {
     "cpu_governor": "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
     "huge_pages": "/sys/kernel/mm/transparent_hugepage/enabled",

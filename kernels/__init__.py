@@ -13,6 +13,8 @@ do differently. What the array namespaces do well enough is not a kernel but a b
 
 ``BOWSTRING_KERNELS=interpret``
     calls the plain functions instead, slowly, so that a debugger can look at each step (on the host).
+``BOWSTRING_KERNELS=checked``
+    compiles them so that an index outside of its array raises `IndexError` (on the host): for tests.
 ``BOWSTRING_THREADS``
     is how many threads a launch may use; all processors unless it says otherwise, 1 inside a Spark task.
 ``BOWSTRING_CACHE_DIR``

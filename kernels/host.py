@@ -2,6 +2,9 @@
 
 The loop has the file name and the globals of the kernel's module: numba's cache keys a function by its own code
 and by its closure, and a closure's cells never compare equal in another process.
+
+With ``BOWSTRING_KERNELS=checked`` they are compiled with every index checked, and raise `IndexError`: for tests. It
+must be set before the first launch of a process.
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ from typing import Any
 from bowstring.errors import MissingDependency
 from bowstring.kernels.cache import cache_folder
 from bowstring.kernels.compiling import compiling
+from bowstring.kernels.interpret import way
 from bowstring.kernels.jitable import fingerprint, reached
+from bowstring.kernels.prefetch import compile_prefetch, prefetch
 from bowstring.kernels.signature import Parameter, Signature
 from bowstring.kernels.threads import run_ranges
 
@@ -62,13 +67,18 @@ def _declared(parameter: Parameter, argument: Any) -> Any:
 
 def _compile(signature: Signature) -> Any:
     numba = _numba()
+    checked = way() == "checked"
     for function in reached(signature.kernel):
         if function not in _jitable:
-            numba.extending.register_jitable(function)
+            if function is prefetch:
+                compile_prefetch()
+            else:
+                numba.extending.register_jitable(boundscheck=checked)(function)
             _jitable.add(function)
     loop = _loop(signature)
-    dispatcher = numba.jit(nopython=True, nogil=True, _nrt=False, error_model="numpy")(loop)
-    dispatcher._cache = _cache(loop, fingerprint(signature.kernel))
+    options = {"nopython": True, "nogil": True, "_nrt": False, "error_model": "numpy", "boundscheck": checked}
+    dispatcher = numba.jit(**options)(loop)
+    dispatcher._cache = _cache(loop, fingerprint(signature.kernel), *(["checked"] if checked else []))
     types = [numba.int64, numba.int64, *(_numba_type(numba, each) for each in signature.parameters)]
     dispatcher.compile(tuple(types))
     dispatcher.disable_compile()
@@ -101,14 +111,14 @@ def _numba_type(numba: Any, parameter: Parameter) -> Any:
     return numba.types.Array(scalar, 1, "C", readonly=not parameter.written) if parameter.array else scalar
 
 
-def _cache(loop: Any, stamp: str) -> Any:
+def _cache(loop: Any, stamp: str, *marks: str) -> Any:
     """Return numba's cache of one function, in our folder and with our idea of what has changed."""
     import numba
     from numba.core.caching import CompileResultCacheImpl, FunctionCache
     from numba.core.registry import cpu_target
 
     processor = cpu_target.target_context.codegen().magic_tuple()
-    folder = os.path.join(cache_folder("host", numba.__version__, processor), loop.__module__)
+    folder = os.path.join(cache_folder("host", numba.__version__, processor, *marks), loop.__module__)
 
     class Locator:
         _py_file = loop.__code__.co_filename  # numba's warnings name it

@@ -11,7 +11,7 @@ from bowstring.errors import UsageError
 from bowstring.kernels.signature import Signature
 from bowstring.kernels.types import i64
 
-__all__ = ["chosen", "run"]
+__all__ = ["chosen", "run", "way"]
 
 VARIABLE = "BOWSTRING_KERNELS"
 
@@ -24,12 +24,28 @@ def chosen() -> bool:
     UsageError
         ``BOWSTRING_KERNELS`` is something else.
     """
-    value = os.environ.get(VARIABLE, "")
-    if value not in ("", "compile", "interpret"):
+    return way() == "interpret"
+
+
+def way() -> str:
+    """Return how kernels run on the host: ``compile``, ``interpret``, or ``checked``, with every index checked.
+
+    Raises
+    ------
+    UsageError
+        ``BOWSTRING_KERNELS`` is something else.
+
+    Examples
+    --------
+    >>> way() in ("compile", "checked", "interpret")
+    True
+    """
+    value = os.environ.get(VARIABLE, "") or "compile"
+    if value not in ("compile", "checked", "interpret"):
         raise UsageError(
-            "no way to run kernels", expected="compile or interpret", found=value, where=VARIABLE
+            "no way to run kernels", expected="compile, checked or interpret", found=value, where=VARIABLE
         )
-    return value == "interpret"
+    return value
 
 
 def run(signature: Signature, items: int, arguments: tuple[Any, ...]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from bowstring.kernels.types import i8, i64, u8, u64
+from bowstring.kernels.types import i8, i64, u8, u32, u64
 from bowstring.kernels.validation_text import is_text
 from bowstring.kernels.variant_format import (
     BROKEN,
@@ -25,6 +25,7 @@ from bowstring.kernels.variant_format import (
 
 __all__ = [
     "BINARY",
+    "EITHER",
     "SIGNATURES",
     "TEXT",
     "UUID",
@@ -33,6 +34,7 @@ __all__ = [
     "copy_fixed",
     "measure_bytes",
     "name_kinds",
+    "write_views",
 ]
 
 TEXT: Final = i64(0)
@@ -40,6 +42,9 @@ BINARY: Final = i64(1)
 UUID: Final = i64(2)
 VALUE: Final = i64(3)
 """The whole value as it is, a Variant null for one where there is none."""
+
+EITHER: Final = i64(4)
+"""Text or binary."""
 
 ZERO = i64(0)
 UNIT = i64(1)
@@ -55,6 +60,11 @@ NULL_VALUE = u8(0)
 NO_KIND = i8(-1)
 SHORT_KIND = i64(15)
 CONTAINER = i64(18)
+TWO_BITS = i64(2)
+THREE_BITS = i64(3)
+THREE_WORDS = i64(3)
+FOUR_BYTES = i64(4)
+LONGEST_INSIDE = i64(12)
 
 
 def payload_start(data: Any, at: Any) -> Any:
@@ -74,6 +84,10 @@ def is_family(header: Any, family: Any) -> Any:
         family == VALUE
         or (family == TEXT and (basic == SHORT or (basic == PRIMITIVE and kind == KIND_STRING)))
         or (family == BINARY and basic == PRIMITIVE and kind == KIND_BINARY)
+        or (
+            family == EITHER
+            and (basic == SHORT or (basic == PRIMITIVE and KIND_BINARY <= kind <= KIND_STRING))
+        )
         or (family == UUID and basic == PRIMITIVE and kind == KIND_UUID)
     )
 
@@ -157,6 +171,23 @@ def copy_fixed(i: Any, data: Any, places: Any, width: Any, statuses: Any, out: A
         copy_between(data, payload_start(data, place), out, i * width, width)
 
 
+def write_views(i: Any, offsets: Any, data: Any, views: Any) -> None:
+    """Write the view of a slot of `data`: its length, and the bytes, or the first four and where they all are."""
+    at = max(i64(offsets[i]), ZERO)
+    size = max(max(min(i64(offsets[i + UNIT]), i64(len(data))), ZERO) - at, ZERO)
+    first = i << TWO_BITS
+    views[first] = u32(size)
+    for word in range(ZERO, THREE_WORDS):
+        found = NONE
+        if size <= LONGEST_INSIDE or word == ZERO:
+            begin = at + (word << TWO_BITS)
+            for k in range(ZERO, min(FOUR_BYTES, size - (word << TWO_BITS))):
+                found |= u64(data[begin + k]) << u64(k << THREE_BITS)
+        elif word > UNIT:
+            found = u64(at)
+        views[first + UNIT + word] = u32(found)
+
+
 def after_booleans(kind: Any) -> Any:
     """Return 1 for the types behind the first boolean, which both are, and 0 before."""
     return UNIT if kind > ONE else ZERO
@@ -187,5 +218,6 @@ SIGNATURES = {
     measure_bytes: ("u8[], u64[], i64, i64, u8[]!, i64[]!",),
     copy_bytes: ("u8[], u64[], i64, u8[], i64[], u8[]!",),
     copy_fixed: ("u8[], u64[], i64, u8[], u8[]!",),
+    write_views: ("i64[], u8[], u32[]!",),
     name_kinds: ("u8[], u64[], u8[], i8[]!",),
 }

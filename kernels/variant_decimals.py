@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from bowstring.kernels.types import i64, u32, u64
+from bowstring.kernels.types import i64, u64
 from bowstring.kernels.variant_format import (
     MALFORMED,
     OK,
@@ -18,7 +18,13 @@ from bowstring.kernels.variant_format import (
     signed,
 )
 
-__all__ = ["SIGNATURES", "cast_decimals", "cast_decimals_32", "cast_decimals_64", "exact_number"]
+__all__ = [
+    "SIGNATURES",
+    "cast_decimals",
+    "cast_decimals_256",
+    "exact_number",
+    "raw_number",
+]
 
 ZERO = i64(0)
 UNIT = i64(1)
@@ -38,6 +44,8 @@ TEN = u64(10)
 SIGN = u64(63)
 HIGHEST = i64(7)
 WORD = i64(8)
+FOUR_WORDS = i64(4)
+LAST_WORD = i64(3)
 ALL = u64(2**64 - 1)
 TIMES_TEN = u64((2**64 - 1) // 10 - 1)
 LARGEST_SCALE: Final = u64(38)
@@ -60,8 +68,8 @@ def negated(high: Any, low: Any) -> Any:
     return upper, lower
 
 
-def exact_number(data: Any, at: Any, wanted_scale: Any) -> Any:
-    """Return a status, whether the number at `at` is negative, and its magnitude at a scale in two words."""
+def raw_number(data: Any, at: Any) -> Any:
+    """Return a status, whether the exact number at `at` is negative, its magnitude in two words, and its scale."""
     status = OK
     high = NONE
     low = NONE
@@ -105,6 +113,12 @@ def exact_number(data: Any, at: Any, wanted_scale: Any) -> Any:
             high, low = negated(high, low)
         if not below(high, low, BOUND_HIGH, BOUND_LOW):
             status = MALFORMED
+    return status, negative, high, low, scale
+
+
+def exact_number(data: Any, at: Any, wanted_scale: Any) -> Any:
+    """Return a status, whether the number at `at` is negative, and its magnitude at a scale in two words."""
+    status, negative, high, low, scale = raw_number(data, at)
     while status == OK and scale < wanted_scale:
         high, low, fits = times_ten(high, low)
         if not fits:
@@ -132,14 +146,18 @@ def by_ten(high: Any, low: Any) -> Any:
     return high // TEN, ((upper // TEN) << HALF) | (lower // TEN), lower % TEN
 
 
-def decimal_of(data: Any, at: Any, scale: Any, bound_high: Any, bound_low: Any) -> Any:
-    """Return a status and the decimal at `at`, at a scale and below a bound, in two words."""
+def decimal_of(data: Any, at: Any, scale: Any, bound_high: Any, bound_low: Any, negatives: Any) -> Any:
+    """Return a status and the decimal at `at`, at a scale and below a bound, in two words.
+
+    Where `negatives` is 0, none is negative.
+    """
     status = MALFORMED
     high = NONE
     low = NONE
     if at < u64(len(data)):
         status, negative, high, low = exact_number(data, at, scale)
-        if status == OK and not below(high, low, bound_high, bound_low):
+        unsigned = negatives == ZERO and negative and high | low != NONE
+        if status == OK and (unsigned or not below(high, low, bound_high, bound_low)):
             status = OVERFLOW
         if status != OK:
             high = NONE
@@ -156,6 +174,7 @@ def cast_decimals(
     scale: Any,
     bound_high: Any,
     bound_low: Any,
+    negatives: Any,
     statuses: Any,
     out: Any,
 ) -> None:
@@ -163,50 +182,83 @@ def cast_decimals(
     high = NONE
     low = NONE
     if statuses[i] == OK:
-        status, high, low = decimal_of(data, u64(places[i]), scale, bound_high, bound_low)
+        status, high, low = decimal_of(data, u64(places[i]), scale, bound_high, bound_low, negatives)
         statuses[i] = status
     out[i << UNIT] = low
     out[(i << UNIT) + UNIT] = high
 
 
-def cast_decimals_64(
-    i: Any,
-    data: Any,
-    places: Any,
-    scale: Any,
-    bound_high: Any,
-    bound_low: Any,
-    statuses: Any,
-    out: Any,
-) -> None:
-    """Write decimals of one word."""
-    low = NONE
-    if statuses[i] == OK:
-        status, _, low = decimal_of(data, u64(places[i]), scale, bound_high, bound_low)
-        statuses[i] = status
-    out[i] = low
+def times_ten_wide(out: Any, first: Any) -> Any:
+    """Multiply a number of four words in `out` by ten; return what does not fit."""
+    carry = NONE
+    for k in range(first, first + FOUR_WORDS):
+        word = u64(out[k])
+        lower = (word & LOW_HALF) * TEN + carry
+        upper = (word >> HALF) * TEN + (lower >> HALF)
+        out[k] = (upper << HALF) | (lower & LOW_HALF)
+        carry = upper >> HALF
+    return carry
 
 
-def cast_decimals_32(
-    i: Any,
-    data: Any,
-    places: Any,
-    scale: Any,
-    bound_high: Any,
-    bound_low: Any,
-    statuses: Any,
-    out: Any,
+def is_below_wide(out: Any, first: Any, bounds: Any) -> Any:
+    """Return whether a number of four words in `out` is less than that in `bounds`."""
+    order = ZERO
+    for k in range(ZERO, FOUR_WORDS):
+        word = u64(out[first + LAST_WORD - k])
+        bound = u64(bounds[LAST_WORD - k])
+        if order == ZERO and word < bound:
+            order = -UNIT
+        elif order == ZERO and word > bound:
+            order = UNIT
+    return order < ZERO
+
+
+def negate_wide(out: Any, first: Any) -> None:
+    """Change the sign of a number of four words in `out`."""
+    carry = ONE
+    for k in range(first, first + FOUR_WORDS):
+        word = ~u64(out[k]) + carry
+        if word != NONE:
+            carry = NONE
+        out[k] = word
+
+
+def cast_decimals_256(
+    i: Any, data: Any, places: Any, scale: Any, bounds: Any, statuses: Any, out: Any
 ) -> None:
-    """Write decimals of half a word."""
-    low = NONE
+    """Write decimals of four words below those of `bounds`; what is no row of status ``OK`` becomes 0."""
+    first = i * FOUR_WORDS
+    for k in range(first, first + FOUR_WORDS):
+        out[k] = NONE
+    at = u64(places[i])
     if statuses[i] == OK:
-        status, _, low = decimal_of(data, u64(places[i]), scale, bound_high, bound_low)
+        status = MALFORMED
+        if at < u64(len(data)):
+            status, negative, high, low, found = raw_number(data, at)
+            # Towards fewer digits nothing grows: two words are enough.
+            while status == OK and found > scale:
+                high, low, rest = by_ten(high, low)
+                if rest != NONE:
+                    status = OVERFLOW
+                found -= ONE
+            if status == OK:
+                out[first] = low
+                out[first + UNIT] = high
+                while status == OK and found < scale:
+                    if times_ten_wide(out, first) != NONE:
+                        status = OVERFLOW
+                    found += ONE
+                if status == OK and not is_below_wide(out, first, bounds):
+                    status = OVERFLOW
+                if status != OK:
+                    for k in range(first, first + FOUR_WORDS):
+                        out[k] = NONE
+                elif negative:
+                    negate_wide(out, first)
         statuses[i] = status
-    out[i] = u32(low & LOW_HALF)
 
 
 SIGNATURES = {
-    cast_decimals: ("u8[], u64[], u64, u64, u64, u8[]!, u64[]!",),
-    cast_decimals_64: ("u8[], u64[], u64, u64, u64, u8[]!, u64[]!",),
-    cast_decimals_32: ("u8[], u64[], u64, u64, u64, u8[]!, u32[]!",),
+    cast_decimals: ("u8[], u64[], u64, u64, u64, i64, u8[]!, u64[]!",),
+    cast_decimals_256: ("u8[], u64[], u64, u64[], u8[]!, u64[]!",),
 }

@@ -1,4 +1,4 @@
-"""Where the values lie that paths lead to: every row is walked once for all paths.
+"""Where the values lie that paths lead to, and the numbers among them: every row is walked once for all paths.
 
 Work item: a block of rows, of one where there is a thread for each: a call with so many arguments costs more than a
 row does.
@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from bowstring.kernels.types import i64, u64
+from bowstring.kernels.types import i8, i16, i32, i64, u8, u64
 from bowstring.kernels.validity import bit_is_set
+from bowstring.kernels.variant_fields import (
+    BY_NAME,
+    FOUR_WIDE,
+    LATER,
+    PLACE,
+    ROOT,
+    TWO_WIDE,
+    WHOLE,
+)
 from bowstring.kernels.variant_format import (
     BROKEN,
     MALFORMED,
     MISSING,
-    OBJECT,
     OK,
-    PRIMITIVE,
-    SHORT,
-    SIZES,
+    OVERFLOW,
     SQL_NULL,
     UNKNOWN,
     UNSUPPORTED,
@@ -28,30 +34,33 @@ from bowstring.kernels.variant_format import (
     frame,
     little,
     name_at,
+    signed,
     value_end,
 )
 from bowstring.kernels.variant_metadata import ABSENT, FAULTY, FOUR_BYTE, ORDERED, slot_of
 
-__all__ = ["BY_INDEX", "BY_NAME", "ROOT", "SIGNATURES", "locate"]
+__all__ = ["LOCATED", "SIGNATURES", "locate"]
 
-ROOT: Final = i64(0)
-"""The step of a node that is the whole value."""
-BY_NAME: Final = i64(1)
-"""The step to a field; its operand is the number of the name."""
-BY_INDEX: Final = i64(2)
-"""The step to an element; its operand is the index."""
+LOCATED: Final = u8(255)
+"""The status of a number that is there, and that only a cast can read."""
 
 ZERO = i64(0)
 UNIT = i64(1)
+BYTES = i64(8)
+THIRD = i64(3)
 SAME = i64(0)
 MORE = i64(1)
 NONE = u64(0)
 ONE = u64(1)
 TWO = u64(2)
+THREE = u64(3)
+FOUR = u64(4)
+FIVE = u64(5)
+SIX = u64(6)
+EIGHT = u64(8)
 BASIC = u64(3)
-ARRAY = u64(3)
-# The primitives below binary and string: each type has one size.
-COUNTED_HEADER = u64(15 << 2)
+LOWER = u64(255)
+STATUS = u64(31)
 
 
 def locate(
@@ -69,116 +78,172 @@ def locate(
     texts: Any,
     ends: Any,
     ids: Any,
-    parents: Any,
-    steps: Any,
+    families: Any,
     operands: Any,
+    kinds: Any,
+    columns: Any,
+    meanings: Any,
     block: Any,
     rows: Any,
+    stride: Any,
+    chosen: Any,
     places: Any,
     statuses: Any,
+    numbers_8: Any,
+    numbers_16: Any,
+    numbers_32: Any,
+    numbers_64: Any,
 ) -> None:
-    """Write the place and the status of every node of a tree of paths, node by node: ``[node * rows + row]``.
+    """Write the status of every node of a tree of paths, and its place or its number.
 
-    Nodes come after their parents, and children of one parent together; parent -1 is the row. Row ``i`` has the
-    metadata ``classes[i]``, of which `marks` and `ids` tell what :mod:`~bowstring.kernels.variant_metadata`
-    found for the names in `texts`. A place is written where the status is ``OK``: the value there ends before
-    the row does.
+    Row ``i`` has the metadata ``classes[i]``, of which `marks` and `ids` tell what
+    :mod:`~bowstring.kernels.variant_metadata` found for each node. A family is the nodes below one parent (none is
+    the row) by one kind of step: its parent, its step, and the node behind its last. An operand is the number of a
+    name in `texts`. Node ``k`` of row ``i`` writes its status, where it is not ``OK``, into
+    ``statuses[k * stride + i]``, and what its `kinds` say at ``columns[k] + i``; `meanings` say how its headers are
+    read. A place is written where the status is ``OK``: the value there ends before its parent does. The rows that
+    are `chosen` are walked, or all.
     """
-    wanted = i64(len(ends)) - UNIT
-    for row in range(i * block, min((i + UNIT) * block, rows)):
-        group = i64(classes[row])
-        mark = FAULTY
-        if group >= ZERO and group < i64(len(marks)):
-            mark = u64(marks[group])
-        start, stop = slot_of(starts, stops, data, i64(row))
+    nodes = u64(len(kinds))
+    some = i64(len(chosen))
+    for item in range(i * block, min((i + UNIT) * block, some if some > ZERO else rows)):
+        each = i64(chosen[item]) if some > ZERO else item
+        row = u64(each)
         state = OK
-        if not bit_is_set(validity, i64(row)):
+        mark = FAULTY
+        names = NONE
+        group = i64(classes[row])
+        start, stop = slot_of(starts, stops, data, each)
+        family = NONE
+        if group >= ZERO and group < i64(len(marks)):
+            mark = u64(marks[u64(group)])
+            names = u64(group) * nodes
+        if not bit_is_set(validity, each):
             state = SQL_NULL
-        elif mark & FAULTY != NONE or (start == stop and bit_is_set(value_validity, i64(row))):
+        elif mark & FAULTY != NONE or (start == stop and bit_is_set(value_validity, each)):
             state = MALFORMED
-        elif not bit_is_set(value_validity, i64(row)):
+        elif not bit_is_set(value_validity, each):
             state = VARIANT_NULL
-        for node in range(ZERO, i64(len(parents))):
-            parent = i64(parents[node])
-            step = i64(steps[node])
-            found = state
+        node = NONE
+        while family < u64(len(families)):
+            parent = i64(families[family])
+            step = i64(families[family + ONE])
+            until = u64(families[family + TWO])
+            family += THREE
+            shared = state
             at = start
             if parent >= ZERO:
-                found = statuses[parent * rows + row]
-                at = places[parent * rows + row]
-            if found == VARIANT_NULL and step != ROOT:
-                found = MISSING
-            if found == OK and step != ROOT:
-                basic = u64(data[at]) & BASIC
-                count, id_width, element_ids, width, offsets, values, end = frame(data, at, stop)
-                position = BROKEN
-                if (
-                    basic < OBJECT
-                    or (basic == OBJECT and step != BY_NAME)
-                    or (basic == ARRAY and step != BY_INDEX)
-                ):
-                    found = MISSING
-                elif count == BROKEN:
-                    found = MALFORMED
-                elif step == BY_INDEX:
-                    position = u64(operands[node])
+                shared = statuses[u64(parent * stride) + row]
+                if shared == OK:
+                    at = places[u64(columns[u64(parent)]) + row]
+            if shared == VARIANT_NULL and step != ROOT:
+                shared = MISSING
+            count = NONE
+            id_width = NONE
+            width = ONE
+            element_ids = at
+            offsets = at
+            values = at
+            end = stop
+            if shared == OK and step != ROOT:
+                if u64(data[at]) & BASIC != u64(step) + ONE:
+                    shared = MISSING
                 else:
-                    number = i64(operands[node])
-                    wanted_id = i64(ids[group * wanted + number])
-                    if wanted_id >= ZERO and mark & ORDERED != NONE:
-                        # Written out here: a call would cost more than the search.
-                        target = u64(wanted_id)
-                        low = NONE
-                        high = count
-                        while low < high:
-                            middle = (low + high) >> ONE
-                            if little(data, element_ids + middle * id_width, id_width) < target:
-                                low = middle + ONE
-                            else:
-                                high = middle
-                        if low < count and little(data, element_ids + low * id_width, id_width) == target:
-                            position = low
-                    if position == BROKEN and wanted_id != ABSENT and mark & (ORDERED | FOUR_BYTE) != ORDERED:
-                        first, until = slot_of(class_starts, class_stops, metadata, group)
-                        position = by_name(
-                            data,
-                            element_ids,
-                            id_width,
-                            count,
-                            metadata,
-                            first,
-                            until,
-                            mark & FOUR_BYTE,
-                            texts,
-                            u64(ends[number]),
-                            u64(ends[number + UNIT]),
-                        )
-                if found == OK and position >= count:
-                    found = MISSING
-                elif found == OK:
-                    at = values + little(data, offsets + position * width, width)
-                    if at >= end:
-                        found = MALFORMED
-            if found == OK and not is_short(data, at, stop):
-                reached = value_end(data, at, stop)
-                if reached == BROKEN:
-                    found = MALFORMED
-                elif reached == UNKNOWN:
-                    found = UNSUPPORTED
-            places[node * rows + row] = at
-            statuses[node * rows + row] = found
+                    count, id_width, element_ids, width, offsets, values, end = frame(data, at, stop)
+                    if count == BROKEN:
+                        shared = MALFORMED
+            while node < until:
+                status = shared
+                where = at
+                if status == OK and step != ROOT:
+                    known = i64(ids[names + node])
+                    position = u64(known)
+                    if step == BY_NAME:
+                        position = BROKEN
+                        if known >= ZERO and mark & ORDERED != NONE:
+                            position = by_id(data, element_ids, id_width, count, u64(known))
+                        if position == BROKEN and known != ABSENT and mark & (ORDERED | FOUR_BYTE) != ORDERED:
+                            first, until_name = slot_of(class_starts, class_stops, metadata, group)
+                            number = u64(operands[node])
+                            position = by_name(
+                                data,
+                                element_ids,
+                                id_width,
+                                count,
+                                metadata,
+                                first,
+                                until_name,
+                                mark & FOUR_BYTE,
+                                texts,
+                                u64(ends[number]),
+                                u64(ends[number + ONE]),
+                            )
+                    if position >= count:
+                        status = MISSING
+                    else:
+                        where = values + little(data, offsets + position * width, width)
+                        if where >= end:
+                            status = MALFORMED
+                found = ZERO
+                kind = kinds[node]
+                column = u64(columns[node]) + row
+                if status == OK:
+                    meaning = u64(meanings[(node << EIGHT) | u64(data[where])])
+                    if meaning <= LOWER or where + (meaning >> EIGHT) > end:
+                        reached = value_end(data, where, end)
+                        if reached == BROKEN:
+                            status = MALFORMED
+                        elif reached == UNKNOWN:
+                            status = UNSUPPORTED
+                    meaning = meaning & LOWER
+                    if status == OK and kind == PLACE:
+                        places[column] = where
+                    elif status == OK and meaning < WHOLE:
+                        found = signed(data, where + ONE, BYTES - (i64(meaning) >> THIRD))
+                    elif status == OK and meaning == LATER:
+                        status = LOCATED
+                    elif status == OK:
+                        status = u8(meaning & STATUS)
+                        found = i64((meaning >> FIVE) & ONE)
+                if kind == FOUR_WIDE:
+                    if i64(i32(found)) != found:
+                        status = OVERFLOW
+                        found = ZERO
+                    numbers_32[column] = i32(found)
+                elif kind > FOUR_WIDE:
+                    numbers_64[column] = found
+                elif kind == TWO_WIDE:
+                    if i64(i16(found)) != found:
+                        status = OVERFLOW
+                        found = ZERO
+                    numbers_16[column] = i16(found)
+                elif kind > PLACE:
+                    if i64(i8(found)) != found:
+                        status = OVERFLOW
+                        found = ZERO
+                    numbers_8[column] = i8(found)
+                if status != OK:
+                    statuses[node * u64(stride) + row] = status
+                node += ONE
 
 
-def is_short(data: Any, at: Any, stop: Any) -> Any:
-    """Return whether a value of a known size, as most are, lies before `stop`."""
-    short = False
-    if at < stop:
-        header = u64(data[at])
-        if header & BASIC == SHORT:
-            short = at + (header >> TWO) < stop
-        elif header & BASIC == PRIMITIVE and header < COUNTED_HEADER:
-            short = at + u64(SIZES[header >> TWO]) < stop
-    return short
+def by_id(data: Any, ids: Any, width: Any, count: Any, wanted: Any) -> Any:
+    """Return where an id stands among ascending ones; BROKEN where it does not."""
+    found = BROKEN
+    if count > NONE:
+        # Field k of ascending ids has at least the id k; and the distance of two ids is at least that of places.
+        high = min(wanted, count - ONE)
+        seen = little(data, ids + high * width, width)
+        low = high - min(high, max(seen, wanted) - wanted)
+        while low < high:
+            middle = (low + high) >> ONE
+            if little(data, ids + middle * width, width) < wanted:
+                low = middle + ONE
+            else:
+                high = middle
+        if little(data, ids + low * width, width) == wanted:
+            found = low
+    return found
 
 
 def by_name(
@@ -220,6 +285,6 @@ def by_name(
 
 _SIGNATURE = (
     "u8[], u8[], {0}[], {0}[], u8[], i32[], i64[], i64[], u8[], u8[], u8[], i64[], i64[], "
-    "i32[], i32[], i64[], i64, i64, u64[]!, u8[]!"
+    "i64[], i64[], u8[], i64[], u16[], i64, i64, i64, i64[], u64[]!, u8[]!, i8[]!, i16[]!, i32[]!, i64[]!"
 )
 SIGNATURES = {locate: (_SIGNATURE.format("i32"), _SIGNATURE.format("i64"))}

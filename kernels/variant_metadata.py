@@ -66,7 +66,9 @@ def mark_changes(i: Any, starts: Any, stops: Any, data: Any, changed: Any) -> No
     start, stop = slot_of(starts, stops, data, i)
     before, end = slot_of(starts, stops, data, i - UNIT)
     mark = CHANGED
-    if i > ZERO and stop - start == end - before:
+    if i > ZERO and start == before and stop == end:  # views often share their bytes
+        mark = SAME
+    elif i > ZERO and stop - start == end - before:
         one = max(i64(start), ZERO)
         other = max(i64(before), ZERO)
         difference = NONE
@@ -127,23 +129,32 @@ def find_names(
     marks: Any,
     texts: Any,
     ends: Any,
+    operands: Any,
+    indices: Any,
     ids: Any,
 ) -> None:
-    """Write the id that a name has in a distinct metadata, :data:`ABSENT` or :data:`SEVERAL`.
+    """Write what a node of a tree of paths seeks in a distinct metadata: the id of a field, or an index.
 
-    Name ``k`` is what lies between ``ends[k]`` and ``ends[k + 1]`` of `texts`.
+    A name has an id there, or is :data:`ABSENT`, or is there :data:`SEVERAL` times. That of node ``k`` lies between
+    ``ends[operands[k]]`` and the next end in `texts`; where ``indices[k]`` is an index, there is none.
     """
-    wanted = i64(len(ends)) - UNIT
-    item = i // wanted
-    begin = u64(ends[i % wanted])
-    stop_of_name = u64(ends[i % wanted + UNIT])
-    found = ABSENT
-    if u64(marks[item]) & FAULTY == NONE:
+    nodes = i64(len(indices))
+    item = i // nodes
+    node = i % nodes
+    found = i64(indices[node])
+    if found < ZERO:
+        found = ABSENT
+        number = i64(operands[node])
+        begin = u64(ends[number])
+        stop_of_name = u64(ends[number + UNIT])
+        size = NONE
         start, stop = slot_of(starts, stops, data, item)
         count, width, offsets, names, end = dictionary(data, start, stop)
-        if count == BROKEN:  # the bytes have changed since they were marked
-            count = NONE
-        for k in range(ZERO, i64(count)):
+        if (
+            u64(marks[item]) & FAULTY == NONE and count != BROKEN
+        ):  # bytes may have changed since they were marked
+            size = count
+        for k in range(ZERO, i64(size)):
             first, last = name_at(data, u64(k), width, offsets, names, end)
             if (
                 first != BROKEN
@@ -157,5 +168,5 @@ def find_names(
 SIGNATURES = {
     mark_changes: ("i32[], i32[], u8[], u8[]!", "i64[], i64[], u8[], u8[]!"),
     inspect_metadata: ("i64[], i64[], u8[], i64, u8[]!",),
-    find_names: ("i64[], i64[], u8[], u8[], u8[], i64[], i64[]!",),
+    find_names: ("i64[], i64[], u8[], u8[], u8[], i64[], i64[], i64[], i64[]!",),
 }

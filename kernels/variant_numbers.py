@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from bowstring.kernels.types import i8, i16, i32, i64, u64
+from bowstring.kernels.types import i8, i16, i32, i64, u16, u64
 from bowstring.kernels.variant_decimals import exact_number
 from bowstring.kernels.variant_format import (
     MALFORMED,
@@ -31,6 +31,7 @@ __all__ = [
     "TIME",
     "TIMESTAMP",
     "TIMESTAMP_NTZ",
+    "cast_halves",
     "cast_numbers_8",
     "cast_numbers_16",
     "cast_numbers_32",
@@ -81,6 +82,22 @@ SMALLEST = i64(-(2**63))
 MILLION = i64(1_000_000)
 BILLION = i64(1_000_000_000)
 DAY_OF_MICROS = i64(86_400_000_000)
+# Floats of four and of two bytes: the fraction has 23 and 10 bits, the exponent is 127 and 15 too large.
+SINGLE_FRACTION = u64(23)
+SINGLE_EXPONENTS = u64(0xFF)
+SINGLE_MASK = u64((1 << 23) - 1)
+SINGLE_HIDDEN = u64(1 << 23)
+NOT_FINITE = i64(0xFF)
+HALF_FRACTION = u64(10)
+HALF_INFINITY = u64(0x7C00)
+HALF_QUIET = u64(0x200)
+HALF_SIGN = u64(0x8000)
+SIXTEEN = u64(16)
+LEAST_HALF = i64(127 - 15)
+MOST_HALF = i64(127 + 15)
+DROPPED = u64(13)
+DROPPED_MASK = u64((1 << 13) - 1)
+MOST_DROPPED = i64(20)
 
 
 def scaled(number: Any, source: Any, target: Any) -> Any:
@@ -214,6 +231,28 @@ def small_integer(data: Any, at: Any) -> Any:
     return known, found
 
 
+def number_in(
+    row: Any,
+    data: Any,
+    places: Any,
+    family: Any,
+    low: Any,
+    high: Any,
+    unit: Any,
+    statuses: Any,
+) -> Any:
+    """Return what the value of a row becomes, 0 where it is no row of status ``OK``, and write its status."""
+    found = ZERO
+    if statuses[row] == OK:
+        known = False
+        if family == INTEGER:
+            known, found = small_integer(data, u64(places[row]))
+        if not known or found < low or found > high:
+            status, found = number_of(data, u64(places[row]), family, low, high, unit)
+            statuses[row] = status
+    return found
+
+
 def cast_numbers_8(
     i: Any,
     data: Any,
@@ -226,17 +265,9 @@ def cast_numbers_8(
     statuses: Any,
     out: Any,
 ) -> None:
-    """Write values of one byte; what is no row of status ``OK`` becomes 0. `block` rows are one work item."""
+    """Write values of one byte; `block` rows are one work item."""
     for row in range(i * block, min((i + UNIT) * block, i64(len(out)))):
-        found = ZERO
-        if statuses[row] == OK:
-            known = False
-            if family == INTEGER:
-                known, found = small_integer(data, u64(places[row]))
-            if not known or found < low or found > high:
-                status, found = number_of(data, u64(places[row]), family, low, high, unit)
-                statuses[row] = status
-        out[row] = i8(found)
+        out[row] = i8(number_in(row, data, places, family, low, high, unit, statuses))
 
 
 def cast_numbers_16(
@@ -253,15 +284,7 @@ def cast_numbers_16(
 ) -> None:
     """Write values of two bytes."""
     for row in range(i * block, min((i + UNIT) * block, i64(len(out)))):
-        found = ZERO
-        if statuses[row] == OK:
-            known = False
-            if family == INTEGER:
-                known, found = small_integer(data, u64(places[row]))
-            if not known or found < low or found > high:
-                status, found = number_of(data, u64(places[row]), family, low, high, unit)
-                statuses[row] = status
-        out[row] = i16(found)
+        out[row] = i16(number_in(row, data, places, family, low, high, unit, statuses))
 
 
 def cast_numbers_32(
@@ -278,15 +301,7 @@ def cast_numbers_32(
 ) -> None:
     """Write values of four bytes."""
     for row in range(i * block, min((i + UNIT) * block, i64(len(out)))):
-        found = ZERO
-        if statuses[row] == OK:
-            known = False
-            if family == INTEGER:
-                known, found = small_integer(data, u64(places[row]))
-            if not known or found < low or found > high:
-                status, found = number_of(data, u64(places[row]), family, low, high, unit)
-                statuses[row] = status
-        out[row] = i32(found)
+        out[row] = i32(number_in(row, data, places, family, low, high, unit, statuses))
 
 
 def cast_numbers_64(
@@ -303,19 +318,49 @@ def cast_numbers_64(
 ) -> None:
     """Write values of eight bytes."""
     for row in range(i * block, min((i + UNIT) * block, i64(len(out)))):
-        found = ZERO
-        if statuses[row] == OK:
-            known = False
-            if family == INTEGER:
-                known, found = small_integer(data, u64(places[row]))
-            if not known or found < low or found > high:
-                status, found = number_of(data, u64(places[row]), family, low, high, unit)
-                statuses[row] = status
-        out[row] = found
+        out[row] = number_in(row, data, places, family, low, high, unit, statuses)
+
+
+def half_of(bits: Any) -> Any:
+    """Return a status, and the bits of the float of two bytes that a float of four is, if it is one."""
+    exponent = i64((bits >> SINGLE_FRACTION) & SINGLE_EXPONENTS)
+    fraction = bits & SINGLE_MASK
+    found = NONE
+    status = OK
+    if exponent == NOT_FINITE:
+        found = HALF_INFINITY
+        if fraction != NONE:
+            found |= HALF_QUIET
+    elif exponent > LEAST_HALF:
+        found = (u64(exponent - LEAST_HALF) << HALF_FRACTION) | (fraction >> DROPPED)
+        if exponent > MOST_HALF or fraction & DROPPED_MASK != NONE:
+            status = OVERFLOW
+    elif exponent | i64(fraction) != ZERO:
+        # Below the least exponent of halves, digits go one after the other.
+        whole = fraction | SINGLE_HIDDEN
+        drop = u64(min(LEAST_HALF - exponent, MOST_DROPPED)) + DROPPED + ONE
+        found = whole >> drop
+        if found << drop != whole or exponent == ZERO:
+            status = OVERFLOW
+    return status, found | ((bits >> SIXTEEN) & HALF_SIGN)
+
+
+def cast_halves(i: Any, data: Any, places: Any, statuses: Any, out: Any) -> None:
+    """Write floats of four bytes as such of two, where nothing is lost. The work item is one row."""
+    found = NONE
+    if statuses[i] == OK:
+        status, bits = number_of(data, u64(places[i]), FLOAT, SMALLEST, LARGEST, UNIT)
+        if status == OK:
+            status, found = half_of(u64(bits))
+        if status != OK:
+            found = NONE
+        statuses[i] = status
+    out[i] = u16(found)
 
 
 _ARGUMENTS = "u8[], u64[], i64, i64, i64, i64, i64, u8[]!, "
 SIGNATURES = {
+    cast_halves: ("u8[], u64[], u8[]!, u16[]!",),
     cast_numbers_8: (_ARGUMENTS + "i8[]!",),
     cast_numbers_16: (_ARGUMENTS + "i16[]!",),
     cast_numbers_32: (_ARGUMENTS + "i32[]!",),

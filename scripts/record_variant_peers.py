@@ -1,11 +1,11 @@
 """Record what Spark's and DuckDB's readers make of our Variants, and what Spark makes of the same JSON.
 
-Run it with a Python that has `pyspark` (or `pyspark-client`), `duckdb` and Bowstring's own dependencies::
+Run it with a Python that has `pyspark`, `duckdb`, `pytest`, `hypothesis` and Bowstring's own dependencies::
 
-    PYTHONPATH=src python scripts/record_variant_peers.py tests/data/variant-peers.json
+    PYTHONPATH=src:. python scripts/record_variant_peers.py tests/data/variant-peers.json
 
-Spark speaks by its pure-Python `VariantUtils`, DuckDB by its import of `arrow.parquet.variant`. The script stops
-where one of them reads another document than the one that was written.
+Spark speaks by its pure-Python `VariantUtils`, DuckDB by its import of `arrow.parquet.variant` and by
+`variant_extract`. The script stops where one of them reads another document than the one that was written.
 """
 
 from __future__ import annotations
@@ -17,33 +17,32 @@ import sys
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 import pyspark
 from pyspark.sql.variant_utils import VariantUtils
 
 from bowstring import variant
+from tests.variant.documents import document, extraction, path_into, plain_table
 
-KEYS = ("a", "b", "é", "x.y", "long key name", "", "\uffe5", "'")
 DOCUMENTS = 60
+PATHS = 60
+TYPES = ("BOOLEAN", "BIGINT", "DOUBLE", "DECIMAL(38,8)", "VARCHAR")
 
 
-def document(drawn: random.Random, depth: int = 0) -> Any:
-    """Return a random document."""
-    kind = drawn.random() if depth < 4 else 1.0
-    if kind < 0.35:
-        return {drawn.choice(KEYS): document(drawn, depth + 1) for _ in range(drawn.randrange(6))}
-    if kind < 0.6:
-        return [document(drawn, depth + 1) for _ in range(drawn.randrange(5))]
-    leaves = (
-        None,
-        drawn.random() < 0.5,
-        drawn.randrange(-(1 << drawn.randrange(1, 120)), 1 << 20),
-        round(drawn.uniform(-1000, 1000), drawn.randrange(8)),
-        drawn.uniform(-1, 1) * 10.0 ** drawn.randrange(-30, 30),
-        "text " * drawn.randrange(20),
-        "ü€😀"[: drawn.randrange(4)],
-    )
-    return drawn.choice(leaves)
+def extracts(connection: Any, drawn: random.Random, documents: list[Any]) -> list[dict[str, Any]]:
+    """Return what DuckDB extracts, by row: Decimals are text, what is NULL is left out."""
+    found = []
+    containers = [each for each in documents if each and isinstance(each, (dict, list))]
+    for _ in range(PATHS):
+        path, type_ = path_into(drawn, drawn.choice(containers)), drawn.choice(TYPES)
+        query = f"SELECT TRY_CAST({extraction(path)} AS {type_}) FROM ours"  # noqa: S608  our own names
+        values = [row[0] for row in connection.sql(query).fetchall()]
+        plain = {
+            row: str(each) if isinstance(each, decimal.Decimal) else each
+            for row, each in enumerate(values)
+            if each is not None
+        }
+        found.append({"path": path, "type": type_, "values": plain})
+    return found
 
 
 def main(path: str) -> None:
@@ -54,14 +53,11 @@ def main(path: str) -> None:
     documents = [{}, [], None, "", *(document(drawn) for _ in range(DOCUMENTS))]
     texts = [json.dumps(each) for each in documents]
     column = variant.from_json(texts, rules="spark")
-    rows = column.to_arrow()
-    metadata, values = rows.field("metadata").cast(pa.binary()), rows.field("value")
-    plain = pa.StructArray.from_arrays([metadata, values], ["metadata", "value"])
-    field = pa.field("v", plain.type, metadata=column.field.metadata)
-    table = pa.Table.from_arrays([plain], schema=pa.schema([field]))
+    table = plain_table(column)
     connection = duckdb.connect().register("ours", table)
     read = connection.sql("SELECT CAST(v AS JSON)::VARCHAR FROM ours").fetchall()
     expected = variant.to_python(column)
+    metadata, values = (table["v"].combine_chunks().field(name) for name in ("metadata", "value"))
     recorded = []
     for row, text in enumerate(texts):
         ours = metadata[row].as_py(), values[row].as_py()
@@ -70,14 +66,13 @@ def main(path: str) -> None:
         if VariantUtils.to_python(ours[1], ours[0]) != expected[row]:
             raise SystemExit(f"Spark reads row {row} otherwise: {text}")
         value, names = VariantUtils.parse_json(text)
-        recorded.append(
-            {"json": text, "value": values[row].as_py().hex(), "spark": [names.hex(), value.hex()]}
-        )
+        recorded.append({"json": text, "value": ours[1].hex(), "spark": [names.hex(), value.hex()]})
     written = {
         "pyspark": pyspark.__version__,
         "duckdb": duckdb.__version__,
         "metadata": metadata[0].as_py().hex(),
         "documents": recorded,
+        "extracts": extracts(connection, drawn, documents),
     }
     with open(path, "w", encoding="ascii") as file:
         json.dump(written, file, indent=1)

@@ -18,6 +18,9 @@ _CASES: Final = {
     "ipc_read": "ipc_read",
     "ipc_compressed": "ipc_compressed",
     "validation": "validation",
+    "variant_get": "variant_get",
+    "variant_json": "variant_json",
+    "variant_first_get": "variant_first_get",
     "import": "import_time",
 }
 

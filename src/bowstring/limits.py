@@ -36,6 +36,10 @@ class Limits:
         Deepest nesting of a schema.
     columns
         Most nodes (fields, children included) in a schema.
+    json_bytes
+        Largest JSON text of one row.
+    extracted_bytes
+        Most bytes that one column may have that is made of a Variant column.
     regions
         Most regions that one stream may announce.
     region_bytes
@@ -76,6 +80,8 @@ class Limits:
     decompression_floor: int = 128 * _MIB
     depth: int = 64
     columns: int = 65_536
+    json_bytes: int = 128 * _MIB
+    extracted_bytes: int = 1 << 36
     regions: int = 4_096
     region_bytes: int = 1 << 42
     window_bytes: int = 256 * _MIB

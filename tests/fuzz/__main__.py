@@ -20,7 +20,8 @@ import atheris
 os.environ["BOWSTRING_KERNELS"] = "interpret"
 
 with atheris.instrument_imports(
-    include=["bowstring.ipc", "bowstring.columnar"], enable_loader_override=False
+    include=["bowstring.ipc", "bowstring.columnar", "bowstring.variant", "bowstring.kernels"],
+    enable_loader_override=False,
 ):
     from tests.fuzz.seeds import folder_of_seeds, seeds
     from tests.fuzz.targets import TARGETS

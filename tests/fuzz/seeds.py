@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring import ipc
+from bowstring.variant.encode import Widths, encode
+from tests.variant.documents import document
+from tests.variant.matrix import tree_of
+from tests.variant.typed_values import GOLDEN, PRIMITIVE_VALUES
 
 __all__ = ["folder_of_seeds", "seeds"]
 
@@ -96,7 +102,47 @@ def _written(new: Any, table: pa.Table, **options: Any) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-_SEEDS: Final = {"metadata": _metadata, "stream": _streams, "file": _files, "tensor": _tensors}
+def _variants(_data: Path | None) -> Iterator[tuple[str, bytes]]:
+    rng = random.Random(3)
+    trees = [*GOLDEN.values(), *(tree_of(value) for value in PRIMITIVE_VALUES)]
+    for index, tree in enumerate(trees):
+        widths = Widths(rng.randrange(1, 5), rng.randrange(1, 5), rng.random() < 0.3)
+        metadata, value = encode(tree, widths)
+        if len(value) <= _LARGEST:
+            yield f"{index}", len(metadata).to_bytes(2, "little") + metadata + value
+
+
+def _texts(_data: Path | None) -> Iterator[tuple[str, bytes]]:
+    rng = random.Random(5)
+    for index in range(40):
+        text = json.dumps(document(rng), ensure_ascii=rng.random() < 0.5, indent=rng.choice((None, 1)))
+        yield f"{index}", text.encode()
+    numbers = (
+        "-0",
+        "0.10",
+        "1e5",
+        "-1E-7",
+        "9" * 38,
+        "9" * 39,
+        "1" * 400,
+        "123.456e-300",
+        "1e400",
+        "0." + "1" * 40,
+    )
+    yield "numbers", f"[{','.join(numbers)}]".encode()
+    yield "escapes", rb' ["\u00e9\ud83d\ude00", "\b\f\n\r\t\/\\\"", true , false, null ] '
+    yield "too large", b"1e400"
+    yield "twice", b'{"a":1,"a":2}'
+
+
+_SEEDS: Final = {
+    "metadata": _metadata,
+    "stream": _streams,
+    "file": _files,
+    "tensor": _tensors,
+    "variant": _variants,
+    "json": _texts,
+}
 
 
 def folder_of_seeds() -> Path | None:

@@ -20,6 +20,7 @@ from bowstring.errors import BowstringError
 from bowstring.ipc.check import check
 from bowstring.ipc.metadata import MessageKind, decode_dictionary, decode_message, decode_record_batch
 from bowstring.ipc.schema import decode_schema
+from tests.fuzz.variant_targets import json_text, variant_value
 
 __all__ = ["LIMITS", "TARGETS"]
 
@@ -114,4 +115,6 @@ TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "stream": stream,
     "file": file,
     "tensor": tensor,
+    "variant": variant_value,
+    "json": json_text,
 }

@@ -189,7 +189,7 @@ def test_arrays_of_two_places_are_refused() -> None:
 
 
 def test_the_way_to_run_is_one_that_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``BOWSTRING_KERNELS`` is ``compile`` or ``interpret``."""
+    """``BOWSTRING_KERNELS`` is ``compile``, ``checked`` or ``interpret``."""
     monkeypatch.setenv("BOWSTRING_KERNELS", "guess")
     with pytest.raises(UsageError, match="BOWSTRING_KERNELS"):
         launch(divide, 1, numbers(), numbers(), numbers())

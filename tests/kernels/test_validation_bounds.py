@@ -18,7 +18,7 @@ from bowstring.kernels import validation_values as values
 from bowstring.kernels import validation_views as views
 from bowstring.kernels.registry import kernels
 from bowstring.kernels.types import i64, u64
-from tests.kernels import variant_bounds
+from tests.kernels import json_bounds, variant_bounds, variant_cast_bounds, variant_text_bounds
 
 Rng = np.random.Generator
 
@@ -148,7 +148,10 @@ ARGUMENTS: dict[Callable[..., None], Callable[[Rng], tuple[Any, ...]]] = {
     validity.expand_bits: lambda rng: (some(rng), bit(rng), i64(100), Guarded(np.zeros(100, np.uint8))),
     validity.pack_flags: lambda rng: (some(rng), words()),
     validity.level_bits: lambda rng: (some(rng, np.int16), number(rng), words()),
+    **json_bounds.arguments(wild, Guarded),
     **variant_bounds.arguments(wild, Guarded),
+    **variant_cast_bounds.arguments(wild, Guarded),
+    **variant_text_bounds.arguments(wild, Guarded),
 }
 
 

@@ -9,12 +9,13 @@ import numpy as np
 
 from bowstring.kernels import variant_bytes as of_bytes
 from bowstring.kernels import variant_decimals as decimals
+from bowstring.kernels import variant_fields as fields
 from bowstring.kernels import variant_locate as locating
 from bowstring.kernels import variant_metadata as metadata
 from bowstring.kernels import variant_numbers as numbers
 from bowstring.kernels import variant_validation as validation
 from bowstring.kernels.types import i64, u64
-from tests.kernels.variant_cases import OPERANDS, PARENTS, STEPS, texts
+from tests.kernels.variant_cases import FAMILIES, KINDS, OPERANDS, columns_of, meanings_of, texts, written_by
 
 Make = Callable[[np.random.Generator], tuple[Any, ...]]
 
@@ -36,10 +37,29 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
         marks = guarded(rng.integers(0, 16, 2).astype(np.uint8))
         return data(rng), data(rng), *slots(rng), wild(rng, np.int32, 2), *slots(rng), marks
 
+    def tree() -> tuple[Any, ...]:
+        return tuple(
+            guarded(each)
+            for each in (np.array(FAMILIES), np.array(OPERANDS), np.array(KINDS, np.uint8), columns_of(2))
+        )
+
+    def walked(rng: np.random.Generator) -> tuple[Any, ...]:
+        return guarded(meanings_of()), i64(1), i64(2), i64(2)
+
+    def results() -> tuple[Any, ...]:
+        return tuple(guarded(each) for each in written_by(2))
+
     def located(rng: np.random.Generator) -> tuple[Any, ...]:
-        tree = [guarded(np.array(each)) for each in (PARENTS, STEPS, OPERANDS)]
-        room = out(np.uint64, 2 * len(PARENTS)), out(np.uint8, 2 * len(PARENTS))
-        return *rows(rng), *names(), wild(rng, np.int64, 12), *tree, i64(1), i64(2), *room
+        some = guarded(np.zeros(0, np.int64))
+        ids = wild(rng, np.int64, 2 * len(KINDS))
+        return *rows(rng), *names(), ids, *tree(), *walked(rng), some, *results()
+
+    def read(rng: np.random.Generator) -> tuple[Any, ...]:
+        *values, _, _, _, marks = rows(rng)
+        families, _, *others = tree()
+        ids = wild(rng, np.int64, 2 * len(KINDS))
+        left = out(np.uint8)
+        return *values, marks, ids, families, *others, *walked(rng), left, *results()
 
     def validated(rng: np.random.Generator) -> tuple[Any, ...]:
         return i64(1), *rows(rng), i64(1), i64(3), out(np.uint64, 18), out(np.uint8)
@@ -52,11 +72,9 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
 
         return made
 
-    def decimal(dtype: Any, words: int) -> Make:
-        return lambda rng: (
-            *(data(rng), wild(rng, np.uint64, 2), u64(rng.integers(0, 39)), u64(5), u64(7)),
-            *(out(np.uint8), out(dtype, 2 * words)),
-        )
+    def decimal(rng: np.random.Generator) -> tuple[Any, ...]:
+        what = u64(rng.integers(0, 39)), u64(5), u64(7), i64(1)
+        return data(rng), wild(rng, np.uint64, 2), *what, out(np.uint8), out(np.uint64, 4)
 
     def family(rng: np.random.Generator) -> Any:
         return i64(rng.integers(0, 4))
@@ -67,15 +85,23 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
     return {
         metadata.mark_changes: lambda rng: (*slots(rng), out(np.uint8)),
         metadata.inspect_metadata: lambda rng: (*slots(rng), i64(1), out(np.uint8)),
-        metadata.find_names: lambda rng: (*slots(rng), out(np.uint8), *names(), out(np.int64, 12)),
+        metadata.find_names: lambda rng: (
+            *(
+                *slots(rng),
+                out(np.uint8),
+                *names(),
+                guarded(np.array([0, 5, 0])),
+                guarded(np.array([-1, -1, 4])),
+            ),
+            out(np.int64, 6),
+        ),
+        fields.read_plain: read,
         locating.locate: located,
         numbers.cast_numbers_8: number(np.int8),
         numbers.cast_numbers_16: number(np.int16),
         numbers.cast_numbers_32: number(np.int32),
         numbers.cast_numbers_64: number(np.int64),
-        decimals.cast_decimals: decimal(np.uint64, 2),
-        decimals.cast_decimals_64: decimal(np.uint64, 1),
-        decimals.cast_decimals_32: decimal(np.uint32, 1),
+        decimals.cast_decimals: decimal,
         of_bytes.measure_bytes: lambda rng: (
             *places(rng),
             family(rng),

@@ -10,6 +10,7 @@ import numpy as np
 
 from bowstring.kernels import variant_bytes as of_bytes
 from bowstring.kernels import variant_decimals as decimals
+from bowstring.kernels import variant_fields as fields
 from bowstring.kernels import variant_locate as locating
 from bowstring.kernels import variant_metadata as metadata
 from bowstring.kernels import variant_numbers as numbers
@@ -128,33 +129,97 @@ def texts() -> tuple[Array, Array]:
     return np.frombuffer(b"".join(names), np.uint8), np.cumsum([0, *map(len, names)])
 
 
+# The whole value; a, b, the bow, and a as a number of each width; [1], [0] as a number; a.b; é[1].b is none.
+FAMILIES = [-1, 0, 1, -1, 1, 8, -1, 2, 10, 1, 1, 11, 8, 2, 12]
+OPERANDS = [0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 1, 0]
+INDICES = [0, -1, -1, -1, -1, -1, -1, -1, 1, 0, -1, 1]
+KINDS = [0, 0, 0, 0, 1, 2, 4, 8, 0, 4, 0, 0]
+NODES = len(KINDS)
+
+
+def meanings_of() -> Array:
+    """Return how nodes read headers: places, and whole numbers."""
+    lengths = np.zeros((NODES, 256), np.uint16)
+    lengths[:, :84:4] = 1 + np.array([0, 0, 0, 1, 2, 4, 8, 8, 5, 9, 17, 4, 8, 8, 4, -1, -1, 8, 8, 8, 16])
+    lengths[:, 1::4] = np.arange(1, 65)
+    readings = np.full((NODES, 256), 64 + 4, np.uint16)
+    readings[:, 0] = 64 + 3
+    readings[:, 4], readings[:, 8] = 64 + 32, 64
+    for kind in range(4):
+        readings[:, 3 + kind << 2] = 64 - (8 << kind)
+        lengths[[1 << kind > each for each in KINDS], 3 + kind << 2] = 0
+    for kind in (8, 9, 10):
+        readings[:, kind << 2], lengths[:, kind << 2] = 127, 0
+    readings[np.array(KINDS) == 0] = 0
+    lengths[np.array(KINDS) == 0, 3 << 2 : 7 << 2 : 4] = 2, 3, 5, 9
+    return (lengths << 8 | readings).reshape(-1)
+
+
 def found_names(rng: np.random.Generator) -> Iterator[Case]:
     starts, stops, data = laid_out(DICTIONARIES, np.int64)
-    items = len(starts) * (len(NAMES) + 2)
-    yield items, (starts, stops, data, marks_of(), *texts(), np.zeros(items, np.int64))
+    items = len(starts) * (len(NAMES) + 3)
+    operands, indices = np.array([*range(len(NAMES) + 2), 0]), np.array([-1] * (len(NAMES) + 2) + [7])
+    yield (
+        items,
+        (starts, stops, data, marks_of(), *texts(), operands, indices, np.zeros(items, np.int64)),
+    )
 
 
 IDS = np.array([[0, 1, 3, 2, -1, -1], [-2, 0, 3, -1, -1, -1], *([[-1] * 6] * 2), [1, 0, -1, -1, -1, -1]])
-# The whole value, a, b, the bow, [1], a.b, é[1].b
-PARENTS, STEPS = [-1, -1, -1, -1, -1, -1, 1, 4, 7, 5], [0, 1, 1, 1, 1, 2, 1, 2, 1, 2]
-OPERANDS = [0, 0, 1, 2, 3, 1, 1, 1, 1, 5]
+
+
+def ids_of() -> Array:
+    """Return what each node seeks in each dictionary."""
+    return np.where(np.array(INDICES) < 0, IDS[:, OPERANDS], INDICES).reshape(-1)
+
+
+def columns_of(rows: int) -> Array:
+    """Return where the column of each node begins: places together, numbers by their width."""
+    seen = [KINDS[:node].count(kind) for node, kind in enumerate(KINDS)]
+    return np.array(seen, np.int64) * rows
+
+
+def written_by(rows: int) -> tuple[Array, ...]:
+    places = np.zeros(KINDS.count(0) * rows, np.uint64), np.zeros(NODES * rows, np.uint8)
+    return *places, *(
+        np.zeros(KINDS.count(np.dtype(each).itemsize) * rows, each)
+        for each in (np.int8, np.int16, np.int32, np.int64)
+    )
+
+
+def read(rng: np.random.Generator) -> Iterator[Case]:
+    for dtype in (np.int32, np.int64):
+        for families in (FAMILIES, FAMILIES[3:]):  # the whole value is never plain; as a field, node 0 may be
+            starts, stops, data, classes = rows_of(dtype)
+            rows = len(starts)
+            # As long as if the rows were; then those to come are looked at.
+            data = np.append(data, np.zeros(200 * rows if families == FAMILIES else 9, np.uint8))
+            yield (
+                -(-rows // BLOCK),
+                (
+                    *(bits(rng, rows), bits(rng, rows), starts, stops, data, classes),
+                    *(np.array([2, 4, 1, 1, 2], np.uint8), ids_of(), np.array(families)),
+                    *(np.array(KINDS, np.uint8), columns_of(rows), meanings_of(), BLOCK, rows, rows),
+                    *(np.zeros(rows, np.uint8), *written_by(rows)),
+                ),
+            )
 
 
 def located(rng: np.random.Generator) -> Iterator[Case]:
     class_starts, class_stops, blobs = laid_out(DICTIONARIES, np.int64)
     for dtype in (np.int32, np.int64):
-        starts, stops, data, classes = rows_of(dtype)
-        rows, nodes = len(starts), len(PARENTS)
-        yield (
-            -(-rows // BLOCK),
-            (
-                *(bits(rng, rows), bits(rng, rows), starts, stops, data, classes),
-                *(class_starts, class_stops, blobs, marks_of(), *texts(), IDS.reshape(-1).copy()),
-                *(np.array(each, dtype) for each, dtype in ((PARENTS, np.int32), (STEPS, np.int32))),
-                *(np.array(OPERANDS), BLOCK, rows),
-                *(np.zeros(nodes * rows, np.uint64), np.zeros(nodes * rows, np.uint8)),
-            ),
-        )
+        for chosen in (np.zeros(0, np.int64), np.array([1, 5, 6, 7, 20, 31, 32])):
+            starts, stops, data, classes = rows_of(dtype)
+            rows = len(starts)
+            yield (
+                -(-(len(chosen) or rows) // BLOCK),
+                (
+                    *(bits(rng, rows), bits(rng, rows), starts, stops, data, classes),
+                    *(class_starts, class_stops, blobs, marks_of(), *texts(), ids_of()),
+                    *(np.array(FAMILIES), np.array(OPERANDS), np.array(KINDS, np.uint8), columns_of(rows)),
+                    *(meanings_of(), BLOCK, rows, rows, chosen, *written_by(rows)),
+                ),
+            )
 
 
 def validated(rng: np.random.Generator) -> Iterator[Case]:
@@ -206,19 +271,16 @@ def numbers_of(dtype: Any) -> Cases:
     return found
 
 
-def decimals_of(dtype: Any, words: int) -> Cases:
-    def found(rng: np.random.Generator) -> Iterator[Case]:
-        for scale, digits in ((0, 38), (5, 38), (2, 6), (38, 38)):
-            data, places, statuses = cast_rows()
-            bound = 10**digits
-            out = np.zeros(len(places) * words, dtype)
-            yield len(places), (data, places, scale, bound >> 64, bound & (2**64 - 1), statuses, out)
-
-    return found
+def exact_decimals(rng: np.random.Generator) -> Iterator[Case]:
+    for scale, digits in ((0, 38), (5, 38), (2, 6), (38, 38)):
+        data, places, statuses = cast_rows()
+        bound = 10**digits
+        what = scale, bound >> 64, bound & (2**64 - 1), digits % 4
+        yield len(places), (data, places, *what, statuses, np.zeros(2 * len(places), np.uint64))
 
 
 def measured(rng: np.random.Generator) -> Iterator[Case]:
-    for family in range(4):
+    for family in range(5):
         for wanted in (-1, 3, 16):
             data, places, statuses = cast_rows()
             yield len(places), (data, places, family, wanted, statuses, np.zeros(len(places), np.int64))
@@ -245,14 +307,13 @@ CASES: dict[Kernel, Cases] = {
     metadata.mark_changes: changes,
     metadata.inspect_metadata: inspected,
     metadata.find_names: found_names,
+    fields.read_plain: read,
     locating.locate: located,
     numbers.cast_numbers_8: numbers_of(np.int8),
     numbers.cast_numbers_16: numbers_of(np.int16),
     numbers.cast_numbers_32: numbers_of(np.int32),
     numbers.cast_numbers_64: numbers_of(np.int64),
-    decimals.cast_decimals: decimals_of(np.uint64, 2),
-    decimals.cast_decimals_64: decimals_of(np.uint64, 1),
-    decimals.cast_decimals_32: decimals_of(np.uint32, 1),
+    decimals.cast_decimals: exact_decimals,
     of_bytes.measure_bytes: measured,
     of_bytes.copy_bytes: copied,
     of_bytes.copy_fixed: copied_fixed,

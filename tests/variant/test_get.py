@@ -223,7 +223,12 @@ def test_a_device_column_stays_there() -> None:
 
 
 @pytest.mark.parametrize(
-    "type_", [pa.uint8(), pa.float16(), pa.decimal256(40, 2), pa.duration("s"), pa.null()], ids=str
+    "type_",
+    [
+        *(pa.duration("s"), pa.null(), pa.month_day_nano_interval(), pa.decimal128(5, -1)),
+        *(pa.dictionary(pa.int8(), pa.string()), pa.dense_union([pa.field("a", pa.int8())])),
+    ],
+    ids=str,
 )
 def test_types_that_no_value_becomes(type_: pa.DataType) -> None:
     """A type that the format cannot hold is refused by name, before anything runs."""
@@ -240,3 +245,5 @@ def test_calls_that_mean_nothing() -> None:
         variant.get_many(column, {})
     with pytest.raises(UsageError, match="errors"):
         variant.get(column, "$", pa.int8(), on_error="ignore")  # type: ignore[arg-type]  # on purpose
+    with pytest.raises(UsageError, match="no way to cast"):
+        variant.get(column, "$", pa.int8(), cast="duckdb")  # type: ignore[arg-type]  # on purpose

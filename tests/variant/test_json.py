@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from bowstring.errors import InvalidBody, LimitExceeded, UsageError
 from bowstring.variant.decode import Value
-from bowstring.variant.json_text import from_json, to_json
+from bowstring.variant.json_text import from_json
 from bowstring.variant.json_write import Rules, json_of
 from bowstring.variant.python import from_python, to_python
+from bowstring.variant.to_json import to_json
 from tests.variant.typed_values import KEYS, VALUES
 
 D = decimal.Decimal
@@ -140,7 +141,7 @@ REFUSED = {
     "not a number": ("NaN", InvalidBody, "NaN"),
     "infinity": ("[-Infinity]", InvalidBody, "Infinity"),
     "nothing": ("", InvalidBody, "not JSON"),
-    "two values": ("1 2", InvalidBody, "character 2"),
+    "two values": ("1 2", InvalidBody, "byte 2"),
     "a comma too many": ("[1,]", InvalidBody, "not JSON"),
     "a control character": ('"\n"', InvalidBody, "control"),
     "a mark of byte order": ("\ufeff1", InvalidBody, "not JSON"),
@@ -210,11 +211,11 @@ def test_misuse_is_refused() -> None:
         (Value("double", 1.25e-4), "0.000125", "1.25E-4"),
         (Value("double", 9999999.5), "9999999.5", "9999999.5"),
         (Value("double", -0.0), "-0.0", "-0.0"),
-        (Value("double", 5e-324), "5e-324", "5.0E-324"),
+        (Value("double", 5e-324), "5e-324", "4.9E-324"),
         (Value("double", math.nan), '"NaN"', '"NaN"'),
         (Value("double", -math.inf), '"-Infinity"', '"-Infinity"'),
         (Value("float", float(np.float32(0.1))), "0.1", "0.1"),
-        (Value("float", 1234567936.0), "1.234568e+09", "1.234568E9"),
+        (Value("float", 1234567936.0), "1234568000.0", "1.234568E9"),
         (Value("string", '"\\\n\x1f/\x7f😀'), '"\\"\\\\\\n\\u001f/\x7f😀"', '"\\"\\\\\\n\\u001F/\x7f😀"'),
         (Value("string", "\\u001f\x1f"), '"\\\\u001f\\u001f"', '"\\\\u001f\\u001F"'),
         (Value("binary", b"\xfb\xff"), '"+/8="', '"+/8="'),

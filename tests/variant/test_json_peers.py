@@ -10,6 +10,7 @@ import pytest
 
 from bowstring import variant
 from bowstring.variant.decode import decode
+from tests.variant.documents import agree_with_duckdb
 
 PEERS: dict[str, Any] = json.loads((Path(__file__).parent.parent / "data" / "variant-peers.json").read_text())
 DOCUMENTS = PEERS["documents"]
@@ -28,3 +29,11 @@ def test_we_read_what_spark_writes(each: dict[str, Any]) -> None:
     metadata, value = map(bytes.fromhex, each["spark"])
     ours = variant.to_python(variant.from_json([each["json"]], rules="spark"), typed=True)
     assert [decode(metadata, value)] == ours
+
+
+@pytest.mark.parametrize("each", PEERS["extracts"], ids=lambda each: f"{each['path']} {each['type']}")
+def test_we_extract_what_duckdb_does(each: dict[str, Any]) -> None:
+    """A value that is cast without loss is DuckDB's, and where there is none DuckDB has none."""
+    column = variant.from_json([each["json"] for each in DOCUMENTS], rules="spark")
+    values = [each["values"].get(str(row)) for row in range(len(DOCUMENTS))]
+    agree_with_duckdb(column, each["path"], each["type"], values)

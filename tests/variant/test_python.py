@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bowstring.columnar import Batch
 from bowstring.errors import InvalidBody, LimitExceeded, NotOnDevice, Truncated, UsageError
 from bowstring.limits import Limits
 from bowstring.testing import fake_device
@@ -24,10 +23,10 @@ from bowstring.variant.decode import Value
 from bowstring.variant.encode import encode
 from bowstring.variant.equals import equals
 from bowstring.variant.explode import explode
-from bowstring.variant.json_text import from_json, to_json
 from bowstring.variant.keys import keys
 from bowstring.variant.python import from_python, to_python
 from bowstring.variant.schema import schema_of
+from bowstring.variant.to_json import to_json
 from tests.variant.typed_values import KEYS, VALUES
 
 NULL = Value("null", None)
@@ -257,22 +256,13 @@ def test_malformed_rows_are_named(call: Any) -> None:
         call(broken(b"\x01\x00\x00", None))
 
 
-@pytest.mark.parametrize(
-    "call", [to_python, to_json, schema_of, keys, explode, lambda each: equals(each, each)]
-)
+@pytest.mark.parametrize("call", [to_python, schema_of, keys, explode])
 def test_columns_on_a_device_are_refused(call: Any) -> None:
     """What has no kernel says so, and which copy helps."""
     column = from_python([1]).batch.to_device(fake_device(0))[0]
     with pytest.raises(NotOnDevice, match="to_device"):
         call(column)
     assert to_python(column.as_batch().to_device("cpu")[0]) == [1]
-
-
-def test_text_on_a_device_is_refused() -> None:
-    """JSON text on a device is not read on the host in silence."""
-    texts = Batch.from_arrow({"text": pa.array(["1"])}).to_device(fake_device(0))[0]
-    with pytest.raises(NotOnDevice, match="to_device"):
-        from_json(texts)
 
 
 def test_depth_can_be_raised() -> None:

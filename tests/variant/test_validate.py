@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring import variant
+from bowstring.columnar.batch import Batch
 from bowstring.errors import InvalidBody
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Status
@@ -108,6 +109,19 @@ def test_each_fault_has_its_status(name: str, on_device: Move) -> None:
         assert variant.validate(column).to_arrow().to_pylist() == [Status.OK, status, Status.OK]
         beside = variant.get(column, "b", pa.string()).to_arrow().to_pylist()
         assert (beside[0], beside[2]) == ("ok", "ok")
+
+
+def test_three_kinds_of_nothing(on_device: Move) -> None:
+    """A Variant null is right like any value; an SQL NULL and a row with nothing in its `value` are told apart."""
+    array = pa.StructArray.from_arrays(
+        [pa.array([EMPTY] * 3, pa.binary()), pa.array([b"\x00", None, None], pa.binary())],
+        names=["metadata", "value"],
+        mask=pa.array([False, True, False]),
+    )
+    column = on_device(Batch.from_arrow(pa.record_batch({"v": array}))["v"])
+    for full in (True, False):
+        found = variant.validate(column, full=full, plain=True).to_arrow().to_pylist()
+        assert found == [Status.OK, Status.SQL_NULL, Status.VARIANT_NULL]
 
 
 def test_without_full_only_headers_are_seen() -> None:

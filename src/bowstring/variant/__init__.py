@@ -6,12 +6,13 @@ from bowstring.variant.equals import equals
 from bowstring.variant.explode import explode
 from bowstring.variant.get import get, get_many
 from bowstring.variant.get_kinds import KINDS, type_of
-from bowstring.variant.json_text import from_json, to_json
+from bowstring.variant.json_text import from_json
 from bowstring.variant.keys import keys
 from bowstring.variant.path import parse_path
 from bowstring.variant.python import from_python, to_python
 from bowstring.variant.schema import schema_of
 from bowstring.variant.status import Status
+from bowstring.variant.to_json import to_json
 from bowstring.variant.validate import validate
 
 __all__ = [

@@ -15,16 +15,26 @@ from bowstring.variant.column import mark
 from bowstring.variant.decode_primitives import Value
 from bowstring.variant.encode import encode_with, metadata_bytes, names_in
 
-__all__ = ["BLOCK_ROWS", "Encoded", "built", "column_of", "encoded", "variant_array", "variant_field"]
+__all__ = [
+    "BLOCK_ROWS",
+    "STORAGE",
+    "Encoded",
+    "built",
+    "column_of",
+    "encoded",
+    "variant_array",
+    "variant_field",
+]
 
 BLOCK_ROWS: Final = 65_536
 """Rows that share one dictionary of names, counted from the first row: the same whoever writes them."""
 
 # One type, whatever the number of blocks, so that the columns of a stream have one schema.
-_STORAGE: Final = (
+STORAGE: Final = (
     pa.field("metadata", pa.dictionary(pa.int32(), pa.binary()), nullable=False),
     pa.field("value", pa.binary(), nullable=False),
 )
+"""What the Variant columns that this room writes are made of."""
 _LARGEST: Final = (1 << 31) - 1
 
 Encoded = tuple[bytes, bytes] | None
@@ -39,7 +49,7 @@ def variant_field(name: str) -> pa.Field:
     >>> variant_field("event").metadata[b"ARROW:extension:name"]
     b'arrow.parquet.variant'
     """
-    return mark(pa.field(name, pa.struct(_STORAGE)))
+    return mark(pa.field(name, pa.struct(STORAGE)))
 
 
 def variant_array(rows: Iterable[Encoded]) -> pa.StructArray:
@@ -79,7 +89,7 @@ def variant_array(rows: Iterable[Encoded]) -> pa.StructArray:
     )
     mask = pa.array(nulls, pa.bool_()) if any(nulls) else None
     return pa.StructArray.from_arrays(
-        [dictionary, pa.array(values, pa.binary())], fields=list(_STORAGE), mask=mask
+        [dictionary, pa.array(values, pa.binary())], fields=list(STORAGE), mask=mask
     )
 
 

@@ -1,7 +1,8 @@
 """What Variant values become: for each Arrow type the kernel that casts to it, and what that must know.
 
-The casts are exact: a value becomes what is in its own class of equivalence (whole numbers and decimals are one),
-where nothing is lost. ``TYPE_MISMATCH`` is another class, ``OVERFLOW`` a loss.
+The casts here are exact: a value becomes what is in its own class of equivalence (whole numbers and decimals are
+one), where nothing is lost. ``TYPE_MISMATCH`` is another class, ``OVERFLOW`` a loss. Arrays become lists, objects
+structs and maps.
 """
 
 from __future__ import annotations
@@ -19,7 +20,21 @@ from bowstring.kernels import variant_decimals as decimals
 from bowstring.kernels import variant_numbers as numbers
 from bowstring.variant.column import VariantType
 
-__all__ = ["Bytes", "FixedBytes", "Numbers", "Target", "Value", "target_of"]
+__all__ = [
+    "Bytes",
+    "Elements",
+    "Entries",
+    "Fields",
+    "FixedBytes",
+    "Numbers",
+    "SparkDecimals",
+    "SparkNumbers",
+    "SparkText",
+    "Target",
+    "Value",
+    "nested_target",
+    "target_of",
+]
 
 _UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DAY_OF_MS: Final = 86_400_000
@@ -29,23 +44,26 @@ _DAY_OF_MS: Final = 86_400_000
 class Numbers:
     """A type of a fixed width: one launch writes `dtype`, `repeat` of them for each row.
 
-    `bits` are packed after that; with `blocks`, a work item is a block of rows.
+    `bits` are packed after that; of several numbers only the first is kept where `first` says as what. With
+    `blocks`, a work item is a block of rows. Among the arguments, a tuple stands for an array of uint64.
     """
 
     kernel: Callable[..., None]
-    arguments: tuple[int, ...]
+    arguments: tuple[int | tuple[int, ...], ...]
     dtype: Any
     repeat: int = 1
     bits: bool = False
     blocks: bool = False
+    first: Any = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bytes:
-    """Text or binary of any length."""
+    """Text or binary of any length; `views` of it, if so."""
 
     family: int
     large: bool
+    views: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,7 +79,73 @@ class Value:
     """The Variant below the path, as it is."""
 
 
-Target = Numbers | Bytes | FixedBytes | Value
+@dataclasses.dataclass(frozen=True, slots=True)
+class Elements:
+    """The elements of an array: `size` of them, where it is given."""
+
+    item: Target
+    large: bool = False
+    size: int | None = None
+    views: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fields:
+    """The fields of an object that have these names."""
+
+    names: tuple[str, ...]
+    targets: tuple[Target, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Entries:
+    """All fields of an object, by name."""
+
+    key: Bytes
+    item: Target
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SparkNumbers:
+    """A type of a fixed width that a number of 64 bits becomes, as in Spark; `bits` are packed after that."""
+
+    family: int
+    low: int
+    high: int
+    dtype: Any
+    bits: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SparkDecimals:
+    """A decimal, as in Spark: `repeat` of `dtype` hold one."""
+
+    scale: int
+    bound: int
+    dtype: Any
+    repeat: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SparkText:
+    """Text, which everything becomes in Spark."""
+
+    large: bool
+    views: bool = False
+
+
+Target = (
+    Numbers
+    | SparkNumbers
+    | SparkDecimals
+    | SparkText
+    | Bytes
+    | FixedBytes
+    | Value
+    | Elements
+    | Fields
+    | Entries
+)
 
 
 def target_of(type_: Any) -> Target:
@@ -85,14 +169,58 @@ def target_of(type_: Any) -> Target:
         raise UsageError("no type to cast to", expected="a pyarrow.DataType", found=repr(type_))
     if type_ == pa.uuid():
         return FixedBytes(int(of_bytes.UUID), 16)
-    found = _FIXED.get(type_.id) or _others(type_)
+    found = _FIXED.get(type_.id) or _others(type_) or nested_target(type_, target_of)
     if found is None:
         raise Unsupported(
             f"no Variant value becomes {type_}",
-            expected="bool, a signed integer, a float, a decimal of at most 38 digits, a date, a time, "
-            "a timestamp, string, binary, uuid, or variant.type()",
+            expected="bool, an integer, a float, a decimal, a date, a time, a timestamp, string, binary, uuid, "
+            "variant.type(), or lists, structs and maps of these",
         )
     return found
+
+
+def nested_target(type_: pa.DataType, inner: Callable[[Any], Target]) -> Elements | Fields | Entries | None:
+    """Return how arrays and objects become a type that holds others, whose own are found by `inner`.
+
+    Raises
+    ------
+    Unsupported
+        Something in it must not be null, or keys are no text.
+    """
+    if type_.id in _LISTS:
+        large, views = _LISTS[type_.id]
+        return Elements(_inside(type_.value_field, inner), large, None, views)
+    if type_.id == pa.lib.Type_FIXED_SIZE_LIST:
+        return Elements(_inside(type_.value_field, inner), size=type_.list_size)
+    if type_.id == pa.lib.Type_STRUCT:
+        fields = [type_.field(index) for index in range(type_.num_fields)]
+        return Fields(tuple(each.name for each in fields), tuple(_inside(each, inner) for each in fields))
+    if type_.id == pa.lib.Type_MAP:
+        key = _FIXED.get(type_.key_type.id)
+        if not isinstance(key, Bytes) or key.family != of_bytes.TEXT or type_.keys_sorted:
+            raise Unsupported(
+                "fields of an object become no such map",
+                expected="keys of string or large_string that need no order",
+                found=str(type_),
+            )
+        return Entries(key, _inside(type_.item_field, inner))
+    return None
+
+
+def _inside(field: pa.Field, inner: Callable[[Any], Target]) -> Target:
+    if not field.nullable:
+        raise Unsupported(
+            "what is in a Variant may be missing or null",
+            expected="a field that may be null",
+            found=f"{field.name}: {field.type} not null",
+        )
+    return inner(field.type)
+
+
+def _unsigned(kernel: Callable[..., None], dtype: Any) -> Numbers:
+    """Return how values become whole numbers without a sign, which are stored as if they had one."""
+    most = 2 * int(np.iinfo(dtype).max) + 1
+    return Numbers(kernel, (int(numbers.INTEGER), 0, most, 1), dtype, blocks=True)
 
 
 def _number(kernel: Callable[..., None], family: Any, dtype: Any, unit: int = 1) -> Numbers:
@@ -108,6 +236,11 @@ _FIXED: Final[dict[int, Target]] = {
     pa.lib.Type_INT16: _number(numbers.cast_numbers_16, numbers.INTEGER, np.int16),
     pa.lib.Type_INT32: _number(numbers.cast_numbers_32, numbers.INTEGER, np.int32),
     pa.lib.Type_INT64: _number(numbers.cast_numbers_64, numbers.INTEGER, np.int64),
+    pa.lib.Type_UINT8: _unsigned(numbers.cast_numbers_8, np.int8),
+    pa.lib.Type_UINT16: _unsigned(numbers.cast_numbers_16, np.int16),
+    pa.lib.Type_UINT32: _unsigned(numbers.cast_numbers_32, np.int32),
+    pa.lib.Type_UINT64: Numbers(decimals.cast_decimals, (0, 1, 0, 0), np.uint64, 2, first=np.uint64),
+    pa.lib.Type_HALF_FLOAT: Numbers(numbers.cast_halves, (), np.uint16),
     pa.lib.Type_FLOAT: _number(numbers.cast_numbers_32, numbers.FLOAT, np.int32),
     pa.lib.Type_DOUBLE: _number(numbers.cast_numbers_64, numbers.DOUBLE, np.int64),
     pa.lib.Type_DATE32: _number(numbers.cast_numbers_32, numbers.DATE, np.int32),
@@ -116,20 +249,31 @@ _FIXED: Final[dict[int, Target]] = {
     pa.lib.Type_LARGE_STRING: Bytes(int(of_bytes.TEXT), large=True),
     pa.lib.Type_BINARY: Bytes(int(of_bytes.BINARY), large=False),
     pa.lib.Type_LARGE_BINARY: Bytes(int(of_bytes.BINARY), large=True),
+    pa.lib.Type_STRING_VIEW: Bytes(int(of_bytes.TEXT), large=False, views=True),
+    pa.lib.Type_BINARY_VIEW: Bytes(int(of_bytes.BINARY), large=False, views=True),
+}
+_LISTS: Final = {
+    pa.lib.Type_LIST: (False, False),
+    pa.lib.Type_LARGE_LIST: (True, False),
+    pa.lib.Type_LIST_VIEW: (False, True),
+    pa.lib.Type_LARGE_LIST_VIEW: (True, True),
 }
 _DECIMALS: Final = {
-    pa.lib.Type_DECIMAL32: (decimals.cast_decimals_32, np.uint32, 1),
-    pa.lib.Type_DECIMAL64: (decimals.cast_decimals_64, np.uint64, 1),
-    pa.lib.Type_DECIMAL128: (decimals.cast_decimals, np.uint64, 2),
+    pa.lib.Type_DECIMAL32: np.uint32,
+    pa.lib.Type_DECIMAL64: np.uint64,
+    pa.lib.Type_DECIMAL128: None,
 }
 
 
 def _others(type_: pa.DataType) -> Target | None:
     """Return how values become a type with parameters."""
     if type_.id in _DECIMALS and type_.scale >= 0:
-        kernel, dtype, repeat = _DECIMALS[type_.id]
         bound = 10**type_.precision
-        return Numbers(kernel, (type_.scale, bound >> 64, bound & (2**64 - 1)), dtype, repeat)
+        what = type_.scale, bound >> 64, bound & (2**64 - 1), 1
+        return Numbers(decimals.cast_decimals, what, np.uint64, 2, first=_DECIMALS[type_.id])
+    if type_.id == pa.lib.Type_DECIMAL256 and type_.scale >= 0:
+        words = tuple(10**type_.precision >> 64 * k & (2**64 - 1) for k in range(4))
+        return Numbers(decimals.cast_decimals_256, (type_.scale, words), np.uint64, 4)
     if type_.id == pa.lib.Type_TIMESTAMP:
         family = numbers.TIMESTAMP_NTZ if type_.tz is None else numbers.TIMESTAMP
         return _number(numbers.cast_numbers_64, family, np.int64, _UNITS[type_.unit])

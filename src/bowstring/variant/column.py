@@ -249,11 +249,14 @@ def _validity(column: Column) -> Any:
 def _masked(indexed: Column, indices: Any, rows: int) -> Any:
     """Return indices as int32, -1 where one is null or out of its range."""
     xp = indexed.device.xp
-    if indices.dtype.itemsize > 2:
-        indices = xp.where(
-            xp.less(indices, indices.dtype.type(_MOST_ROWS)), indices, indices.dtype.type(_MOST_ROWS)
+    narrow = indices[:rows]
+    if narrow.dtype.itemsize > 4 or narrow.dtype == np.uint32:
+        narrow = xp.where(
+            xp.less(narrow, narrow.dtype.type(_MOST_ROWS)), narrow, narrow.dtype.type(_MOST_ROWS)
         )
-    narrow = indices[:rows].astype(np.int32)
+    buffer = indexed._buffer(Kind.DATA)
+    if narrow.dtype != np.int32 or (buffer is not None and buffer.address % narrow.dtype.itemsize):
+        narrow = narrow.astype(np.int32)
     if indexed.validity is None:
         return narrow
     valid = bitmap.expanded(indexed.validity, 0, rows)

@@ -5,14 +5,22 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.column import Column
 from bowstring.errors import UsageError
+from bowstring.kernels import bitmap
+from bowstring.kernels.launch import launch
+from bowstring.kernels.variant_equals import SAME, UNKNOWN, WORDS, compare_values
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.variant.build import column_of
+from bowstring.variant.column import VariantColumn, open_column
 from bowstring.variant.decode import Value
-from bowstring.variant.python_rows import open_on_host, values
+from bowstring.variant.json_texts import Rows, block_of, rows_of
+from bowstring.variant.locate import check_order, classes_of
+from bowstring.variant.parts import Gathered, batch_of, buffer_or_none
+from bowstring.variant.row_errors import first_error, raise_error, tree_at
+from bowstring.variant.status import Status
 
 __all__ = ["equals", "same"]
 
@@ -31,11 +39,11 @@ def equals(left: Any, right: Any, *, plain: bool = False, limits: Limits = DEFAU
     Parameters
     ----------
     left, right
-        Variant columns on the host of one length, or their Arrow arrays.
+        Variant columns of one length and on one device, or their Arrow arrays. The result is there too.
     plain
         Take structs that are not marked as Variants.
     limits
-        ``depth`` bounds the nesting.
+        As for :func:`bowstring.variant.to_json`.
 
     Returns
     -------
@@ -47,9 +55,9 @@ def equals(left: Any, right: Any, *, plain: bool = False, limits: Limits = DEFAU
     UsageError
         The columns are not of one length.
     InvalidBody, Truncated, Unsupported, LimitExceeded
-        A value is not what the specification says, or too deep; the error says its row.
+        As for :func:`bowstring.variant.to_json`; of a row the left side is looked at first.
     NotOnDevice
-        A column is not on the host.
+        The columns are on two devices.
 
     Examples
     --------
@@ -58,12 +66,59 @@ def equals(left: Any, right: Any, *, plain: bool = False, limits: Limits = DEFAU
     >>> equals(left, right).to_arrow().to_pylist()
     [True, False, None]
     """
-    sides = [open_on_host(side, "equals", plain=plain) for side in (left, right)]
+    sides = open_column(left, plain=plain), open_column(right, plain=plain)
     if sides[0].rows != sides[1].rows:
         raise UsageError("columns of different lengths", expected=sides[0].rows, found=sides[1].rows)
-    pairs = zip(*(values(side, limits=limits) for side in sides), strict=True)
-    found = [None if one is None or other is None else same(one, other) for one, other in pairs]
-    return column_of(pa.array(found, pa.bool_()), pa.field(sides[0].column.name, pa.bool_()))
+    for side in sides:
+        check_order(side, side.value)
+    rows = [rows_of(side, classes_of(side), limits=limits) for side in sides]
+    statuses = [each.measured()[0] for each in rows]
+    _raise_first(sides, statuses, limits)
+    device = sides[0].column.device
+    both = (statuses[0] == np.uint8(Status.OK)) & (statuses[1] == np.uint8(Status.OK))
+    verdicts = _verdicts(rows, statuses)
+    for row in device.to_host(device.xp.flatnonzero(both & (verdicts == UNKNOWN))).tolist():
+        one, other = (tree_at(side, row, limits) for side in sides)
+        verdicts[row : row + 1] = np.uint8(one is not None and other is not None and same(one, other))
+    bitmaps = bitmap.packed(both), bitmap.packed(verdicts == SAME)
+    field = pa.field(sides[0].column.name, pa.bool_())
+    gathered = Gathered(field, [(sides[0].rows, -1)], [buffer_or_none(each, device) for each in bitmaps])
+    return batch_of([gathered], sides[0])[0]
+
+
+def _raise_first(sides: tuple[VariantColumn, VariantColumn], statuses: list[Any], limits: Limits) -> None:
+    """Raise for the first row with an error, the left side before the right."""
+    found = [
+        (row, side)
+        for side, opened in enumerate(sides)
+        if (row := first_error(statuses[side], opened.column.device)) is not None
+    ]
+    if found:
+        row, side = min(found)
+        raise_error(sides[side], row, statuses[side], limits)
+
+
+def _verdicts(sides: list[Rows], statuses: list[Any]) -> Any:
+    device, rows = sides[0].device, len(statuses[0])
+    block, depth = block_of(rows, device), sides[0].depth
+    items = -(-rows // block)
+    verdicts = device.xp.empty(rows, np.uint8)
+    arguments: list[Any] = []
+    for side, status in zip(sides, statuses, strict=True):
+        names = side.names
+        arguments += (
+            side.starts,
+            side.stops,
+            side.data,
+            side.classes,
+            names.bases,
+            names.ends,
+            names.text,
+            status,
+        )
+    room = device.xp.empty(items * depth * int(WORDS), np.uint64)
+    launch(compare_values, items, block, *arguments, depth, room, verdicts)
+    return verdicts
 
 
 def same(left: Value, right: Value) -> bool:

@@ -2,101 +2,115 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.batch import Batch
-from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import storage_type
-from bowstring.columnar.spans import buffer_of
-from bowstring.errors import LimitExceeded
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
-from bowstring.kernels.variant_bytes import VALUE, copy_bytes, copy_fixed, measure_bytes
-from bowstring.variant.cast import Bytes, FixedBytes, Numbers, Target
+from bowstring.kernels.variant_bytes import VALUE, copy_bytes, copy_fixed, measure_bytes, write_views
+from bowstring.variant.cast import (
+    Bytes,
+    Elements,
+    Entries,
+    Fields,
+    FixedBytes,
+    Numbers,
+    SparkDecimals,
+    SparkNumbers,
+    SparkText,
+    Target,
+    Value,
+)
+from bowstring.variant.children import Source, copied, elements, ends_of, fields, keys, merge
 from bowstring.variant.column import mark
-from bowstring.variant.locate import ROWS_PER_CALL
+from bowstring.variant.locate import ROWS_PER_CALL, Read
+from bowstring.variant.parts import Gathered, batch_of, buffer_or_none, status_column, validity_of
+from bowstring.variant.spark_casts import spark_decimals_at, spark_numbers_at, spark_strings_at
 from bowstring.variant.status import Status
 
 if TYPE_CHECKING:
-    from bowstring.memory import Buffer, Device
-    from bowstring.variant.column import VariantColumn
+    from bowstring.memory import Device
     from bowstring.variant.locate import Places
 
 __all__ = ["Gathered", "batch_of", "gather", "status_column"]
 
-_MOST_32: Final = (1 << 31) - 1
 _ANY_WIDTH: Final = -1
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Gathered:
-    """One column, in the parts that a batch is put together from."""
+class _Wanted(NamedTuple):
+    """What is gathered into one node of a result: its field, and how values become it."""
 
     field: pa.Field
-    nodes: list[tuple[int, int]]
-    buffers: list[Buffer | None]
-    variadic_counts: tuple[int, ...] = ()
-    dictionary_ids: tuple[int, ...] = ()
+    target: Target
 
 
-def batch_of(columns: Sequence[Gathered], opened: VariantColumn) -> Batch:
-    """Put columns together, beside the column that they were gathered from."""
-    ids = [each for column in columns for each in column.dictionary_ids]
-    layout = Layout.of(pa.schema([column.field for column in columns]), ids)
-    source = opened.column.batch
-    return Batch.from_parts(
-        layout,
-        opened.rows,
-        np.array([node for column in columns for node in column.nodes], np.int64).reshape(-1, 2),
-        [buffer for column in columns for buffer in column.buffers],
-        [count for column in columns for count in column.variadic_counts],
-        {id_: source.dictionaries[id_] for id_ in ids},
-        device=opened.column.device,
-    )
-
-
-def status_column(name: str, places: Places, device: Device) -> Gathered:
-    """Return the statuses as a column of uint8."""
-    field = pa.field(name, pa.uint8(), nullable=False)
-    return Gathered(field, [(len(places.statuses), 0)], [None, buffer_or_none(places.statuses, device)])
-
-
-def gather(opened: VariantColumn, places: Places, name: str, type_: pa.DataType, target: Target) -> Gathered:
+def gather(source: Source, places: Places | Read, type_: pa.DataType, target: Target) -> Gathered:
     """Cast the values at some places, and write into the statuses there what became of them.
 
     Raises
     ------
     LimitExceeded
-        Text or binary is too long for 32-bit offsets.
+        Text or binary is too long for 32-bit offsets, or for the limits.
     """
-    device, rows = opened.column.device, opened.rows
-    data = opened.value.data
-    field = pa.field(name, type_)
-    if isinstance(target, Numbers):
-        arrays = [_numbers(data, places, target, device)]
+    if isinstance(places, Read):
+        return _read(source, places, pa.field(source.name, type_))
+    if isinstance(target, Value):
+        return _values(source, places)
+    classes = source.device.xp.empty(0, np.int32)
+    if _needs_metadata(target):
+        classes = source.classes.indices
+    return _gather(source, places, classes, _Wanted(pa.field(source.name, type_), target))
+
+
+def _read(source: Source, read: Read, field: pa.Field) -> Gathered:
+    """Return numbers that are there already."""
+    device, numbers = source.device, read.numbers
+    if field.type.id == pa.lib.Type_BOOL:
+        numbers = bitmap.packed(numbers != np.int8(0))
+    validity = None if read.complete else validity_of(read, device)
+    node = (len(read.statuses), 0 if read.complete else -1)
+    return Gathered(field, [node], [validity, buffer_or_none(numbers, device)])
+
+
+def _needs_metadata(target: Target) -> bool:
+    """Return whether values inside others need their metadata; what is alone asks for them itself."""
+    if isinstance(target, Elements):
+        return isinstance(target.item, SparkText) or _needs_metadata(target.item)
+    return isinstance(target, Value | Fields | Entries)
+
+
+def _gather(source: Source, places: Places, classes: Any, wanted: _Wanted) -> Gathered:
+    """Return the values at some places, whose metadata `classes` name where they matter."""
+    target = wanted.target
+    if isinstance(target, Value):
+        return _inner_values(source, places, classes, wanted.field)
+    if isinstance(target, Elements):
+        return _list(source, places, classes, wanted.field, target)
+    if isinstance(target, Fields):
+        return _struct(source, places, classes, wanted.field, target)
+    if isinstance(target, Entries):
+        return _map(source, places, classes, wanted.field, target)
+    device = source.device
+    views = isinstance(target, Bytes | SparkText) and target.views
+    if isinstance(target, SparkNumbers):
+        arrays = [spark_numbers_at(source, places, target)]
+    elif isinstance(target, SparkText):
+        arrays = spark_strings_at(source, places, classes, target)
+    elif isinstance(target, SparkDecimals):
+        arrays = [spark_decimals_at(source, places, target)]
+    elif isinstance(target, Numbers):
+        arrays = [_numbers(source.data, places, target, device)]
     elif isinstance(target, FixedBytes):
-        arrays = [_fixed_bytes(data, places, target, device)]
-    elif isinstance(target, Bytes):
-        arrays = _bytes(data, places, target.family, device, name, large=target.large)
+        arrays = [_fixed_bytes(source.data, places, target, device)]
     else:
-        return _values(opened, places, name)
+        arrays = _bytes(source, places, target.family, large=target.large)
+    if views:
+        arrays = _views(source, *arrays)
     buffers = [validity_of(places, device), *(buffer_or_none(each, device) for each in arrays)]
-    return Gathered(field, [(rows, -1)], buffers)
-
-
-def validity_of(places: Places, device: Device) -> Buffer | None:
-    """Return the bitmap of the rows with a value."""
-    return buffer_or_none(bitmap.packed(places.statuses == np.uint8(Status.OK)), device)
-
-
-def buffer_or_none(array: Any, device: Device) -> Buffer | None:
-    """Return an array as a buffer, ``None`` where it is empty."""
-    return buffer_of(array.view(np.uint8), device) if len(array) else None
+    return Gathered(wanted.field, [(len(places.statuses), -1)], buffers, (1,) if views else ())
 
 
 def _numbers(data: Any, places: Places, target: Numbers, device: Device) -> Any:
@@ -115,7 +129,13 @@ def _numbers(data: Any, places: Places, target: Numbers, device: Device) -> Any:
             out,
         )
     else:
-        launch(target.kernel, rows, data, places.places, *target.arguments, places.statuses, out)
+        given = (
+            device.xp.asarray(np.array(each, np.uint64)) if isinstance(each, tuple) else each
+            for each in target.arguments
+        )
+        launch(target.kernel, rows, data, places.places, *given, places.statuses, out)
+    if target.first is not None:
+        out = out[:: target.repeat].astype(target.first)
     return bitmap.packed(out != np.int8(0)) if target.bits else out
 
 
@@ -128,36 +148,33 @@ def _fixed_bytes(data: Any, places: Places, target: FixedBytes, device: Device) 
     return out
 
 
-def _bytes(data: Any, places: Places, family: int, device: Device, name: str, *, large: bool) -> list[Any]:
+def _bytes(source: Source, places: Places, family: int, *, large: bool) -> list[Any]:
     """Return offsets and bytes: sizes, their sums, and a copy."""
-    rows, xp = len(places.statuses), device.xp
+    rows, xp = len(places.statuses), source.device.xp
     sizes = xp.empty(rows, np.int64)
-    launch(measure_bytes, rows, data, places.places, family, _ANY_WIDTH, places.statuses, sizes)
-    offsets = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(sizes)])
-    total = int(device.to_host(offsets[rows:])[0])
-    if total > _MOST_32 and not large:
-        raise LimitExceeded(
-            "the values are too long for 32-bit offsets",
-            expected=f"at most {_MOST_32} bytes",
-            found=total,
-            where=name,
-            hint="Ask for large_string or large_binary, or take fewer rows.",
-        )
+    launch(measure_bytes, rows, source.data, places.places, family, _ANY_WIDTH, places.statuses, sizes)
+    offsets, total = ends_of(source, sizes, large=large)
     out = xp.empty(total, np.uint8)
-    launch(copy_bytes, rows, data, places.places, family, places.statuses, offsets, out)
+    launch(copy_bytes, rows, source.data, places.places, family, places.statuses, offsets, out)
     return [offsets if large else offsets.astype(np.int32), out]
 
 
-def _values(opened: VariantColumn, places: Places, name: str) -> Gathered:
+def _views(source: Source, offsets: Any, data: Any) -> list[Any]:
+    """Return views of slots of bytes, and these."""
+    rows = len(offsets) - 1
+    views = source.device.xp.empty(4 * rows, np.uint32)
+    launch(write_views, rows, offsets.astype(np.int64), data, views)
+    return [views, data]
+
+
+def _values(source: Source, places: Places) -> Gathered:
     """Return sub-values as a Variant column: their bytes are copied, the metadata are those of the source."""
-    column = opened.column
+    column = source.opened.column
     batch, device = column.batch, column.device
     metadata, value = column.child("metadata"), column.child("value")
     large = storage_type(value.type) == pa.large_binary()
-    arrays = _bytes(opened.value.data, places, int(VALUE), device, name, large=large)
-    # A Variant null is a value here, of the one byte that was written for it.
-    null = np.uint8(Status.VARIANT_NULL)
-    places.statuses[places.statuses == null] = np.uint8(Status.OK)
+    arrays = _bytes(source, places, int(VALUE), large=large)
+    _nulls_are_values(places)
     first, end = metadata._index, metadata._node.end
     bounds = batch.layout.first_buffers(batch.variadic_counts)
     counts = zip(batch.layout.variadic_nodes, batch.variadic_counts, strict=True)
@@ -166,8 +183,8 @@ def _values(opened: VariantColumn, places: Places, name: str) -> Gathered:
     )
     storage = pa.struct([kept, pa.field("value", pa.large_binary() if large else pa.binary())])
     return Gathered(
-        mark(pa.field(name, storage)),
-        [(opened.rows, -1), *map(tuple, batch.nodes[first:end].tolist()), (opened.rows, 0)],
+        mark(pa.field(source.name, storage)),
+        [(len(column), -1), *map(tuple, batch.nodes[first:end].tolist()), (len(column), 0)],
         [
             validity_of(places, device),
             *batch.buffers[int(bounds[first]) : int(bounds[end])],
@@ -176,4 +193,118 @@ def _values(opened: VariantColumn, places: Places, name: str) -> Gathered:
         ],
         tuple(count for node, count in counts if first <= node < end),
         tuple(metadata._dictionary_ids(end)),
+    )
+
+
+def _nulls_are_values(places: Places) -> None:
+    """Say that a Variant null is a value here, of the one byte that was written for it."""
+    null = np.uint8(Status.VARIANT_NULL)
+    places.statuses[places.statuses == null] = np.uint8(Status.OK)
+
+
+def _inner_values(source: Source, places: Places, classes: Any, field: pa.Field) -> Gathered:
+    """Return values inside others as Variants, whose metadata are a dictionary: they are in no order of rows."""
+    device, xp = source.device, source.device.xp
+    rows = len(places.statuses)
+    arrays = _bytes(source, places, int(VALUE), large=True)
+    _nulls_are_values(places)
+    distinct = source.metadata
+    valid = places.statuses == np.uint8(Status.OK)
+    indices = xp.where(valid, classes, np.int32(distinct.num_rows - 1)).astype(np.int32)
+    type_ = pa.dictionary(pa.int32(), distinct.schema.field(0).type)
+    storage = pa.struct([pa.field("metadata", type_, nullable=False), pa.field("value", pa.large_binary())])
+    return Gathered(
+        mark(field.with_type(storage)),
+        [(rows, -1), (rows, 0), (rows, 0)],
+        [
+            validity_of(places, device),
+            None,
+            buffer_or_none(indices, device),
+            None,
+            *(buffer_or_none(each, device) for each in arrays),
+        ],
+        dictionaries=(distinct,),
+    )
+
+
+def _list(source: Source, places: Places, classes: Any, field: pa.Field, target: Elements) -> Gathered:
+    device = source.device
+    large = target.large or target.size is not None
+    offsets, inside, groups = elements(source, places, classes, size=target.size, large=large)
+    validity = validity_of(places, device)
+    item = _gather(source, inside, groups, _Wanted(field.type.value_field, target.item))
+    merge(places, offsets, inside)
+    stored = offsets if large else offsets.astype(np.int32)
+    arrays = [] if target.size is not None else [stored]
+    if target.views:
+        arrays = [stored[:-1], stored[1:] - stored[:-1]]
+    return _holding(
+        field.with_type(_list_type(field.type, item.field)),
+        (len(places.statuses), -1),
+        [validity, *(buffer_or_none(each, device) for each in arrays)],
+        [item],
+    )
+
+
+def _list_type(type_: pa.DataType, item: pa.Field) -> pa.DataType:
+    """Return a list of another item, which is as that of the type but where it has Variants."""
+    if type_.id == pa.lib.Type_FIXED_SIZE_LIST:
+        return pa.list_(item, type_.list_size)
+    made = {
+        pa.lib.Type_LIST: pa.list_,
+        pa.lib.Type_LARGE_LIST: pa.large_list,
+        pa.lib.Type_LIST_VIEW: pa.list_view,
+        pa.lib.Type_LARGE_LIST_VIEW: pa.large_list_view,
+    }
+    return made[type_.id](item)
+
+
+def _struct(source: Source, places: Places, classes: Any, field: pa.Field, target: Fields) -> Gathered:
+    found = fields(source, places, classes, target.names)
+    xp, validity = source.device.xp, validity_of(places, source.device)
+    children = []
+    worst = xp.zeros(len(places.statuses), np.uint8)
+    for index, (inside, inner) in enumerate(zip(found, target.targets, strict=True)):
+        children.append(_gather(source, inside, classes, _Wanted(field.type.field(index), inner)))
+        bad = xp.where(inside.statuses > np.uint8(Status.VARIANT_NULL), inside.statuses, np.uint8(Status.OK))
+        worst = xp.maximum(worst, bad)
+    places.statuses[...] = xp.where(places.statuses == np.uint8(Status.OK), worst, places.statuses)
+    type_ = pa.struct([each.field for each in children])
+    return _holding(field.with_type(type_), (len(places.statuses), -1), [validity], children)
+
+
+def _map(source: Source, places: Places, classes: Any, field: pa.Field, target: Entries) -> Gathered:
+    device = source.device
+    offsets, starts, stops, inside, groups = keys(source, places, classes)
+    validity = validity_of(places, device)
+    large = target.key.large
+    ends, names = copied(source, starts, stops, source.classes.data, large=large)
+    item = _gather(source, inside, groups, _Wanted(field.type.item_field, target.item))
+    merge(places, offsets, inside)
+    count = len(starts)
+    stored = [ends if large else ends.astype(np.int32), names]
+    key = Gathered(
+        field.type.key_field, [(count, 0)], [None, *(buffer_or_none(each, device) for each in stored)]
+    )
+    entries = _holding(
+        pa.field("entries", pa.struct([key.field, item.field])), (count, 0), [None], [key, item]
+    )
+    return _holding(
+        field.with_type(pa.map_(key.field, item.field)),
+        (len(places.statuses), -1),
+        [validity, buffer_or_none(offsets.astype(np.int32), device)],
+        [entries],
+    )
+
+
+def _holding(
+    field: pa.Field, node: tuple[int, int], buffers: list[Any], children: list[Gathered]
+) -> Gathered:
+    """Return a column that holds others, in pre-order."""
+    return Gathered(
+        field,
+        [node, *(each for child in children for each in child.nodes)],
+        [*buffers, *(each for child in children for each in child.buffers)],
+        tuple(count for child in children for count in child.variadic_counts),
+        tuple(each for child in children for each in child.dictionaries),
     )

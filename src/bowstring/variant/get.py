@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 import numpy as np
+import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
+from bowstring.columnar.layout import Layout
 from bowstring.errors import InvalidBody, InvalidData, LimitExceeded, Unsupported, UsageError
-from bowstring.variant.cast import target_of
+from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.variant.cast import Target, target_of
+from bowstring.variant.children import Source
 from bowstring.variant.column import open_column
-from bowstring.variant.gather import Gathered, batch_of, gather, status_column
-from bowstring.variant.locate import locate
+from bowstring.variant.gather import gather
+from bowstring.variant.locate import extract
+from bowstring.variant.parts import batch_of, status_column
 from bowstring.variant.path import Step, parse_path
+from bowstring.variant.plain import plain_number
+from bowstring.variant.spark_casts import spark_target_of
 from bowstring.variant.status import Status
 
 if TYPE_CHECKING:
     from bowstring.variant.column import VariantColumn
-    from bowstring.variant.locate import Places
+    from bowstring.variant.locate import Places, Read
 
 __all__ = ["OnError", "get", "get_many"]
 
 OnError = Literal["null", "raise"]
+Cast = Literal["exact", "spark"]
+_TARGETS: Final[dict[str, Callable[[Any], Target]]] = {"exact": target_of, "spark": spark_target_of}
 _ERRORS: Final = {
     Status.MALFORMED: InvalidBody,
     Status.UNSUPPORTED: Unsupported,
@@ -35,11 +44,13 @@ def get(
     path: str | Sequence[Step],
     type: Any,  # noqa: A002  pyarrow's name for it
     *,
+    cast: Cast = "exact",
     on_error: OnError = "null",
     with_status: bool = False,
     plain: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Any:
-    r"""Return the values at a path, cast without any loss.
+    r"""Return the values at a path, cast to an Arrow type.
 
     Parameters
     ----------
@@ -48,18 +59,35 @@ def get(
     path
         Such as ``$.user.tags[0]``; see :func:`bowstring.variant.parse_path`.
     type : pyarrow.DataType
-        bool, signed integers, floats, decimals of at most 38 digits, dates, times, timestamps (those with a
-        time zone are another class than those without), (large) string and binary, binary of one length, uuid,
-        or ``bowstring.variant.type()`` for the value below the path as it is.
+        bool, integers, floats, decimals, dates, times, timestamps (those with a time zone are another class than
+        those without), strings and binary (also large, and views), binary of one length, uuid, or
+        ``bowstring.variant.type()`` for the value below the path as it is.
 
-        Whole numbers and decimals become each other, and times take other units, where nothing is lost.
+        Arrays become lists of any kind of these types (of a fixed size where they have as many elements), objects
+        become structs by the names of their fields, and maps of string: to any depth. Variants inside of others
+        have their metadata as a dictionary.
+    cast
+        ``exact``: a value becomes what is of its own class, where nothing is lost. Whole numbers and decimals
+        become each other, times take other units, and ``float`` becomes float16.
+
+        ``spark``: as Spark 4.3's ``try_variant_get`` with UTC as the time zone of the session, for the types that
+        Spark has. Numbers become integers by cutting their fraction and decimals by rounding it half up; text is
+        read as what is asked for, and everything becomes text. What Spark gives NULL for is null, and so are, with
+        the status ``UNSUPPORTED``: text with a time zone by its region, such as ``Europe/Berlin``; text of a time
+        without a date, which is one of today; and times and nanoseconds, which Spark does not read.
     on_error
         What becomes of a value that is malformed or cannot be cast: a null, or an error for the call. SQL NULL,
         missing and Variant null give null in any case; as a Variant, a Variant null is a value.
+
+        In a list, struct or map, it is the child that becomes null; what holds it stays a value, whose row has
+        the largest status of its children that is an error. Fields that are missing are nulls without an error.
     with_status
         Return a Batch of the column and of ``status``, one :class:`~bowstring.variant.Status` for each row.
     plain
         Take a struct that is not marked as a Variant.
+    limits
+        ``extracted_bytes`` bounds each column. Children that share their bytes, and so take more than what holds
+        them, are ``TOO_DEEP``.
 
     Returns
     -------
@@ -71,7 +99,9 @@ def get(
     UsageError
         No Variant column, no path, or no type.
     Unsupported
-        No Variant value becomes the type; the column is shredded.
+        No Variant value becomes the type, or what is in it may not be null; the column is shredded.
+    LimitExceeded
+        The result would be larger than the limits, or than its offsets can say.
     InvalidData, Unsupported, LimitExceeded
         With ``on_error="raise"``: names the first row.
 
@@ -83,13 +113,16 @@ def get(
     >>> events = pa.record_batch({"event": pa.array(rows, variant_type().storage_type)})
     >>> get(events, "$.a", pa.int64(), plain=True).values.tolist()
     [42]
+    >>> get(events, "$", pa.map_(pa.string(), pa.string()), cast="spark", plain=True).to_arrow().to_pylist()
+    [[('a', '42')]]
     """
-    _check(on_error)
-    wanted = target_of(type)
+    _check(cast, on_error)
+    wanted = _target(cast, type, limits)
     opened = open_column(column, plain=plain)
     name = path if isinstance(path, str) else repr(list(path))
-    [places] = locate(opened, [parse_path(path)])
-    columns = [gather(opened, places, name, type, wanted)]
+    source = Source(opened, limits, name)
+    [places] = extract(opened, source.classes, [(parse_path(path), plain_number(wanted, cast))])
+    columns = [gather(source, places, type, wanted)]
     _raise_errors(opened, places, name, on_error)
     if not with_status:
         return batch_of(columns, opened)[0]
@@ -101,15 +134,17 @@ def get_many(
     column: Any,
     wanted: Mapping[str, tuple[str | Sequence[Step], Any]],
     *,
+    cast: Cast = "exact",
     on_error: OnError = "null",
     with_status: bool = False,
     plain: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Batch:
     r"""Return the values at several paths: each row is walked once for all of them.
 
     Parameters
     ----------
-    column, on_error, plain
+    column, cast, on_error, plain, limits
         As for :func:`get`.
     wanted
         Path and type of each column, by its name.
@@ -137,27 +172,42 @@ def get_many(
     ... ).to_arrow().to_pylist()
     [{'a': 42, 'b': None}]
     """
-    _check(on_error)
+    _check(cast, on_error)
     if not wanted:
         raise UsageError("no paths to get", expected="a mapping of names to (path, type)")
-    targets = {name: target_of(type_) for name, (_, type_) in wanted.items()}
+    targets = {name: _target(cast, type_, limits) for name, (_, type_) in wanted.items()}
     opened = open_column(column, plain=plain)
-    located = locate(opened, [parse_path(path) for path, _ in wanted.values()])
-    columns: list[Gathered] = []
+    source = Source(opened, limits)
+    located = extract(
+        opened,
+        source.classes,
+        [(parse_path(path), plain_number(targets[name], cast)) for name, (path, _) in wanted.items()],
+    )
+    columns = []
     for (name, (_, type_)), places in zip(wanted.items(), located, strict=True):
-        columns.append(gather(opened, places, name, type_, targets[name]))
+        source.name = name
+        columns.append(gather(source, places, type_, targets[name]))
         _raise_errors(opened, places, name, on_error)
         if with_status:
             columns.append(status_column(f"{name}.status", places, opened.column.device))
     return batch_of(columns, opened)
 
 
-def _check(on_error: OnError) -> None:
+def _target(cast: Cast, type_: Any, limits: Limits) -> Target:
+    if isinstance(type_, pa.DataType) and type_.num_fields:
+        # Not deeper, and not wider, than a batch may be.
+        Layout.of(pa.schema([pa.field("", type_)]), limits=limits)
+    return _TARGETS[cast](type_)
+
+
+def _check(cast: Cast, on_error: OnError) -> None:
+    if cast not in _TARGETS:
+        raise UsageError("no way to cast", expected=" or ".join(_TARGETS), found=repr(cast))
     if on_error not in ("null", "raise"):
         raise UsageError("no way to treat errors", expected="null or raise", found=repr(on_error))
 
 
-def _raise_errors(opened: VariantColumn, places: Places, name: str, on_error: OnError) -> None:
+def _raise_errors(opened: VariantColumn, places: Places | Read, name: str, on_error: OnError) -> None:
     if on_error == "null":
         return
     device = opened.column.device

@@ -17,8 +17,8 @@ from bowstring.kernels.launch import launch
 from bowstring.kernels.variant_bytes import name_kinds
 from bowstring.variant.column import open_column
 from bowstring.variant.decode_primitives import PRIMITIVES
-from bowstring.variant.gather import buffer_or_none
 from bowstring.variant.locate import locate
+from bowstring.variant.parts import buffer_or_none
 from bowstring.variant.path import Step, parse_path
 
 if TYPE_CHECKING:

@@ -106,13 +106,16 @@ def _real(held: float, kind: str, spark: bool) -> str:
         return '"NaN"'
     if math.isinf(held):
         return '"Infinity"' if held > 0 else '"-Infinity"'
-    shortest = repr(held) if kind == "double" else str(np.float32(held))
-    return _java(shortest) if spark else shortest
+    # NumPy has its own idea of where exponents begin.
+    shortest = repr(held if kind == "double" else float(str(np.float32(held))))
+    return _java(shortest, held) if spark else shortest
 
 
-def _java(shortest: str) -> str:
-    """Return a number in the notation of Java's ``Double.toString``."""
+def _java(shortest: str, held: float) -> str:
+    """Return a number in the notation of Java's ``Double.toString``, which has two digits at least."""
     sign, digits, exponent = decimal.Decimal(shortest).as_tuple()
+    if len(digits) == 1 and held:
+        sign, digits, exponent = decimal.Decimal(format(decimal.Decimal(held), ".1e")).as_tuple()
     assert isinstance(exponent, int)
     text = "".join(map(str, digits))
     # The number is 0.TEXT times ten to this power; what it says of zero does not matter.

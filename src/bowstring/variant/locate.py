@@ -2,48 +2,43 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from bowstring.errors import InvalidBody
-from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
-from bowstring.kernels.variant_locate import BY_INDEX, BY_NAME, ROOT
+from bowstring.kernels.variant_fields import read_plain
+from bowstring.kernels.variant_format import OK
+from bowstring.kernels.variant_locate import LOCATED
 from bowstring.kernels.variant_locate import locate as locate_rows
-from bowstring.kernels.variant_metadata import find_names, inspect_metadata, mark_changes
+from bowstring.kernels.variant_metadata import find_names
+from bowstring.variant.classes import Classes, check_order, classes_of
+from bowstring.variant.tree import Tree
 
 if TYPE_CHECKING:
+    from bowstring.memory import Device
     from bowstring.variant.column import Slots, VariantColumn
-    from bowstring.variant.path import Path, Step
+    from bowstring.variant.path import Path
+    from bowstring.variant.tree import Node, Number
 
-__all__ = ["ROWS_PER_CALL", "Classes", "Places", "check_order", "classes_of", "locate"]
+__all__ = [
+    "ROWS_PER_CALL",
+    "Classes",
+    "Places",
+    "Read",
+    "check_order",
+    "classes_of",
+    "extract",
+    "locate",
+    "locate_in",
+]
 
 ROWS_PER_CALL: Final = 1024
 """Rows that one call of a kernel takes on the host; a GPU has a thread for each."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Classes:
-    """The distinct metadata of a column.
-
-    Attributes
-    ----------
-    indices : array of int32, shape (rows,)
-        Which of them is that of each row; one that is none is malformed.
-    starts, stops : array of int64
-    data : array of uint8
-    marks : array of uint8
-        What :func:`~bowstring.kernels.variant_metadata.inspect_metadata` says of each.
-    """
-
-    indices: Any
-    starts: Any
-    stops: Any
-    data: Any
-    marks: Any
+_ALIGNED: Final = 64
+"""Columns begin at multiples of so many elements."""
+_WRITTEN: Final = {0: np.uint64, 1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
 class Places(NamedTuple):
@@ -60,55 +55,21 @@ class Places(NamedTuple):
     statuses: Any
 
 
-def classes_of(opened: VariantColumn, *, full: bool = False) -> Classes:
-    """Return the distinct metadata of a column, inspected; with `full`, their text too.
+class Read(NamedTuple):
+    """What numbers one path leads to.
 
-    Metadata that stand in every row are distinct where they differ from those of the row before.
-
-    Raises
-    ------
-    InvalidBody
-        Offsets decrease, so that the same bytes belong to several metadata.
+    Attributes
+    ----------
+    numbers : array of int8 to int64, shape (rows,)
+        0 where the status is another than ``OK``.
+    statuses : array of uint8, shape (rows,)
+    complete
+        Whether every status is ``OK``.
     """
-    metadata, xp = opened.metadata, opened.column.device.xp
-    if opened.indices is None:
-        rows = opened.rows
-        starts, stops = metadata.starts[:rows], metadata.stops[:rows]
-        check_order(opened, metadata)
-        changed = xp.empty(rows, np.uint8)
-        launch(mark_changes, rows, starts, stops, metadata.data, changed)
-        indices = xp.cumsum(changed, dtype=np.int32) - np.int32(1)
-        heads = xp.flatnonzero(changed)
-        starts, stops = starts[heads].astype(np.int64), stops[heads].astype(np.int64)
-        if len(metadata.validity):
-            indices = xp.where(bitmap.expanded(metadata.validity, 0, rows), indices, np.int32(-1))
-            indices = indices.astype(np.int32)
-    else:
-        check_order(opened, metadata)
-        indices = opened.indices
-        starts, stops = metadata.starts.astype(np.int64), metadata.stops.astype(np.int64)
-    marks = xp.empty(len(starts), np.uint8)
-    launch(inspect_metadata, len(marks), starts, stops, metadata.data, int(full), marks)
-    return Classes(indices, starts, stops, metadata.data, marks)
 
-
-def check_order(opened: VariantColumn, slots: Slots) -> None:
-    """Check that offsets do not decrease: only then is the work on all slots bounded by their bytes.
-
-    Raises
-    ------
-    InvalidBody
-        They do.
-    """
-    if slots.shared or not len(slots.starts):
-        return
-    device = opened.column.device
-    if device.to_host((slots.stops < slots.starts).sum(keepdims=True))[0]:
-        raise InvalidBody(
-            "the offsets of a Variant column decrease",
-            expected="offsets that ascend",
-            where=opened.column.name,
-        )
+    numbers: Any
+    statuses: Any
+    complete: bool
 
 
 def locate(opened: VariantColumn, paths: Sequence[Path]) -> list[Places]:
@@ -119,84 +80,116 @@ def locate(opened: VariantColumn, paths: Sequence[Path]) -> list[Places]:
     InvalidBody
         The offsets of the metadata decrease.
     """
-    tree = _Tree(paths)
-    classes = classes_of(opened)
-    device, rows = opened.column.device, opened.rows
-    xp = device.xp
-    texts, ends = tree.texts()
-    names = xp.asarray(texts), xp.asarray(ends)
-    ids = xp.empty(len(classes.marks) * (len(ends) - 1), np.int64)
-    launch(find_names, len(ids), classes.starts, classes.stops, classes.data, classes.marks, *names, ids)
-    count = len(tree.parents)
-    places = xp.empty(count * rows, np.uint64)
-    statuses = xp.empty(count * rows, np.uint8)
-    block = ROWS_PER_CALL if device.is_host else 1
-    launch(
-        locate_rows,
-        -(-rows // block),
-        opened.validity,
-        opened.value.validity,
-        opened.value.starts,
-        opened.value.stops,
-        opened.value.data,
-        classes.indices,
-        classes.starts,
-        classes.stops,
-        classes.data,
-        classes.marks,
-        *names,
-        ids,
-        xp.asarray(np.array(tree.parents, np.int32)),
-        xp.asarray(np.array(tree.steps, np.int32)),
-        xp.asarray(np.array(tree.operands, np.int64)),
-        block,
-        rows,
-        places,
-        statuses,
-    )
+    return locate_in(opened.column.device, opened.validity, opened.value, classes_of(opened), paths)
+
+
+def locate_in(
+    device: Device, validity: Any, value: Slots, classes: Classes, paths: Sequence[Path]
+) -> list[Places]:
+    """Return where each path leads in slots of values whose metadata are of these classes.
+
+    `validity` is a bitmap of the rows, empty where none is null.
+    """
+    walk = _walk(device, validity, value, classes, [(path, None) for path in paths])
     # A path that is asked for twice is cast twice, each with statuses of its own.
-    return [
-        Places(places[node * rows : (node + 1) * rows], statuses[node * rows : (node + 1) * rows].copy())
-        for node in tree.nodes
+    return [Places(walk.column(node), walk.statuses_of(node).copy()) for node in walk.tree.nodes]
+
+
+def extract(
+    opened: VariantColumn, classes: Classes, wanted: Sequence[tuple[Path, Number | None]]
+) -> list[Places | Read]:
+    """Return where each path leads, or the numbers there, where the walk could read all of them.
+
+    Where it could not, a second walk finds where they lie.
+    """
+    device = opened.column.device
+    slots = device, opened.validity, opened.value, classes
+    walk = _walk(*slots, wanted)
+    worst = [0] * len(walk.tree.kinds)
+    if walk.rows:
+        worst = device.to_host(walk.statuses.reshape(len(worst), -1).max(axis=1)).tolist()
+    found: list[Places | Read] = [
+        Read(walk.column(node), walk.statuses_of(node), worst[node.index] == OK)
+        if node.width
+        else Places(walk.column(node), walk.statuses_of(node).copy())
+        for node in walk.tree.nodes
     ]
+    again = [at for at, node in enumerate(walk.tree.nodes) if node.width and worst[node.index] == LOCATED]
+    if again:
+        for at, places in zip(again, locate_in(*slots, [wanted[at][0] for at in again]), strict=True):
+            found[at] = places
+    return found
 
 
-class _Tree:
-    """Paths as a tree of steps, parents first and children of one parent together."""
+class _Walk(NamedTuple):
+    """What a walk wrote: statuses by node, and places and numbers by width, in columns of `stride`."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self.names: dict[str, int] = {}
-        self.parents: list[int] = []
-        self.steps: list[int] = []
-        self.operands: list[int] = []
-        known: dict[Path, int] = {}
-        wanted = {path[:length] for path in paths for length in range(len(path) + 1)}
-        children: dict[Path, list[Path]] = {}
-        for path in sorted(wanted - {()}, key=repr):
-            children.setdefault(path[:-1], []).append(path)
-        if () in paths:
-            known[()] = self._add(-1, int(ROOT), 0)
-        waiting: list[Path] = [()]
-        for parent in waiting:
-            for path in children.get(parent, ()):
-                # The whole value is where every path begins, and is no parent.
-                known[path] = self._step(known[parent] if parent else -1, path[-1])
-                waiting.append(path)
-        self.nodes = [known[path] for path in paths]
+    tree: Tree
+    rows: int
+    stride: int
+    statuses: Any
+    columns: dict[int, Any]
 
-    def _step(self, parent: int, step: Step) -> int:
-        if isinstance(step, str):
-            return self._add(parent, int(BY_NAME), self.names.setdefault(step, len(self.names)))
-        return self._add(parent, int(BY_INDEX), step)
+    def column(self, node: Node) -> Any:
+        begin = node.column * self.stride
+        return self.columns[node.width][begin : begin + self.rows]
 
-    def _add(self, parent: int, step: int, operand: int) -> int:
-        self.parents.append(parent)
-        self.steps.append(step)
-        self.operands.append(operand)
-        return len(self.parents) - 1
+    def statuses_of(self, node: Node) -> Any:
+        begin = node.index * self.stride
+        return self.statuses[begin : begin + self.rows]
 
-    def texts(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Return the bytes of all names, and where each begins and the last ends."""
-        encoded = [name.encode() for name in self.names]
-        ends = np.cumsum([0, *(len(each) for each in encoded)], dtype=np.int64)
-        return np.frombuffer(b"".join(encoded), np.uint8), ends
+
+def _walk(
+    device: Device,
+    validity: Any,
+    value: Slots,
+    classes: Classes,
+    wanted: Sequence[tuple[Path, Number | None]],
+) -> _Walk:
+    tree, xp, rows = Tree(wanted), device.xp, len(classes.indices)
+    stride = -(-rows // _ALIGNED) * _ALIGNED
+    count = len(tree.kinds)
+    names = [xp.asarray(each) for each in tree.texts()]
+    found = classes.starts, classes.stops, classes.data, classes.marks
+    operands = xp.asarray(np.array(tree.operands, np.int64))
+    ids = xp.empty(len(classes.marks) * count, np.int64)
+    indices = xp.asarray(np.array(tree.indices, np.int64))
+    launch(find_names, len(ids), *found, *names, operands, indices, ids)
+    families, kinds, columns, meanings = (
+        xp.asarray(each)
+        for each in (
+            np.array(tree.families, np.int64),
+            np.array(tree.kinds, np.uint8),
+            np.array(tree.columns, np.int64) * stride,
+            np.frombuffer(b"".join(tree.meanings), np.uint16),
+        )
+    )
+    walk = _Walk(
+        tree,
+        rows,
+        stride,
+        xp.zeros(count * stride, np.uint8),
+        {width: xp.empty(tree.count_of[width] * stride, dtype) for width, dtype in _WRITTEN.items()},
+    )
+    block = ROWS_PER_CALL if device.is_host else 1
+    slots = validity, value.validity, value.starts, value.stops, value.data, classes.indices
+    shape = block, rows, stride
+    written = walk.columns[0], walk.statuses, *(walk.columns[width] for width in (1, 2, 4, 8))
+    chosen, items = xp.empty(0, np.int64), rows
+    if not tree.has_root:
+        left = xp.zeros(rows, np.uint8)
+        launch(
+            read_plain,
+            -(-rows // block),
+            *(*slots, classes.marks, ids, families, kinds, columns, meanings, *shape, left, *written),
+        )
+        chosen = xp.flatnonzero(left.view(np.bool_))
+        items = len(chosen)
+    if items:
+        nodes = ids, families, operands, kinds, columns, meanings
+        launch(
+            locate_rows,
+            -(-items // block),
+            *(*slots, *found, *names, *nodes, *shape, chosen, *written),
+        )
+    return walk

@@ -33,7 +33,7 @@ class Status(enum.IntEnum):
     MALFORMED = 6
     """The bytes are not what the format says."""
     UNSUPPORTED = 7
-    """The value is of a primitive type that the format has no name for yet."""
+    """The value is of a primitive type that the format has no name for yet, or one that the cast cannot do."""
     TOO_DEEP = 8
     """The value is nested deeper than allowed, or shares its children so often that the work has no bound."""
 

@@ -11,8 +11,8 @@ from bowstring.kernels.launch import launch
 from bowstring.kernels.variant_validation import WORDS, validate_values
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.column import open_column
-from bowstring.variant.gather import batch_of, status_column
 from bowstring.variant.locate import Places, check_order, classes_of
+from bowstring.variant.parts import batch_of, status_column
 
 __all__ = ["validate"]
 
@@ -26,10 +26,11 @@ def validate(
 ) -> Column:
     r"""Return the status of every row of a Variant column.
 
-    ``OK``, ``SQL_NULL`` and ``VARIANT_NULL`` (a row without a value) are right. ``MALFORMED`` is wrong by the
+    ``OK`` (a Variant null is a value like any other), ``SQL_NULL``, and ``VARIANT_NULL`` (a row that is not null,
+    with nothing in its `value`: readers take it for a Variant null) are right. ``MALFORMED`` is wrong by the
     format, ``UNSUPPORTED`` holds a primitive type that the format does not name, ``TOO_DEEP`` is nested deeper
     than ``limits.depth``, or shares children so often that reading all of it would take longer than its length
-    allows.
+    allows: no more values are visited than it has bytes, and no more than 16 times its bytes of text are read.
 
     Parameters
     ----------

@@ -1,0 +1,33 @@
+"""How many threads kernels take while a way is timed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+__all__ = ["threads"]
+
+_VARIABLE = "BOWSTRING_THREADS"
+
+
+@contextlib.contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """Let kernels take so many threads within this; None leaves it as it is.
+
+    Examples
+    --------
+    >>> from bowstring.kernels.threads import thread_count
+    >>> with threads(1):
+    ...     thread_count()
+    1
+    """
+    before = os.environ.get(_VARIABLE)
+    if count is not None:
+        os.environ[_VARIABLE] = str(count)
+    try:
+        yield
+    finally:
+        os.environ.pop(_VARIABLE, None)
+        if before is not None:
+            os.environ[_VARIABLE] = before

@@ -1,0 +1,64 @@
+"""The error of a row that a kernel has refused: the one that reading it on the host raises."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from bowstring.errors import BowstringError, InvalidBody, LimitExceeded
+from bowstring.variant.column import open_column
+from bowstring.variant.python_rows import values
+from bowstring.variant.status import Status
+
+if TYPE_CHECKING:
+    from bowstring.limits import Limits
+    from bowstring.memory import Device
+    from bowstring.variant.column import VariantColumn
+    from bowstring.variant.decode import Value
+
+__all__ = ["first_error", "raise_error", "tree_at"]
+
+
+def first_error(statuses: Any, device: Device) -> int | None:
+    """Return the first row of which the status is an error."""
+    bad = device.xp.flatnonzero(statuses > np.uint8(Status.VARIANT_NULL))
+    return int(device.to_host(bad[:1])[0]) if len(bad) else None
+
+
+def tree_at(opened: VariantColumn, row: int, limits: Limits) -> Value | None:
+    """Return one row as a typed tree; it is copied to the host, wherever the column is.
+
+    Raises
+    ------
+    InvalidBody, Truncated, Unsupported, LimitExceeded
+        It is not what the specification says, or too deep; the error says the row.
+    """
+    column = opened.column.as_batch().slice(row, 1).to_device("cpu")[0]
+    try:
+        return next(values(open_column(column, plain=True), limits=limits))
+    except BowstringError as error:
+        where = error.where.replace("row 0", f"row {row}", 1) if error.where else f"row {row}"
+        raise type(error)(
+            error.what, expected=error.expected, found=error.found, where=where, hint=error.hint
+        ) from error
+
+
+def raise_error(opened: VariantColumn, row: int, statuses: Any, limits: Limits) -> NoReturn:
+    """Raise the error of a row that has one.
+
+    Raises
+    ------
+    InvalidBody, Truncated, Unsupported, LimitExceeded
+        As for :func:`tree_at`; or an object has so many keys in no order that looking for one that is there twice
+        would take longer than its length allows.
+    """
+    tree_at(opened, row, limits)
+    status = Status(int(opened.column.device.to_host(statuses[row : row + 1])[0]))
+    if status == Status.TOO_DEEP:
+        raise LimitExceeded(
+            "an object has too many keys in no order",
+            expected="keys in the order of their UTF-8 bytes",
+            where=f"row {row}",
+        )
+    raise InvalidBody("a Variant is not what the specification says", found=status.name, where=f"row {row}")

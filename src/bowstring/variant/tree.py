@@ -1,0 +1,173 @@
+"""Paths as a tree of steps, each walked once however many paths begin with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bowstring.kernels.variant_fields import BY_INDEX, BY_NAME, PLACE, ROOT
+from bowstring.kernels.variant_format import SIZES
+
+if TYPE_CHECKING:
+    from bowstring.variant.path import Path, Step
+
+__all__ = ["Node", "Number", "Tree", "lengths"]
+
+_ABOVE: Final = -1
+_NAMED: Final = -1
+_COUNTED: Final = 255
+
+
+@functools.cache
+def lengths() -> np.ndarray[Any, Any]:
+    """Return how long a value is by its header, 0 where the header does not say.
+
+    Examples
+    --------
+    >>> lengths()[[0, 3 << 2, 5 << 2 | 1, 2]].tolist()  # null, int8, a string of five bytes, an object
+    [1, 2, 6, 0]
+    """
+    found = np.zeros(256, np.uint16)
+    sizes = SIZES.astype(np.uint16)
+    found[: len(sizes) << 2 : 4] = np.where(sizes == _COUNTED, 0, sizes + 1)
+    found[1::4] = np.arange(1, 65)
+    found.flags.writeable = False
+    return found
+
+
+_PLACES: Final = (lengths() << 8).tobytes()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Number:
+    """What a path is read as on the way.
+
+    Attributes
+    ----------
+    width
+        Bytes of the number that is written.
+    meanings
+        What each of the 256 headers means to it, 512 bytes: see :mod:`bowstring.kernels.variant_fields`.
+    """
+
+    width: int
+    meanings: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Node:
+    """One result of the walk.
+
+    Attributes
+    ----------
+    index
+        Which node it is.
+    width
+        Bytes of its number, 0 where it is a place.
+    column
+        The how manieth it is of that width.
+    """
+
+    index: int
+    width: int
+    column: int
+
+
+class Tree:
+    """Paths as a tree: parents first, and the children of one parent by one kind of step together.
+
+    Attributes
+    ----------
+    nodes
+        The node of each path, in the order in which they were given.
+    names
+        The number of each name.
+    families, operands, indices, kinds, columns, meanings
+        As :func:`~bowstring.kernels.variant_locate.locate` takes them; `columns` count columns.
+    count_of
+        How many columns there are of each width.
+
+    Examples
+    --------
+    >>> tree = Tree([(("a", "b"), None), (("a", 0), None), (("c",), None)])
+    >>> [node.index for node in tree.nodes], tree.families  # a and c; then b; then 0
+    ([2, 3, 1], [-1, 1, 2, 0, 1, 3, 0, 2, 4])
+    """
+
+    def __init__(self, wanted: Sequence[tuple[Path, Number | None]]) -> None:
+        self.names: dict[str, int] = {}
+        self.families: list[int] = []
+        self.operands: list[int] = []
+        self.indices: list[int] = []
+        self.kinds: list[int] = []
+        self.columns: list[int] = []
+        self.meanings: list[bytes] = []
+        self.count_of = dict.fromkeys((0, 1, 2, 4, 8), 0)
+        self._known: dict[tuple[Path, Number | None], Node] = {}
+        results = _by_path(wanted)
+        children: dict[Path, list[Path]] = {}
+        for path in sorted((path for path in results if path), key=repr):
+            children.setdefault(path[:-1], []).append(path)
+        self._family(_ABOVE, ROOT, [()] if () in results else [], results)
+        waiting: list[Path] = [()]
+        for parent in waiting:
+            below = children.get(parent, [])
+            # The whole value is where every path begins, and is no parent.
+            above = self._known[parent, None].index if parent else _ABOVE
+            self._family(above, BY_NAME, [path for path in below if isinstance(path[-1], str)], results)
+            self._family(above, BY_INDEX, [path for path in below if isinstance(path[-1], int)], results)
+            waiting.extend(path for path in below if path in children)
+        self.nodes = [self._known[each] for each in wanted]
+
+    def _family(self, parent: int, step: Any, paths: list[Path], results: _Results) -> None:
+        if not paths:
+            return
+        for path in paths:
+            for number in results[path]:
+                self._known[path, number] = self._node(path[-1] if path else 0, number)
+        self.families += [parent, int(step), len(self.kinds)]
+
+    def _node(self, step: Step, number: Number | None) -> Node:
+        kind = number.width if number else int(PLACE)
+        node = Node(len(self.kinds), kind, self.count_of[kind])
+        self.operands.append(self.names.setdefault(step, len(self.names)) if isinstance(step, str) else 0)
+        self.indices.append(_NAMED if isinstance(step, str) else step)
+        self.kinds.append(kind)
+        self.columns.append(node.column)
+        self.meanings.append(number.meanings if number else _PLACES)
+        self.count_of[kind] += 1
+        return node
+
+    @property
+    def has_root(self) -> bool:
+        """Whether the whole value is wanted."""
+        return int(ROOT) in self.families[1::3]
+
+    def texts(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Return the bytes of all names, and where each begins and the last ends."""
+        encoded = [name.encode() for name in self.names]
+        ends = np.cumsum([0, *(len(each) for each in encoded)], dtype=np.int64)
+        return np.frombuffer(b"".join(encoded), np.uint8), ends
+
+
+_Results = dict["Path", list["Number | None"]]
+
+
+def _by_path(wanted: Sequence[tuple[Path, Number | None]]) -> _Results:
+    """Return what is wanted at each path; the place, where others begin with it."""
+    results: _Results = {}
+    for path, number in wanted:
+        for length in range(1, len(path)):
+            _add(results, path[:length], None)
+        _add(results, path, number)
+    return results
+
+
+def _add(results: _Results, path: Path, number: Number | None) -> None:
+    at = results.setdefault(path, [])
+    if number not in at:
+        at.append(number)

@@ -1,0 +1,91 @@
+"""Wild text for the kernels of JSON: what is no JSON, what nearly is, and what has changed since it was read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bowstring.kernels import json_read as reading
+from bowstring.kernels import json_sizes as sizes
+from bowstring.kernels import json_write as writing
+from bowstring.kernels.json_format import NODE
+from bowstring.kernels.json_names import NAME, PLAN, STATE
+from bowstring.kernels.types import i64, u64
+
+Rng = np.random.Generator
+Make = Callable[[Rng], tuple[Any, ...]]
+
+_TEXT = r'{"a": {"bcdefghij": [ ] } , " \u00e9 \n 1 -2.5 1e9 null'
+PIECES = _TEXT.encode().split(b" ")
+ROWS, PARTS, NODES, SLOTS, POOL = 4, 2, 5, 4, 20
+RANKS = 8
+
+
+def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Callable[..., None], Make]:
+    def zeros(size: int, dtype: Any = np.uint64) -> Any:
+        return guarded(np.zeros(size, dtype))
+
+    def text(rng: Rng) -> Any:
+        if rng.random() < 0.2:
+            return wild(rng, np.uint8, int(rng.integers(0, 60)))
+        pieces = [PIECES[k] for k in rng.integers(0, len(PIECES), int(rng.integers(1, 20)))]
+        return guarded(np.frombuffer(b"".join(pieces), np.uint8))
+
+    def slots(rng: Rng, data: Any) -> tuple[Any, Any]:
+        bounds = np.sort(rng.integers(0, len(data) + 1, 2 * ROWS)).reshape(ROWS, 2)
+        if rng.random() < 0.2:
+            bounds[rng.integers(0, ROWS), rng.integers(0, 2)] = rng.choice([-1, 2**62])
+        return guarded(bounds[:, 0].copy()), guarded(bounds[:, 1].copy())
+
+    def plan() -> Any:
+        made = np.zeros((PARTS, int(PLAN)), np.uint64)
+        for part in range(PARTS):
+            made[part, :2] = 2 * part, 2 * part + 2
+            made[part, 2:] = part * NODES, NODES, part * SLOTS, SLOTS, part * POOL, POOL
+        return guarded(made.reshape(-1))
+
+    def counting(rng: Rng) -> tuple[Any, ...]:
+        data = text(rng)
+        return data, *slots(rng, data), plan(), zeros(PARTS, np.int64)
+
+    def read(rng: Rng) -> tuple[Any, ...]:
+        data = text(rng)
+        words = (NODES * PARTS * int(NODE), NODES * PARTS, SLOTS * PARTS, SLOTS * int(NAME))
+        return (
+            *(data, *slots(rng, data), plan(), i64(rng.integers(0, 2)), i64(3), u64(7)),
+            *(zeros(ROWS, np.uint8), zeros(ROWS, np.int64), zeros(ROWS), zeros(ROWS)),
+            *(*map(zeros, words), zeros(POOL * PARTS, np.uint8), zeros(PARTS * int(STATE))),
+        )
+
+    def was_read(rng: Rng) -> tuple[Any, ...]:
+        made = read(rng)
+        with np.errstate(all="ignore"):
+            for part in range(PARTS):
+                reading.read_rows(i64(part), *made)
+        return made
+
+    def measure(made: tuple[Any, ...]) -> tuple[Any, ...]:
+        _, firsts, counts, nodes, children = made[8:13]
+        ranks = guarded(np.arange(RANKS, dtype=np.uint32))
+        return firsts, counts, zeros(ROWS), ranks, nodes, children, zeros(ROWS, np.int64)
+
+    def write(rng: Rng) -> tuple[Any, ...]:
+        made = was_read(rng)
+        measured = measure(made)
+        with np.errstate(all="ignore"):
+            for row in range(ROWS):
+                sizes.measure_rows(i64(row), *measured)
+        firsts, counts, _bases, _ranks, nodes, children, found = measured
+        offsets = np.concatenate([[0], np.cumsum(found.array)])
+        changed = wild(rng, np.uint8, len(made[0]))
+        out = zeros(int(offsets[-1]), np.uint8)
+        return changed, made[2], firsts, counts, guarded(offsets), nodes, children, out
+
+    return {
+        reading.count_nodes: counting,
+        reading.read_rows: read,
+        sizes.measure_rows: lambda rng: measure(was_read(rng)),
+        writing.write_rows: write,
+    }

@@ -1,0 +1,123 @@
+"""Example arguments for the kernels of JSON: two parts of rows, right and wrong ones, of every kind of value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from bowstring.kernels import json_read as reading
+from bowstring.kernels import json_sizes as sizes
+from bowstring.kernels import json_write as writing
+from bowstring.kernels.json_format import NODE, NOTHING
+from bowstring.kernels.json_names import NAME, PLAN, SPARE, STATE
+from bowstring.kernels.launch import launch
+from bowstring.kernels.signature import Kernel
+
+Array = np.ndarray[Any, Any]
+Case = tuple[int, tuple[Any, ...]]
+
+RIGHT = [
+    '{"b":1,"a":-129,"c":[70000,-5000000000,true,false,null]}',
+    '{"b":{"a":{"b":2},"\\u0063":3},"a":"text","c":[]}',
+    '["\\ud83d\\ude00\\n\\"", "é 中 😀", "' + "long " * 15 + '"]',
+    " [ 1.50 , -0.0, 12345678901.5, 0.00000000000000000001, 12345678901234567890123456.25 ] ",
+    "[1e3,-2.5E-7,1e-320,9007199254740993e0,123456789012345678901234567890e-5,1E22]",
+    "{" + ",".join(f'"{k * 7 % 40:02}":{k}' for k in range(40)) + "}",
+    "[" + "1," * 260 + "1]",
+    '"' + "x" * 70 + '"',
+    "9223372036854775807",
+]
+WRONG = [
+    '{"a":1,"b":2,"a":3}',
+    '{"a":{"a":1},"a":2}',
+    '{"new":1,"other":',
+    '{"a" 1}',
+    "[1,]",
+    "[1 2]",
+    "01",
+    "-",
+    "1.",
+    "1e",
+    "1e400",
+    "nul",
+    '"\\x"',
+    '"\\ud800"',
+    '"\x01"',
+    '"\xff"',
+    '"open',
+    "[[[[[[1]]]]]]",
+    "",
+    "1 1",
+]
+DEPTH = 4
+
+
+def read_arguments(spark: int, slots: int) -> tuple[Any, ...]:
+    """Return the arguments of a reading of all rows, in two parts with tables of so many slots."""
+    rows = [text.encode("latin-1" if "\xff" in text else "utf-8") for text in RIGHT + WRONG]
+    data = np.frombuffer(b"".join(rows), np.uint8)
+    stops = np.cumsum([len(row) for row in rows])
+    starts = stops - [len(row) for row in rows]
+    starts[-1], stops[-1] = 5, len(data) + 1  # a row that is not within the data
+    statuses = np.zeros(len(rows), np.uint8)
+    statuses[3] = NOTHING
+    nodes, pool = 1000, len(data) + int(SPARE)
+    half = len(rows) // 2
+    plan = np.array(
+        [[0, half, 0, nodes, 0, slots, 0, pool], [half, len(rows), nodes, nodes, slots, slots, pool, pool]],
+        np.uint64,
+    )
+    assert plan.shape[1] == PLAN
+    words = (nodes * 2 * int(NODE), nodes * 2, slots * 2, slots * int(NAME))
+    scratch = [np.zeros(count, np.uint64) for count in words]
+    found = np.zeros((2, len(rows)), np.uint64)
+    places = np.zeros(len(rows), np.int64)
+    return (
+        *(data, starts, stops, plan.reshape(-1), spark, DEPTH, 12345),
+        *(statuses, places, *found, *scratch),
+        *(np.zeros(2 * pool, np.uint8), np.zeros(2 * int(STATE), np.uint64)),
+    )
+
+
+def readings(_: np.random.Generator) -> Iterator[Case]:
+    for spark, slots in ((0, 128), (1, 128), (0, 4)):
+        yield 2, read_arguments(spark, slots)
+
+
+def counts(_: np.random.Generator) -> Iterator[Case]:
+    data, starts, stops, plan, *_others = read_arguments(0, 4)
+    yield 2, (data, starts, stops, plan, np.zeros(2, np.int64))
+
+
+def measure_arguments() -> tuple[Any, ...]:
+    arguments = read_arguments(0, 128)
+    launch(reading.read_rows, 2, *arguments)
+    firsts, found, nodes, children = arguments[9:13]
+    ranks = np.arange(300, dtype=np.uint32)[::-1].copy()
+    bases = np.arange(len(firsts), dtype=np.uint64) // np.uint64(4)
+    return firsts, found, bases, ranks, nodes, children, np.zeros(len(firsts), np.int64)
+
+
+def measurements(_: np.random.Generator) -> Iterator[Case]:
+    arguments = measure_arguments()
+    yield len(arguments[0]), arguments
+
+
+def writings(_: np.random.Generator) -> Iterator[Case]:
+    data, _starts, stops, *_others = read_arguments(0, 128)
+    arguments = measure_arguments()
+    launch(sizes.measure_rows, len(arguments[0]), *arguments)
+    firsts, found, _bases, _ranks, nodes, children, measured = arguments
+    offsets = np.concatenate([[0], np.cumsum(measured)])
+    out = np.zeros(int(offsets[-1]), np.uint8)
+    yield len(firsts), (data, stops, firsts, found, offsets, nodes, children, out)
+
+
+CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
+    reading.count_nodes: counts,
+    reading.read_rows: readings,
+    sizes.measure_rows: measurements,
+    writing.write_rows: writings,
+}

@@ -1,0 +1,133 @@
+"""Python's own json as the oracle of :func:`bowstring.variant.from_json`."""
+
+from __future__ import annotations
+
+import collections
+import decimal
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from bowstring.columnar.column import Column
+from bowstring.errors import BowstringError, InvalidBody, InvalidData, LimitExceeded, UsageError
+from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.variant.build import built
+from bowstring.variant.decode import Value
+from bowstring.variant.encode_primitives import decimal_type, int_type
+from bowstring.variant.json_write import Rules
+from bowstring.variant.python_rows import in_row
+from bowstring.variant.python_values import value_of
+
+__all__ = ["read_by_python"]
+
+# "-0." and 38 digits: no longer literal is a decimal, and a short one costs little to read.
+_LONGEST_DECIMAL: Final = 41
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+def read_by_python(
+    texts: Iterable[str | bytes | None],
+    rules: Rules = "plain",
+    on_error: str = "raise",
+    limits: Limits = DEFAULT_LIMITS,
+) -> Column:
+    """Return what from_json should make of some texts."""
+    return built(_parsed(texts, rules, on_error, limits), "variant")
+
+
+def _parsed(
+    texts: Iterable[str | bytes | None], rules: Rules, on_error: str, limits: Limits
+) -> Iterator[Value | None]:
+    reader = _Reader(rules)
+    for row, text in enumerate(texts):
+        if text is None:
+            yield None
+            continue
+        try:
+            found = value_of(reader.read(text), limits=limits)
+        except (InvalidData, LimitExceeded) as error:
+            if on_error == "raise":
+                raise in_row(error, row) from error
+            yield None
+        except BowstringError as error:
+            raise in_row(error, row) from error
+        else:
+            yield found
+
+
+class _Reader:
+    """Python's JSON reader, with numbers as typed Values and without what JSON does not have."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._spark = rules == "spark"
+        self._decoder = json.JSONDecoder(
+            object_pairs_hook=_object,
+            parse_int=self._int,
+            parse_float=self._number,
+            parse_constant=_constant,
+        )
+
+    def read(self, text: str | bytes) -> Any:
+        if not isinstance(text, str | bytes):
+            raise UsageError("not a JSON text", expected="str or bytes", found=type(text).__name__)
+        try:
+            if isinstance(text, bytes):
+                text = text.decode()
+            found = self._decoder.decode(text)
+        except UnicodeDecodeError as error:
+            raise InvalidBody("JSON text is not UTF-8", found=error.reason) from error
+        except json.JSONDecodeError as error:
+            raise InvalidBody("not JSON", found=error.msg, where=f"character {error.pos}") from error
+        except RecursionError as error:
+            raise LimitExceeded("JSON is nested too deeply", expected="what Python's reader takes") from error
+        # A str may hold half a pair, and an escape make one.
+        if "\\u" in text or not text.isascii():
+            _check_pairs(found)
+        return found
+
+    def _int(self, literal: str) -> Value:
+        if len(literal) < _LONGEST_DECIMAL:
+            number = int(literal)
+            narrow = int_type(number)
+            if narrow is not None:
+                return Value(narrow, number)
+        return self._number(literal)
+
+    def _number(self, literal: str) -> Value:
+        if len(literal) <= _LONGEST_DECIMAL and "e" not in literal and "E" not in literal:
+            number = decimal.Decimal(literal)
+            narrow = decimal_type(number)
+            if narrow is not None and (self._spark or number or not number.is_signed()):
+                return Value(narrow, number)
+        real = float(literal)
+        if real in (float("inf"), float("-inf")) and not self._spark:
+            raise InvalidBody("a number of JSON is beyond the doubles", found=literal[:80])
+        return Value("double", real)
+
+
+def _object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(fields)
+    if len(found) < len(fields):
+        twice, _ = collections.Counter(key for key, _ in fields).most_common(1)[0]
+        raise InvalidBody("a JSON object has a key twice", found=repr(twice))
+    return found
+
+
+def _constant(literal: str) -> Any:
+    raise InvalidBody("not JSON", found=literal)
+
+
+def _check_pairs(found: Any) -> None:
+    work = [found]
+    while work:
+        each = work.pop()
+        if isinstance(each, str):
+            half = _SURROGATE.search(each)
+            if half is not None:
+                raise InvalidBody("half a surrogate pair has no UTF-8", found=ascii(half.group()))
+        elif isinstance(each, dict):
+            work.extend(each)
+            work.extend(each.values())
+        elif isinstance(each, list):
+            work.extend(each)
