@@ -54,7 +54,7 @@ def connect(
         Where bytes land that cannot be mapped, and copies go. A pool on a device asks for that device.
     stream
         Where the work on batches of a GPU is queued, such as a ``cupy.cuda.Stream``, or several. Memory that is let
-        go is freed when that is done; by default when all work of this process on the GPU is.
+        go is freed when that is done; by default, and for copies, when all work of this process on the GPU is.
     limits
         Bounds and deadlines.
 
@@ -102,7 +102,8 @@ def connect(
     def open_one(endpoint: Endpoint) -> EndpointStream:
         hello = Hello(chosen, limits.window_bytes, pointers=True)
         landing = pool if pool is not None and pool.device.is_host else default_pool()
-        receiver = Receiver(endpoint, hello, landing, limits, streams)
+        # Copies of ours are on whatever stream is the current one, and nothing else reads what was lent.
+        receiver = Receiver(endpoint, hello, landing, limits, () if mode == "copy" else streams)
         try:
             return EndpointStream(receiver, chosen, target, pool or landing, copies=mode == "copy")
         except BaseException:

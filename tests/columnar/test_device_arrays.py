@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.columnar.batch import Batch
-from bowstring.errors import Unsupported, UsageError
+from bowstring.errors import MissingDependency, Unsupported, UsageError
 from bowstring.testing import FakeDevice, fake_device
 
 ARRAYS: dict[str, np.ndarray] = {
@@ -82,6 +83,17 @@ def test_they_are_published_without_passing_the_host(device: FakeDevice) -> None
         del got
         gc.collect()
     pool.close()
+
+
+def test_arrays_of_a_gpu_need_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without CuPy, an array of another library that is on a GPU is refused with the name of what is missing."""
+    monkeypatch.setitem(sys.modules, "cupy", None)
+
+    class Tensor:
+        __cuda_array_interface__: ClassVar[dict[str, Any]] = {}
+
+    with pytest.raises(MissingDependency, match="CuPy"):
+        Batch.from_arrow({"a": Tensor()})
 
 
 @pytest.mark.parametrize(

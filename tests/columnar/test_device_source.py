@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import nanoarrow.device
@@ -18,6 +19,7 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.capsule import STRUCT_BYTES, address_in
 from bowstring.errors import NotOnDevice, Unsupported, UsageError
 from bowstring.testing import FakeDevice, fake_device, strategies
+from bowstring.testing.fake_array import ADDRESS_SHIFT
 
 TEXT = pa.record_batch(
     {
@@ -139,6 +141,75 @@ def test_what_the_host_can_read_is_taken_as_ever() -> None:
     taken = Batch.from_arrow(nanoarrow.device.c_device_array(pa.StructArray.from_arrays([[1, 2]], ["a"])))
     assert taken.device.is_host
     assert taken.to_arrow().to_pydict() == {"a": [1, 2]}
+
+
+def _said(child: int | None, word: int, value: int) -> Callable[[Any, list[Any]], None]:
+    def say(root: Any, children: list[Any]) -> None:
+        (root if child is None else children[child])[word] = value
+
+    return say
+
+
+def _pointer(child: int, buffer: int) -> Callable[[Any, list[Any]], None]:
+    def say(_root: Any, children: list[Any]) -> None:
+        (ctypes.c_int64 * (buffer + 1)).from_address(children[child][5])[buffer] = 0
+
+    return say
+
+
+def _last_offset(_root: Any, children: list[Any]) -> None:
+    offsets = (ctypes.c_int64 * 2).from_address(children[0][5])[1] - ADDRESS_SHIFT
+    ctypes.c_int32.from_address(offsets + 4 * 4).value = -5
+
+
+# Length, null count, offset, buffers, children, pointers to both, dictionary, release.
+WRONG: dict[str, tuple[Callable[[Any, list[Any]], None], str]] = {
+    "batch of a negative length": (_said(None, 0, -1), "length or offset"),
+    "batch longer than its columns": (_said(None, 0, 5), "shorter than its batch"),
+    "batch of a negative offset": (_said(None, 2, -1), "length or offset"),
+    "too few columns": (_said(None, 4, 3), "children"),
+    "columns nowhere": (_said(None, 6, 0), "children"),
+    "released": (_said(None, 8, 0), "released"),
+    "column of a negative length": (_said(4, 0, -3), "length or offset"),
+    "column too short": (_said(4, 0, 1), "shorter than its batch"),
+    "column without end": (_said(4, 0, 1 << 62), "length or offset"),
+    "more nulls than rows": (_said(4, 1, 9), "null count"),
+    "less than unknown nulls": (_said(4, 1, -2), "null count"),
+    "too few buffers": (_said(4, 3, 1), "buffers"),
+    "too many buffers": (_said(4, 3, 3), "buffers"),
+    "views without sizes": (_said(3, 3, 2), "buffers"),
+    "buffers nowhere": (_said(4, 5, 0), "pointers to buffers"),
+    "a child too many": (_said(4, 4, 1), "children"),
+    "no dictionary": (_said(2, 7, 0), "dictionary"),
+    "a dictionary of nothing": (_said(4, 7, 8), "dictionary"),
+    "no offsets": (_pointer(0, 1), "lacks a buffer"),
+    "no values": (_pointer(4, 1), "lacks a buffer"),
+    "offsets that are negative": (_last_offset, "negative"),
+}
+
+
+@pytest.mark.parametrize(("say", "error"), WRONG.values(), ids=WRONG)
+def test_structs_that_are_wrong(
+    device: FakeDevice, say: Callable[[Any, list[Any]], None], error: str
+) -> None:
+    """What the numbers of a struct show to be wrong is refused before anything is read through it."""
+    capsules = Batch.from_arrow(TEXT).to_device(device).__arrow_c_device_array__()
+    root = (ctypes.c_int64 * 10).from_address(address_in(capsules[1], b"arrow_device_array"))
+    children = [
+        (ctypes.c_int64 * 10).from_address(each) for each in (ctypes.c_int64 * root[4]).from_address(root[6])
+    ]
+
+    before = [list(each) for each in (root, *children)]
+
+    class Wrong:
+        def __arrow_c_device_array__(self, **_: Any) -> Any:
+            return capsules
+
+    say(root, children)
+    with pytest.raises(UsageError, match=error):
+        Batch.from_arrow(Wrong())
+    for each, words in zip((root, *children), before, strict=True):
+        each[:] = words  # so that all is released
 
 
 def test_devices_and_shapes_that_are_not_taken(device: FakeDevice) -> None:

@@ -131,14 +131,14 @@ class Consumer:
         self._reader.start()
 
     def end_reading(self) -> list[bool]:
-        """Return what all comparisons found; there is at least one more after this was called."""
+        """Return what the comparisons found since this was called: none, where the reading thread died."""
         assert self._reader is not None
         count = len(self._seen)
         while len(self._seen) < count + 2 and self._reader.is_alive():
             time.sleep(0.01)
         self._stop.set()
         self._reader.join(30.0)
-        return self._seen
+        return self._seen[count:]
 
     def drop(self) -> None:
         """Let everything go."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +15,7 @@ from bowstring.errors import DeviceError, NotOnDevice, OutOfBudget
 from bowstring.memory import cuda
 from bowstring.memory.cuda import CudaDevice
 from bowstring.memory.device import find_device
-from bowstring.memory.driver import CudaDriver
+from bowstring.memory.driver import Capturing, CudaDriver
 from bowstring.testing.fake_driver import FakeDriver
 
 bindings: Any = pytest.importorskip("cuda.bindings.driver", reason="cuda.bindings is not installed")
@@ -35,7 +36,7 @@ class Api(types.SimpleNamespace):
         self.refuse: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("cu"):
+        if not name.startswith("cu") or not hasattr(bindings, name):
             raise AttributeError(name)
 
         def call(*arguments: Any) -> tuple[Any, ...]:
@@ -136,9 +137,9 @@ def gpu(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDevice]:
     """Return the first GPU of a machine that has two."""
     driver = CudaDriver(api)
     monkeypatch.setattr(cuda, "cuda_driver", lambda: driver)
-    cuda.cuda_device.cache_clear()
+    cuda._devices.clear()
     yield cuda.cuda_device(0)
-    cuda.cuda_device.cache_clear()
+    cuda._devices.clear()
     assert api.fake.held == (0, 0, 0)
 
 
@@ -154,6 +155,27 @@ def test_a_gpu_is_known_by_its_uuid(gpu: CudaDevice) -> None:
         cuda.cuda_device(2)
     restore, arguments = gpu.__reduce__()
     assert restore(*arguments) is gpu
+
+
+@pytest.mark.usefixtures("gpu")
+def test_threads_that_come_together_get_one_device(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is one object for each GPU, also where several threads ask for it first: what it swept is its own."""
+    together = threading.Barrier(2)
+    name = api.fake.device_uuid
+
+    def meets(ordinal: int) -> bytes:
+        together.wait(10.0)
+        return name(ordinal)
+
+    monkeypatch.setattr(api.fake, "device_uuid", meets)
+    found: list[CudaDevice] = []
+    threads = [threading.Thread(target=lambda: found.append(cuda.cuda_device(1))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20.0)
+    assert len(found) == 2
+    assert found[0] is found[1]
 
 
 @pytest.mark.usefixtures("no_leaks")
@@ -192,11 +214,45 @@ def test_errors_name_the_call_and_the_status(gpu: CudaDevice, api: Api) -> None:
         gpu.make_slab(MIB)
 
 
+def test_only_making_memory_is_out_of_budget(gpu: CudaDevice, api: Api) -> None:
+    """Without room for anything else, such as a context, the driver refuses; what is swept still gets unmapped."""
+    slab = gpu.make_slab(MIB)
+    api.refuse["cuDevicePrimaryCtxRetain"] = bindings.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+    with pytest.raises(DeviceError, match="cuDevicePrimaryCtxRetain"):
+        gpu.synchronize()
+    del slab
+    gpu.sweep()
+    assert api.fake.held == (0, 0, 0)
+
+
+def test_a_capture_is_no_failure(gpu: CudaDevice, api: Api) -> None:
+    """While somebody captures a graph the device cannot be waited for, which says nothing about its work."""
+    api.refuse["cuCtxSynchronize"] = bindings.CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+    with pytest.raises(Capturing, match="900"):
+        gpu.synchronize()
+
+
+def test_programs_inherit_no_memory(gpu: CudaDevice, monkeypatch: pytest.MonkeyPatch, api: Api) -> None:
+    """A descriptor of the driver's closes where this process starts another program."""
+    export = api.fake.export
+
+    def inheritable(handle: int) -> int:
+        fd = export(handle)
+        os.set_inheritable(fd, True)
+        return fd
+
+    monkeypatch.setattr(api.fake, "export", inheritable)
+    slab = gpu.make_slab(MIB)
+    assert not os.get_inheritable(slab.fd)
+    del slab
+    gpu.sweep()
+
+
 def test_a_gpu_that_exports_nothing_is_refused(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU without virtual memory management, or without descriptors, is refused by its name."""
     monkeypatch.setattr(api, "do_cuDeviceGetAttribute", lambda _attribute, _device: 0, raising=False)
     driver = CudaDriver(api)
     monkeypatch.setattr(cuda, "cuda_driver", lambda: driver)
-    cuda.cuda_device.cache_clear()
+    cuda._devices.clear()
     with pytest.raises(NotOnDevice, match="Fake 0"):
         cuda.cuda_device(0)

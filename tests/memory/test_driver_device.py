@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 
 from bowstring.errors import DeviceError, ForkedError, InvalidRegion, NotOnDevice, OutOfBudget
 from bowstring.memory import Pool, Region, device_by_name
+from bowstring.memory.driver import Capturing
 from bowstring.memory.handle import Handle
 from bowstring.memory.mapping import MappingCache
 from bowstring.testing import fake_device
@@ -122,6 +124,86 @@ def test_nothing_is_unmapped_before_the_device_is_done(
     assert order == ["synchronize", "unmap", "free_address"]
     device.sweep()
     assert driver.calls["synchronize"] == 1
+
+
+def test_what_comes_back_to_life_stays_mapped(device: FakeDevice, driver: FakeDriver) -> None:
+    """A collection that finds a dead cycle, of which somebody's finalizer keeps a view, unmaps nothing."""
+    kept: list[Region] = []
+
+    class Lazarus:
+        def __init__(self, view: Region) -> None:
+            self.view, self.itself = view, self
+
+        def __del__(self) -> None:
+            kept.append(self.view)
+
+    slab = device.make_slab(MIB)
+    address = slab.address
+    Lazarus(Region.of_slab(slab))
+    del slab
+    gc.collect()
+    assert len(kept) == 1
+    device.sweep()
+    assert address in driver.held_ranges
+    kept.clear()
+    device.sweep()
+    assert address not in driver.held_ranges
+
+
+@pytest.mark.parametrize("error", [Capturing("cuCtxSynchronize failed"), KeyboardInterrupt()])
+def test_a_sweep_that_cannot_wait_unmaps_later(
+    device: FakeDevice, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """Where the device cannot be waited for, or whoever waits is interrupted, memory stays mapped until it can."""
+
+    def fails(_ordinal: int) -> None:
+        raise error
+
+    slab = device.make_slab(MIB)
+    address = slab.address
+    del slab
+    monkeypatch.setattr(driver, "synchronize", fails)
+    with contextlib.suppress(KeyboardInterrupt):
+        device.sweep()
+    assert address in driver.held_ranges
+    monkeypatch.undo()
+    device.sweep()
+    assert address not in driver.held_ranges
+
+
+def test_an_interrupt_leaves_the_books_of_a_pool_right(
+    device: FakeDevice, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pool that is interrupted while it waits for the device takes nothing for memory in use."""
+
+    def interrupted(_ordinal: int) -> None:
+        raise KeyboardInterrupt
+
+    pool = Pool(device, budget=4 * MIB)
+    pool.region(MIB)
+    monkeypatch.setattr(driver, "synchronize", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        pool.region(4 * MIB)
+    monkeypatch.undo()
+    assert pool.statistics.in_use == 0
+    pool.close()
+
+
+def test_opening_waits_for_no_work(
+    device: FakeDevice, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regions are opened by the thread that answers the producer, so that waits for no kernel, whatever ended."""
+    pool, cache = Pool(device, budget=8 * MIB), MappingCache(idle_regions=0)
+    regions = [filled(pool, 1), filled(pool, 2)]
+    opened(cache, regions[0])
+    waits: list[int] = []
+    monkeypatch.setattr(driver, "synchronize", waits.append)
+    view = opened(cache, regions[1])
+    assert not waits
+    del view, regions
+    cache.clear()
+    assert waits
+    pool.close()
 
 
 def _noting(call: Callable[..., Any], name: str, order: list[str]) -> Callable[..., Any]:

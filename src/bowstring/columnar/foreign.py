@@ -23,6 +23,7 @@ from bowstring.memory import cpu, device_by_id, foreign_region, settle_devices
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bowstring.columnar.nodes import Node
     from bowstring.memory import Device
 
 __all__ = ["Importer"]
@@ -71,6 +72,8 @@ class _Walk:
     def __init__(self, layout: Layout, memory: _Memory) -> None:
         self.layout = layout
         self.memory = memory
+        # Structs of the host are pyarrow's own.
+        self.checks = not memory.device.is_host
         self.words: list[tuple[int, ...]] = []
         self.pointers: list[int] = []
         self.variadic_counts: list[int] = []
@@ -85,6 +88,8 @@ class _Walk:
         if nulls > 0:
             raise UsageError("rows that are null altogether are no record batch", found=f"{nulls} of them")
         columns = self.layout.columns
+        if self.checks:
+            self._check(words, "the batch", len(columns))
         for column, child in zip(columns, _words(children, len(columns)) if columns else (), strict=True):
             self.visit(column, child)
 
@@ -93,6 +98,8 @@ class _Walk:
         words = _STRUCT.unpack(ctypes.string_at(address, STRUCT_BYTES))
         _, _, _, buffers, children, pointers_at, children_at, dictionary, _, _ = words
         node = self.layout.nodes[index]
+        if self.checks:
+            self._check(words, ".".join(node.path), len(node.children), node)
         self.words.append(words)
         if buffers:
             pointers = _words(pointers_at, buffers)
@@ -108,6 +115,44 @@ class _Walk:
         if node.dictionary_id is not None:
             self.dictionaries.append((node.dictionary_id, dictionary))
 
+    def _check(self, words: tuple[int, ...], where: str, num_children: int, node: Node | None = None) -> None:
+        """Refuse a struct of another library that cannot be what its schema says."""
+        length, nulls, start, buffers, children, pointers_at, children_at, dictionary, release, _ = words
+        wrong = {
+            "released": not release,
+            "length or offset": length < 0 or start < 0 or length + start > self.layout.longest,
+            "null count": not -1 <= nulls <= length,
+            "children": children != num_children or (children > 0 and not children_at),
+        }
+        if node is not None:
+            least = len(node.buffer_kinds) + node.variadic
+            wrong["buffers"] = buffers < least or (buffers > least and not node.variadic)
+            wrong["pointers to buffers"] = buffers > 0 and not pointers_at
+            wrong["dictionary"] = bool(dictionary) != (node.dictionary_id is not None)
+        found = [what for what, holds in wrong.items() if holds]
+        if found:
+            raise UsageError(
+                "a struct of a device is not what its schema says",
+                found=f"{', '.join(found)}: {words[:5]}",
+                where=where,
+            )
+
+    def _check_table(self, table: Table, slots: Table) -> None:
+        """Refuse columns that are shorter than the batch, and children that are shorter than their parents."""
+        layout = self.layout
+        columns = layout.column_nodes
+        short = table[columns, 0] < self.start + self.num_rows
+        self._refuse(columns[short], "a column of a device is shorter than its batch")
+        children = layout.bounded_children
+        # A product of counts below Layout.longest may still overflow.
+        needed = slots[layout.bounding_parents].astype(np.float64) * layout.bounding_factors
+        short = table[children, 0] < needed
+        self._refuse(children[short], "a child of a device is shorter than its parent")
+
+    def _refuse(self, nodes: Table, what: str) -> None:
+        if len(nodes):
+            raise UsageError(what, where=".".join(self.layout.nodes[int(nodes[0])].path))
+
     def table(self) -> Table:
         """Lengths, null counts and offsets, shape (nodes, 3)."""
         return np.array(self.words, np.int64).reshape(-1, STRUCT_WORDS)[:, :3]
@@ -121,19 +166,27 @@ class _Walk:
         rows = layout.fixed_buffers(self.variadic_counts)
         counted = slots.tolist()
         wanted = [each for each in layout.offsets if each[3] < 0 and counted[each[0]]]
+        pointers = np.array(self.pointers, np.int64)
+        if self.checks:
+            self._check_table(table, slots)
+            # What must be there, before the device is asked to read it: it would not live through that.
+            absent = (pointers[rows] == 0) & (fixed > 0) & (owned > 0) & (layout.absent_length != 0)
+            self._refuse(layout.buffer_nodes[absent], "a struct of a device lacks a buffer")
         last = [
             (self.pointers[int(rows[position])] + counted[node] * width, width)
             for node, position, width, _ in wanted
         ]
         for (_, position, _, _), found in zip(wanted, self.memory.read(last), strict=True):
             fixed[position + 1] = found
+        if self.checks and (fixed < 0).any():
+            raise UsageError("offsets on a device are negative", found=int(fixed.min()))
         sizes = np.empty(len(self.pointers), np.int64)
         sizes[rows] = fixed * (owned > 0)
         if self.variadic_sizes:
             variadic = np.ones(len(sizes), np.bool_)
             variadic[rows] = False
             sizes[variadic] = self.variadic_sizes
-        result: Table = sizes * (np.array(self.pointers, np.int64) != 0)
+        result: Table = sizes * (pointers != 0)
         return result
 
 

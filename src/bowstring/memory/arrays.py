@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bowstring.errors import MissingDependency
 from bowstring.memory.device import Device, device_by_id
 
 __all__ = ["device_array"]
@@ -38,7 +39,11 @@ def device_array(values: Any) -> tuple[Device, Any] | None:
         return None if device.is_host else (device, values)
     if not hasattr(values, "__cuda_array_interface__"):
         return None
-    import cupy
-
+    try:
+        import cupy
+    except ImportError as error:
+        raise MissingDependency(
+            "arrays on a GPU need CuPy", hint="pip install 'bowstring[cuda13]'"
+        ) from error
     array = cupy.asarray(values)
     return device_by_id(_CUDA, int(array.device.id)), array

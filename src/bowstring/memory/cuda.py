@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +14,8 @@ from bowstring.memory.driver import cuda_driver
 from bowstring.memory.driver_device import DriverDevice
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bowstring.memory.device import Device
     from bowstring.memory.driver import Driver
 
@@ -65,6 +68,16 @@ class CudaDevice(DriverDevice):
             memory = cupy.cuda.UnownedMemory(address, nbytes, owner, self.ordinal)
             return cupy.ndarray((nbytes,), np.uint8, cupy.cuda.MemoryPointer(memory, 0))
 
+    @functools.cached_property
+    def _aside(self) -> Any:
+        return self.xp.cuda.Stream(non_blocking=True)
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Work of the block has a stream of its own: CuPy's default one waits for the work on all others."""
+        with self.xp.cuda.Device(self.ordinal), self._aside:
+            yield
+
     def from_host(self, source: np.ndarray[Any, Any]) -> Any:
         """Copy a host array to the GPU, in order with CuPy's current stream."""
         with self.xp.cuda.Device(self.ordinal):
@@ -82,7 +95,9 @@ class CudaDevice(DriverDevice):
         return (find_cuda_device, (self.uuid,))
 
 
-@functools.cache
+_devices: dict[int, CudaDevice] = {}
+
+
 def cuda_device(ordinal: int) -> CudaDevice:
     """Return a GPU of this process by its number.
 
@@ -95,6 +110,9 @@ def cuda_device(ordinal: int) -> CudaDevice:
     DeviceError
         The driver refuses something else.
     """
+    known = _devices.get(ordinal)
+    if known is not None:
+        return known
     try:
         driver = cuda_driver()
     except DeviceError as error:
@@ -108,7 +126,8 @@ def cuda_device(ordinal: int) -> CudaDevice:
             found=driver.device_name(ordinal),
             where=f"cuda:{ordinal}",
         )
-    return CudaDevice(driver, ordinal)
+    # Threads that come together here get the same one.
+    return _devices.setdefault(ordinal, CudaDevice(driver, ordinal))
 
 
 def find_cuda_device(uuid: bytes) -> Device:

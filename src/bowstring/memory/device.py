@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import functools
 import importlib
 from typing import TYPE_CHECKING, Any, Final
@@ -84,6 +85,10 @@ class Device(abc.ABC):
     @abc.abstractmethod
     def synchronize(self) -> None:
         """Wait until all work queued on this device is done."""
+
+    def aside(self) -> contextlib.AbstractContextManager[None]:
+        """Return a ``with`` block whose reads do not wait for what others queued; of data that are ready only."""
+        return contextlib.nullcontext()
 
     def sweep(self) -> None:  # noqa: B027  most devices have nothing to sweep
         """Give back what nobody refers to any more, where that is not done the moment it happens."""

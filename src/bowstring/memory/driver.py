@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import functools
+import os
 from typing import Any, Final, Protocol
 
 from bowstring.errors import DeviceError, MissingDependency, OutOfBudget
 
-__all__ = ["CudaDriver", "Driver", "cuda_driver"]
+__all__ = ["Capturing", "CudaDriver", "Driver", "cuda_driver"]
 
 _SUCCESS: Final = 0
 _OUT_OF_MEMORY: Final = 2
+_CAPTURE: Final = range(900, 909)  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and the like
+
+
+class Capturing(DeviceError):
+    """The device cannot be waited for now, because somebody captures a graph on it. It works on."""
 
 
 class Driver(Protocol):
@@ -66,7 +72,10 @@ class Driver(Protocol):
         """Give a handle back (``cuMemRelease``)."""
 
     def synchronize(self, ordinal: int) -> None:
-        """Wait for all work of this process on a device (``cuCtxSynchronize`` in its primary context)."""
+        """Wait for all work of this process on a device (``cuCtxSynchronize`` in its primary context).
+
+        Raises :class:`Capturing` where it cannot be waited for; any other error says that nothing runs any more.
+        """
 
 
 class CudaDriver:
@@ -88,7 +97,11 @@ class CudaDriver:
         status, *values = result
         if int(status) == _SUCCESS:
             return values[0] if len(values) == 1 else tuple(values)
-        kind = OutOfBudget if int(status) == _OUT_OF_MEMORY else DeviceError
+        kind: type[DeviceError | OutOfBudget] = DeviceError
+        if int(status) == _OUT_OF_MEMORY and call == "cuMemCreate":
+            kind = OutOfBudget
+        elif int(status) in _CAPTURE:
+            kind = Capturing
         raise kind(f"{call} failed", found=f"{getattr(status, 'name', status)} ({int(status)})", where=where)
 
     def _device(self, ordinal: int) -> Any:
@@ -98,7 +111,9 @@ class CudaDriver:
         return int(self._done("cuDeviceGetCount", self._api.cuDeviceGetCount()))
 
     def device_uuid(self, ordinal: int) -> bytes:
-        found = self._done("cuDeviceGetUuid", self._api.cuDeviceGetUuid(self._device(ordinal)))
+        # The bindings of CUDA 12 have the one that knows MIG instances under a name of its own.
+        get = getattr(self._api, "cuDeviceGetUuid_v2", None) or self._api.cuDeviceGetUuid
+        found = self._done("cuDeviceGetUuid", get(self._device(ordinal)))
         return bytes(found.bytes)
 
     def device_name(self, ordinal: int) -> str:
@@ -146,7 +161,9 @@ class CudaDriver:
 
     def export(self, handle: int) -> int:
         found = self._api.cuMemExportToShareableHandle(handle, self._fd_type, 0)
-        return int(self._done("cuMemExportToShareableHandle", found))
+        fd = int(self._done("cuMemExportToShareableHandle", found))
+        os.set_inheritable(fd, False)  # programs that this process starts must not keep the memory
+        return fd
 
     def import_(self, fd: int) -> int:
         found = self._api.cuMemImportFromShareableHandle(fd, self._fd_type)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from bowstring.errors import DeviceError, ForkedError, InvalidRegion
 from bowstring.memory.device import Device
+from bowstring.memory.driver import Capturing
+from bowstring.memory.ending import Ending
 from bowstring.memory.slab import Slab, identity_of
 
 if TYPE_CHECKING:
@@ -22,16 +24,12 @@ _Range = tuple[int, int]
 class _Mapped:
     """A mapped range. When nothing refers to it any more, it is noted down, to be unmapped at a quiet moment."""
 
-    __slots__ = ("_ended", "address", "nbytes")
+    __slots__ = ("_end", "address")
 
     def __init__(self, address: int, nbytes: int, ended: collections.deque[_Range]) -> None:
         self.address = address
-        self.nbytes = nbytes
-        self._ended = ended
-
-    def __del__(self) -> None:
-        # At any moment, in any thread, inside any lock, maybe while a kernel reads it: no call of the driver here.
-        self._ended.append((self.address, self.nbytes))
+        # At any moment, in any thread, inside any lock, maybe while a kernel reads it: no call of the driver then.
+        self._end = Ending(ended.append, (address, nbytes))
 
 
 class DriverDevice(Device):
@@ -102,6 +100,8 @@ class DriverDevice(Device):
     def map_slab(self, fd: int, nbytes: int, uuid: bytes) -> Slab:
         """Map memory that another process made, for reading. Takes ownership of `fd`, whatever happens.
 
+        Waits for no work of the device: a thread that must answer a producer is here.
+
         Raises
         ------
         InvalidRegion
@@ -110,7 +110,7 @@ class DriverDevice(Device):
             This process was forked after the device came into use.
         """
         try:
-            self.sweep()
+            self._check_process()
             if nbytes <= 0:
                 raise InvalidRegion("a region has no bytes", found=nbytes)
             identity = identity_of(fd)
@@ -139,24 +139,35 @@ class DriverDevice(Device):
         ForkedError
             This process was forked after the device came into use.
         """
-        if os.getpid() != self._pid:
-            raise ForkedError(
-                f"{self.name} cannot be used in a child that was forked",
-                hint="A driver does not survive a fork: start processes by spawn or forkserver.",
-            )
+        self._check_process()
         ended: list[_Range] = []
         with contextlib.suppress(IndexError):
             while True:
                 ended.append(self._ended.popleft())
         if not ended:
             return
-        # A device that failed or went away has nothing left to wait for, nor to unmap: its memory is gone with it.
-        with contextlib.suppress(DeviceError):
+        try:
             self.driver.synchronize(self.ordinal)
+        except Capturing:
+            self._ended.extend(ended)  # nobody can wait now, and it may be read still
+            return
+        except DeviceError:
+            # A device that failed or went away has nothing left to wait for; its memory is gone with it.
+            pass
+        except BaseException:  # such as an interrupt
+            self._ended.extend(ended)
+            raise
         for address, nbytes in ended:
             with contextlib.suppress(DeviceError):
                 self.driver.unmap(address, nbytes)
                 self.driver.free_address(address, nbytes)
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise ForkedError(
+                f"{self.name} cannot be used in a child that was forked",
+                hint="A driver does not survive a fork: start processes by spawn or forkserver.",
+            )
 
     def synchronize(self) -> None:
         """Wait until all work queued on this device is done."""
@@ -179,7 +190,8 @@ class DriverDevice(Device):
                     self.maps_read_only = True
                     return mapped
             mapped = self._mapped(handle, nbytes, writable=True)
-            self.maps_read_only = False
+            if self.maps_read_only is None:  # another thread may have found out meanwhile that it can
+                self.maps_read_only = False
             return mapped
         finally:
             self.driver.release(handle)

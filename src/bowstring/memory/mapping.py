@@ -66,7 +66,8 @@ class MappingCache:
         with self._lock:
             dropped = self._collect()
             region = self._cached(handle, fd)
-        let_go(dropped)
+        # Not `let_go`, which may wait for a device: whoever opens must answer a producer.
+        dropped.clear()
         if region is not None:
             os.close(fd)
             return region

@@ -150,11 +150,18 @@ class Pool:
             else:
                 self._reused += 1
             self._in_use += size if slab is None else slab.nbytes
-        let_go(dropped)
-        if slab is None:
-            slab = self._make(size)
-        else:
-            self._settle(slab)
+        try:
+            let_go(dropped)
+            if slab is None:
+                slab = self.device.make_slab(size)
+                self._made += 1
+            else:
+                # What this process queued before it came home may read it still.
+                settle_devices((slab.device,))
+        except BaseException:
+            with self._lock:
+                self._in_use -= size if slab is None else slab.nbytes
+            raise
         with self._lock:
             self._used.add(slab)
         region = Region.of_slab(slab, self._returned)
@@ -176,25 +183,6 @@ class Pool:
             raise ForkedError(
                 "the pool belongs to the parent process", hint="Make a new Pool (or Server) in the child."
             )
-
-    def _make(self, size: int) -> Slab:
-        try:
-            slab = self.device.make_slab(size)
-        except BaseException:
-            with self._lock:
-                self._in_use -= size
-            raise
-        self._made += 1
-        return slab
-
-    def _settle(self, slab: Slab) -> None:
-        """Wait for what this process queued on memory before it came home: it may be read still."""
-        try:
-            settle_devices((slab.device,))
-        except BaseException:
-            with self._lock:
-                self._in_use -= slab.nbytes
-            raise
 
     def _warm(self, size: int) -> Slab | None:
         fitting = [slab for slab in self._idle if size <= slab.nbytes <= 2 * size]

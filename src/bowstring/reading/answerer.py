@@ -16,7 +16,7 @@ from bowstring.dissociated.messages import Outgoing, pack_addresses, pack_u64
 from bowstring.dissociated.tags import Control
 from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded
 from bowstring.reading.assembler import Ended
-from bowstring.reading.settling import settle
+from bowstring.reading.settling import Settled, settle
 from bowstring.transport.standby import run_in_thread
 
 if TYPE_CHECKING:
@@ -50,6 +50,10 @@ class _Enlarged:
     """The window grew by so many bytes."""
 
     nbytes: int
+
+
+class _Counted(threading.Event):
+    """Set when all leases that had ended before are freed: also those whose memory a device was reading."""
 
 
 class _Stream(Protocol):
@@ -110,7 +114,11 @@ class Answerer:
         self._give_up: float | None = None
         self._gate = threading.Lock()
         self._gated = False
-        self._barrier: threading.Event | None = None
+        self._barrier: _Counted | None = None
+        # One thread at most waits for devices, whatever ends meanwhile: the next wait is for all of that.
+        self._busy: list[Ended] = []
+        self._settling = False
+        self._uncounted: list[_Counted] = []
         self._unheard = False
         self.finished = False
         self.waiting = False
@@ -165,7 +173,7 @@ class Answerer:
     def _counted(self) -> bool:
         """Whether all that was freed until now has been counted; if not, the thread will wake the caller."""
         if self._barrier is None:
-            self._barrier = threading.Event()
+            self._barrier = _Counted()
             self._notes.put(self._barrier)
         if not self._barrier.is_set():
             return False
@@ -219,7 +227,7 @@ class Answerer:
             pass  # the reading thread sees the same, and tells the user
         finally:
             self.finished = True
-            self._raise_barriers(self._gather(0.0))
+            self._raise_barriers([*self._uncounted, *self._gather(0.0)])
             stream.finish()
 
     def _gather(self, seconds: float) -> list[Any]:
@@ -237,11 +245,10 @@ class Answerer:
 
     def _answer(self, notes: list[Any]) -> None:
         ended = [note for note in notes if isinstance(note, Ended)]
-        busy = [note for note in ended if note.device is not None]
-        if busy:
-            # In a thread of its own: a kernel may run for minutes, and the producer's questions must be answered.
-            run_in_thread(settle, busy, self._streams, self._notes, name="bowstring-client-settler")
-        outgoing = self._freed([note for note in ended if note.device is None])
+        settled = [note for note in notes if isinstance(note, Settled)]
+        self._settle([note for note in ended if note.device is not None], done=bool(settled))
+        free = [note for note in ended if note.device is None]
+        outgoing = self._freed(free + [note for each in settled for note in each.ended])
         if Note.PINGED in notes:
             outgoing.append(Outgoing(Control.PONG, []))
         if not notes and self.waiting and self._stream.extended:
@@ -261,9 +268,24 @@ class Answerer:
             self._said_stop = True
             outgoing.append(Outgoing(Control.STOP, []))
         self._send(outgoing)
-        if self._raise_barriers(notes):
+        barriers = [*self._uncounted, *(note for note in notes if isinstance(note, threading.Event))]
+        busy = self._settling or bool(self._busy)
+        self._uncounted = [each for each in barriers if busy and isinstance(each, _Counted)]
+        if self._raise_barriers([each for each in barriers if each not in self._uncounted]):
             self._stream.wake()
         self.finished = Note.STOPPED in notes or (self._over() and self._ended >= self._stream.leases)
+
+    def _settle(self, busy: list[Ended], *, done: bool) -> None:
+        """Have somebody wait for the devices before their memory is freed."""
+        self._busy += busy
+        self._settling = self._settling and not done
+        if self._busy and not self._settling:
+            # In a thread of its own: a kernel may run for minutes, and the producer's questions must be answered.
+            ended, self._busy, self._settling = self._busy, [], True
+            try:
+                run_in_thread(settle, ended, self._streams, self._notes, name="bowstring-client-settler")
+            except RuntimeError:  # no thread can be had: the process ends, or has too many; later, then
+                self._busy, self._settling = ended, False
 
     @staticmethod
     def _raise_barriers(notes: list[Any]) -> bool:

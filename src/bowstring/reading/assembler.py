@@ -201,7 +201,13 @@ class Assembler:
             return tuple(announced)
         used, numbers = np.unique(spans[:, 0], return_inverse=True)
         spans[:, 0] = numbers.reshape(-1)
-        return tuple(announced[index] for index in used.tolist())
+        found = tuple(announced[index] for index in used.tolist())
+        devices = {region.device for region in found}
+        if len(devices) > 1:
+            raise ProtocolError(
+                "a body lies on several devices", found=", ".join(sorted(each.name for each in devices))
+            )
+        return found
 
     def _pointed(
         self,
@@ -237,5 +243,7 @@ class Assembler:
             lease=Lease(regions, self._notes if note is not None else None, note),
             custom_metadata=part.message.custom_metadata,
         )
-        check_offsets(batch)
+        # In the thread that hears the producer's questions: it must not wait for the user's kernels.
+        with batch.device.aside():
+            check_offsets(batch)
         return batch

@@ -385,7 +385,6 @@ class Receiver:
             return
         self.discard()
         self._notes.put(Note.CLOSED)
-        mappings().trim()
 
     def flush(self, seconds: float) -> None:
         """Wait until the producer was told all that it should know."""

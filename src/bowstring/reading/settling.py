@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from bowstring.memory.driver import Capturing
 
 if TYPE_CHECKING:
     import queue
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from bowstring.memory import Device
     from bowstring.reading.assembler import Ended
 
-__all__ = ["settle"]
+__all__ = ["Settled", "settle"]
+
+_AGAIN_SECONDS: Final = 0.05
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settled:
+    """Leases whose memory nothing of ours reads any more."""
+
+    ended: Sequence[Ended]
 
 
 def settle(ended: Sequence[Ended], streams: Sequence[Any], notes: queue.SimpleQueue[Any]) -> None:
-    """Wait until what was queued is done, then put the notes back as ones that nothing waits for.
+    """Wait until what was queued is done, and say so.
 
     Parameters
     ----------
@@ -25,11 +38,32 @@ def settle(ended: Sequence[Ended], streams: Sequence[Any], notes: queue.SimpleQu
     streams
         What to wait for, each by its ``synchronize()``; without any, for all work of this process on the devices.
     notes
-        Where the notes go.
+        Where they go, as one :class:`Settled`.
     """
-    for each in streams or {note.device for note in ended if note.device is not None}:
-        # A stream or device that fails does nothing any more, so its memory is free.
+    devices = {note.device for note in ended if note.device is not None}
+    try:
+        for stream in streams:
+            stream.synchronize()
+    except Exception:  # noqa: BLE001  a stream that cannot be waited for says nothing about its work
+        _wait(devices)
+    else:
+        if not streams:
+            _wait(devices)
+    notes.put(Settled(ended))
+    # Whoever opens regions leaves this to us, because it may wait.
+    for device in devices:
         with contextlib.suppress(Exception):
-            each.synchronize()
-    for note in ended:
-        notes.put(dataclasses.replace(note, device=None))
+            device.sweep()
+
+
+def _wait(devices: Iterable[Device]) -> None:
+    for device in devices:
+        while True:
+            try:
+                device.synchronize()
+            except Capturing:
+                time.sleep(_AGAIN_SECONDS)
+                continue
+            except Exception:  # noqa: BLE001, S110  a device that failed does nothing any more, so its memory is free
+                pass
+            break

@@ -35,8 +35,7 @@ class Resident:
 
     def __init__(self, schema: pa.Schema, source: Iterable[Batch], pool: Pool) -> None:
         self.schema = schema
-        compact = [compacted(batch) for batch in source]
-        settle_devices(batch.device for batch in compact)
+        compact = [compacted(batch) for batch in _ready(source)]
         allocator = pool.allocator(_room(compact, pool.device.alignment))
         known: dict[Dictionary, Dictionary] = {}
         self._batches: list[Batch] = [placed_compact(batch, allocator, known) for batch in compact]
@@ -92,6 +91,13 @@ class Resident:
             self._released = True
             self._batches = []
             self._items.clear()
+
+
+def _ready(source: Iterable[Batch]) -> Iterator[Batch]:
+    """Yield batches when what was queued on them is done: they are read on another stream, maybe."""
+    for batch in source:
+        settle_devices((batch.device,))
+        yield batch
 
 
 def _room(batches: list[Batch], alignment: int) -> int:

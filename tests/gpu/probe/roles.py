@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-import bowstring.testing  # noqa: F401  so that the fake devices have names
-from bowstring.memory import Handle, Region
+from bowstring.memory import Device, Handle, Region
 from bowstring.memory.device import device_by_name
 from bowstring.memory.slab import Slab
+from bowstring.testing import FakeDevice
 
 __all__ = ["Exporter", "Importer", "Keeper"]
 
@@ -48,6 +48,14 @@ def received(listener: socket.socket) -> int:
         peer.sendall(b"k")
     [fd] = fds
     return fd
+
+
+def free(device: Device) -> int:
+    """Return how many bytes of a device nobody uses; of a fake one, less by what this process has mapped."""
+    if isinstance(device, FakeDevice):
+        return -sum(device.driver._mapped.values())
+    with device.xp.cuda.Device(device.arrow_device_id):
+        return int(device.xp.cuda.runtime.memGetInfo()[0])
 
 
 class Exporter:
@@ -84,6 +92,10 @@ class Exporter:
         """Let everything go: mapping, handle, descriptor."""
         self._slab = None
         self._device.sweep()
+
+    def free(self) -> int:
+        """Return the free bytes of the device."""
+        return free(self._device)
 
 
 class Keeper:
@@ -143,6 +155,10 @@ class Importer:
         os.close(self._fd)
         self._fd = -1
 
+    def free(self) -> int:
+        """Return the free bytes of the device."""
+        return free(self._device)
+
     def _array(self) -> Any:
         slab = self._slab
         assert slab is not None
@@ -166,12 +182,15 @@ class Importer:
         self._worker.start()
 
     def end_reading(self) -> list[int]:
-        """Return how often all bytes were read, and how often they were wrong."""
+        """Return how often all bytes were read since this was called, and how often they were ever wrong."""
         assert self._worker is not None
-        time.sleep(0.2)
+        before = self._rounds
+        end = time.monotonic() + _SECONDS
+        while self._rounds < before + 2 and self._worker.is_alive() and time.monotonic() < end:
+            time.sleep(0.01)
         self._stop.set()
         self._worker.join(_SECONDS)
-        return [self._rounds, self._wrong]
+        return [self._rounds - before, self._wrong]
 
     def write(self) -> None:
         """Write where it may be forbidden: what comes of it may end this process, or its context."""
