@@ -21,17 +21,14 @@ __all__ = [
     "KEPT",
     "KEPT_END",
     "KEYS",
-    "LAST",
     "LENGTH",
     "NAME",
     "NO_ROOM",
     "OWNER",
-    "PLACE",
     "PLAN",
     "POOL_END",
     "SERIAL",
     "SPARE",
-    "START",
     "STATE",
     "UNKNOWN",
     "expected_key",
@@ -80,14 +77,23 @@ FACTOR = u64(0x9E3779B97F4A7C15)
 OTHER = u64(0xD6E8FEB86659FD93)
 
 
+def mixed(word: Any) -> Any:
+    """Return a word mixed with itself.
+
+    The product of its halves is what makes the effect of a change depend on all of the word, and so on the seed:
+    with constant factors only, changes of two words that follow each other could be chosen to cancel out.
+    """
+    found = (word & LOW_HALF) * (word >> HALF) ^ word * FACTOR
+    return found ^ (found >> HALF)
+
+
 def hash_of(pool: Any, start: Any, size: Any, seed: Any) -> Any:
     """Return a hash of some bytes of the pool."""
     found = seed ^ (size * OTHER)
     at = start
     left = size
     while left >= EIGHT:
-        found = (found ^ eight(pool, at)) * FACTOR
-        found ^= found >> HALF
+        found = mixed(found ^ eight(pool, at))
         at += EIGHT
         left -= EIGHT
     found = (found ^ masked(eight(pool, at), left) ^ seed) * OTHER

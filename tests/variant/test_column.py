@@ -140,3 +140,13 @@ def test_views_that_point_nowhere() -> None:
     )
     batch = variant.get(Batch.from_arrow(marked(array)), "$", pa.int8(), with_status=True)
     assert batch["status"].values.tolist() == [0, variant.Status.MALFORMED, 0]
+
+
+@pytest.mark.parametrize("type_", [pa.int64(), pa.uint64(), pa.uint32()], ids=str)
+def test_indices_far_beyond_the_dictionary(type_: pa.DataType) -> None:
+    """Indices that 32 bits do not hold lead nowhere, not to where their lower 32 bits would."""
+    wide = {pa.int64(): (-(2**32), -(2**63), 2**32), pa.uint64(): (2**32, 2**64 - 2**32, 2**63)}
+    indices = pa.array([0, *wide.get(type_, (2**31, 2**32 - 1, 2**32 - 2))], type_)
+    metadata = pa.DictionaryArray.from_arrays(indices, pa.array([b"\x01\x00\x00"]), safe=False)
+    rows = pa.StructArray.from_arrays([metadata, pa.array([b"\x0c\x01"] * 4)], ["metadata", "value"])
+    assert variant.validate(rows, plain=True).values.tolist() == [0, 6, 6, 6]

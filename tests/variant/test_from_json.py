@@ -17,10 +17,12 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 from bowstring.errors import InvalidBody, LimitExceeded, UsageError
 from bowstring.kernels import json_format as status
+from bowstring.kernels.json_names import hash_of
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.testing import fake_device
 from bowstring.variant import json_plan, json_waves, validate
 from bowstring.variant.build import BLOCK_ROWS
+from bowstring.variant.json_column import Building
 from bowstring.variant.json_errors import error_of
 from bowstring.variant.json_keys import joined
 from bowstring.variant.json_text import from_json
@@ -106,7 +108,10 @@ def test_objects_of_many_fields() -> None:
 
 def test_keys_that_arrow_hashes_alike() -> None:
     """Keys that were chosen so that Arrow's hash is the same for all are sorted as fast as any others."""
-    factors = 11400714785074694791, 14029467366897019727  # of the first and the last 8 bytes, the other way round
+    factors = (
+        11400714785074694791,
+        14029467366897019727,
+    )  # of the first and the last 8 bytes, the other way round
     halves = np.arange(1, 40_001, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     others = (halves * np.uint64(factors[1]) ^ np.uint64(99)) * np.uint64(pow(factors[0], -1, 1 << 64))
     chosen = np.stack([halves, others], axis=1).view(np.uint8).reshape(-1)
@@ -118,6 +123,19 @@ def test_keys_that_arrow_hashes_alike() -> None:
         seconds.append(time.perf_counter() - begin)
         assert sorted(ranks.tolist()) == list(range(len(halves)))
     assert seconds[2] < 20 * seconds[1]
+
+
+def test_no_pair_of_keys_has_one_hash_for_many_seeds() -> None:
+    """What changes in one word of a key is not undone by a change of the next, whatever the seed is."""
+    pair = np.frombuffer(b"a" * 16 + b"a" * 7 + b"!aaa!aaa!" + b"\0" * 8, np.uint8)
+    drawn = random.Random(2)
+    alike = 0
+    with np.errstate(over="ignore"):
+        for _ in range(100):
+            seed = np.uint64(drawn.getrandbits(64))
+            one, other = (hash_of(pair, np.uint64(start), np.uint64(16), seed) for start in (0, 16))
+            alike += int(one == other)
+    assert alike == 0
 
 
 def test_rows_of_numbers_that_the_host_must_find() -> None:
@@ -198,6 +216,24 @@ def test_no_division_shows(sizes: dict[str, int], table: int, monkeypatch: pytes
     assert [one.equals(other) for one, other in zip(buffers(made[0]), buffers(made[1]), strict=True)]
 
 
+def test_text_that_changes_between_two_readings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block that is read twice must have the same keys again: kernels look ranks up by their numbers."""
+    monkeypatch.setattr(json_plan, "_PART_BYTES", 20)
+    monkeypatch.setattr(json_plan, "_MOST_NODES", 10)
+    text = np.frombuffer(b'{"a":1,"a":2}' * 40, np.uint8).copy()
+    offsets = pa.py_buffer(np.arange(0, len(text) + 1, 13, dtype=np.int32))
+    rows = pa.Array.from_buffers(pa.string(), 40, [None, offsets, pa.py_buffer(text)])
+    join = Building.join
+
+    def change(*given: Any) -> Any:
+        text.reshape(-1, 13)[:, 8] = ord("b")
+        return join(*given)
+
+    monkeypatch.setattr(Building, "join", change)
+    with pytest.raises(InvalidBody, match="changed"):
+        from_json(rows, on_error="null")
+
+
 def buffers(rows: pa.StructArray) -> list[pa.Buffer]:
     """Return what a Variant column holds, buffer by buffer."""
     metadata = rows.field("metadata")
@@ -274,6 +310,11 @@ def test_shared_text_is_bounded() -> None:
     assert from_json(rows, limits=few.replace(decompression_ratio=100)).null_count == 0
     with pytest.raises(LimitExceeded, match="decompression_ratio"):
         from_json(rows, limits=few)
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([10**12]), [""])
+    none = pa.Array.from_buffers(pa.null(), 10**12, [None])
+    for rows in (none, runs, pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), runs)):
+        with pytest.raises(LimitExceeded, match="decompression_floor"):
+            from_json(rows)
 
 
 @pytest.mark.parametrize(

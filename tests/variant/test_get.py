@@ -243,6 +243,14 @@ def test_calls_that_mean_nothing() -> None:
         variant.get(column, "$", "int8")
     with pytest.raises(UsageError, match="no paths"):
         variant.get_many(column, {})
+    for wanted in ({"a": "$.a"}, {"a": ("$.a", pa.int8(), "exact")}, [("a", "$.a"), ("b", "$.b")]):
+        with pytest.raises(UsageError, match="no paths"):
+            variant.get_many(column, wanted)  # type: ignore[arg-type]  # on purpose
+    for path in (None, 5, b"a"):
+        with pytest.raises(UsageError, match="not a path"):
+            variant.get(column, path, pa.int8())  # type: ignore[arg-type]  # on purpose
+        with pytest.raises(UsageError, match="not a path"):
+            variant.type_of(column, path)  # type: ignore[arg-type]  # on purpose
     with pytest.raises(UsageError, match="errors"):
         variant.get(column, "$", pa.int8(), on_error="ignore")  # type: ignore[arg-type]  # on purpose
     with pytest.raises(UsageError, match="no way to cast"):

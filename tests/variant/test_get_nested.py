@@ -195,7 +195,12 @@ def test_limits(on_device: Move) -> None:
     """What would be larger than the limits is refused before it is made."""
     column = on_device(variant.from_python([["text"] * 100]))
     few = DEFAULT_LIMITS.replace(extracted_bytes=500)
-    for type_ in (pa.list_(pa.int8()), pa.list_(pa.bool_(), 100), pa.list_(variant.type())):
+    for type_ in (
+        pa.list_(pa.int8()),
+        pa.list_(pa.bool_(), 100),
+        pa.list_(variant.type()),
+        pa.binary(1 << 30),
+    ):
         with pytest.raises(LimitExceeded, match="too long"):
             variant.get(column, "$", type_, limits=few)
     text = on_device(variant.from_python(["x" * 501]))
@@ -209,6 +214,7 @@ def test_limits(on_device: Move) -> None:
         (pa.list_(pa.field("item", pa.int8(), nullable=False)), "may be missing or null"),
         (pa.struct([pa.field("a", pa.int8(), nullable=False)]), "may be missing or null"),
         (pa.map_(pa.int8(), pa.int8()), "no such map"),
+        (pa.map_(pa.string_view(), pa.int8()), "no such map"),
         (pa.map_(pa.string(), pa.int8(), keys_sorted=True), "no such map"),
         (pa.list_(pa.duration("s")), "becomes duration"),
         (pa.list_(pa.dictionary(pa.int8(), pa.string())), "becomes dictionary"),

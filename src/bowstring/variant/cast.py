@@ -197,7 +197,7 @@ def nested_target(type_: pa.DataType, inner: Callable[[Any], Target]) -> Element
         return Fields(tuple(each.name for each in fields), tuple(_inside(each, inner) for each in fields))
     if type_.id == pa.lib.Type_MAP:
         key = _FIXED.get(type_.key_type.id)
-        if not isinstance(key, Bytes) or key.family != of_bytes.TEXT or type_.keys_sorted:
+        if not isinstance(key, Bytes) or key.family != of_bytes.TEXT or key.views or type_.keys_sorted:
             raise Unsupported(
                 "fields of an object become no such map",
                 expected="keys of string or large_string that need no order",

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from bowstring.memory import Device
     from bowstring.variant.column import VariantColumn
 
-__all__ = ["Source", "bounds_of", "copied", "elements", "ends_of", "fields", "keys", "merge"]
+__all__ = ["Source", "bounds_of", "check_size", "copied", "elements", "ends_of", "fields", "keys", "merge"]
 
 _MOST_32: Final = (1 << 31) - 1
 _ANY_WIDTH: Final = -1
@@ -98,15 +98,7 @@ def ends_of(source: Source, sizes: Any, width: int = 1, *, large: bool = True) -
     xp, slots = source.device.xp, len(sizes)
     offsets = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(sizes, dtype=np.int64)])
     total = int(source.device.to_host(offsets[slots:])[0])
-    most = source.limits.extracted_bytes
-    if total * width > most:
-        raise LimitExceeded(
-            "the values are too long",
-            expected=f"at most {most} bytes",
-            found=total * width,
-            where=source.name,
-            hint="Take fewer rows, or raise Limits.extracted_bytes.",
-        )
+    check_size(source, total * width)
     if total > _MOST_32 and not large:
         raise LimitExceeded(
             "the values are too long for 32-bit offsets",
@@ -116,6 +108,25 @@ def ends_of(source: Source, sizes: Any, width: int = 1, *, large: bool = True) -
             hint="Ask for large_string, large_binary or large_list, or take fewer rows.",
         )
     return offsets, total
+
+
+def check_size(source: Source, nbytes: int) -> None:
+    """Check that so many bytes are not more than ``Limits.extracted_bytes``.
+
+    Raises
+    ------
+    LimitExceeded
+        They are.
+    """
+    most = source.limits.extracted_bytes
+    if nbytes > most:
+        raise LimitExceeded(
+            "the values are too long",
+            expected=f"at most {most} bytes",
+            found=nbytes,
+            where=source.name,
+            hint="Take fewer rows, or raise Limits.extracted_bytes.",
+        )
 
 
 def copied(source: Source, starts: Any, stops: Any, data: Any, *, large: bool = True) -> tuple[Any, Any]:

@@ -251,9 +251,8 @@ def _masked(indexed: Column, indices: Any, rows: int) -> Any:
     xp = indexed.device.xp
     narrow = indices[:rows]
     if narrow.dtype.itemsize > 4 or narrow.dtype == np.uint32:
-        narrow = xp.where(
-            xp.less(narrow, narrow.dtype.type(_MOST_ROWS)), narrow, narrow.dtype.type(_MOST_ROWS)
-        )
+        least, most = narrow.dtype.type(0), narrow.dtype.type(_MOST_ROWS)
+        narrow = xp.where((narrow >= least) & (narrow < most), narrow, most)
     buffer = indexed._buffer(Kind.DATA)
     if narrow.dtype != np.int32 or (buffer is not None and buffer.address % narrow.dtype.itemsize):
         narrow = narrow.astype(np.int32)

@@ -24,10 +24,10 @@ from bowstring.variant.cast import (
     Target,
     Value,
 )
-from bowstring.variant.children import Source, copied, elements, ends_of, fields, keys, merge
+from bowstring.variant.children import Source, check_size, copied, elements, ends_of, fields, keys, merge
 from bowstring.variant.column import mark
 from bowstring.variant.locate import ROWS_PER_CALL, Read
-from bowstring.variant.parts import Gathered, batch_of, buffer_or_none, status_column, validity_of
+from bowstring.variant.parts import Gathered, buffer_or_none, validity_of
 from bowstring.variant.spark_casts import spark_decimals_at, spark_numbers_at, spark_strings_at
 from bowstring.variant.status import Status
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from bowstring.memory import Device
     from bowstring.variant.locate import Places
 
-__all__ = ["Gathered", "batch_of", "gather", "status_column"]
+__all__ = ["gather"]
 
 _ANY_WIDTH: Final = -1
 
@@ -104,7 +104,7 @@ def _gather(source: Source, places: Places, classes: Any, wanted: _Wanted) -> Ga
     elif isinstance(target, Numbers):
         arrays = [_numbers(source.data, places, target, device)]
     elif isinstance(target, FixedBytes):
-        arrays = [_fixed_bytes(source.data, places, target, device)]
+        arrays = [_fixed_bytes(source, places, target)]
     else:
         arrays = _bytes(source, places, target.family, large=target.large)
     if views:
@@ -139,12 +139,13 @@ def _numbers(data: Any, places: Places, target: Numbers, device: Device) -> Any:
     return bitmap.packed(out != np.int8(0)) if target.bits else out
 
 
-def _fixed_bytes(data: Any, places: Places, target: FixedBytes, device: Device) -> Any:
-    rows, width = len(places.statuses), target.width
-    sizes = device.xp.empty(rows, np.int64)
-    launch(measure_bytes, rows, data, places.places, target.family, width, places.statuses, sizes)
-    out = device.xp.zeros(rows * width, np.uint8)
-    launch(copy_fixed, rows, data, places.places, width, places.statuses, out)
+def _fixed_bytes(source: Source, places: Places, target: FixedBytes) -> Any:
+    rows, width, xp = len(places.statuses), target.width, source.device.xp
+    check_size(source, rows * width)
+    sizes = xp.empty(rows, np.int64)
+    launch(measure_bytes, rows, source.data, places.places, target.family, width, places.statuses, sizes)
+    out = xp.zeros(rows * width, np.uint8)
+    launch(copy_fixed, rows, source.data, places.places, width, places.statuses, out)
     return out
 
 

@@ -118,10 +118,11 @@ def get(
     """
     _check(cast, on_error)
     wanted = _target(cast, type, limits)
+    steps = parse_path(path)
     opened = open_column(column, plain=plain)
-    name = path if isinstance(path, str) else repr(list(path))
+    name = path if isinstance(path, str) else repr(list(steps))
     source = Source(opened, limits, name)
-    [places] = extract(opened, source.classes, [(parse_path(path), plain_number(wanted, cast))])
+    [places] = extract(opened, source.classes, [(steps, plain_number(wanted, cast))])
     columns = [gather(source, places, type, wanted)]
     _raise_errors(opened, places, name, on_error)
     if not with_status:
@@ -173,8 +174,8 @@ def get_many(
     [{'a': 42, 'b': None}]
     """
     _check(cast, on_error)
-    if not wanted:
-        raise UsageError("no paths to get", expected="a mapping of names to (path, type)")
+    if not _names_pairs(wanted):
+        raise UsageError("no paths to get", expected="a mapping of names to (path, type)", found=repr(wanted))
     targets = {name: _target(cast, type_, limits) for name, (_, type_) in wanted.items()}
     opened = open_column(column, plain=plain)
     source = Source(opened, limits)
@@ -191,6 +192,14 @@ def get_many(
         if with_status:
             columns.append(status_column(f"{name}.status", places, opened.column.device))
     return batch_of(columns, opened)
+
+
+def _names_pairs(wanted: object) -> bool:
+    return (
+        isinstance(wanted, Mapping)
+        and bool(wanted)
+        and all(isinstance(each, tuple | list) and len(each) == 2 for each in wanted.values())
+    )
 
 
 def _target(cast: Cast, type_: Any, limits: Limits) -> Target:

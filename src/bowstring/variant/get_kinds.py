@@ -59,12 +59,13 @@ def type_of(column: Any, path: str | Sequence[Step] = "$", *, plain: bool = Fals
     ... )
     (['object'], ['int8'])
     """
+    steps = parse_path(path)
     opened = open_column(column, plain=plain)
     device, rows = opened.column.device, opened.rows
-    [places] = locate(opened, [parse_path(path)])
+    [places] = locate(opened, [steps])
     kinds = device.xp.empty(rows, np.int8)
     launch(name_kinds, rows, opened.value.data, places.places, places.statuses, kinds)
-    name = path if isinstance(path, str) else repr(list(path))
+    name = path if isinstance(path, str) else repr(list(steps))
     layout = Layout.of(pa.schema([pa.field(name, pa.dictionary(pa.int8(), pa.string()))]))
     return Batch.from_parts(
         layout,

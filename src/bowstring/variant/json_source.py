@@ -70,7 +70,7 @@ def texts_of(source: Any, limits: Limits) -> Texts:
         Rows share their text so much that reading it would be out of proportion.
     """
     column = source if isinstance(source, Column) else _column_of(_array_of(source))
-    slots = _slots(column)
+    slots = _slots(column, limits)
     nbytes = len(slots.data)
     sizes = slots.stops - slots.starts
     statuses = np.full(len(sizes), READ)
@@ -108,18 +108,26 @@ class _Slots:
         return _Slots(starts, stops, valid & np.append(self.valid, True)[wide], self.data)
 
 
-def _slots(column: Column) -> _Slots:
+def _slots(column: Column, limits: Limits) -> _Slots:
     device, rows = column.device, len(column)
     type_ = storage_type(column.type)
+    if type_.id in _WITHOUT_VALIDITY and rows > limits.decompression_floor:
+        raise LimitExceeded(
+            "rows that have no bytes of their own",
+            expected=f"at most {limits.decompression_floor}",
+            found=rows,
+            where=column.name,
+            hint="Raise Limits.decompression_floor.",
+        )
     valid = np.ones(rows, np.bool_)
     if type_.id not in _WITHOUT_VALIDITY and column.validity is not None:
         valid = device.to_host(bitmap.expanded(column.validity, 0, rows)).astype(np.bool_)
     if column.dictionary is not None:
-        return _slots(column.dictionary).taken(device.to_host(column.values)[:rows], valid)
+        return _slots(column.dictionary, limits).taken(device.to_host(column.values)[:rows], valid)
     if type_.id == pa.lib.Type_RUN_END_ENCODED:
         ends, values = column.children
         places = np.searchsorted(device.to_host(ends.values), np.arange(rows), side="right")
-        return _slots(values).taken(places, valid)
+        return _slots(values, limits).taken(places, valid)
     if type_.id == pa.lib.Type_NA:
         nowhere = np.zeros(rows, np.int64)
         return _Slots(nowhere, nowhere, ~valid, device.xp.zeros(0, np.uint8))

@@ -57,7 +57,8 @@ def from_json(
         That of the column.
     limits
         ``depth`` bounds the nesting, ``json_bytes`` the text of a row, and
-        ``decompression_ratio`` how many times larger than its buffer text may be that rows share.
+        ``decompression_ratio`` how many times larger than its buffer text may be that rows share;
+        ``decompression_floor`` the rows of nulls and of runs, which take no bytes of their own.
 
     Returns
     -------
@@ -94,7 +95,7 @@ def from_json(
         ranks = building.join(parts, group, reads)
         for k, wave in enumerate(group):
             # Of a block that takes several waves only the keys were kept.
-            read = reads[k] if len(group) == 1 else waves.read(wave)
+            read = reads[k] if len(group) == 1 else waves.read_again(wave, reads[k])
             building.add(waves, read, ranks[k])
     return building.column(name)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NoReturn
 
 from bowstring.errors import UsageError
@@ -49,6 +49,8 @@ def parse_path(path: str | Sequence[Step]) -> Path:
     >>> parse_path(["a.b", 2]), parse_path("$")
     (('a.b', 2), ())
     """
+    if isinstance(path, bytes | bytearray) or not isinstance(path, Iterable):
+        raise UsageError("not a path", expected="a string, or a list of steps", found=repr(path))
     if not isinstance(path, str):
         return tuple(_step(step, place) for place, step in enumerate(path))
     return _Parser(path).steps()
