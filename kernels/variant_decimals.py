@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy as np
+
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.variant_format import (
     MALFORMED,
@@ -19,6 +21,8 @@ from bowstring.kernels.variant_format import (
 )
 
 __all__ = [
+    "BOUNDS_HIGH",
+    "BOUNDS_LOW",
     "SIGNATURES",
     "cast_decimals",
     "cast_decimals_256",
@@ -49,9 +53,10 @@ LAST_WORD = i64(3)
 ALL = u64(2**64 - 1)
 TIMES_TEN = u64((2**64 - 1) // 10 - 1)
 LARGEST_SCALE: Final = u64(38)
-# 10 ** 38, which no decimal reaches.
-BOUND_HIGH = u64(10**38 >> 64)
-BOUND_LOW = u64(10**38 & (2**64 - 1))
+# 10 ** 9, 10 ** 18 and 10 ** 38: what decimals of 4, 8 and 16 bytes do not reach.
+BOUNDS_HIGH = np.array([0, 0, 10**38 >> 64], np.uint64)
+BOUNDS_LOW = np.array([10**9, 10**18, 10**38 & (2**64 - 1)], np.uint64)
+BOUNDS_HIGH.flags.writeable = BOUNDS_LOW.flags.writeable = False
 
 
 def below(high: Any, low: Any, bound_high: Any, bound_low: Any) -> Any:
@@ -111,7 +116,9 @@ def raw_number(data: Any, at: Any) -> Any:
             negative = number < ZERO
         if negative:
             high, low = negated(high, low)
-        if not below(high, low, BOUND_HIGH, BOUND_LOW):
+        if kind >= DECIMAL4 and not below(
+            high, low, u64(BOUNDS_HIGH[kind - DECIMAL4]), u64(BOUNDS_LOW[kind - DECIMAL4])
+        ):
             status = MALFORMED
     return status, negative, high, low, scale
 

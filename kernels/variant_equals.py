@@ -94,8 +94,9 @@ def compare_values(
 ) -> None:
     """Write the verdict on some rows: `UNKNOWN` where one of them has no status ``OK``.
 
-    Bases, ends and names are those of :func:`~bowstring.kernels.variant_text.quote_names`. `room` holds `WORDS`
-    words for each of `depth` levels of each work item.
+    Bases, ends and names are those of :func:`~bowstring.kernels.variant_text.quote_names`, of which long ones
+    should be replaced, for each comparison reads a whole name. `room` holds `WORDS` words for each of `depth`
+    levels of each work item.
     """
     slot = i * depth * WORDS
     for row in range(i * block, min((i + UNIT) * block, i64(len(verdicts)))):
@@ -151,7 +152,7 @@ def compared_trees(
 ) -> Any:
     """Return the verdict on two values."""
     nodes = stop - start
-    steps = nodes * PATIENCE + u64(len(names))
+    steps = nodes * PATIENCE
     level = ZERO
     place = start
     bound = stop

@@ -19,6 +19,7 @@ __all__ = [
     "ORDERED",
     "SEVERAL",
     "SIGNATURES",
+    "TEXT_ALONE",
     "find_names",
     "inspect_metadata",
     "mark_changes",
@@ -33,6 +34,8 @@ FOUR_BYTE: Final = u64(4)
 """The mark of names with characters of four bytes, which legacy writers order as UTF-16."""
 NO_TEXT: Final = u64(8)
 """The mark of names that are not UTF-8, or of a flag that lies: what only a validation refuses."""
+TEXT_ALONE: Final = i64(2)
+"""How full an inspection is that looks at the text of names, and not at the flag."""
 ABSENT: Final = i64(-1)
 """The id of a name that the metadata do not hold."""
 SEVERAL: Final = i64(-2)
@@ -81,7 +84,7 @@ def mark_changes(i: Any, starts: Any, stops: Any, data: Any, changed: Any) -> No
 
 
 def inspect_metadata(i: Any, starts: Any, stops: Any, data: Any, full: Any, marks: Any) -> None:
-    """Write the marks of one distinct metadata; with `full`, :data:`NO_TEXT` too."""
+    """Write the marks of one distinct metadata; with `full`, :data:`NO_TEXT` too, of text alone if `TEXT_ALONE`."""
     start, stop = slot_of(starts, stops, data, i)
     count, width, offsets, names, end = dictionary(data, start, stop)
     mark = FAULTY
@@ -103,7 +106,7 @@ def inspect_metadata(i: Any, starts: Any, stops: Any, data: Any, full: Any, mark
                 last_before = last
             k += ONE
         if mark & FAULTY == NONE:
-            if u64(data[start]) & SORTED_FLAG != NONE and mark & ORDERED == NONE and full != ZERO:
+            if u64(data[start]) & SORTED_FLAG != NONE and mark & ORDERED == NONE and full == UNIT:
                 mark |= NO_TEXT
             mark |= four_bytes(data, names, end)
     marks[i] = u8(mark)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 from bowstring.kernels.types import i32, i64, u8, u64
-from bowstring.kernels.validation_text import is_text
 from bowstring.kernels.variant_bytes import copy_between
 from bowstring.kernels.variant_format import (
     BROKEN,
@@ -32,7 +31,7 @@ from bowstring.kernels.variant_format import (
     name_at,
     value_end,
 )
-from bowstring.kernels.variant_metadata import slot_of
+from bowstring.kernels.variant_metadata import FAULTY, NO_TEXT, slot_of
 
 __all__ = [
     "ANY_COUNT",
@@ -167,11 +166,13 @@ def measure_keys(
     class_starts: Any,
     class_stops: Any,
     metadata: Any,
+    marks: Any,
     statuses: Any,
     counts: Any,
 ) -> None:
-    """Write how many fields an object has, if its names are text and no two neighbours are the same.
+    """Write how many fields an object has, if no two neighbours of its names are the same.
 
+    The `marks` say whether the names of its metadata are text: rows that share one do not read it again.
     Names may be asked for again and again as children may: together they must not be longer than the metadata.
     """
     found = ZERO
@@ -181,6 +182,12 @@ def measure_keys(
         start, stop = slot_of(class_starts, class_stops, metadata, i64(classes[i]))
         size, name_width, offsets, names, last_name = dictionary(metadata, start, stop)
         status = OK
+        group = i64(classes[i])
+        mark = FAULTY
+        if group >= ZERO and group < i64(len(marks)):
+            mark = u64(marks[group])
+        if mark & (FAULTY | NO_TEXT) != NONE:
+            size = BROKEN
         if count == BROKEN or size == BROKEN:
             status = MALFORMED
             count = NONE
@@ -192,7 +199,7 @@ def measure_keys(
                 status = MALFORMED
                 if number < size and number != before:
                     first, last = name_at(metadata, number, name_width, offsets, names, last_name)
-                    if first != BROKEN and last - first <= room and is_text(metadata, i64(first), i64(last)):
+                    if first != BROKEN and last - first <= room:
                         status = OK
                         room -= last - first
                 before = number
@@ -265,7 +272,7 @@ _SLOTS = "i64[], i64[], u8[]"
 SIGNATURES = {
     count_children: ("u8[], u64[], u64, i64, u8[]!, i64[]!",),
     place_children: ("u8[], u64[], u8[], i32[], i64[], u64[]!, u8[]!, i32[]!",),
-    measure_keys: (f"u8[], u64[], i32[], {_SLOTS}, u8[]!, i64[]!",),
+    measure_keys: (f"u8[], u64[], i32[], {_SLOTS}, u8[], u8[]!, i64[]!",),
     place_keys: (f"u8[], u64[], i32[], {_SLOTS}, u8[], i64[], i64[]!, i64[]!",),
     copy_slots: (f"{_SLOTS}, i64[], u8[]!",),
     worst_of: ("i64[], u8[], u8[]!",),

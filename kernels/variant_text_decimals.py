@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from bowstring.kernels.types import i64, u64
-from bowstring.kernels.variant_decimals import below, negated
+from bowstring.kernels.variant_decimals import BOUNDS_HIGH, BOUNDS_LOW, below, negated
 from bowstring.kernels.variant_format import BROKEN, signed
 from bowstring.kernels.variant_text_put import POWERS, digits_of, put, put_digits, put_number, word_at
 from bowstring.kernels.variant_text_reals import product
@@ -28,10 +26,6 @@ DECIMAL16 = u64(10)
 MINUS = u64(ord("-"))
 SIGN = u64(63)
 POINT = u64(ord("."))
-# 10 ** 9, 10 ** 18 and 10 ** 38: what decimals of 4, 8 and 16 bytes do not reach.
-BOUNDS_HIGH = np.array([0, 0, 10**38 >> 64], np.uint64)
-BOUNDS_LOW = np.array([10**9, 10**18, 10**38 & (2**64 - 1)], np.uint64)
-BOUNDS_HIGH.flags.writeable = BOUNDS_LOW.flags.writeable = False
 LARGEST_SCALE = u64(38)
 # A number of 38 digits is two of 19.
 PART = u64(19)

@@ -84,7 +84,7 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
 
     return {
         metadata.mark_changes: lambda rng: (*slots(rng), out(np.uint8)),
-        metadata.inspect_metadata: lambda rng: (*slots(rng), i64(1), out(np.uint8)),
+        metadata.inspect_metadata: lambda rng: (*slots(rng), i64(rng.integers(1, 3)), out(np.uint8)),
         metadata.find_names: lambda rng: (
             *(
                 *slots(rng),

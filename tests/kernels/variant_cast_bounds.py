@@ -88,7 +88,8 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
             *(out(np.uint64, 5), out(np.uint8, 5), out(np.int32, int(rng.integers(0, 6)))),
         ),
         nested.measure_keys: lambda rng: (
-            *(*places(rng), *classes(rng), out(np.uint8), out(np.int64, value=1)),
+            *(*places(rng), *classes(rng), wild(rng, np.uint8, int(rng.integers(0, 4)))),
+            *(out(np.uint8), out(np.int64, value=1)),
         ),
         nested.place_keys: lambda rng: (
             *(*places(rng), *classes(rng), out(np.uint8), wild(rng, np.int64, 3)),

@@ -148,8 +148,10 @@ def named(rng: np.random.Generator) -> tuple[Any, ...]:
 
 def measured_keys(rng: np.random.Generator) -> Iterator[Case]:
     for _ in range(6):
-        arguments = named(rng)
-        yield len(arguments[1]), (*arguments, np.ones(len(arguments[1]), np.int64))
+        *arguments, statuses = named(rng)
+        rows = len(statuses)
+        marks = rng.choice([0, 2, 8, 1], len(DICTIONARIES), p=[0.4, 0.4, 0.1, 0.1]).astype(np.uint8)
+        yield rows, (*arguments, marks, statuses, np.ones(rows, np.int64))
 
 
 def placed_keys(rng: np.random.Generator) -> Iterator[Case]:

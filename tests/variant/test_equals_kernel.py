@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from bowstring import variant
 from bowstring.columnar.column import Column
 from bowstring.errors import BowstringError, NotOnDevice
 from bowstring.testing import fake_device
-from bowstring.variant.decode import Value
+from bowstring.variant.decode import Value, decode_names
 from bowstring.variant.encode import Widths, encode, metadata_bytes, object_bytes
 from bowstring.variant.equals import same
 from bowstring.variant.python_rows import in_row
@@ -195,3 +197,42 @@ def test_statuses_are_not_answers(on_device: Move) -> None:
         None,
         None,
     ]
+
+
+def test_long_names_are_read_once(on_device: Move) -> None:
+    """Rows over other metadata whose names are long take no longer than those of short names."""
+    long = ["x" * (1 << 20), "y" + "x" * ((1 << 20) - 1), "x" * 300, "short"]
+    left = metadata_bytes(tuple(long)), object_bytes([(0, b"\x0c\x01")])
+    names = metadata_bytes(("a", *long[1:], long[0]))
+    rows = 50_000
+    right = [(names, object_bytes([(4 if row % 2 else 1, b"\x0c\x01")])) for row in range(2)]
+    one = on_device(column_of([left] * rows, "dictionary"))
+    other = on_device(column_of(right * (rows // 2), "dictionary"))
+    begin = time.process_time()
+    assert answers(one, other) == [False, True] * (rows // 2)
+    assert time.process_time() - begin < 1.0
+    check(
+        [object_of(long, [2, 3, 0]), object_of(long, [0, 1])],
+        [
+            object_of(long[::-1], [1, 0, 3], [b"\x0c\x03", b"\x0c\x02", b"\x0c\x01", b"\x0c\x00"]),
+            object_of(long, [0, 2]),
+        ],
+    )
+
+
+def test_metadata_of_undecided_rows_are_parsed_once(on_device: Move, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that the kernel leaves to Python share what their metadata are parsed to."""
+    names = [f"k{number:05}" for number in range(5000)]
+    values = [bytes([6 << 2]) + (number % 128).to_bytes(8, "little") for number in reversed(range(5000))]
+    left = object_of(names, list(range(5000)))
+    right = [object_of(names[::-1], list(range(5000)), values)] * 3
+    parsed: list[bytes] = []
+
+    def parse(metadata: bytes) -> tuple[str, ...]:
+        parsed.append(metadata)
+        return decode_names(metadata)
+
+    monkeypatch.setattr(sys.modules["bowstring.variant.equals"], "decode_names", parse)
+    one, other = on_device(column_of([left] * 3)), on_device(column_of(right))
+    assert answers(one, other) == [True] * 3
+    assert sorted(parsed) == sorted([left[0], right[0][0]])

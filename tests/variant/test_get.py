@@ -255,3 +255,23 @@ def test_calls_that_mean_nothing() -> None:
         variant.get(column, "$", pa.int8(), on_error="ignore")  # type: ignore[arg-type]  # on purpose
     with pytest.raises(UsageError, match="no way to cast"):
         variant.get(column, "$", pa.int8(), cast="duckdb")  # type: ignore[arg-type]  # on purpose
+    with pytest.raises(UsageError, match=r"'x\.status'"):
+        variant.get_many(column, {"x.status": ("$", pa.int8()), "x": ("$", pa.int8())}, with_status=True)
+    assert len(variant.get_many(column, {"x.status": ("$", pa.int8()), "x": ("$", pa.int8())}).columns) == 2
+
+
+@pytest.mark.parametrize("type_", [pa.int64(), pa.decimal128(38, 0), pa.decimal256(76, 0)], ids=str)
+@pytest.mark.parametrize("width", [4, 8, 16])
+def test_decimals_of_too_many_digits_are_malformed(width: int, type_: pa.DataType, on_device: Move) -> None:
+    """A decimal has at most 9, 18 or 38 digits, whatever its bytes could hold."""
+    digits = {4: 9, 8: 18, 16: 38}[width]
+    numbers = [sign * (10**digits - less) for sign in (1, -1) for less in (0, 1)]
+    header = bytes([{4: 8, 8: 9, 16: 10}[width] << 2, 0])
+    rows: list[Row] = [
+        (b"\x01\x00\x00", header + number.to_bytes(width, "little", signed=True)) for number in numbers
+    ]
+    column = on_device(column_of(rows))
+    got = variant.get(column, "$", type_, with_status=True)["status"].as_batch().to_device("cpu")[0]
+    statuses = got.to_arrow().to_pylist()
+    assert statuses[::2] == [Status.MALFORMED] * 2
+    assert Status.MALFORMED not in statuses[1::2]

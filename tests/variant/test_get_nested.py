@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pyarrow as pa
@@ -235,3 +236,18 @@ def test_types_that_are_too_deep() -> None:
     for cast in ("exact", "spark"):
         with pytest.raises(LimitExceeded, match="deep"):
             variant.get(variant.from_python([1]), "$", deep, cast=cast)
+
+
+def test_long_names_are_checked_once(on_device: Move) -> None:
+    """Rows that share a long name do not read it again; one that is no text makes its rows malformed."""
+    value = bytes([2, 1, 0, 0, 2, 12, 1])
+    map_ = pa.map_(pa.string(), pa.int8())
+    column = on_device(column_of([(metadata_bytes(["x" * (1 << 20)]), value)] * 100_000))
+    begin = time.process_time()
+    with pytest.raises(LimitExceeded, match="too long"):
+        variant.get(column, "$", map_, limits=DEFAULT_LIMITS.replace(extracted_bytes=1 << 24))
+    assert time.process_time() - begin < 1.5
+    names = metadata_bytes(["ab"])
+    column = on_device(column_of([(names, value), (names[:-1] + b"\xff", value)]))
+    got = variant.get(column, "$", map_, with_status=True).to_device("cpu")
+    assert got["status"].to_arrow().to_pylist() == [Status.OK, Status.MALFORMED]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import struct
+import time
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from bowstring import variant
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
-from bowstring.errors import BowstringError, LimitExceeded
+from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, Unsupported
 from bowstring.kernels import interpret
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.testing import fake_device
@@ -322,3 +323,16 @@ def test_no_rows(on_device: Move) -> None:
     column: Column = on_device(variant.from_python([1])).as_batch().slice(0, 0)[0]
     assert len(variant.to_json(column)) == 0
     assert len(variant.equals(column, column)) == 0
+
+
+def test_errors_of_long_rows_come_soon(on_device: Move) -> None:
+    """A row of many bytes is not read again, only to say where in it the fault is."""
+    count = 1_000_000
+    offsets = (2 * np.arange(count + 1, dtype="<u4")).tobytes()
+    head = bytes([3 | 3 << 2 | 1 << 4]) + count.to_bytes(4, "little") + offsets + b"\x0c\x01" * (count - 1)
+    for last, error in ((b"\xfc\x00", Unsupported), (b"\x0c", InvalidBody), (b"\x05\xff", InvalidBody)):
+        column = on_device(column_of([GOOD, (EMPTY, head + last)]))
+        begin = time.process_time()
+        with pytest.raises(error, match=r"row 1$"):
+            variant.to_json(column)
+        assert time.process_time() - begin < 1.5

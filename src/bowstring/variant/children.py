@@ -17,6 +17,7 @@ from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant_bytes import VALUE, measure_bytes
 from bowstring.kernels.variant_format import ARRAY, OBJECT
+from bowstring.kernels.variant_metadata import TEXT_ALONE, inspect_metadata
 from bowstring.kernels.variant_nested import (
     ANY_COUNT,
     ONLY_KIND,
@@ -196,7 +197,9 @@ def keys(source: Source, places: Places, classes: Any) -> tuple[Any, Any, Any, P
     launch(count_children, rows, source.data, places.places, OBJECT, ANY_COUNT, places.statuses, counts)
     distinct = source.classes
     names = distinct.starts, distinct.stops, distinct.data
-    launch(measure_keys, rows, source.data, places.places, classes, *names, places.statuses, counts)
+    marks = xp.empty(len(distinct.marks), np.uint8)
+    launch(inspect_metadata, len(marks), *names, int(TEXT_ALONE), marks)
+    launch(measure_keys, rows, source.data, places.places, classes, *names, marks, places.statuses, counts)
     offsets, inside, groups = _placed(source, places, classes, counts, large=False)
     starts, stops = xp.zeros(len(groups), np.int64), xp.zeros(len(groups), np.int64)
     launch(

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.column import Column
-from bowstring.errors import UsageError
+from bowstring.errors import BowstringError, UsageError
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant_equals import SAME, UNKNOWN, WORDS, compare_values
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.column import VariantColumn, open_column
-from bowstring.variant.decode import Value
-from bowstring.variant.json_texts import Rows, block_of, rows_of
+from bowstring.variant.decode import Value, decode, decode_names
+from bowstring.variant.json_texts import Names, Rows, block_of, rows_of
 from bowstring.variant.locate import check_order, classes_of
 from bowstring.variant.parts import Gathered, batch_of, buffer_or_none
-from bowstring.variant.row_errors import first_error, raise_error, tree_at
+from bowstring.variant.python_rows import in_row
+from bowstring.variant.row_errors import first_error, raise_error
 from bowstring.variant.status import Status
 
-__all__ = ["equals", "same"]
+if TYPE_CHECKING:
+    from bowstring.memory import Device
+
+__all__ = ["equals", "names_for_comparing", "same"]
 
 _EXACT_NUMERIC: Final = frozenset(("int8", "int16", "int32", "int64", "decimal4", "decimal8", "decimal16"))
+_LONG_NAME: Final = 256
+"""Names of more bytes, with their quotes, are compared by number."""
+_NAMES_KEPT: Final = 64
 _NANOSECONDS: Final = {"timestamp": 1000, "timestamp_ns": 1, "timestamp_ntz": 1000, "timestamp_ntz_ns": 1}
 
 
@@ -76,10 +83,8 @@ def equals(left: Any, right: Any, *, plain: bool = False, limits: Limits = DEFAU
     _raise_first(sides, statuses, limits)
     device = sides[0].column.device
     both = (statuses[0] == np.uint8(Status.OK)) & (statuses[1] == np.uint8(Status.OK))
-    verdicts = _verdicts(rows, statuses)
-    for row in device.to_host(device.xp.flatnonzero(both & (verdicts == UNKNOWN))).tolist():
-        one, other = (tree_at(side, row, limits) for side in sides)
-        verdicts[row : row + 1] = np.uint8(one is not None and other is not None and same(one, other))
+    verdicts = _verdicts(rows, names_for_comparing([each.names for each in rows], device), statuses)
+    _decide(rows, device.to_host(device.xp.flatnonzero(both & (verdicts == UNKNOWN))), verdicts, limits)
     bitmaps = bitmap.packed(both), bitmap.packed(verdicts == SAME)
     field = pa.field(sides[0].column.name, pa.bool_())
     gathered = Gathered(field, [(sides[0].rows, -1)], [buffer_or_none(each, device) for each in bitmaps])
@@ -98,27 +103,93 @@ def _raise_first(sides: tuple[VariantColumn, VariantColumn], statuses: list[Any]
         raise_error(sides[side], row, statuses[side], limits)
 
 
-def _verdicts(sides: list[Rows], statuses: list[Any]) -> Any:
+def _verdicts(sides: list[Rows], names: list[Names], statuses: list[Any]) -> Any:
     device, rows = sides[0].device, len(statuses[0])
     block, depth = block_of(rows, device), sides[0].depth
     items = -(-rows // block)
     verdicts = device.xp.empty(rows, np.uint8)
     arguments: list[Any] = []
-    for side, status in zip(sides, statuses, strict=True):
-        names = side.names
+    for side, known, status in zip(sides, names, statuses, strict=True):
         arguments += (
             side.starts,
             side.stops,
             side.data,
             side.classes,
-            names.bases,
-            names.ends,
-            names.text,
+            known.bases,
+            known.ends,
+            known.text,
             status,
         )
     room = device.xp.empty(items * depth * int(WORDS), np.uint64)
     launch(compare_values, items, block, *arguments, depth, room, verdicts)
     return verdicts
+
+
+def _decide(sides: list[Rows], unknown: Any, verdicts: Any, limits: Limits) -> None:
+    """Write the verdicts on rows that the kernel could not tell, by their trees."""
+    if not len(unknown):
+        return
+    left, right = (_Trees(side, limits) for side in sides)
+    # Rows of the same metadata one after the other, of which only the last are kept parsed.
+    for row in unknown[np.lexsort((right.classes[unknown], left.classes[unknown]))].tolist():
+        verdicts[row : row + 1] = np.uint8(same(left.at(row), right.at(row)))
+
+
+class _Trees:
+    """Rows that are right as trees, on the host; metadata are parsed once for the rows that share them."""
+
+    def __init__(self, side: Rows, limits: Limits) -> None:
+        self._side, self._limits, self._names = side, limits, dict[int, tuple[str, ...]]()
+        self.classes = side.device.to_host(side.classes)
+
+    def at(self, row: int) -> Value:
+        side, number = self._side, int(self.classes[row])
+        names = self._names.get(number)
+        if names is None:
+            if len(self._names) == _NAMES_KEPT:
+                self._names.clear()
+            names = self._names[number] = decode_names(self._bytes(side.metadata, number))
+        try:
+            return decode(names, self._bytes((side.starts, side.stops, side.data), row), limits=self._limits)
+        except BowstringError as error:
+            raise in_row(error, row) from error
+
+    def _bytes(self, slots: tuple[Any, Any, Any], slot: int) -> bytes:
+        start, stop = (int(self._side.device.to_host(each[slot : slot + 1])[0]) for each in slots[:2])
+        found: bytes = self._side.device.to_host(slots[2][start:stop]).tobytes()
+        return found
+
+
+def names_for_comparing(sides: list[Names], device: Device) -> list[Names]:
+    """Return quoted names of which long ones are replaced by a number, the same for the same names.
+
+    Rows compare names again and again: what each comparison reads must not be longer than a row may pay for.
+    """
+    longs = [
+        device.to_host(device.xp.flatnonzero(each.ends[1:] - each.ends[:-1] > np.int64(_LONG_NAME)))
+        for each in sides
+    ]
+    if not any(map(len, longs)):
+        return sides
+    numbers: dict[bytes, int] = {}
+    found = []
+    for side, long in zip(sides, longs, strict=True):
+        ends, text = device.to_host(side.ends), device.to_host(side.text).tobytes()
+        saved = np.zeros(len(ends), np.int64)
+        pieces: list[bytes] = []
+        at = 0
+        for begin, end, name in zip(ends[long].tolist(), ends[long + 1].tolist(), long.tolist(), strict=True):
+            number = numbers.setdefault(text[begin:end], len(numbers))
+            # No name has such bytes, for they are no UTF-8; as long as a name and its quotes.
+            pieces += text[at:begin], b',"\xff' + number.to_bytes(8, "little") + b'":'
+            saved[name + 1] = end - begin - len(pieces[-1])
+            at = end
+        pieces.append(text[at:])
+        shorter = np.frombuffer(b"".join(pieces), np.uint8)
+        found.append(
+            side._replace(ends=device.xp.asarray(ends - np.cumsum(saved)), text=device.xp.asarray(shorter))
+        )
+    return found
 
 
 def same(left: Value, right: Value) -> bool:

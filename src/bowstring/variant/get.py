@@ -176,6 +176,15 @@ def get_many(
     _check(cast, on_error)
     if not _names_pairs(wanted):
         raise UsageError("no paths to get", expected="a mapping of names to (path, type)", found=repr(wanted))
+    if (
+        with_status
+        and (twice := next((name for name in wanted if f"{name}.status" in wanted), None)) is not None
+    ):
+        raise UsageError(
+            "a column and a status of one name",
+            found=repr(f"{twice}.status"),
+            hint=f"Get what is at {wanted[f'{twice}.status'][0]!r} under another name.",
+        )
     targets = {name: _target(cast, type_, limits) for name, (_, type_) in wanted.items()}
     opened = open_column(column, plain=plain)
     source = Source(opened, limits)

@@ -136,6 +136,7 @@ def rows_of(
         stops,
         opened.value.data,
         classes.indices,
+        (classes.starts, classes.stops, classes.data),
         classes.marks,
         _quoted_names(classes, device, spark),
         _depth(device, starts, stops, limits),
@@ -207,6 +208,7 @@ class Rows:
     stops: Any
     data: Any
     classes: Any
+    metadata: tuple[Any, Any, Any]
     marks: Any
     names: Names
     depth: int

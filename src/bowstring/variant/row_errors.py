@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
-from bowstring.errors import BowstringError, InvalidBody, LimitExceeded
+from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, Unsupported
 from bowstring.variant.column import open_column
 from bowstring.variant.python_rows import values
 from bowstring.variant.status import Status
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from bowstring.variant.decode import Value
 
 __all__ = ["first_error", "raise_error", "tree_at"]
+
+_MOST_READ: Final = 1 << 21
+"""The most bytes of a row that are read once more, in Python, to say where in it the fault lies."""
 
 
 def first_error(statuses: Any, device: Device) -> int | None:
@@ -44,21 +47,36 @@ def tree_at(opened: VariantColumn, row: int, limits: Limits) -> Value | None:
         ) from error
 
 
+def _length(opened: VariantColumn, row: int) -> int:
+    """Return how many bytes the value of a row and its metadata have."""
+    device, place = opened.column.device, row
+    if opened.indices is not None:
+        place = int(device.to_host(opened.indices[row : row + 1])[0])
+    found = 0
+    for slots, slot in ((opened.value, row), (opened.metadata, max(place, 0))):
+        for sign, each in ((-1, slots.starts), (1, slots.stops)):
+            found += sign * sum(device.to_host(each[slot : slot + 1]).tolist())
+    return found
+
+
 def raise_error(opened: VariantColumn, row: int, statuses: Any, limits: Limits) -> NoReturn:
     """Raise the error of a row that has one.
 
     Raises
     ------
     InvalidBody, Truncated, Unsupported, LimitExceeded
-        As for :func:`tree_at`; or an object has so many keys in no order that looking for one that is there twice
-        would take longer than its length allows.
+        As for :func:`tree_at`, but of a long row without the place in it; or an object has so many keys in no
+        order that looking for one that is there twice would take longer than its length allows.
     """
-    tree_at(opened, row, limits)
+    if _length(opened, row) <= _MOST_READ:
+        tree_at(opened, row, limits)
     status = Status(int(opened.column.device.to_host(statuses[row : row + 1])[0]))
+    if status == Status.UNSUPPORTED:
+        raise Unsupported("a Variant has a type that is not known", where=f"row {row}")
     if status == Status.TOO_DEEP:
         raise LimitExceeded(
-            "an object has too many keys in no order",
-            expected="keys in the order of their UTF-8 bytes",
+            "a Variant is too deep, or an object has too many keys in no order",
+            expected=f"at most {limits.depth} levels, and keys in the order of their UTF-8 bytes",
             where=f"row {row}",
         )
     raise InvalidBody("a Variant is not what the specification says", found=status.name, where=f"row {row}")
