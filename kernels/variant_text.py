@@ -104,7 +104,8 @@ def quote_names(
                 at = begin
             else:
                 at = put(out, limit, at, COLON, ONE)
-                if base + k + UNIT < i64(len(ends)):
+                # Without room there are no ends either: those would be of the metadata behind a faulty one.
+                if at <= limit and base + k + UNIT < i64(len(ends)):
                     ends[base + k + UNIT] = i64(at)
             k += UNIT
     counts[i] = found

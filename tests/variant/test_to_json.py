@@ -19,6 +19,7 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, Unsupported
 from bowstring.kernels import interpret
+from bowstring.kernels.signature import Kernel, match
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.testing import fake_device
 from bowstring.variant import Status, json_texts
@@ -162,6 +163,27 @@ def test_text_that_is_no_text_is_refused(broken: bytes, on_device: Move) -> None
         check_texts(column, rows)
         with pytest.raises(BowstringError, match=r"UTF-8[^\n]*\n?.*row 1"):
             variant.to_json(column)
+
+
+def test_names_come_out_the_same_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A metadata whose second name is broken writes nothing where the one behind it does, whoever comes last."""
+    broken = bytes([1, 2, 0, 3, 4]) + b"aaa\xff"
+    rows: list[Row] = [GOOD, (broken, NULL), (metadata_bytes(["b", "cd"]), NULL)]
+    column = variant.open_column(column_of(rows))
+    classes = classes_of(column)
+    forwards = json_texts._quoted_names(classes, column.column.device, 0)
+
+    def backwards(kernel: Kernel, items: int, *arguments: object) -> None:
+        signature, converted = match(kernel, arguments)
+        with np.errstate(all="ignore"):
+            for item in reversed(range(items)):
+                signature.kernel(np.int64(item), *converted)
+
+    monkeypatch.setattr(json_texts, "launch", backwards)
+    found = json_texts._quoted_names(classes, column.column.device, 0)
+    assert found.counts.tolist() == forwards.counts.tolist()
+    assert found.ends.tolist() == forwards.ends.tolist()
+    assert found.text.tobytes() == forwards.text.tobytes()
 
 
 @pytest.fixture(scope="module")
