@@ -10,8 +10,7 @@ from bowstring.memory.device import (
     device_by_id,
     device_by_name,
     find_device,
-    register_device_name,
-    register_device_type,
+    register_devices,
     settle_devices,
 )
 from bowstring.memory.forks import watch_forks
@@ -46,8 +45,7 @@ __all__ = [
     "foreign_region",
     "mappings",
     "owned_regions",
-    "register_device_name",
-    "register_device_type",
+    "register_devices",
     "settle_devices",
     "watch_forks",
     "wrap",

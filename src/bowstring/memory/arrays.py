@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from bowstring.errors import MissingDependency
-from bowstring.memory.device import Device, device_by_id
+from bowstring.memory.device import Device
 
 __all__ = ["device_array"]
-
-_CUDA = 2
 
 
 def device_array(values: Any) -> tuple[Device, Any] | None:
@@ -39,11 +36,8 @@ def device_array(values: Any) -> tuple[Device, Any] | None:
         return None if device.is_host else (device, values)
     if not hasattr(values, "__cuda_array_interface__"):
         return None
-    try:
-        import cupy
-    except ImportError as error:
-        raise MissingDependency(
-            "arrays on a GPU need CuPy", hint="pip install 'bowstring[cuda13]'"
-        ) from error
-    array = cupy.asarray(values)
-    return device_by_id(_CUDA, int(array.device.id)), array
+    # Loaded on first use, as all of CUDA is.
+    from bowstring.memory.cuda import cuda_device, load_cupy
+
+    array = load_cupy().asarray(values)
+    return cuda_device(int(array.device.id)), array

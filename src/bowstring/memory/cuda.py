@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bowstring.errors import DeviceError, MissingDependency, NotOnDevice
-from bowstring.memory.device import register_device_name, register_device_type
+from bowstring.memory.device import register_devices
 from bowstring.memory.driver import cuda_driver
 from bowstring.memory.driver_device import DriverDevice
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bowstring.memory.device import Device
     from bowstring.memory.driver import Driver
 
-__all__ = ["CUDA_DEVICE_TYPE", "CudaDevice", "cuda_device", "find_cuda_device"]
+__all__ = ["CUDA_DEVICE_TYPE", "CudaDevice", "cuda_device", "find_cuda_device", "load_cupy"]
 
 CUDA_DEVICE_TYPE: Final = 2  # ARROW_DEVICE_CUDA of the C Device interface
 
@@ -51,13 +51,7 @@ class CudaDevice(DriverDevice):
         MissingDependency
             It is not installed.
         """
-        try:
-            import cupy
-        except ImportError as error:
-            raise MissingDependency(
-                "arrays on a GPU need CuPy", hint="pip install 'bowstring[cuda13]'"
-            ) from error
-        return cupy
+        return load_cupy()
 
     def array(self, address: int, nbytes: int, owner: object, *, writable: bool = False) -> Any:  # noqa: ARG002  CuPy's arrays are all writable
         """Return a CuPy array over device memory; what peers made is mapped read-only, if the driver can."""
@@ -96,6 +90,23 @@ class CudaDevice(DriverDevice):
 
 
 _devices: dict[int, CudaDevice] = {}
+
+
+def load_cupy() -> Any:
+    """Return the module ``cupy``.
+
+    Raises
+    ------
+    MissingDependency
+        It is not installed.
+    """
+    try:
+        import cupy
+    except ImportError as error:
+        raise MissingDependency(
+            "arrays on a GPU need CuPy", hint="pip install 'bowstring[cuda13]'"
+        ) from error
+    return cupy
 
 
 def cuda_device(ordinal: int) -> CudaDevice:
@@ -154,5 +165,4 @@ def find_cuda_device(uuid: bytes) -> Device:
     )
 
 
-register_device_type(CUDA_DEVICE_TYPE, "cuda", find_cuda_device)
-register_device_name("cuda", cuda_device)
+register_devices(CUDA_DEVICE_TYPE, "cuda", find_cuda_device, cuda_device)

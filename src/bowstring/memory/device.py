@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import dataclasses
 import functools
 import importlib
 from typing import TYPE_CHECKING, Any, Final
@@ -25,8 +26,7 @@ __all__ = [
     "device_by_id",
     "device_by_name",
     "find_device",
-    "register_device_name",
-    "register_device_type",
+    "register_devices",
     "settle_devices",
 ]
 
@@ -183,17 +183,35 @@ def settle_devices(devices: Iterable[Device]) -> None:
         device.synchronize()
 
 
-_FINDERS: dict[int, Callable[[bytes], Device]] = {}
-_KINDS: dict[int, str] = {2: "cuda"}
-_NAMED: dict[str, Callable[[int], Device]] = {}
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Kind:
+    """How devices of one kind are found in this process."""
+
+    by_uuid: Callable[[bytes], Device]
+    by_number: Callable[[int], Device]
+
+
+_KINDS: dict[str, _Kind] = {}
+_NAMES: dict[int, str] = {2: "cuda"}
 # Where those are that nobody pays for before they are used.
-_MODULES: Final[dict[int | str, str]] = {2: "bowstring.memory.cuda", "cuda": "bowstring.memory.cuda"}
+_MODULES: Final = {"cuda": "bowstring.memory.cuda"}
 
 
-def register_device_type(arrow_device_type: int, kind: str, find: Callable[[bytes], Device]) -> None:
-    """Tell how a device of some Arrow device type is found by its UUID, and what its kind is called."""
-    _FINDERS[arrow_device_type] = find
-    _KINDS[arrow_device_type] = kind
+def register_devices(
+    arrow_device_type: int,
+    kind: str,
+    by_uuid: Callable[[bytes], Device],
+    by_number: Callable[[int], Device],
+) -> None:
+    """Tell how devices of an Arrow device type are found: by their UUID, and by number (``"cuda:1"``)."""
+    _KINDS[kind] = _Kind(by_uuid, by_number)
+    _NAMES[arrow_device_type] = kind
+
+
+def _kind(name: str | None) -> _Kind | None:
+    if name in _MODULES:
+        importlib.import_module(_MODULES[name])
+    return None if name is None else _KINDS.get(name)
 
 
 def device_by_id(arrow_device_type: int, device_id: int) -> Device:
@@ -211,15 +229,10 @@ def device_by_id(arrow_device_type: int, device_id: int) -> Device:
     """
     if arrow_device_type == CPU_DEVICE_TYPE:
         return cpu()
-    kind = _KINDS.get(arrow_device_type)
+    kind = _NAMES.get(arrow_device_type)
     if kind is None:
         raise NotOnDevice("the data are on a device of an unknown type", found=arrow_device_type)
     return device_by_name(f"{kind}:{device_id}")
-
-
-def register_device_name(kind: str, find: Callable[[int], Device]) -> None:
-    """Tell how a device of some kind is found by its number: ``"cuda:1"`` is number 1 of ``cuda``."""
-    _NAMED[kind] = find
 
 
 def device_by_name(name: str) -> Device:
@@ -242,13 +255,11 @@ def device_by_name(name: str) -> Device:
     """
     if name == cpu().name:
         return cpu()
-    kind, _, number = str(name).partition(":")
-    if kind in _MODULES:
-        importlib.import_module(_MODULES[kind])
-    find = _NAMED.get(kind)
-    if find is None or not (number.isdecimal() or name == kind):
+    word, _, number = str(name).partition(":")
+    kind = _kind(word)
+    if kind is None or not (number.isdecimal() or name == word):
         raise NotOnDevice("this process has no such device", expected="cpu, or cuda:N", found=repr(name))
-    return find(int(number or 0))
+    return kind.by_number(int(number or 0))
 
 
 def find_device(arrow_device_type: int, uuid: bytes) -> Device:
@@ -261,13 +272,10 @@ def find_device(arrow_device_type: int, uuid: bytes) -> Device:
     """
     if arrow_device_type == CPU_DEVICE_TYPE:
         return cpu()
-    module = _MODULES.get(arrow_device_type)
-    if module is not None:
-        importlib.import_module(module)
-    find = _FINDERS.get(arrow_device_type)
-    if find is None:
+    kind = _kind(_NAMES.get(arrow_device_type))
+    if kind is None:
         raise NotOnDevice(
             "the memory is on a device that this process cannot reach",
             found=f"Arrow device type {arrow_device_type}, UUID {uuid.hex()}",
         )
-    return find(uuid)
+    return kind.by_uuid(uuid)

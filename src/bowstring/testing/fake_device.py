@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bowstring.errors import BowstringError, InvalidRegion, NotOnDevice, OutOfBudget
-from bowstring.memory.device import Device, cpu, register_device_name, register_device_type
+from bowstring.memory.device import Device, cpu, register_devices
 from bowstring.memory.driver_device import DriverDevice
 from bowstring.testing.fake_array import ADDRESS_SHIFT, FakeArray
 from bowstring.testing.fake_driver import FakeDriver
@@ -162,5 +162,4 @@ def _find(uuid: bytes) -> Device:
     raise NotOnDevice("no fake device has this UUID", found=uuid.hex())
 
 
-register_device_type(EXT_DEV, "fake", _find)
-register_device_name("fake", fake_device)
+register_devices(EXT_DEV, "fake", _find, fake_device)
