@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 
     from bowstring.ipc.decoder import Decoder
 
-__all__ = ["IteratedReader", "ReadCounts", "ReadStats", "RecordBatchReader", "RecordBatchWithMetadata"]
+__all__ = [
+    "IteratedReader",
+    "ReadCounts",
+    "ReadStats",
+    "RecordBatchReader",
+    "RecordBatchWithMetadata",
+    "SequentialReader",
+]
 
 
 class RecordBatchWithMetadata(NamedTuple):
@@ -163,7 +170,48 @@ class RecordBatchReader(ABC):
         return (batch.to_arrow() for batch in self)
 
 
-class IteratedReader(RecordBatchReader):
+class SequentialReader(RecordBatchReader):
+    """Reads batches one after the other, each once."""
+
+    @abstractmethod
+    def read_next_batch(self) -> Batch:
+        """Return the next batch.
+
+        Raises
+        ------
+        EndOfStream
+            There are no more.
+        ClosedError
+            The reader was closed.
+        """
+
+    def read_next_batch_with_custom_metadata(self) -> RecordBatchWithMetadata:
+        """Return the next batch and the key-value pairs of its message, which are in the batch, too.
+
+        Raises
+        ------
+        EndOfStream
+            There are no more.
+        """
+        batch = self.read_next_batch()
+        return RecordBatchWithMetadata(batch, batch.custom_metadata)
+
+    def iter_batches_with_custom_metadata(self) -> Iterator[RecordBatchWithMetadata]:
+        """Yield the batches that are left, each with the key-value pairs of its message."""
+        for batch in self:
+            yield RecordBatchWithMetadata(batch, batch.custom_metadata)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        try:
+            return self.read_next_batch()
+        except EndOfStream:
+            raise StopIteration from None
+
+
+class IteratedReader(SequentialReader):
     """Reads what an iterator gives."""
 
     def __init__(
@@ -183,15 +231,6 @@ class IteratedReader(RecordBatchReader):
         return Layout.of(self._schema)
 
     def read_next_batch(self) -> Batch:
-        """Return the next batch.
-
-        Raises
-        ------
-        EndOfStream
-            There are no more.
-        ClosedError
-            The reader was closed.
-        """
         if self._batches is None:
             raise ClosedError("the reader was closed")
         for batch in self._batches:
@@ -203,15 +242,6 @@ class IteratedReader(RecordBatchReader):
         self._batches = None
         if self._close is not None:
             self._close()
-
-    def __iter__(self) -> Iterator[Batch]:
-        return self
-
-    def __next__(self) -> Batch:
-        try:
-            return self.read_next_batch()
-        except EndOfStream:
-            raise StopIteration from None
 
 
 def _cast_batches(reader: pa.RecordBatchReader) -> Iterator[Batch]:

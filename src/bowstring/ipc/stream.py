@@ -11,15 +11,13 @@ from bowstring.ipc.framing import read_metadata
 from bowstring.ipc.likeness import MessageDecoder
 from bowstring.ipc.metadata import Message, MessageKind
 from bowstring.ipc.options import IpcReadOptions
-from bowstring.ipc.reader import ReadCounts, RecordBatchReader, RecordBatchWithMetadata
+from bowstring.ipc.reader import ReadCounts, SequentialReader
 from bowstring.ipc.schema import decode_schema
 from bowstring.ipc.source import Source, open_source
 from bowstring.ipc.writer import RecordBatchWriter
 from bowstring.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
@@ -91,7 +89,7 @@ def new_stream(sink: Any, schema: pa.Schema, *, options: Any = None) -> RecordBa
     return RecordBatchStreamWriter(sink, schema, options=options)
 
 
-class RecordBatchStreamReader(RecordBatchReader):
+class RecordBatchStreamReader(SequentialReader):
     """Reads the batches of a stream; parameters are those of :func:`open_stream`.
 
     Batches keep the memory that they lie in alive, also after the reader is closed. At the end,
@@ -162,37 +160,12 @@ class RecordBatchStreamReader(RecordBatchReader):
             decoder.expect_all_dictionaries_or_none()
         raise EndOfStream("the stream has no more batches")
 
-    def read_next_batch_with_custom_metadata(self) -> RecordBatchWithMetadata:
-        """Return the next batch and the key-value pairs of its message, which are in the batch, too.
-
-        Raises
-        ------
-        EndOfStream
-            There are no more.
-        """
-        batch = self.read_next_batch()
-        return RecordBatchWithMetadata(batch, batch.custom_metadata)
-
-    def iter_batches_with_custom_metadata(self) -> Iterator[RecordBatchWithMetadata]:
-        """Yield the batches that are left, each with the key-value pairs of its message."""
-        for batch in self:
-            yield RecordBatchWithMetadata(batch, batch.custom_metadata)
-
     def close(self) -> None:
         """Let go of the source; batches that were read live on."""
         self._ready.clear()
         if self._source is not None:
             self._source.close()
             self._source = None
-
-    def __iter__(self) -> Iterator[Batch]:
-        return self
-
-    def __next__(self) -> Batch:
-        try:
-            return self.read_next_batch()
-        except EndOfStream:
-            raise StopIteration from None
 
     def _open(self) -> Source:
         if self._source is None:
