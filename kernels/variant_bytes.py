@@ -11,6 +11,9 @@ from bowstring.kernels.types import i8, i64, u8, u32, u64
 from bowstring.kernels.validation_text import is_text
 from bowstring.kernels.variant_format import (
     BROKEN,
+    KIND_BINARY,
+    KIND_STRING,
+    KIND_UUID,
     MALFORMED,
     OK,
     OVERFLOW,
@@ -53,9 +56,6 @@ ONE = u64(1)
 TWO = u64(2)
 FIVE = u64(5)
 BASIC = u64(3)
-KIND_BINARY = u64(15)
-KIND_STRING = u64(16)
-KIND_UUID = u64(20)
 NULL_VALUE = u8(0)
 NO_KIND = i8(-1)
 SHORT_KIND = i64(15)

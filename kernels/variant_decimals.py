@@ -11,6 +11,10 @@ import numpy as np
 
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.variant_format import (
+    DECIMAL4,
+    DECIMAL16,
+    INT8,
+    INT64,
     MALFORMED,
     OK,
     OVERFLOW,
@@ -38,10 +42,6 @@ TWO = u64(2)
 FOUR = u64(4)
 SIX = u64(6)
 BASIC = u64(3)
-INT8 = u64(3)
-INT64 = u64(6)
-DECIMAL4 = u64(8)
-DECIMAL16 = u64(10)
 HALF = u64(32)
 LOW_HALF = u64(0xFFFFFFFF)
 TEN = u64(10)

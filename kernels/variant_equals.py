@@ -11,6 +11,9 @@ from typing import Any, Final
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.variant_format import (
     BROKEN,
+    DECIMAL4,
+    DECIMAL16,
+    INT8,
     OBJECT,
     OK,
     PRIMITIVE,
@@ -50,10 +53,7 @@ BASIC = u64(3)
 BY_3 = u64(3)
 
 # The primitives, and the class of each: those of one class are compared with each other.
-INT8 = u64(3)
 DOUBLE = u64(7)
-DECIMAL4 = u64(8)
-DECIMAL16 = u64(10)
 TIMESTAMP = u64(12)
 TIMESTAMP_NTZ = u64(13)
 FLOAT = u64(14)

@@ -15,7 +15,19 @@ from bowstring.kernels.types import i64, u8, u64
 __all__ = [
     "ARRAY",
     "BROKEN",
+    "DECIMAL4",
+    "DECIMAL16",
+    "INT8",
+    "INT64",
+    "KIND_BINARY",
+    "KIND_DATE",
+    "KIND_DOUBLE",
+    "KIND_FLOAT",
+    "KIND_STRING",
+    "KIND_UUID",
     "MALFORMED",
+    "MICROS",
+    "MICROS_NTZ",
     "MISSING",
     "OBJECT",
     "OK",
@@ -58,6 +70,20 @@ PRIMITIVE: Final = u64(0)
 SHORT: Final = u64(1)
 OBJECT: Final = u64(2)
 ARRAY: Final = u64(3)
+
+# The primitive types that bound a class of them, or that casts tell apart.
+INT8: Final = u64(3)
+INT64: Final = u64(6)
+KIND_DOUBLE: Final = u64(7)
+DECIMAL4: Final = u64(8)
+DECIMAL16: Final = u64(10)
+KIND_DATE: Final = u64(11)
+MICROS: Final = u64(12)
+MICROS_NTZ: Final = u64(13)
+KIND_FLOAT: Final = u64(14)
+KIND_BINARY: Final = u64(15)
+KIND_STRING: Final = u64(16)
+KIND_UUID: Final = u64(20)
 
 NONE = u64(0)
 ONE = u64(1)

@@ -11,7 +11,16 @@ from typing import Any, Final
 from bowstring.kernels.types import i8, i16, i32, i64, u16, u64
 from bowstring.kernels.variant_decimals import exact_number
 from bowstring.kernels.variant_format import (
+    DECIMAL4,
+    DECIMAL16,
+    INT8,
+    INT64,
+    KIND_DATE,
+    KIND_DOUBLE,
+    KIND_FLOAT,
     MALFORMED,
+    MICROS,
+    MICROS_NTZ,
     OK,
     OVERFLOW,
     PRIMITIVE,
@@ -57,15 +66,6 @@ TWO = u64(2)
 BASIC = u64(3)
 TRUE = u64(1)
 FALSE = u64(2)
-INT8 = u64(3)
-INT64 = u64(6)
-KIND_DOUBLE = u64(7)
-DECIMAL4 = u64(8)
-DECIMAL16 = u64(10)
-KIND_DATE = u64(11)
-MICROS = u64(12)
-MICROS_NTZ = u64(13)
-KIND_FLOAT = u64(14)
 KIND_TIME = u64(17)
 NANOS = u64(18)
 NANOS_NTZ = u64(19)

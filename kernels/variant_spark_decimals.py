@@ -14,7 +14,18 @@ from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.variant_binary_floats import FINITE, parts_of_float, widened
 from bowstring.kernels.variant_decimals import below, by_ten, negated, raw_number, times_ten
 from bowstring.kernels.variant_format import (
+    DECIMAL4,
+    DECIMAL16,
+    INT64,
+    KIND_BINARY,
+    KIND_DATE,
+    KIND_DOUBLE,
+    KIND_FLOAT,
+    KIND_STRING,
+    KIND_UUID,
     MALFORMED,
+    MICROS,
+    MICROS_NTZ,
     OK,
     OVERFLOW,
     PRIMITIVE,
@@ -39,17 +50,6 @@ TWO = u64(2)
 BASIC = u64(3)
 FIVE = u64(5)
 FALSE = u64(2)
-INT64 = u64(6)
-KIND_DOUBLE = u64(7)
-DECIMAL4 = u64(8)
-DECIMAL16 = u64(10)
-KIND_DATE = u64(11)
-MICROS = u64(12)
-MICROS_NTZ = u64(13)
-KIND_FLOAT = u64(14)
-KIND_BINARY = u64(15)
-KIND_STRING = u64(16)
-KIND_UUID = u64(20)
 FOUR_BYTES = i64(4)
 EIGHT_BYTES = i64(8)
 LOW_WORD = u64(2**32 - 1)

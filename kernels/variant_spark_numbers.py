@@ -22,7 +22,18 @@ from bowstring.kernels.variant_binary_floats import (
 )
 from bowstring.kernels.variant_decimals import by_ten, raw_number, times_ten
 from bowstring.kernels.variant_format import (
+    DECIMAL4,
+    DECIMAL16,
+    INT64,
+    KIND_BINARY,
+    KIND_DATE,
+    KIND_DOUBLE,
+    KIND_FLOAT,
+    KIND_STRING,
+    KIND_UUID,
     MALFORMED,
+    MICROS,
+    MICROS_NTZ,
     OK,
     OVERFLOW,
     PRIMITIVE,
@@ -58,18 +69,6 @@ FOUR_BYTES = i64(4)
 EIGHT_BYTES = i64(8)
 TRUE = u64(1)
 FALSE = u64(2)
-INT8 = u64(3)
-INT64 = u64(6)
-KIND_DOUBLE = u64(7)
-DECIMAL4 = u64(8)
-DECIMAL16 = u64(10)
-KIND_DATE = u64(11)
-MICROS = u64(12)
-MICROS_NTZ = u64(13)
-KIND_FLOAT = u64(14)
-KIND_BINARY = u64(15)
-KIND_STRING = u64(16)
-KIND_UUID = u64(20)
 LARGEST = i64(2**63 - 1)
 SMALLEST = i64(-(2**63))
 SMALLEST_BITS = u64(1 << 63)

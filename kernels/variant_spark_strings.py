@@ -14,7 +14,18 @@ from bowstring.kernels.variant_binary_floats import FINITE, NOT_A_NUMBER, parts_
 from bowstring.kernels.variant_bytes import copy_between
 from bowstring.kernels.variant_format import (
     BROKEN,
+    DECIMAL4,
+    DECIMAL16,
+    INT8,
+    INT64,
+    KIND_BINARY,
+    KIND_DATE,
+    KIND_DOUBLE,
+    KIND_FLOAT,
+    KIND_STRING,
+    KIND_UUID,
     MALFORMED,
+    MICROS_NTZ,
     OK,
     OVERFLOW,
     PRIMITIVE,
@@ -46,16 +57,6 @@ FOUR = u64(4)
 FIVE = u64(5)
 TRUE = u64(1)
 FALSE = u64(2)
-INT64 = u64(6)
-KIND_DOUBLE = u64(7)
-DECIMAL4 = u64(8)
-DECIMAL16 = u64(10)
-KIND_DATE = u64(11)
-MICROS_NTZ = u64(13)
-KIND_FLOAT = u64(14)
-KIND_BINARY = u64(15)
-KIND_STRING = u64(16)
-KIND_UUID = u64(20)
 FOUR_BYTES = i64(4)
 EIGHT_BYTES = i64(8)
 SIXTEEN = i64(16)
@@ -71,7 +72,6 @@ NIBBLE = u64(15)
 DAY = i64(86_400_000_000)
 MICROSECONDS = u64(6)
 SPARK = i64(1)
-INT8 = u64(3)
 THREE = u64(3)
 EIGHT = u64(8)
 NAN_WORD = u64(int.from_bytes(b"NaN", "little"))

@@ -9,7 +9,7 @@ from typing import Any
 
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.variant_decimals import BOUNDS_HIGH, BOUNDS_LOW, below, negated
-from bowstring.kernels.variant_format import BROKEN, signed
+from bowstring.kernels.variant_format import BROKEN, DECIMAL4, DECIMAL16, signed
 from bowstring.kernels.variant_text_put import POWERS, digits_of, put, put_digits, put_number, word_at
 from bowstring.kernels.variant_text_reals import product
 
@@ -21,8 +21,6 @@ ONE = u64(1)
 FOUR = u64(4)
 EIGHT = u64(8)
 TEN = u64(10)
-DECIMAL4 = u64(8)
-DECIMAL16 = u64(10)
 MINUS = u64(ord("-"))
 SIGN = u64(63)
 POINT = u64(ord("."))

@@ -13,6 +13,9 @@ import numpy as np
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.variant_format import (
     BROKEN,
+    DECIMAL4,
+    DECIMAL16,
+    INT64,
     MALFORMED,
     OK,
     SHORT,
@@ -45,10 +48,7 @@ BY_2 = u64(16)
 BY_3 = u64(24)
 TRUE = u64(1)
 FALSE = u64(2)
-INT64 = u64(6)
 DOUBLE = u64(7)
-DECIMAL4 = u64(8)
-DECIMAL16 = u64(10)
 FLOAT = u64(14)
 BINARY = u64(15)
 STRING = u64(16)

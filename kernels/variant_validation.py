@@ -17,6 +17,8 @@ from bowstring.kernels.validity import bit_is_set
 from bowstring.kernels.variant_decimals import below, exact_number
 from bowstring.kernels.variant_format import (
     BROKEN,
+    DECIMAL4,
+    DECIMAL16,
     MALFORMED,
     OBJECT,
     OK,
@@ -53,8 +55,6 @@ TWO = u64(2)
 FIVE = u64(5)
 BASIC = u64(3)
 EIGHT_BYTES = i64(8)
-DECIMAL4 = u64(8)
-DECIMAL16 = u64(10)
 BINARY = u64(15)
 STRING = u64(16)
 TIME = u64(17)
