@@ -13,9 +13,9 @@ from bowstring import variant
 from bowstring.errors import BowstringError
 from bowstring.variant import Status
 from bowstring.variant.decode import decode
-from bowstring.variant.json_write import json_of
 from tests.variant.get_columns import column_of
 from tests.variant.hostile import GOOD, WANTED
+from tests.variant.json_write import json_of
 
 __all__ = ["json_text", "variant_value"]
 

@@ -15,9 +15,9 @@ from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.build import built
 from bowstring.variant.decode import Value
 from bowstring.variant.encode_primitives import decimal_type, int_type
-from bowstring.variant.json_write import Rules
 from bowstring.variant.python_rows import in_row
 from bowstring.variant.python_values import value_of
+from bowstring.variant.rules import Rules
 
 __all__ = ["read_by_python"]
 

@@ -26,8 +26,8 @@ from bowstring.variant.json_column import Building
 from bowstring.variant.json_errors import error_of
 from bowstring.variant.json_keys import joined
 from bowstring.variant.json_text import from_json
-from bowstring.variant.json_write import Rules
 from bowstring.variant.python import to_python
+from bowstring.variant.rules import Rules
 from tests.variant import json_texts
 from tests.variant.json_oracle import read_by_python
 

@@ -11,10 +11,10 @@ from bowstring import variant
 from bowstring.columnar.column import Column
 from bowstring.variant import Status
 from bowstring.variant.encode import encode, metadata_bytes, object_bytes
-from bowstring.variant.json_write import json_of
 from tests.variant.conftest import Move
 from tests.variant.get_columns import column_of
 from tests.variant.get_oracle import expected, held
+from tests.variant.json_write import json_of
 from tests.variant.matrix import DICTIONARIES, cells
 
 TYPES: list[pa.DataType] = [

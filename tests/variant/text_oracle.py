@@ -11,9 +11,10 @@ from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Status
 from bowstring.variant.decode import Value, decode
 from bowstring.variant.json_texts import texts_of
-from bowstring.variant.json_write import Rules, json_of
 from bowstring.variant.locate import classes_of
+from bowstring.variant.rules import Rules
 from tests.variant.get_columns import Row
+from tests.variant.json_write import json_of
 
 ALL_RULES: tuple[Rules, ...] = ("plain", "spark")
 

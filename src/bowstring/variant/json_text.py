@@ -19,7 +19,7 @@ from bowstring.variant.json_errors import error_of
 from bowstring.variant.json_plan import parts_of, waves_of
 from bowstring.variant.json_source import Texts, texts_of
 from bowstring.variant.json_waves import Read, Waves
-from bowstring.variant.json_write import Rules, check_rules
+from bowstring.variant.rules import Rules, check_rules
 
 __all__ = ["from_json"]
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from bowstring.limits import Limits
     from bowstring.memory import Device
     from bowstring.variant.column import VariantColumn
-    from bowstring.variant.json_write import Rules
     from bowstring.variant.locate import Classes
+    from bowstring.variant.rules import Rules
 
 __all__ = ["Names", "Rows", "Texts", "block_of", "rows_of", "texts_of"]
 

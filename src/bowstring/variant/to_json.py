@@ -11,10 +11,10 @@ from bowstring.columnar.column import Column
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.column import open_column
 from bowstring.variant.json_texts import texts_of
-from bowstring.variant.json_write import Rules, check_rules
 from bowstring.variant.locate import Places, check_order, classes_of
 from bowstring.variant.parts import Gathered, batch_of, buffer_or_none, validity_of
 from bowstring.variant.row_errors import first_error, raise_error
+from bowstring.variant.rules import Rules, check_rules
 
 __all__ = ["to_json"]
 

@@ -1,4 +1,4 @@
-"""One typed tree as JSON text."""
+"""One typed tree as JSON text, in plain Python: what the kernels of `to_json` are held against."""
 
 from __future__ import annotations
 
@@ -7,27 +7,19 @@ import decimal
 import math
 import re
 from json.encoder import encode_basestring
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
-from bowstring.errors import UsageError
 from bowstring.variant.decode_primitives import Value
+from bowstring.variant.rules import Rules
 
-__all__ = ["Rules", "check_rules", "json_of"]
-
-Rules = Literal["plain", "spark"]
+__all__ = ["json_of"]
 
 _PER_SECOND: Final = 1_000_000
 _SECONDS_PER_DAY: Final = 86_400
 _EXACT: Final = decimal.Context(prec=64)
 _CONTROL: Final = re.compile(r"\\u00([0-9a-f]{2})")
-
-
-def check_rules(rules: str) -> None:
-    """Refuse a set of rules that is not there."""
-    if rules not in ("plain", "spark"):
-        raise UsageError("rules of JSON", expected="'plain' or 'spark'", found=repr(rules))
 
 
 def json_of(value: Value, rules: Rules) -> str:
