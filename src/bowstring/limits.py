@@ -63,6 +63,9 @@ class Limits:
         How long a reader may leave that question unanswered before its leases expire.
     close_timeout
         Time that closing may take to flush what is queued.
+    device_timeout
+        Time that a device may take to finish what this process queued on it, before its memory is published,
+        copied or used again.
     release_timeout
         Time that ``Server.wait_released`` waits where the call says nothing.
 
@@ -93,6 +96,7 @@ class Limits:
     heartbeat: float = 5.0
     lease_timeout: float = 30.0
     close_timeout: float = 5.0
+    device_timeout: float = 120.0
     release_timeout: float = 3600.0
 
     def __post_init__(self) -> None:

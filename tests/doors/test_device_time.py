@@ -90,7 +90,7 @@ def test_publishing_waits_before_and_after_its_copy(
     order: list[str] = []
     for each in (device, fake_device(1)):
         monkeypatch.setattr(each, "synchronize", lambda name=each.name: order.append(f"{name} done"))
-    monkeypatch.setattr(fake_device(1), "to_host", _noting(fake_device(1).to_host, "copied", order))
+    monkeypatch.setattr(device.driver, "copy_peer", _noting_copies(device.driver.copy_peer, order))
     monkeypatch.setattr(resident, "compacted", _noting(compacted, "cut", order))
     server = serve("unix:", pool=Pool(device, budget=64 * MIB))
     server.publish("t", batch)
@@ -100,6 +100,14 @@ def test_publishing_waits_before_and_after_its_copy(
     with bow.connect(server.endpoints["lazy"]) as stream:
         assert stream.read_next_batch().num_rows == ROWS
     assert order[:3] == ["fake:1 done", "copied", "fake:0 done"]
+
+
+def _noting_copies(call: Callable[..., Any], order: list[str]) -> Callable[..., Any]:
+    def noted(*arguments: Any) -> Any:
+        order.append("copied")
+        return call(*arguments)
+
+    return noted
 
 
 def _noting(

@@ -126,7 +126,8 @@ def test_copied_on_the_device(serve: Callable[..., bow.Server], device: FakeDevi
     device.statistics.reset()
     with bow.connect(endpoint, mode="copy") as stream:
         (got,) = stream
-    assert (device.statistics.host_reads, device.statistics.host_writes) == (0, 0)
+    assert device.statistics.host_reads == 0
+    assert device.statistics.host_written_bytes <= 2 * 4 * 8  # which pieces are gathered
     server.wait_released("t")
     assert server.pool.statistics.in_use == 0
     assert int(device.to_host(got["n"].values)[-1]) == ROWS - 1

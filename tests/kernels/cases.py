@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bowstring.kernels import swap, validity
+from bowstring.kernels import gather, swap, validity
 from bowstring.kernels import validation_offsets as offsets
 from bowstring.kernels import validation_text as text
 from bowstring.kernels import validation_unions as unions
@@ -278,6 +278,31 @@ def slots(rng: np.random.Generator) -> Iterator[Case]:
     yield 40, (data.reshape(-1), np.zeros(data.size, np.uint8))
 
 
+def some_pieces(rng: np.random.Generator) -> Iterator[Case]:
+    source = rng.integers(0, 1 << 63, 150, np.uint64)
+    for sizes in ((1,), (0, 256, 257), (40, 8, 7, 300), (1200,)):
+        tiles = np.maximum(1, -(-np.array(sizes) // gather.TILE))
+        begins = np.cumsum(tiles) - tiles
+        at = rng.integers(0, 1200 - max(sizes) + 1, len(sizes))
+        # They lie in the target in another order, with a tile that nobody writes at the end.
+        table = np.concatenate([begins, tiles.sum() - begins - tiles, at, sizes]).astype(np.int64)
+        out = rng.integers(0, 1 << 63, int(tiles.sum() + 1) * gather.TILE // 8, np.uint64)
+        yield int(tiles.sum()) * gather.ITEMS_PER_TILE, (source, table, len(sizes), out)
+    # Tables that say what is not so: nothing outside of the arrays is touched.
+    for wrong in (
+        [0, 0, -9, 64],
+        [0, 0, 5000, 9],
+        [0, 0, 1100, 900],
+        [-3, 0, 0, 64],
+        [0, -5, 0, 8],
+        [0, 7, 0, 8],
+        [0, 0, 0, -1],
+    ):
+        yield 16, (source, np.array(wrong, np.int64), 1, np.ones(32, np.uint64))
+    yield 16, (source, np.zeros(3, np.int64), 1, np.ones(32, np.uint64))
+    yield 16, (source, np.zeros(4, np.int64), 1, np.ones(3, np.uint64))
+
+
 CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
     validity.shift_bits: one_bitmap,
     validity.and_bits: two_bitmaps,
@@ -303,5 +328,6 @@ CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
     swap.swap_elements: elements,
     swap.swap_intervals: slots,
     swap.swap_views: slots,
+    gather.gather_pieces: some_pieces,
 }
 CASES |= json_cases.CASES | variant_cases.CASES | variant_cast_cases.CASES | variant_text_cases.CASES

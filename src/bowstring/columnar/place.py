@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,25 +10,28 @@ import numpy as np
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.filling import Pieces, fill
+from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Allocator, Device, Pool, Region, default_pool, device_by_name, owned_regions
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Callable, MutableMapping
 
     import numpy.typing as npt
 
     from bowstring.columnar.spans import Spans, Table
-    from bowstring.memory import Buffer
+    from bowstring.memory import Road
 
 __all__ = ["on_device", "placed", "placed_bytes", "placed_compact"]
 
 
-def placed_bytes(batch: Batch, alignment: int = 64) -> int:
-    """Return the most bytes that :func:`placed` takes from its allocator for a compact batch.
+def placed_bytes(batch: Batch, device: Device) -> int:
+    """Return the most bytes that :func:`placed` takes from an allocator on a device for a compact batch.
 
     Dictionaries are included.
     """
     batches = [batch, *(dictionary.values for dictionary in batch.dictionaries.values())]
+    alignment = _alignment(batch.device, device)
     return sum(int(_room(each.spans.table[:, 2], alignment).sum()) for each in batches)
 
 
@@ -37,6 +41,8 @@ def placed(
     dictionaries: MutableMapping[Dictionary, Dictionary] | None = None,
     *,
     in_place: bool = True,
+    seconds: float = DEFAULT_LIMITS.device_timeout,
+    note: Callable[[Road], None] | None = None,
 ) -> Batch:
     """Return a compact batch whose buffers all lie in regions of ours that other processes can map.
 
@@ -55,11 +61,19 @@ def placed(
         set, so that batches that shared a dictionary still do.
     in_place
         Whether what lies in regions of ours may stay; else all is copied.
+    seconds
+        The most that each wait for a device may take.
+    note
+        Told by which road something was copied.
 
     Raises
     ------
     OutOfBudget
         The allocator has no room.
+    NotOnDevice
+        There is no way from the batch's device to the allocator's.
+    DeviceError, DeadlineExceeded
+        A device failed, or did not come to a copy in time.
     ViewsAlive
         Something of the batch can still be written through Bowstring.
     InvalidBody
@@ -73,7 +87,9 @@ def placed(
     >>> batch.buffers[1].region.shareable, batch["a"].values.tolist()
     (True, [0, 1, 2])
     """
-    return placed_compact(compacted(batch), allocator, dictionaries, in_place=in_place)
+    return placed_compact(
+        compacted(batch), allocator, dictionaries, in_place=in_place, seconds=seconds, note=note
+    )
 
 
 def placed_compact(
@@ -82,16 +98,22 @@ def placed_compact(
     dictionaries: MutableMapping[Dictionary, Dictionary] | None = None,
     *,
     in_place: bool = True,
+    seconds: float = DEFAULT_LIMITS.device_timeout,
+    note: Callable[[Road], None] | None = None,
 ) -> Batch:
     """Do what :func:`placed` does, for a batch that is known to be compact."""
     known: MutableMapping[Dictionary, Dictionary] = {} if dictionaries is None else dictionaries
     device = allocator.device
-    inner = {
-        id_: _placed(each, allocator, known, in_place=in_place) for id_, each in compact.dictionaries.items()
-    }
+    # What makes a batch compact makes its dictionaries so, too.
+    place = functools.partial(
+        placed_compact, dictionaries=known, in_place=in_place, seconds=seconds, note=note
+    )
+    inner = {id_: _placed(each, allocator, known, place) for id_, each in compact.dictionaries.items()}
     table, regions, moving = _settled(compact.spans, device, in_place=in_place)
     if moving.any():
-        table, regions = _copied(compact.spans, moving, table, regions, allocator)
+        table, regions, road = _copied(compact.spans, moving, table, regions, allocator, seconds)
+        if note is not None:
+            note(road)
     return Batch.from_parts(
         compact.layout,
         compact.num_rows,
@@ -114,21 +136,18 @@ def on_device(batch: Batch, device: Device | str, pool: Pool | None) -> Batch:
     if pool is None:
         pool = default_pool() if device.is_host else Pool(device)
     compact = compacted(batch)
-    return placed_compact(compact, pool.allocator(placed_bytes(compact, device.alignment)))
+    return placed_compact(compact, pool.allocator(placed_bytes(compact, device)))
 
 
 def _placed(
     dictionary: Dictionary,
     allocator: Allocator,
     known: MutableMapping[Dictionary, Dictionary],
-    *,
-    in_place: bool,
+    place: Callable[[Batch, Allocator], Batch],
 ) -> Dictionary:
     done = known.get(dictionary)
     if done is None:
-        # What makes a batch compact makes its dictionaries so, too.
-        values = placed_compact(dictionary.values, allocator, known, in_place=in_place)
-        done = known[dictionary] = Dictionary(dictionary.id, values)
+        done = known[dictionary] = Dictionary(dictionary.id, place(dictionary.values, allocator))
     return done
 
 
@@ -159,33 +178,23 @@ def _room(sizes: Any, alignment: int) -> Any:
 
 
 def _copied(
-    spans: Spans, moving: Any, table: Table, regions: list[Region], allocator: Allocator
-) -> tuple[Table, list[Region]]:
+    spans: Spans, moving: Any, table: Table, regions: list[Region], allocator: Allocator, seconds: float
+) -> tuple[Table, list[Region], Road]:
     """Copy the buffers that are `moving` into one new one, and enter them behind what stays."""
     rows = np.flatnonzero(moving)
-    rooms = _room(spans.table[rows, 2], allocator.device.alignment)
-    ends = np.cumsum(rooms)
+    sizes = spans.table[rows, 2]
+    ends = np.cumsum(_room(sizes, _alignment(spans.device, allocator.device)))
     target = allocator.allocate(int(ends[-1]))
-    starts = ends - rooms
-    _fill(target, spans, rows.tolist(), starts.tolist(), ends.tolist())
+    starts = np.concatenate([[0], ends[:-1]])
+    pieces = Pieces(spans.addresses()[rows], sizes, starts, ends)
+    road = fill(target, pieces, spans.device, list(spans.regions), seconds)
     target.freeze()
     table[rows, 0] = len(regions)
     table[rows, 1] = starts + target.offset
-    table[rows, 2] = spans.table[rows, 2]
-    return table, [*regions, target.region]
+    table[rows, 2] = sizes
+    return table, [*regions, target.region], road
 
 
-def _fill(target: Buffer, spans: Spans, rows: list[int], starts: list[int], ends: list[int]) -> None:
-    regions = [region.array(0, region.nbytes) for region in spans.regions]
-    source, device = spans.device, target.device
-    moved = _as_it_is if source is device else lambda array: device.from_host(source.to_host(array))
-    with target.writable() as array:
-        for row, start, end in zip(rows, starts, ends, strict=True):
-            region, offset, nbytes = spans.table[row].tolist()
-            array[start : start + nbytes] = moved(regions[region][offset : offset + nbytes])
-            # What lay here before belongs to somebody else's table.
-            array[start + nbytes : end] = 0
-
-
-def _as_it_is(array: Any) -> Any:
-    return array
+def _alignment(source: Device, target: Device) -> int:
+    # What is gathered on a device and then copied elsewhere is laid out by the device's rule.
+    return max(source.alignment, target.alignment)

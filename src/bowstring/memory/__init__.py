@@ -2,6 +2,7 @@
 
 from bowstring.memory.budget import default_budget
 from bowstring.memory.buffer import Buffer, wrap
+from bowstring.memory.copying import Road, Stretch, carry, road_between
 from bowstring.memory.default import default_pool
 from bowstring.memory.device import (
     CPU_DEVICE_TYPE,
@@ -35,7 +36,10 @@ __all__ = [
     "Pool",
     "PoolStatistics",
     "Region",
+    "Road",
     "Slab",
+    "Stretch",
+    "carry",
     "cpu",
     "default_budget",
     "default_pool",
@@ -46,6 +50,7 @@ __all__ = [
     "mappings",
     "owned_regions",
     "register_devices",
+    "road_between",
     "settle_devices",
     "watch_forks",
     "wrap",

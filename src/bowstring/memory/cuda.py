@@ -67,6 +67,17 @@ class CudaDevice(DriverDevice):
         return self.xp.cuda.Stream(non_blocking=True)
 
     @contextlib.contextmanager
+    def use(self) -> Iterator[None]:
+        """Make the GPU CuPy's current device, for the time of a ``with`` block, in this thread."""
+        with self.xp.cuda.Device(self.ordinal):
+            yield
+
+    def current_stream(self) -> int:
+        """Return CuPy's current stream on this GPU: its address, 0 for the default one."""
+        with self.use():
+            return int(self.xp.cuda.get_current_stream().ptr)
+
+    @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
         """Work of the block has a stream of its own: CuPy's default one waits for the work on all others."""
         with self.xp.cuda.Device(self.ordinal), self._aside:
@@ -74,14 +85,15 @@ class CudaDevice(DriverDevice):
 
     def from_host(self, source: np.ndarray[Any, Any]) -> Any:
         """Copy a host array to the GPU, in order with CuPy's current stream."""
-        with self.xp.cuda.Device(self.ordinal):
+        with self.use():
             return self.xp.asarray(source)
 
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
         """Copy a CuPy array to the host, when CuPy's current stream has come to it."""
         if not isinstance(array, self.xp.ndarray) or array.device.id != self.ordinal:
             raise NotOnDevice("not an array of this device", expected=self.name, found=type(array).__name__)
-        found: np.ndarray[Any, Any] = self.xp.asnumpy(array)
+        with self.use():
+            found: np.ndarray[Any, Any] = self.xp.asnumpy(array)
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bowstring.errors import NotOnDevice
+from bowstring.errors import NotOnDevice, Unsupported
+from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory.slab import Slab, host_slab, map_host_slab
 
 if TYPE_CHECKING:
@@ -84,14 +85,55 @@ class Device(abc.ABC):
 
     @abc.abstractmethod
     def synchronize(self) -> None:
-        """Wait until all work queued on this device is done."""
+        """Wait until all work queued on this device is done, however long that takes: see :meth:`settle`."""
 
     def aside(self) -> contextlib.AbstractContextManager[None]:
         """Return a ``with`` block whose reads do not wait for what others queued; of data that are ready only."""
         return contextlib.nullcontext()
 
-    def sweep(self) -> None:  # noqa: B027  most devices have nothing to sweep
-        """Give back what nobody refers to any more, where that is not done the moment it happens."""
+    def use(self) -> contextlib.AbstractContextManager[None]:
+        """Return a ``with`` block in which the device is the current one of this thread.
+
+        Arrays of a GPU are computed with, and new ones made, on whatever GPU is the current one, which need not be
+        theirs. Every door that works on a batch enters its device, so nothing below has to.
+        """
+        return contextlib.nullcontext()
+
+    def settle(self, seconds: float = DEFAULT_LIMITS.device_timeout) -> None:  # noqa: B027  the host has nothing queued
+        """Wait until all work queued on this device is done, for some time only.
+
+        Raises
+        ------
+        DeadlineExceeded
+            It is not done after `seconds`.
+        """
+
+    def copy_in(self, address: int, host: int, nbytes: int) -> None:  # noqa: ARG002  whoever can copy needs them
+        """Queue a copy of host memory to an address of this device, on its current stream."""
+        raise Unsupported("nothing copies to this device", found=self.name)
+
+    def copy_out(self, host: int, address: int, nbytes: int) -> None:  # noqa: ARG002  whoever can copy needs them
+        """Queue a copy to host memory from an address of this device, on its current stream."""
+        raise Unsupported("nothing copies from this device", found=self.name)
+
+    def wait_stream(self, seconds: float) -> None:  # noqa: B027  the host has no streams
+        """Wait until what was queued on the current stream of this device is done.
+
+        Raises
+        ------
+        DeadlineExceeded
+            It is not after `seconds`.
+        """
+
+    def memory_info(self) -> tuple[int, int]:
+        """Return the bytes of its memory that are free, and of all of it."""
+        raise Unsupported("this device does not say how much memory it has", found=self.name)
+
+    def sweep(self, seconds: float = DEFAULT_LIMITS.close_timeout) -> None:  # noqa: B027  most have nothing to sweep
+        """Give back what nobody refers to any more, where that is not done the moment it happens.
+
+        What cannot be given back in `seconds`, because work of this process may still read it, is so later.
+        """
 
     def __repr__(self) -> str:
         return f"<Device {self.name}>"
@@ -171,16 +213,18 @@ def cpu() -> CpuDevice:
     return CpuDevice()
 
 
-def settle_devices(devices: Iterable[Device]) -> None:
+def settle_devices(devices: Iterable[Device], seconds: float = DEFAULT_LIMITS.device_timeout) -> None:
     """Wait until all that this process queued on some devices is done; the host waits for itself.
 
     Raises
     ------
     DeviceError
         A device failed.
+    DeadlineExceeded
+        A device is still at work after `seconds`.
     """
     for device in {each for each in devices if not each.is_host}:
-        device.synchronize()
+        device.settle(seconds)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bowstring.errors import DeviceError, MissingDependency, OutOfBudget
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["Capturing", "CudaDriver", "Driver", "cuda_driver"]
 
 _SUCCESS: Final = 0
 _OUT_OF_MEMORY: Final = 2
+_NOT_READY: Final = 600
+_PORTABLE: Final = 1  # CU_MEMHOSTALLOC_PORTABLE: pinned for every context
 _CAPTURE: Final = range(900, 909)  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and the like
 
 
@@ -76,6 +82,35 @@ class Driver(Protocol):
 
         Raises :class:`Capturing` where it cannot be waited for; any other error says that nothing runs any more.
         """
+
+    def memory_info(self, ordinal: int) -> tuple[int, int]:
+        """Return the bytes of a device that are free, and all of them (``cuMemGetInfo``)."""
+
+    def can_reach(self, ordinal: int, peer: int) -> bool:
+        """Return whether a device can read the memory of another one (``cuDeviceCanAccessPeer``)."""
+
+    def let_read(self, address: int, nbytes: int, ordinal: int) -> None:
+        """Let one more device read what is mapped (``cuMemSetAccess``)."""
+
+    def pin(self, nbytes: int) -> int:
+        """Return the address of host memory that every device copies from and to quickly (``cuMemHostAlloc``)."""
+
+    def unpin(self, address: int) -> None:
+        """Give such memory back (``cuMemFreeHost``)."""
+
+    def copy_in(self, ordinal: int, target: int, host: int, nbytes: int, stream: int) -> None:
+        """Queue a copy from the host on a stream of the device (``cuMemcpyHtoDAsync``)."""
+
+    def copy_out(self, ordinal: int, host: int, source: int, nbytes: int, stream: int) -> None:
+        """Queue a copy to the host on a stream of the device (``cuMemcpyDtoHAsync``)."""
+
+    def copy_peer(
+        self, target: int, target_ordinal: int, source: int, source_ordinal: int, nbytes: int, stream: int
+    ) -> None:
+        """Queue a copy between two devices on a stream of the source (``cuMemcpyPeerAsync``)."""
+
+    def stream_done(self, ordinal: int, stream: int) -> bool:
+        """Return whether all that was queued on a stream is done (``cuStreamQuery``)."""
 
 
 class CudaDriver:
@@ -194,16 +229,67 @@ class CudaDriver:
         self._done("cuMemRelease", self._api.cuMemRelease(handle))
 
     def synchronize(self, ordinal: int) -> None:
+        with self._current(ordinal):
+            self._done("cuCtxSynchronize", self._api.cuCtxSynchronize())
+
+    def _context(self, ordinal: int) -> Any:
         # The primary context is the one that CuPy, numba and the runtime use; it is kept for good.
         context = self._contexts.get(ordinal)
         if context is None:
             retained = self._api.cuDevicePrimaryCtxRetain(self._device(ordinal))
             context = self._contexts[ordinal] = self._done("cuDevicePrimaryCtxRetain", retained)
-        self._done("cuCtxPushCurrent", self._api.cuCtxPushCurrent(context))
+        return context
+
+    @contextlib.contextmanager
+    def _current(self, ordinal: int) -> Iterator[None]:
+        self._done("cuCtxPushCurrent", self._api.cuCtxPushCurrent(self._context(ordinal)))
         try:
-            self._done("cuCtxSynchronize", self._api.cuCtxSynchronize())
+            yield
         finally:
             self._done("cuCtxPopCurrent", self._api.cuCtxPopCurrent())
+
+    def memory_info(self, ordinal: int) -> tuple[int, int]:
+        with self._current(ordinal):
+            free, total = self._done("cuMemGetInfo", self._api.cuMemGetInfo())
+        return int(free), int(total)
+
+    def can_reach(self, ordinal: int, peer: int) -> bool:
+        found = self._api.cuDeviceCanAccessPeer(self._device(ordinal), self._device(peer))
+        return bool(self._done("cuDeviceCanAccessPeer", found))
+
+    def let_read(self, address: int, nbytes: int, ordinal: int) -> None:
+        self.set_access(address, nbytes, ordinal, writable=False)
+
+    def pin(self, nbytes: int) -> int:
+        with self._current(0):
+            return int(self._done("cuMemHostAlloc", self._api.cuMemHostAlloc(nbytes, _PORTABLE)))
+
+    def unpin(self, address: int) -> None:
+        with self._current(0):
+            self._done("cuMemFreeHost", self._api.cuMemFreeHost(address))
+
+    def copy_in(self, ordinal: int, target: int, host: int, nbytes: int, stream: int) -> None:
+        with self._current(ordinal):
+            self._done("cuMemcpyHtoDAsync", self._api.cuMemcpyHtoDAsync(target, host, nbytes, stream))
+
+    def copy_out(self, ordinal: int, host: int, source: int, nbytes: int, stream: int) -> None:
+        with self._current(ordinal):
+            self._done("cuMemcpyDtoHAsync", self._api.cuMemcpyDtoHAsync(host, source, nbytes, stream))
+
+    def copy_peer(
+        self, target: int, target_ordinal: int, source: int, source_ordinal: int, nbytes: int, stream: int
+    ) -> None:
+        ends = (target, self._context(target_ordinal), source, self._context(source_ordinal))
+        with self._current(source_ordinal):
+            self._done("cuMemcpyPeerAsync", self._api.cuMemcpyPeerAsync(*ends, nbytes, stream))
+
+    def stream_done(self, ordinal: int, stream: int) -> bool:
+        with self._current(ordinal):
+            result = self._api.cuStreamQuery(stream)
+            if int(result[0]) == _NOT_READY:
+                return False
+            self._done("cuStreamQuery", result)
+            return True
 
 
 @functools.cache

@@ -88,7 +88,7 @@ class Pool:
         Where the memory is; the host by default.
     budget
         The most bytes that the pool may hold, used and idle together; by default half of the memory that
-        this process may use.
+        this process may use on the host, or half of the device's.
 
     Examples
     --------
@@ -100,7 +100,7 @@ class Pool:
 
     def __init__(self, device: Device | None = None, budget: int | None = None) -> None:
         self.device = device or cpu()
-        self.budget = default_budget() if budget is None else budget
+        self.budget = default_budget(self.device) if budget is None else budget
         if self.budget <= 0:
             raise UsageError("a pool needs a budget", found=budget)
         self._pid = os.getpid()
@@ -287,7 +287,8 @@ class Pool:
                 reused=self._reused,
                 retired=self._retired,
             )
-        let_go(dropped)
+        # Not `let_go`: whoever asks how things stand waits for no device.
+        dropped.clear()
         return result
 
     def __reduce__(self) -> NoReturn:

@@ -104,5 +104,6 @@ def _room(batches: list[Batch], alignment: int) -> int:
     """Return how many bytes compact batches take at most, so that they can lie in one region."""
     dictionaries = {id(each): each.values for batch in batches for each in batch.dictionaries.values()}
     return sum(
-        batch.nbytes + alignment * len(batch.spans.table) for batch in (*batches, *dictionaries.values())
+        batch.nbytes + max(alignment, batch.device.alignment) * len(batch.spans.table)
+        for batch in (*batches, *dictionaries.values())
     )

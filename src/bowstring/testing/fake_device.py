@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +12,7 @@ from bowstring.errors import BowstringError, InvalidRegion, NotOnDevice, OutOfBu
 from bowstring.memory.device import Device, cpu, register_devices
 from bowstring.memory.driver_device import DriverDevice
 from bowstring.testing.fake_array import ADDRESS_SHIFT, FakeArray
+from bowstring.testing.fake_current import using
 from bowstring.testing.fake_driver import FakeDriver
 from bowstring.testing.fake_namespace import FakeNamespace
 
@@ -38,6 +40,8 @@ class FakeStatistics:
         Copies from the device to the host; each makes the host wait.
     host_writes, host_written_bytes
         Copies from the host to the device.
+    peer_copies, peer_copied_bytes
+        Copies from this device to another one.
     launches
         Kernels launched.
     synchronizations
@@ -50,6 +54,8 @@ class FakeStatistics:
     host_read_bytes: int = 0
     host_writes: int = 0
     host_written_bytes: int = 0
+    peer_copies: int = 0
+    peer_copied_bytes: int = 0
     launches: int = 0
     synchronizations: int = 0
     allocations: int = 0
@@ -128,6 +134,31 @@ class FakeDevice(DriverDevice):
         self.statistics.host_reads += 1
         self.statistics.host_read_bytes += array.nbytes
         return array._array.copy()
+
+    def use(self) -> contextlib.AbstractContextManager[None]:
+        """Make this the current device: :class:`~bowstring.testing.fake_current.OnlyCurrent` holds code to it."""
+        return using(self)
+
+    def copy_in(self, address: int, host: int, nbytes: int) -> None:
+        """Copy host memory to the device. Counted."""
+        self._fail("copy")
+        self.statistics.host_writes += 1
+        self.statistics.host_written_bytes += nbytes
+        super().copy_in(address, host, nbytes)
+
+    def copy_out(self, host: int, address: int, nbytes: int) -> None:
+        """Copy memory of the device to the host. Counted."""
+        self._fail("copy")
+        self.statistics.host_reads += 1
+        self.statistics.host_read_bytes += nbytes
+        super().copy_out(host, address, nbytes)
+
+    def copy_to_peer(self, peer: DriverDevice, target: int, address: int, nbytes: int) -> None:
+        """Copy memory to another fake device. Counted."""
+        self._fail("copy")
+        self.statistics.peer_copies += 1
+        self.statistics.peer_copied_bytes += nbytes
+        super().copy_to_peer(peer, target, address, nbytes)
 
     def synchronize(self) -> None:
         """Count that the host waited."""

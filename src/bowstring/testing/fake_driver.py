@@ -36,6 +36,11 @@ class FakeDriver:
     ----------
     calls : collections.Counter of str
         How often each method was called.
+    memory : int
+        Bytes that each device says it has.
+    peers : bool
+        Whether the devices reach each other's memory. What copies go by is asked once for each pair:
+        :func:`bowstring.memory.copying.forget_roads` has it asked again.
     """
 
     def __init__(self) -> None:
@@ -47,6 +52,10 @@ class FakeDriver:
         self._numbers = itertools.count(1)
         self._failures: dict[str, BowstringError] = {}
         self._gone = False
+        self.memory = 8 << 30
+        self.peers = True
+        self._readers: dict[int, set[int]] = {}
+        self._pinned: dict[int, int] = {}
 
     def fail_next(self, call: str, error: BowstringError | None = None) -> None:
         """Make the next call of a method fail."""
@@ -167,6 +176,7 @@ class FakeDriver:
             self._check_mapped(address, nbytes)
             _mmap(address - ADDRESS_SHIFT, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _FIXED, -1)
             del self._mapped[address]
+            self._readers.pop(address, None)
 
     def _check_mapped(self, address: int, nbytes: int) -> None:
         if self._mapped.get(address) != nbytes:
@@ -188,6 +198,62 @@ class FakeDriver:
 
     def synchronize(self, ordinal: int) -> None:  # noqa: ARG002  nothing is queued anywhere
         self._call("synchronize")
+
+    def memory_info(self, ordinal: int) -> tuple[int, int]:  # noqa: ARG002  of all the same
+        self._call("memory_info")
+        return max(0, self.memory - sum(self._mapped.values())), self.memory
+
+    def can_reach(self, ordinal: int, peer: int) -> bool:
+        self._call("can_reach")
+        return ordinal == peer or self.peers
+
+    def let_read(self, address: int, nbytes: int, ordinal: int) -> None:
+        self._call("let_read")
+        with self._lock:
+            self._check_mapped(address, nbytes)
+            self._readers.setdefault(address, set()).add(ordinal)
+
+    def pin(self, nbytes: int) -> int:
+        self._call("pin")
+        address = _mmap(0, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
+        _libc().mprotect(address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE)
+        with self._lock:
+            self._pinned[address] = nbytes
+        return address
+
+    def unpin(self, address: int) -> None:
+        self._call("unpin")
+        with self._lock:
+            if address not in self._pinned:
+                raise _refused("unpin", "CUDA_ERROR_INVALID_VALUE (1)")
+            _libc().munmap(address, self._pinned.pop(address))
+
+    def copy_in(self, ordinal: int, target: int, host: int, nbytes: int, stream: int) -> None:  # noqa: ARG002  it is done at once
+        self._call("copy_in")
+        ctypes.memmove(target - ADDRESS_SHIFT, host, nbytes)
+
+    def copy_out(self, ordinal: int, host: int, source: int, nbytes: int, stream: int) -> None:  # noqa: ARG002  it is done at once
+        self._call("copy_out")
+        ctypes.memmove(host, source - ADDRESS_SHIFT, nbytes)
+
+    def copy_peer(
+        self, target: int, target_ordinal: int, source: int, source_ordinal: int, nbytes: int, stream: int
+    ) -> None:
+        self._call("copy_peer")
+        del stream  # it is done at once
+        if not self.can_reach(target_ordinal, source_ordinal) or not self._may_read(source, target_ordinal):
+            raise _refused("copy_peer", "CUDA_ERROR_ILLEGAL_ADDRESS (700)")
+        ctypes.memmove(target - ADDRESS_SHIFT, source - ADDRESS_SHIFT, nbytes)
+
+    def _may_read(self, address: int, ordinal: int) -> bool:
+        """Whether a device was let into the mapping that an address lies in, if it lies in one."""
+        with self._lock:
+            mapped = [at for at, size in self._mapped.items() if at <= address < at + size]
+            return all(ordinal in self._readers.get(at, ()) for at in mapped)
+
+    def stream_done(self, ordinal: int, stream: int) -> bool:  # noqa: ARG002  nothing is queued anywhere
+        self._call("stream_done")
+        return True
 
 
 def _refused(call: str, found: str) -> DeviceError:

@@ -1,0 +1,179 @@
+"""Filling: pieces that lie anywhere on one device become one contiguous buffer, here or on another device.
+
+There is one rule. What of a piece is large goes by a copy of its own, which the copy engines do best; all that is
+small, and the ends of what is large with the padding behind them, is gathered by one kernel.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from bowstring.kernels.gather import ITEMS_PER_TILE, TILE, gather_pieces
+from bowstring.kernels.launch import launch
+from bowstring.memory import Road, Stretch, carry, cpu
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from bowstring.columnar.spans import Table
+    from bowstring.memory import Buffer, Device, Region
+
+__all__ = ["Pieces", "fill"]
+
+_MIB: Final = 1 << 20
+# To queue a copy takes some 10 µs, in which a GPU copies 10 to 20 MiB: from there on, pieces lose little by a copy
+# of their own, and the kernel, which looks up the piece of every word, is spared.
+_LARGE_HERE: Final = 16 * _MIB
+# Between devices, memory must go by copies in any case, and moves at a tenth of that rate; what is gathered first
+# is copied twice.
+_LARGE_AWAY: Final = 1 * _MIB
+# Room on the source for what is gathered before it goes to another device.
+_ROOM: Final = 16 * _MIB
+
+
+class Pieces(NamedTuple):
+    """Pieces of memory and where they go: arrays of int64 of one length, in bytes, sorted by where they go."""
+
+    addresses: Table
+    sizes: Table
+    starts: Table
+    ends: Table
+    """Where the next one may start: zeros go between a piece's last byte and here."""
+
+    def take(self, rows: Any) -> Pieces:
+        """Return some of them."""
+        return Pieces(self.addresses[rows], self.sizes[rows], self.starts[rows], self.ends[rows])
+
+
+def fill(target: Buffer, pieces: Pieces, source: Device, regions: list[Region], seconds: float) -> Road:
+    """Copy pieces into a buffer, with zeros between them, and say which road they took.
+
+    Between two devices the host waits until all has arrived; on one device the work is queued on its current
+    stream.
+
+    Parameters
+    ----------
+    target
+        Fresh, and as long as the pieces need.
+    pieces
+        Together they fill it.
+    source
+        Where they lie.
+    regions
+        What keeps them alive.
+    seconds
+        The most that each wait for a device may take.
+
+    Raises
+    ------
+    NotOnDevice
+        There is no way from one device to the other.
+    DeviceError, DeadlineExceeded
+        A device failed, or did not come to it in time.
+    MissingDependency
+        On a device: no compiler of kernels is installed.
+    """
+    device = target.device
+    if source is not device:
+        stretches = functools.partial(_stretches, source, pieces, regions)
+        return carry(stretches, source, device, target.address, regions, seconds)
+    if device.is_host:
+        with target.writable() as array:
+            _fill_on_host(array, pieces, regions)
+    else:
+        # Not `writable()`, which knows of every view: what a compiler leaves to the collector may hold one.
+        array = target.region.array(target.offset, target.nbytes, writable=True)
+        with device.use():
+            _fill_on_device(device, array, pieces, regions)
+    return Road("none", f"the data are on {device.name}")
+
+
+def _fill_on_host(array: Any, pieces: Pieces, owner: object) -> None:
+    columns = (each.tolist() for each in pieces)
+    for address, size, start, end in zip(*columns, strict=True):
+        array[start : start + size] = cpu().array(address, size, owner)
+        # What lay here before belongs to somebody else's table.
+        array[start + size : end] = 0
+
+
+def _fill_on_device(device: Device, array: Any, pieces: Pieces, owner: object) -> None:
+    large, small = _split(pieces, _LARGE_HERE)
+    for address, size, start, _ in zip(*(each.tolist() for each in large), strict=True):
+        array[start : start + size] = device.array(address, size, owner)
+    if len(small.starts):
+        _gather(device, array.view(np.uint64), small, owner)
+
+
+def _split(pieces: Pieces, least: int) -> tuple[Pieces, Pieces]:
+    """Return the bodies of what has `least` bytes, whole tiles all of them, and what is left."""
+    bodies = np.where(pieces.sizes >= least, pieces.sizes & -TILE, 0)
+    rest = Pieces(pieces.addresses + bodies, pieces.sizes - bodies, pieces.starts + bodies, pieces.ends)
+    large = pieces._replace(sizes=bodies, ends=pieces.starts + bodies)
+    return large.take(bodies > 0), rest.take(rest.ends > rest.starts)
+
+
+def _gather(device: Device, words: Any, pieces: Pieces, owner: object) -> None:
+    """Gather pieces that begin at whole tiles of some words of 64 bits: one launch, however many they are.
+
+    Kernels take arrays, and the pieces may lie in as many allocations. So the kernel is given all addresses from
+    the first one's beginning to the last one's end as one array: nothing is read of it but the pieces, each of
+    which lies in memory that is alive.
+    """
+    present = pieces.sizes > 0
+    lowest = int(pieces.addresses[present].min(initial=np.iinfo(np.int64).max)) if present.any() else 0
+    highest = int((pieces.addresses + pieces.sizes)[present].max(initial=0))
+    lowest &= -8
+    tiles = (pieces.ends - pieces.starts) // TILE
+    begins = np.cumsum(tiles) - tiles
+    columns = (begins, pieces.starts // TILE, (pieces.addresses - lowest) * present, pieces.sizes)
+    window = (
+        device.array(lowest, -(-(highest - lowest) // 8) * 8, owner).view(np.uint64)
+        if highest
+        else device.xp.empty(0, np.uint64)
+    )
+    table = device.from_host(np.concatenate(columns))
+    launch(gather_pieces, int(tiles.sum()) * ITEMS_PER_TILE, window, table, len(tiles), words)
+
+
+def _stretches(source: Device, pieces: Pieces, regions: list[Region]) -> Iterator[Stretch]:
+    """Yield contiguous memory that fills the target: what is large where it lies, the rest gathered before."""
+    if source.is_host:
+        load: Callable[[int, int, int], None] = functools.partial(_assemble, pieces)
+        yield Stretch(0, int(pieces.ends[-1]), 0, load)
+        return
+    large, small = _split(pieces, _LARGE_AWAY)
+    for address, size, start, _ in zip(*(each.tolist() for each in large), strict=True):
+        yield Stretch(start, size, address)
+    for group in _groups(small):
+        first, end = int(group.starts[0]), int(group.ends[-1])
+        with source.use():
+            room = source.xp.empty((end - first) // 8, np.uint64)
+            moved = group._replace(starts=group.starts - first, ends=group.ends - first)
+            _gather(source, room, moved, regions)
+        # The copy is queued behind the kernel, and whatever gets this room next behind the copy.
+        yield Stretch(first, end - first, int(room.data.ptr))
+
+
+def _groups(pieces: Pieces) -> Iterator[Pieces]:
+    """Yield runs of pieces that lie together in the target and need a bounded room."""
+    ends = pieces.ends.tolist()
+    starts = pieces.starts.tolist()
+    first = 0
+    for index in range(1, len(starts) + 1):
+        if index == len(starts) or starts[index] != ends[index - 1] or ends[index] - starts[first] > _ROOM:
+            yield pieces.take(slice(first, index))
+            first = index
+
+
+def _assemble(pieces: Pieces, first: int, end: int, buffer: int) -> None:
+    """Put some bytes of the target together in memory of the host."""
+    ctypes.memset(buffer, 0, end - first)
+    lasts = pieces.starts + pieces.sizes
+    for row in np.flatnonzero((pieces.starts < end) & (lasts > first)).tolist():
+        begin, stop = max(int(pieces.starts[row]), first), min(int(lasts[row]), end)
+        source = int(pieces.addresses[row]) + begin - int(pieces.starts[row])
+        ctypes.memmove(buffer + begin - first, source, stop - begin)
