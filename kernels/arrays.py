@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bowstring.kernels.places import find_place
+from bowstring.kernels.places import device_of, find_place
 
 __all__ = ["run_arrays"]
 
@@ -21,6 +21,8 @@ def run_arrays(body: Callable[..., Any], *arguments: Any) -> Any:
 
     Raises
     ------
+    NotOnDevice
+        Arrays of two devices.
     Unsupported
         No argument is an array of a known device.
 
@@ -33,6 +35,8 @@ def run_arrays(body: Callable[..., Any], *arguments: Any) -> Any:
     if place == "host":
         return body(np, *arguments)
     if place == "cuda":
-        return body(sys.modules["cupy"], *arguments)
+        cupy = sys.modules["cupy"]
+        with cupy.cuda.Device(device_of(arguments)):
+            return body(cupy, *arguments)
     plain, wrap = place(arguments)
     return wrap(body(np, *plain))

@@ -93,7 +93,7 @@ def count_set(bitmap: Any, start: int, length: int) -> Any:
         return run_arrays(_count_set, bitmap, start, length)
     counts = _empty(bitmap, -(-_words(length) // int(validity.COUNTED)), np.int64)
     launch(validity.count_bits, len(counts), bitmap, start, length, counts)
-    return counts.sum(dtype=np.int64, keepdims=True)
+    return run_arrays(lambda _, each: each.sum(dtype=np.int64, keepdims=True), counts)
 
 
 def expanded(bitmap: Any, start: int, length: int) -> Any:
@@ -185,7 +185,7 @@ def from_levels(levels: Any, maximum: int) -> Any:
     [5]
     """
     if not _has_kernels(levels):
-        return run_arrays(_packed, levels == np.int16(maximum))
+        return run_arrays(lambda xp, each: _packed(xp, each == np.int16(maximum)), levels)
     words = _empty(levels, _words(len(levels)), np.uint64)
     launch(validity.level_bits, len(words), levels, maximum, words)
     return words.view(np.uint8)[: bytes_for(len(levels))]

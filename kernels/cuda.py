@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from bowstring.errors import NotOnDevice
 from bowstring.kernels.cubin import load_cubin
+from bowstring.kernels.places import device_of
 from bowstring.kernels.signature import Signature
 
 __all__ = ["parameter_words", "run"]
@@ -35,11 +35,7 @@ def run(signature: Signature, items: int, arguments: tuple[Any, ...]) -> None:
     """
     import cupy
 
-    arrays = [each for each, kind in zip(arguments, signature.parameters, strict=True) if kind.array]
-    devices = {int(each.device.id) for each in arrays}
-    if len(devices) > 1:
-        raise NotOnDevice("arrays of two devices", found=sorted(devices))
-    (device,) = devices
+    device = device_of(arguments)
     blocks = -(-items // _THREADS_PER_BLOCK)
     with cupy.cuda.Device(device):
         with _loading:

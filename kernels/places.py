@@ -9,7 +9,7 @@ import numpy as np
 
 from bowstring.errors import NotOnDevice, Unsupported
 
-__all__ = ["Place", "Unwrap", "find_place", "register_array_type"]
+__all__ = ["Place", "Unwrap", "device_of", "find_place", "register_array_type"]
 
 # Takes the arguments of a launch; returns them with plain host arrays, and what makes a result an array again.
 Unwrap = Callable[[tuple[Any, ...]], tuple[tuple[Any, ...], Callable[[Any], Any]]]
@@ -63,6 +63,20 @@ def find_place(arguments: tuple[Any, ...]) -> Place:
     if found is None:
         raise Unsupported("no kernel runs on such arrays", found=[type(each).__name__ for each in arguments])
     return found
+
+
+def device_of(arguments: tuple[Any, ...]) -> int:
+    """Return the number of the GPU that the CuPy arrays among the arguments are on.
+
+    Raises
+    ------
+    NotOnDevice
+        They are on two.
+    """
+    devices = {int(each.device.id) for each in arguments if _place(type(each)) == "cuda"}
+    if len(devices) > 1:
+        raise NotOnDevice("arrays of two devices", found=sorted(devices))
+    return devices.pop()
 
 
 def _place(kind: type) -> Place | None:

@@ -44,7 +44,9 @@ def connect(
     columns
         Names of the columns wanted, in order; all by default.
     device
-        Where the batches shall be: a device, ``"cpu"``, or by default wherever the producer has them.
+        Where the batches shall be: a device, ``"cuda:1"``, ``"cpu"``, or by default wherever the producer has
+        them. Between two GPUs they are copied directly where the driver says that these reach each other, else
+        through memory of the host; ``Stream.stats`` says which, and why.
     mode
         ``"map"`` gives views of the producer's memory where the transport can hand it over. ``"copy"`` copies
         each batch when it is delivered, and frees the producer's memory at once.
@@ -69,6 +71,8 @@ def connect(
         The producer says no.
     BrokenError, DeadlineExceeded
         The producer cannot be reached, or does not answer.
+    NotOnDevice
+        There is no such device here, or no way to it.
     UsageError
         The source or a column's name is wrong.
 
@@ -103,9 +107,17 @@ def connect(
         hello = Hello(chosen, limits.window_bytes, pointers=True)
         landing = pool if pool is not None and pool.device.is_host else default_pool()
         # Copies of ours are on whatever stream is the current one, and nothing else reads what was lent.
-        receiver = Receiver(endpoint, hello, landing, limits, () if mode == "copy" else streams)
+        copied = mode == "copy" or target is not None
+        receiver = Receiver(endpoint, hello, landing, limits, () if copied else streams)
         try:
-            return EndpointStream(receiver, chosen, target, pool or landing, copies=mode == "copy")
+            return EndpointStream(
+                receiver,
+                chosen,
+                target,
+                pool or landing,
+                copies=mode == "copy",
+                seconds=limits.device_timeout,
+            )
         except BaseException:
             receiver.close()
             raise

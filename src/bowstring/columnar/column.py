@@ -105,7 +105,10 @@ class Column(export.Exporting):
 
     def _array(self, dtype: npt.DTypeLike, *kinds: Kind) -> Any:
         buffer = self._buffer(*kinds)
-        return self.device.xp.empty(0, dtype) if buffer is None else buffer.array(dtype)
+        if buffer is not None:
+            return buffer.array(dtype)
+        with self.device.use():
+            return self.device.xp.empty(0, dtype)
 
     @property
     def values(self) -> Any:

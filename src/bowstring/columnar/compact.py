@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from bowstring.columnar.cut import cut
 from bowstring.columnar.dictionary import Dictionary
-from bowstring.columnar.ends import ends_of
 from bowstring.columnar.layout import Kind
+from bowstring.columnar.survey import surveyed
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
+    from bowstring.columnar.survey import Survey
 
 __all__ = ["compacted", "is_compact"]
 
@@ -21,8 +22,9 @@ def compacted(batch: Batch) -> Batch:
     Offsets of text, binary, lists and maps start at 0, and their bytes and children are cut to what the
     offsets span; unknown null counts are counted; bitmaps without a null are dropped; buffers have the size
     that their slots need. Views and list views keep all that they might point to. Only what changes is copied;
-    where nothing changes the batch itself is returned. On a device the host reads a few times per level of
-    nesting, however many columns there are.
+    where nothing changes the batch itself is returned. On a device the host reads once, however many columns and
+    dictionaries there are; and again for each level of nesting below one that is cut, since where a child begins is
+    known only then.
 
     Raises
     ------
@@ -37,12 +39,42 @@ def compacted(batch: Batch) -> Batch:
     >>> batch["a"].offsets.tolist(), compacted(batch)["a"].offsets.tolist()
     ([3, 6], [0, 3])
     """
-    dictionaries = {id_: _compacted(dictionary) for id_, dictionary in batch.dictionaries.items()}
+    unknown = _unknown(batch)
+    mine, *others = surveyed([batch, *(dictionary.values for dictionary in unknown)])
+    known = {id(dictionary): survey for dictionary, survey in zip(unknown, others, strict=True)}
+    return _compacted(batch, mine, known)
+
+
+def _unknown(batch: Batch) -> list[Dictionary]:
+    """Return the dictionaries of a batch, those inside of others included, of which nobody knows how they are."""
+    found: dict[int, Dictionary] = {}
+    pending = list(batch.dictionaries.values())
+    while pending:
+        dictionary = pending.pop()
+        if id(dictionary) not in found and not dictionary._is_compact and dictionary._compact is None:
+            found[id(dictionary)] = dictionary
+            pending += dictionary.values.dictionaries.values()
+    return list(found.values())
+
+
+def _compacted(batch: Batch, survey: Survey, known: dict[int, Survey]) -> Batch:
+    dictionaries = {id_: _compacted_dictionary(each, known) for id_, each in batch.dictionaries.items()}
     same = all(dictionaries[id_] is batch.dictionaries[id_] for id_ in dictionaries)
-    if is_compact(batch):
+    if _is_compact(batch, survey):
         return batch if same else batch.derived(batch.parts, batch.num_rows, dictionaries)
-    parts = cut(batch.parts, batch.device, 0, batch.num_rows, trim=True)
+    parts = cut(batch.parts, batch.device, 0, batch.num_rows, trim=True, survey=survey)
     return batch.derived(parts, batch.num_rows, dictionaries)
+
+
+def _compacted_dictionary(dictionary: Dictionary, known: dict[int, Survey]) -> Dictionary:
+    # Kept, so that batches that shared a dictionary still do.
+    if not dictionary._is_compact and dictionary._compact is None:
+        values = _compacted(dictionary.values, known[id(dictionary)], known)
+        # Never itself: a cycle would keep its memory until the collector comes by.
+        dictionary._is_compact = values is dictionary.values
+        if not dictionary._is_compact:
+            dictionary._compact = Dictionary(dictionary.id, values, dictionary.lease)
+    return dictionary._compact or dictionary
 
 
 def is_compact(batch: Batch) -> bool:
@@ -54,6 +86,13 @@ def is_compact(batch: Batch) -> bool:
     >>> is_compact(Batch.from_arrow({"a": ["x"]})), is_compact(Batch.from_arrow({"a": ["x", "y"]}).slice(1))
     (True, False)
     """
+    if (batch.nodes[:, 1] < 0).any():
+        return False
+    [survey] = surveyed([batch])
+    return _is_compact(batch, survey)
+
+
+def _is_compact(batch: Batch, survey: Survey) -> bool:
     layout, nodes = batch.layout, batch.nodes
     if (nodes[:, 1] < 0).any():
         return False
@@ -64,7 +103,7 @@ def is_compact(batch: Batch) -> bool:
             return False
     if not _sizes_are_exact(batch):
         return False
-    return _offsets_span_all(batch)
+    return _offsets_span_all(batch, survey)
 
 
 def _sizes_are_exact(batch: Batch) -> bool:
@@ -76,7 +115,7 @@ def _sizes_are_exact(batch: Batch) -> bool:
     return bool(((sizes == needed) | (layout.buffer_kinds == Kind.BYTES)).all())
 
 
-def _offsets_span_all(batch: Batch) -> bool:
+def _offsets_span_all(batch: Batch, survey: Survey) -> bool:
     """Whether offsets start at 0 and end where their bytes or children end, and run ends where their rows do."""
     layout = batch.layout
     lengths = batch.nodes[:, 0].tolist()
@@ -90,15 +129,4 @@ def _offsets_span_all(batch: Batch) -> bool:
         ends, values = layout.nodes[node].children
         if lengths[ends] != lengths[values] or bool(lengths[ends]) != bool(lengths[node]):
             return False
-    return all(end.last == end.bound and (end.is_runs or not end.first) for end in ends_of(batch))
-
-
-def _compacted(dictionary: Dictionary) -> Dictionary:
-    # Kept, so that batches that shared a dictionary still do.
-    if not dictionary._is_compact and dictionary._compact is None:
-        values = compacted(dictionary.values)
-        # Never itself: a cycle would keep its memory until the collector comes by.
-        dictionary._is_compact = values is dictionary.values
-        if not dictionary._is_compact:
-            dictionary._compact = Dictionary(dictionary.id, values, dictionary.lease)
-    return dictionary._compact or dictionary
+    return all(end.last == end.bound and (end.is_runs or not end.first) for end in survey.ends)

@@ -18,6 +18,7 @@ from bowstring.columnar.spans import Spans, buffer_of
 from bowstring.kernels import bitmap
 
 if TYPE_CHECKING:
+    from bowstring.columnar.survey import Survey
     from bowstring.memory import Device, Region
 
 __all__ = ["Parts", "cut"]
@@ -32,6 +33,7 @@ def cut(
     offsets: Table | None = None,
     trim: bool = False,
     count: bool = False,
+    survey: Survey | None = None,
 ) -> Parts:
     """Return the rows ``[start, start + length)``.
 
@@ -47,6 +49,8 @@ def cut(
         Also re-base offsets to 0, and leave out of bytes and children what no offset points to.
     count
         Also count nulls that are unknown.
+    survey
+        What is known of the batch, without `offsets`: not fetched again.
 
     Raises
     ------
@@ -55,17 +59,20 @@ def cut(
     """
     if offsets is None:
         offsets = np.zeros(parts.layout.num_nodes, np.int64)
-    ranges = Ranges(parts, device, offsets, trim=trim)
-    ranges.descend(start, length)
-    cutting = _Cutting(parts, device, ranges)
-    cutting.cut_nulls()
-    cutting.move()
-    if trim:
-        cutting.trim()
-    cutting.replace_run_ends()
-    if count or trim:
-        cutting.count_nulls()
-    return Parts(parts.layout, cutting.nodes, Spans(cutting.table, cutting.regions), parts.variadic_counts)
+    with device.use():
+        ranges = Ranges(parts, device, offsets, trim=trim, survey=survey)
+        ranges.descend(start, length)
+        cutting = _Cutting(parts, device, ranges)
+        cutting.cut_nulls()
+        cutting.move()
+        if trim:
+            cutting.trim()
+        cutting.replace_run_ends()
+        if count or trim:
+            cutting.count_nulls()
+        return Parts(
+            parts.layout, cutting.nodes, Spans(cutting.table, cutting.regions), parts.variadic_counts
+        )
 
 
 class _Cutting:
@@ -139,23 +146,34 @@ class _Cutting:
 
     def count_nulls(self) -> None:
         """Count what is unknown, all with one fetch, and drop bitmaps without a null."""
-        counts = []
-        counted = []
+        counts: list[Any] = []
+        known: list[int] = []
+        counted: list[tuple[int, int]] = []
         for index in np.flatnonzero(self.nodes[:, 1] < 0).tolist():
             row = int(self.ranges.first[index])
             kinds = self.layout.nodes[index].buffer_kinds
             if not kinds or kinds[0] is not Kind.VALIDITY or not self.table[row, 2]:
                 self.nodes[index, 1] = 0
                 continue
+            if self.ranges.is_whole(index) and index in self.ranges.valid:
+                known.append(self.ranges.valid[index])
+                counted.insert(len(known) - 1, (index, row))
+                continue
             counts.append(bitmap.count_set(self._array(row), 0, int(self.nodes[index, 0])))
             counted.append((index, row))
         if not counted:
             return
-        valid = self.device.to_host(self.device.xp.concatenate(counts)).tolist()
+        valid = [*known, *self._fetched(counts)]
         for (index, row), set_ in zip(counted, valid, strict=True):
             self.nodes[index, 1] = self.nodes[index, 0] - set_
             if not self.nodes[index, 1]:
                 self.table[row] = 0
+
+    def _fetched(self, counts: list[Any]) -> list[int]:
+        if not counts:
+            return []
+        found: list[int] = self.device.to_host(self.device.xp.concatenate(counts)).tolist()
+        return found
 
     def _array(self, row: int, dtype: Any = np.uint8) -> Any:
         region, offset, nbytes = self.table[row].tolist()

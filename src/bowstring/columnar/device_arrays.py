@@ -51,12 +51,13 @@ def batch_of_device_arrays(source: Mapping[str, Any]) -> Batch | None:
     fields = [
         pa.field(name, _arrow_type(name, array)) for name, (_, array) in zip(found, present, strict=True)
     ]
-    buffers: list[Buffer | None] = []
-    for _, array in present:
-        buffers += [None, _buffer(array, device)]
-    layout = Layout.of(pa.schema(fields))
-    nodes = np.array([(rows, 0)] * len(fields), np.int64)
-    return Batch.from_parts(layout, rows, nodes, buffers, device=device)
+    with device.use():
+        buffers: list[Buffer | None] = []
+        for _, array in present:
+            buffers += [None, _buffer(array, device)]
+        layout = Layout.of(pa.schema(fields))
+        nodes = np.array([(rows, 0)] * len(fields), np.int64)
+        return Batch.from_parts(layout, rows, nodes, buffers, device=device)
 
 
 def _arrow_type(name: str, array: Any) -> pa.DataType:

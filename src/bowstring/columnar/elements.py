@@ -86,13 +86,14 @@ def check_elements(batch: Batch) -> None:
     >>> from bowstring.columnar.batch import Batch
     >>> check_elements(Batch.from_arrow({"a": ["x", "yz"]}))
     """
-    probes = [probe for subject in _subjects(batch) for probe in _probes(subject)]
-    if not probes:
-        return
-    device = batch.device
-    answers = device.to_host(device.xp.concatenate([probe.answer for probe in probes])).tolist()
-    for probe, answer in zip(probes, answers, strict=True):
-        probe.judge(answer)
+    with batch.device.use():
+        probes = [probe for subject in _subjects(batch) for probe in _probes(subject)]
+        if not probes:
+            return
+        device = batch.device
+        answers = device.to_host(device.xp.concatenate([probe.answer for probe in probes])).tolist()
+        for probe, answer in zip(probes, answers, strict=True):
+            probe.judge(answer)
 
 
 def _subjects(batch: Batch) -> Iterator[Subject]:

@@ -60,17 +60,22 @@ def joined(parts: Sequence[Batch]) -> Batch:
     first = full[0]
     if len(full) == 1:
         return first
-    kinds = first.layout.nodes[0].buffer_kinds
-    arrays = [_validity(full)]
-    if kinds[1] is Kind.DATA:
-        arrays.append(first.device.xp.concatenate([part.spans.array(1) for part in full]))
-    else:
-        arrays += [_offsets(full, kinds[1]), _bytes(full)]
-    nodes = sum(part.nodes for part in full)
-    assert not isinstance(nodes, int)
-    return Batch.from_parts(
-        first.layout, int(nodes[0, 0]), nodes, [_buffer(each, first) for each in arrays], device=first.device
-    )
+    with first.device.use():
+        kinds = first.layout.nodes[0].buffer_kinds
+        arrays = [_validity(full)]
+        if kinds[1] is Kind.DATA:
+            arrays.append(first.device.xp.concatenate([part.spans.array(1) for part in full]))
+        else:
+            arrays += [_offsets(full, kinds[1]), _bytes(full)]
+        nodes = sum(part.nodes for part in full)
+        assert not isinstance(nodes, int)
+        return Batch.from_parts(
+            first.layout,
+            int(nodes[0, 0]),
+            nodes,
+            [_buffer(each, first) for each in arrays],
+            device=first.device,
+        )
 
 
 def _validity(parts: list[Batch]) -> Any:

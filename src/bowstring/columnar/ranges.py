@@ -7,7 +7,7 @@ level by level, one fetch a level.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ from bowstring.columnar.layout import Kind, Layout
 from bowstring.columnar.spans import Spans
 from bowstring.errors import InvalidBody
 from bowstring.memory import Device
+
+if TYPE_CHECKING:
+    from bowstring.columnar.survey import Survey
 
 __all__ = ["Parts", "Ranges", "is_offsets", "refuse"]
 
@@ -47,6 +50,8 @@ class Ranges:
         Where the slots of each node start in its buffers, as in Arrow's C data interface.
     trim
         Leave out what no offset points to.
+    survey
+        What is known already.
 
     Attributes
     ----------
@@ -58,7 +63,9 @@ class Ranges:
         Of each run-end encoded node that needs new run ends: what to subtract, and the most that is left.
     """
 
-    def __init__(self, parts: Parts, device: Device, offsets: Table, *, trim: bool) -> None:
+    def __init__(
+        self, parts: Parts, device: Device, offsets: Table, *, trim: bool, survey: Survey | None = None
+    ) -> None:
         self.parts = parts
         self.device = device
         self.offsets = offsets
@@ -68,6 +75,12 @@ class Ranges:
         self.lengths = np.zeros(parts.layout.num_nodes, np.int64)
         self.ends: dict[int, tuple[int, int]] = {}
         self.runs: dict[int, tuple[int, int]] = {}
+        self.valid = {} if survey is None else survey.valid
+        self._known = {} if survey is None else survey.first_and_last()
+
+    def is_whole(self, index: int) -> bool:
+        """Whether all slots of a node are meant, as they lie in its buffers."""
+        return not self.starts[index] and bool(self.lengths[index] == self.parts.nodes[index, 0])
 
     def descend(self, start: int, length: int) -> None:
         """Find the slots for the rows ``[start, start + length)``.
@@ -135,6 +148,9 @@ class Ranges:
             if not self.lengths[index]:
                 self.ends[index] = 0, 0
                 continue
+            if index in self._known and self.is_whole(index):
+                self._note(index, *self._known[index])
+                continue
             start, width = int(self.starts[index]), 4 if kinds[1] is Kind.OFFSETS32 else 8
             found.append(index)
             rows += [int(self.first[index]) + 1] * 2
@@ -142,9 +158,12 @@ class Ranges:
             widths += [width] * 2
         values = self.parts.spans.fetch(self.device, rows, at, widths)
         for index, first, last in zip(found, values[::2], values[1::2], strict=True):
-            if not 0 <= first <= last:
-                refuse(layout, index, "offsets decrease", found=f"first {first}, last {last}")
-            self.ends[index] = first, last
+            self._note(index, first, last)
+
+    def _note(self, index: int, first: int, last: int) -> None:
+        if not 0 <= first <= last:
+            refuse(self.parts.layout, index, "offsets decrease", found=f"first {first}, last {last}")
+        self.ends[index] = first, last
 
     def run_ends(self, index: int) -> Any:
         """Return all run ends of a node, an array of its device."""
@@ -161,7 +180,10 @@ class Ranges:
         found = []
         for index in nodes:
             start, length = int(self.starts[index]), int(self.lengths[index])
-            if length and (start or self.trim):
+            if length and self._known.get(index, (0, 0))[1] == length and self.is_whole(index):
+                ends = self.parts.layout.nodes[index].children[0]
+                self.ends[index] = 0, int(self.parts.nodes[ends, 0])
+            elif length and (start or self.trim):
                 ends = self.run_ends(index)
                 wanted = self.device.xp.asarray(np.array([start, start + length - 1], ends.dtype))
                 within = self.device.xp.searchsorted(ends, wanted, side="right")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, overload
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from bowstring.errors import InvalidBody
 from bowstring.memory import Buffer, Device, Lease, Region, cpu, foreign_region
 
-__all__ = ["Spans", "Table", "buffer_of", "joint_lease"]
+__all__ = ["Asked", "Spans", "Table", "buffer_of", "fetch", "joint_lease"]
 
 Table = npt.NDArray[np.int64]
 
@@ -79,7 +79,8 @@ class Spans(Sequence["Buffer | None"]):
         """Return one buffer as an array of its device, for use while the spans are alive."""
         region, offset, nbytes = self.table[index].tolist()
         if not nbytes:
-            return self.device.xp.empty(0, dtype)
+            with self.device.use():
+                return self.device.xp.empty(0, dtype)
         size = np.dtype(dtype).itemsize
         return self.regions[region].array(offset, nbytes - nbytes % size).view(dtype)
 
@@ -100,26 +101,8 @@ class Spans(Sequence["Buffer | None"]):
         InvalidBody
             One lies outside its buffer.
         """
-        if not rows:
-            return []
-        chosen = self.table[rows]
-        byte_at = np.array(at, np.int64)
-        width_of = np.array(widths, np.int64)
-        if (byte_at < 0).any() or (byte_at + width_of > chosen[:, 2]).any():
-            raise InvalidBody("a buffer of offsets or run ends is too short for its slots")
-        groups = chosen[:, 0] * 16 + width_of
-        found: list[Any] = []
-        places: list[Any] = []
-        for group in set(groups.tolist()):
-            region, width = self.regions[group >> 4], group & 15
-            places.append(np.flatnonzero(groups == group))
-            starts = (chosen[:, 1] + byte_at)[places[-1]]
-            index = device.xp.asarray((starts[:, None] + np.arange(width)).reshape(-1))
-            found.append(region.array(0, region.nbytes)[index].view(f"<i{width}").astype(np.int64))
-        values = np.empty(len(rows), np.int64)
-        values[np.concatenate(places)] = device.to_host(device.xp.concatenate(found))
-        result: list[int] = values.tolist()
-        return result
+        [values], _ = fetch(device, [Asked(self, rows, at, widths)])
+        return values
 
     def take(self, indices: Any) -> Spans:
         """Return some of the rows, over the same memory."""
@@ -142,6 +125,81 @@ class Spans(Sequence["Buffer | None"]):
 
     def __repr__(self) -> str:
         return f"<Spans of {len(self)} buffers, {self.nbytes} bytes in {len(self.regions)} regions>"
+
+
+class Asked(NamedTuple):
+    """Single integers that somebody wants to know: see :meth:`Spans.fetch`."""
+
+    spans: Spans
+    rows: Sequence[int]
+    at: Sequence[int]
+    widths: Sequence[int]
+
+
+def fetch(
+    device: Device, asked: Sequence[Asked], more: Sequence[Any] = ()
+) -> tuple[list[list[int]], list[int]]:
+    """Return single integers out of the buffers of several batches: one read by the host, however many they are.
+
+    Parameters
+    ----------
+    device
+        Where the buffers are.
+    asked
+        What is wanted of each batch.
+    more
+        Arrays of int64 of the device, to be read beside them.
+
+    Returns
+    -------
+    values
+        What each batch was asked for, in order.
+    numbers
+        The elements of `more`, one array after the other.
+
+    Raises
+    ------
+    InvalidBody
+        An integer lies outside its buffer.
+    """
+    found: list[Any] = []
+    places: list[Any] = []
+    begin = 0
+    with device.use():
+        for spans, rows, at, widths in asked:
+            if rows:
+                for where, integers in _gathered(device, spans, rows, at, widths):
+                    places.append(begin + where)
+                    found.append(integers)
+            begin += len(rows)
+        if not found and not more:
+            return [[] for _ in asked], []
+        together = device.to_host(device.xp.concatenate([*found, *more]))
+    values = np.empty(begin, np.int64)
+    if places:
+        values[np.concatenate(places)] = together[:begin]
+    listed: list[int] = values.tolist()
+    ends = np.cumsum([len(each.rows) for each in asked]).tolist()
+    result = [listed[end - len(each.rows) : end] for each, end in zip(asked, ends, strict=True)]
+    return result, together[begin:].tolist()
+
+
+def _gathered(
+    device: Device, spans: Spans, rows: Sequence[int], at: Sequence[int], widths: Sequence[int]
+) -> Iterator[tuple[Any, Any]]:
+    """Yield which of the integers lie in one region and have one width, and they themselves, on the device."""
+    chosen = spans.table[rows]
+    byte_at = np.array(at, np.int64)
+    width_of = np.array(widths, np.int64)
+    if (byte_at < 0).any() or (byte_at + width_of > chosen[:, 2]).any():
+        raise InvalidBody("a buffer of offsets or run ends is too short for its slots")
+    groups = chosen[:, 0] * 16 + width_of
+    for group in set(groups.tolist()):
+        region, width = spans.regions[group >> 4], group & 15
+        where = np.flatnonzero(groups == group)
+        starts = (chosen[:, 1] + byte_at)[where]
+        index = device.xp.asarray((starts[:, None] + np.arange(width)).reshape(-1))
+        yield where, region.array(0, region.nbytes)[index].view(f"<i{width}").astype(np.int64)
 
 
 def joint_lease(buffers: Iterable[Buffer | None]) -> Lease:

@@ -58,16 +58,17 @@ def swapped(batch: Batch) -> Batch:
         return batch
     sizes = spans.table[rows, 2]
     ends = np.cumsum(-(-sizes // _PLACEMENT) * _PLACEMENT)
-    room = batch.device.xp.zeros(int(ends[-1]) + _PLACEMENT, np.uint8)
-    target = buffer_of(room, batch.device)
-    starts = -target.address % _PLACEMENT + np.concatenate(([0], ends[:-1]))
-    for row, start, nbytes in zip(rows.tolist(), starts.tolist(), sizes.tolist(), strict=True):
-        _swap(spans.array(row), room[start : start + nbytes], int(widths[row]), batch.device)
-    table = spans.table.copy()
-    table[rows, 0] = len(spans.regions)
-    table[rows, 1] = starts
-    moved = Spans(table, (*spans.regions, target.region))
-    return batch.derived(batch.parts._replace(spans=moved), batch.num_rows, batch.dictionaries)
+    with batch.device.use():
+        room = batch.device.xp.zeros(int(ends[-1]) + _PLACEMENT, np.uint8)
+        target = buffer_of(room, batch.device)
+        starts = -target.address % _PLACEMENT + np.concatenate(([0], ends[:-1]))
+        for row, start, nbytes in zip(rows.tolist(), starts.tolist(), sizes.tolist(), strict=True):
+            _swap(spans.array(row), room[start : start + nbytes], int(widths[row]), batch.device)
+        table = spans.table.copy()
+        table[rows, 0] = len(spans.regions)
+        table[rows, 1] = starts
+        moved = Spans(table, (*spans.regions, target.region))
+        return batch.derived(batch.parts._replace(spans=moved), batch.num_rows, batch.dictionaries)
 
 
 def _widths(batch: Batch) -> npt.NDArray[np.int64]:

@@ -88,12 +88,13 @@ def _moved(spans: Spans, rows: Table, device: Device) -> Spans:
     """Copy some of the buffers, each to a multiple of 64 bytes in one new region of the device."""
     sizes = spans.table[rows, 2]
     ends = np.cumsum(-(-sizes // _ALL) * _ALL)
-    room = device.xp.zeros(int(ends[-1]) + _ALL, np.uint8)
-    target: Buffer = buffer_of(room, device)
-    starts = -target.address % _ALL + np.concatenate(([0], ends[:-1]))
-    for row, start, nbytes in zip(rows.tolist(), starts.tolist(), sizes.tolist(), strict=True):
-        room[start : start + nbytes] = spans.array(row)
-    table = spans.table.copy()
-    table[rows, 0] = len(spans.regions)
-    table[rows, 1] = starts
-    return Spans(table, (*spans.regions, target.region))
+    with device.use():
+        room = device.xp.zeros(int(ends[-1]) + _ALL, np.uint8)
+        target: Buffer = buffer_of(room, device)
+        starts = -target.address % _ALL + np.concatenate(([0], ends[:-1]))
+        for row, start, nbytes in zip(rows.tolist(), starts.tolist(), sizes.tolist(), strict=True):
+            room[start : start + nbytes] = spans.array(row)
+        table = spans.table.copy()
+        table[rows, 0] = len(spans.regions)
+        table[rows, 1] = starts
+        return Spans(table, (*spans.regions, target.region))

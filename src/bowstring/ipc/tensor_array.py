@@ -76,7 +76,10 @@ def readable(raw: Any, dtype: np.dtype[Any]) -> Any:
 def any_is_true(array: Any) -> bool:
     """Whether any element is true; one number is copied to the host."""
     device = device_of(array)
-    return bool(device.to_host(device.xp.any(array))) if not device.is_host else bool(array.any())
+    if device.is_host:
+        return bool(array.any())
+    with device.use():
+        return bool(device.to_host(device.xp.any(array)))
 
 
 def body_of(arrays: Sequence[Any]) -> tuple[list[int], int, list[Any]]:
@@ -99,19 +102,20 @@ def body_of(arrays: Sequence[Any]) -> tuple[list[int], int, list[Any]]:
     ([0, 8], 16, 3)
     """
     device = device_of(arrays[0])
-    pad = _host_padding if device.is_host else functools.partial(device.xp.zeros, dtype=np.uint8)
-    starts, length = [], 0
-    pieces: list[Any] = []
-    for array in arrays:
-        starts.append(length)
-        pieces.append(_bytes(on_host(array) if device.is_host else array))
-        padding = -array.nbytes % _ALIGNMENT
-        if padding:
-            pieces.append(pad(padding))
-        length += array.nbytes + padding
-    if not device.is_host:
-        pieces = [device.to_host(device.xp.concatenate(pieces))]
-    return starts, length, pieces
+    with device.use():
+        pad = _host_padding if device.is_host else functools.partial(device.xp.zeros, dtype=np.uint8)
+        starts, length = [], 0
+        pieces: list[Any] = []
+        for array in arrays:
+            starts.append(length)
+            pieces.append(_bytes(on_host(array) if device.is_host else array))
+            padding = -array.nbytes % _ALIGNMENT
+            if padding:
+                pieces.append(pad(padding))
+            length += array.nbytes + padding
+        if not device.is_host:
+            pieces = [device.to_host(device.xp.concatenate(pieces))]
+        return starts, length, pieces
 
 
 def _bytes(array: Any) -> Any:

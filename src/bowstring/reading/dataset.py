@@ -80,6 +80,8 @@ class DatasetStream(Stream):
             sum(part.regions for part in parts),
             sum(part.cached_regions for part in parts),
             ", ".join(sorted({part.device for part in parts})),
+            ", ".join(sorted({part.copied for part in parts} - {""})),
+            ", ".join(sorted({part.copied_why for part in parts} - {""})),
         )
 
     def _underway(self) -> list[StreamStatistics]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from bowstring.columnar.choice import column_positions
 from bowstring.columnar.place import placed
 from bowstring.errors import EndOfStream, NotPicklable
+from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Device, Pool, default_pool, device_by_name
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
-    from bowstring.memory import Allocator
+    from bowstring.memory import Allocator, Road
     from bowstring.reading.receiver import Receiver
 
 __all__ = ["EndpointStream", "Stream", "StreamStatistics"]
@@ -42,6 +43,9 @@ class StreamStatistics:
         Regions that the stream uses, and how many of them this process had mapped already.
     device
         Where the batches are.
+    copied, copied_why
+        How batches were copied that were not wanted where they came (``"peer copy"``, ``"staged copy"``, ``"copy to
+        the host"`` …), and why so; empty where none was.
     """
 
     batches: int
@@ -53,6 +57,8 @@ class StreamStatistics:
     regions: int
     cached_regions: int
     device: str
+    copied: str = ""
+    copied_why: str = ""
 
 
 class Stream(abc.ABC):
@@ -157,6 +163,8 @@ class EndpointStream(Stream):
         Where copies go, as far as it is on their device.
     copies
         Whether each batch is copied when it is delivered, so that the producer's memory is free at once.
+    seconds
+        The most that each wait for a device may take.
     """
 
     def __init__(
@@ -167,12 +175,15 @@ class EndpointStream(Stream):
         pool: Pool,
         *,
         copies: bool = False,
+        seconds: float = DEFAULT_LIMITS.device_timeout,
     ) -> None:
         self._receiver = receiver
         self._select = None if receiver.extended else columns
         self._device = device
         self._pool = pool
         self._copies = copies
+        self._seconds = seconds
+        self._road: Road | None = None
         self._allocators: dict[Device, Allocator] = {}
         # A dictionary is copied once, not with each batch that uses it.
         self._copied: weakref.WeakKeyDictionary[Dictionary, Dictionary] = weakref.WeakKeyDictionary()
@@ -218,6 +229,8 @@ class EndpointStream(Stream):
             counters.regions,
             counters.cached_regions,
             self._device_name,
+            "" if self._road is None else self._road.name,
+            "" if self._road is None else self._road.why,
         )
 
     def read_next_batch(self) -> Batch:
@@ -229,9 +242,20 @@ class EndpointStream(Stream):
             batch = batch.select(list(self._select))
         device = self._device or batch.device
         if copies or device is not batch.device:
-            batch = placed(batch, self._allocator(device), self._copied, in_place=False)
+            batch = placed(
+                batch,
+                self._allocator(device),
+                self._copied,
+                in_place=False,
+                seconds=self._seconds,
+                note=self._note,
+            )
         self._device_name = batch.device.name
         return batch
+
+    def _note(self, road: Road) -> None:
+        if road.name != "none":
+            self._road = road
 
     def _allocator(self, device: Device) -> Allocator:
         allocator = self._allocators.get(device)

@@ -9,6 +9,7 @@ import numpy as np
 
 from bowstring.errors import NotOnDevice
 from bowstring.kernels.places import register_array_type
+from bowstring.testing.fake_current import check_current
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,31 +113,39 @@ class FakeArray:
 
     def astype(self, dtype: npt.DTypeLike) -> FakeArray:
         """Return the elements converted."""
+        check_current(self.device)
         return FakeArray(self.device, self._array.astype(dtype))
 
     def copy(self) -> FakeArray:
         """Return a copy on the device."""
+        check_current(self.device)
         return FakeArray(self.device, self._array.copy())
 
     def sum(self, **options: Any) -> FakeArray:
         """Return the sum, on the device."""
+        check_current(self.device)
         return FakeArray(self.device, np.asarray(self._array.sum(**options)))
 
     def max(self, **options: Any) -> FakeArray:
         """Return the largest element, on the device."""
+        check_current(self.device)
         return FakeArray(self.device, np.asarray(self._array.max(**options)))
 
     def min(self, **options: Any) -> FakeArray:
         """Return the smallest element, on the device."""
+        check_current(self.device)
         return FakeArray(self.device, np.asarray(self._array.min(**options)))
 
     def __len__(self) -> int:
         return len(self._array)
 
     def __getitem__(self, key: Any) -> FakeArray:
+        if not isinstance(key, slice | int):  # a view is no work
+            check_current(self.device)
         return FakeArray(self.device, np.asarray(self._array[unwrapped(self.device, key)]))
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        check_current(self.device)
         self._array[unwrapped(self.device, key)] = unwrapped(self.device, value)
 
     def __repr__(self) -> str:
@@ -156,6 +165,7 @@ class FakeArray:
 
 def _operator(name: str) -> Callable[[FakeArray, Any], FakeArray]:
     def apply(self: FakeArray, *others: Any) -> FakeArray:
+        check_current(self.device)
         result = getattr(self._array, name)(*unwrapped(self.device, others))
         if result is NotImplemented:
             raise TypeError(f"{name} is not defined for these operands")
@@ -173,6 +183,7 @@ for _name in [*_BINARY, *(f"r{each}" for each in _BINARY), *_OTHER]:
 
 def _in_place(name: str) -> Callable[[FakeArray, Any], FakeArray]:
     def apply(self: FakeArray, other: Any) -> FakeArray:
+        check_current(self.device)
         getattr(self._array, name)(unwrapped(self.device, other))
         return self
 

@@ -46,13 +46,18 @@ class OnlyCurrent:
     bowstring.errors.NotOnDevice: an array is used while another device is the current one; ...
     """
 
-    wanted = 0
+    _wanted = 0
 
     def __enter__(self) -> None:
-        OnlyCurrent.wanted += 1
+        OnlyCurrent._wanted += 1
 
     def __exit__(self, *_: object) -> None:
-        OnlyCurrent.wanted -= 1
+        OnlyCurrent._wanted -= 1
+
+    @classmethod
+    def is_wanted(cls) -> bool:
+        """Whether some block is entered."""
+        return cls._wanted > 0
 
 
 def check_current(device: Any) -> None:
@@ -63,7 +68,7 @@ def check_current(device: Any) -> None:
     NotOnDevice
         It is not, inside an :class:`OnlyCurrent` block.
     """
-    if OnlyCurrent.wanted and getattr(_local, "device", None) is not device:
+    if OnlyCurrent.is_wanted() and getattr(_local, "device", None) is not device:
         raise NotOnDevice(
             "an array is used while another device is the current one",
             expected=device.name,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bowstring.testing.fake_array import FakeArray, unwrapped, wrapped
+from bowstring.testing.fake_current import check_current
 
 if TYPE_CHECKING:
     from bowstring.testing.fake_device import FakeDevice
@@ -60,6 +61,7 @@ class FakeNamespace:
         device = self._device
 
         def on_device(*arguments: Any, **options: Any) -> Any:
+            check_current(device)
             plain = {key: unwrapped(device, value) for key, value in options.items()}
             return wrapped(device, function(*unwrapped(device, arguments), **plain))
 
@@ -72,6 +74,7 @@ class FakeNamespace:
         if isinstance(source, FakeArray):
             plain = FakeArray(self._device, unwrapped(self._device, source))
             return plain if dtype is None else plain.astype(dtype)
+        check_current(self._device)
         return self._device.from_host(np.asarray(source, dtype=dtype))
 
     array = asarray

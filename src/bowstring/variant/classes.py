@@ -53,19 +53,20 @@ def classes_of(opened: VariantColumn, *, full: bool = False) -> Classes:
         Offsets decrease, or views overlap, so that the same bytes belong to many metadata.
     """
     metadata, xp = opened.metadata, opened.column.device.xp
-    check_order(opened, metadata)
-    if opened.indices is None:
-        indices, starts, stops = _distinct(opened)
-    else:
-        indices = opened.indices
-        starts, stops = metadata.starts.astype(np.int64), metadata.stops.astype(np.int64)
-        if metadata.shared and _work_on(opened, starts, stops) > _most_work(metadata):
-            classes, starts, stops = _distinct_views(opened, starts, stops)
-            known = (indices >= np.int32(0)) & (indices < np.int32(len(classes)))
-            indices = xp.where(known, classes[xp.where(known, indices, np.int32(0))], np.int32(-1))
-    marks = xp.empty(len(starts), np.uint8)
-    launch(inspect_metadata, len(marks), starts, stops, metadata.data, int(full), marks)
-    return Classes(indices, starts, stops, metadata.data, marks)
+    with opened.column.device.use():
+        check_order(opened, metadata)
+        if opened.indices is None:
+            indices, starts, stops = _distinct(opened)
+        else:
+            indices = opened.indices
+            starts, stops = metadata.starts.astype(np.int64), metadata.stops.astype(np.int64)
+            if metadata.shared and _work_on(opened, starts, stops) > _most_work(metadata):
+                classes, starts, stops = _distinct_views(opened, starts, stops)
+                known = (indices >= np.int32(0)) & (indices < np.int32(len(classes)))
+                indices = xp.where(known, classes[xp.where(known, indices, np.int32(0))], np.int32(-1))
+        marks = xp.empty(len(starts), np.uint8)
+        launch(inspect_metadata, len(marks), starts, stops, metadata.data, int(full), marks)
+        return Classes(indices, starts, stops, metadata.data, marks)
 
 
 def _distinct(opened: VariantColumn) -> tuple[Any, Any, Any]:
@@ -134,7 +135,9 @@ def check_order(opened: VariantColumn, slots: Slots) -> None:
     if slots.shared or not len(slots.starts):
         return
     device = opened.column.device
-    if device.to_host((slots.stops < slots.starts).sum(keepdims=True))[0]:
+    with device.use():
+        decreasing = device.to_host((slots.stops < slots.starts).sum(keepdims=True))[0]
+    if decreasing:
         raise InvalidBody(
             "the offsets of a Variant column decrease",
             expected="offsets that ascend",

@@ -147,26 +147,29 @@ def open_column(source: Any, *, plain: bool = False) -> VariantColumn:
     1
     """
     column = _column_of(source)
-    metadata, value = _children(column, plain=plain)
-    rows = len(column)
-    if rows > _MOST_ROWS:
-        raise LimitExceeded("too many rows", expected=f"at most {_MOST_ROWS}", found=rows, where=column.name)
-    if metadata.dictionary is not None:
-        blobs = metadata.dictionary
-        _refuse_other(blobs, "metadata")
-        indices = _masked(metadata, metadata.values, rows)
-    elif metadata.type.id == pa.lib.Type_RUN_END_ENCODED:
-        ends, blobs = metadata.children
-        _refuse_other(blobs, "metadata")
-        xp = column.device.xp
-        places = xp.arange(rows, dtype=ends.values.dtype)
-        indices = xp.searchsorted(ends.values, places, side="right").astype(np.int32)
-    else:
-        blobs, indices = metadata, None
-        _refuse_other(blobs, "metadata")
-    if len(value) < rows or (indices is None and len(blobs) < rows):
-        raise InvalidBody("a child of a Variant column is too short", expected=rows, where=column.name)
-    return VariantColumn(column, _validity(column), slots_of(value), slots_of(blobs), indices)
+    with column.device.use():
+        metadata, value = _children(column, plain=plain)
+        rows = len(column)
+        if rows > _MOST_ROWS:
+            raise LimitExceeded(
+                "too many rows", expected=f"at most {_MOST_ROWS}", found=rows, where=column.name
+            )
+        if metadata.dictionary is not None:
+            blobs = metadata.dictionary
+            _refuse_other(blobs, "metadata")
+            indices = _masked(metadata, metadata.values, rows)
+        elif metadata.type.id == pa.lib.Type_RUN_END_ENCODED:
+            ends, blobs = metadata.children
+            _refuse_other(blobs, "metadata")
+            xp = column.device.xp
+            places = xp.arange(rows, dtype=ends.values.dtype)
+            indices = xp.searchsorted(ends.values, places, side="right").astype(np.int32)
+        else:
+            blobs, indices = metadata, None
+            _refuse_other(blobs, "metadata")
+        if len(value) < rows or (indices is None and len(blobs) < rows):
+            raise InvalidBody("a child of a Variant column is too short", expected=rows, where=column.name)
+        return VariantColumn(column, _validity(column), slots_of(value), slots_of(blobs), indices)
 
 
 def slots_of(column: Column) -> Slots:

@@ -74,21 +74,22 @@ def equals(left: Any, right: Any, *, plain: bool = False, limits: Limits = DEFAU
     [True, False, None]
     """
     sides = open_column(left, plain=plain), open_column(right, plain=plain)
-    if sides[0].rows != sides[1].rows:
-        raise UsageError("columns of different lengths", expected=sides[0].rows, found=sides[1].rows)
-    for side in sides:
-        check_order(side, side.value)
-    rows = [rows_of(side, classes_of(side), limits=limits) for side in sides]
-    statuses = [each.measured()[0] for each in rows]
-    _raise_first(sides, statuses, limits)
-    device = sides[0].column.device
-    both = (statuses[0] == np.uint8(Status.OK)) & (statuses[1] == np.uint8(Status.OK))
-    verdicts = _verdicts(rows, names_for_comparing([each.names for each in rows], device), statuses)
-    _decide(rows, device.to_host(device.xp.flatnonzero(both & (verdicts == UNKNOWN))), verdicts, limits)
-    bitmaps = bitmap.packed(both), bitmap.packed(verdicts == SAME)
-    field = pa.field(sides[0].column.name, pa.bool_())
-    gathered = Gathered(field, [(sides[0].rows, -1)], [buffer_or_none(each, device) for each in bitmaps])
-    return batch_of([gathered], sides[0])[0]
+    with sides[0].column.device.use():
+        if sides[0].rows != sides[1].rows:
+            raise UsageError("columns of different lengths", expected=sides[0].rows, found=sides[1].rows)
+        for side in sides:
+            check_order(side, side.value)
+        rows = [rows_of(side, classes_of(side), limits=limits) for side in sides]
+        statuses = [each.measured()[0] for each in rows]
+        _raise_first(sides, statuses, limits)
+        device = sides[0].column.device
+        both = (statuses[0] == np.uint8(Status.OK)) & (statuses[1] == np.uint8(Status.OK))
+        verdicts = _verdicts(rows, names_for_comparing([each.names for each in rows], device), statuses)
+        _decide(rows, device.to_host(device.xp.flatnonzero(both & (verdicts == UNKNOWN))), verdicts, limits)
+        bitmaps = bitmap.packed(both), bitmap.packed(verdicts == SAME)
+        field = pa.field(sides[0].column.name, pa.bool_())
+        gathered = Gathered(field, [(sides[0].rows, -1)], [buffer_or_none(each, device) for each in bitmaps])
+        return batch_of([gathered], sides[0])[0]
 
 
 def _raise_first(sides: tuple[VariantColumn, VariantColumn], statuses: list[Any], limits: Limits) -> None:

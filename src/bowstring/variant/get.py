@@ -121,14 +121,15 @@ def get(
     steps = parse_path(path)
     opened = open_column(column, plain=plain)
     name = path if isinstance(path, str) else repr(list(steps))
-    source = Source(opened, limits, name)
-    [places] = extract(opened, source.classes, [(steps, plain_number(wanted, cast))])
-    columns = [gather(source, places, type, wanted)]
-    _raise_errors(opened, places, name, on_error)
-    if not with_status:
-        return batch_of(columns, opened)[0]
-    columns.append(status_column("status", places, opened.column.device))
-    return batch_of(columns, opened)
+    with opened.column.device.use():
+        source = Source(opened, limits, name)
+        [places] = extract(opened, source.classes, [(steps, plain_number(wanted, cast))])
+        columns = [gather(source, places, type, wanted)]
+        _raise_errors(opened, places, name, on_error)
+        if not with_status:
+            return batch_of(columns, opened)[0]
+        columns.append(status_column("status", places, opened.column.device))
+        return batch_of(columns, opened)
 
 
 def get_many(
@@ -187,20 +188,21 @@ def get_many(
         )
     targets = {name: _target(cast, type_, limits) for name, (_, type_) in wanted.items()}
     opened = open_column(column, plain=plain)
-    source = Source(opened, limits)
-    located = extract(
-        opened,
-        source.classes,
-        [(parse_path(path), plain_number(targets[name], cast)) for name, (path, _) in wanted.items()],
-    )
-    columns = []
-    for (name, (_, type_)), places in zip(wanted.items(), located, strict=True):
-        source.name = name
-        columns.append(gather(source, places, type_, targets[name]))
-        _raise_errors(opened, places, name, on_error)
-        if with_status:
-            columns.append(status_column(f"{name}.status", places, opened.column.device))
-    return batch_of(columns, opened)
+    with opened.column.device.use():
+        source = Source(opened, limits)
+        located = extract(
+            opened,
+            source.classes,
+            [(parse_path(path), plain_number(targets[name], cast)) for name, (path, _) in wanted.items()],
+        )
+        columns = []
+        for (name, (_, type_)), places in zip(wanted.items(), located, strict=True):
+            source.name = name
+            columns.append(gather(source, places, type_, targets[name]))
+            _raise_errors(opened, places, name, on_error)
+            if with_status:
+                columns.append(status_column(f"{name}.status", places, opened.column.device))
+        return batch_of(columns, opened)
 
 
 def _names_pairs(wanted: object) -> bool:

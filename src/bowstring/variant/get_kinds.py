@@ -62,19 +62,20 @@ def type_of(column: Any, path: str | Sequence[Step] = "$", *, plain: bool = Fals
     steps = parse_path(path)
     opened = open_column(column, plain=plain)
     device, rows = opened.column.device, opened.rows
-    [places] = locate(opened, [steps])
-    kinds = device.xp.empty(rows, np.int8)
-    launch(name_kinds, rows, opened.value.data, places.places, places.statuses, kinds)
-    name = path if isinstance(path, str) else repr(list(steps))
-    layout = Layout.of(pa.schema([pa.field(name, pa.dictionary(pa.int8(), pa.string()))]))
-    return Batch.from_parts(
-        layout,
-        rows,
-        np.array([(rows, -1)], np.int64),
-        [buffer_or_none(bitmap.packed(kinds >= np.int8(0)), device), buffer_or_none(kinds, device)],
-        dictionaries={0: Dictionary(0, _names(device))},
-        device=device,
-    )[0]
+    with device.use():
+        [places] = locate(opened, [steps])
+        kinds = device.xp.empty(rows, np.int8)
+        launch(name_kinds, rows, opened.value.data, places.places, places.statuses, kinds)
+        name = path if isinstance(path, str) else repr(list(steps))
+        layout = Layout.of(pa.schema([pa.field(name, pa.dictionary(pa.int8(), pa.string()))]))
+        return Batch.from_parts(
+            layout,
+            rows,
+            np.array([(rows, -1)], np.int64),
+            [buffer_or_none(bitmap.packed(kinds >= np.int8(0)), device), buffer_or_none(kinds, device)],
+            dictionaries={0: Dictionary(0, _names(device))},
+            device=device,
+        )[0]
 
 
 def _names(device: Device) -> Batch:

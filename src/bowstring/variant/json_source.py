@@ -70,25 +70,26 @@ def texts_of(source: Any, limits: Limits) -> Texts:
         Rows share their text so much that reading it would be out of proportion.
     """
     column = source if isinstance(source, Column) else _column_of(_array_of(source))
-    slots = _slots(column, limits)
-    nbytes = len(slots.data)
-    sizes = slots.stops - slots.starts
-    statuses = np.full(len(sizes), READ)
-    statuses[sizes > min(limits.json_bytes, _LARGEST)] = TOO_LONG
-    statuses[(slots.starts < 0) | (sizes < 0) | (slots.stops > nbytes)] = OUTSIDE
-    statuses[np.logical_not(slots.valid)] = NOTHING
-    nowhere = statuses != READ
-    total = int(sizes[~nowhere].sum())
-    if total > max(limits.decompression_floor, limits.decompression_ratio * nbytes):
-        raise LimitExceeded(
-            "rows that share their text",
-            expected=f"at most {limits.decompression_ratio:g} times its bytes",
-            found=f"{total} bytes of {nbytes}",
-            where=column.name,
-            hint="Raise Limits.decompression_ratio.",
-        )
-    starts, stops = np.where(nowhere, 0, slots.starts), np.where(nowhere, 0, slots.stops)
-    return Texts(column.device, slots.data, starts, stops, statuses)
+    with column.device.use():
+        slots = _slots(column, limits)
+        nbytes = len(slots.data)
+        sizes = slots.stops - slots.starts
+        statuses = np.full(len(sizes), READ)
+        statuses[sizes > min(limits.json_bytes, _LARGEST)] = TOO_LONG
+        statuses[(slots.starts < 0) | (sizes < 0) | (slots.stops > nbytes)] = OUTSIDE
+        statuses[np.logical_not(slots.valid)] = NOTHING
+        nowhere = statuses != READ
+        total = int(sizes[~nowhere].sum())
+        if total > max(limits.decompression_floor, limits.decompression_ratio * nbytes):
+            raise LimitExceeded(
+                "rows that share their text",
+                expected=f"at most {limits.decompression_ratio:g} times its bytes",
+                found=f"{total} bytes of {nbytes}",
+                where=column.name,
+                hint="Raise Limits.decompression_ratio.",
+            )
+        starts, stops = np.where(nowhere, 0, slots.starts), np.where(nowhere, 0, slots.stops)
+        return Texts(column.device, slots.data, starts, stops, statuses)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -84,20 +84,21 @@ def from_json(
     if on_error not in ("raise", "null"):
         raise UsageError("on_error", expected="'raise' or 'null'", found=repr(on_error))
     source = texts_of(texts, limits)
-    parts = parts_of(source)
-    waves = Waves(source, parts, spark=rules == "spark", limits=limits)
-    building = Building(source)
-    for group in waves_of(parts):
-        reads = [waves.read(wave) for wave in group]
-        if on_error == "raise":
-            for read in reads:
-                _raise_first(read, source, limits)
-        ranks = building.join(parts, group, reads)
-        for k, wave in enumerate(group):
-            # Of a block that takes several waves only the keys were kept.
-            read = reads[k] if len(group) == 1 else waves.read_again(wave, reads[k])
-            building.add(waves, read, ranks[k])
-    return building.column(name)
+    with source.device.use():
+        parts = parts_of(source)
+        waves = Waves(source, parts, spark=rules == "spark", limits=limits)
+        building = Building(source)
+        for group in waves_of(parts):
+            reads = [waves.read(wave) for wave in group]
+            if on_error == "raise":
+                for read in reads:
+                    _raise_first(read, source, limits)
+            ranks = building.join(parts, group, reads)
+            for k, wave in enumerate(group):
+                # Of a block that takes several waves only the keys were kept.
+                read = reads[k] if len(group) == 1 else waves.read_again(wave, reads[k])
+                building.add(waves, read, ranks[k])
+        return building.column(name)
 
 
 def _raise_first(read: Read, texts: Texts, limits: Limits) -> None:

@@ -60,16 +60,17 @@ def to_json(
     """
     check_rules(rules)
     opened = open_column(column, plain=plain)
-    check_order(opened, opened.value)
-    texts = texts_of(opened, classes_of(opened), rules=rules, limits=limits)
-    device = opened.column.device
-    row = first_error(texts.statuses, device)
-    if row is not None:
-        raise_error(opened, row, texts.statuses, limits)
-    arrays = texts.offsets.astype(np.int32), texts.data
-    buffers = [
-        validity_of(Places(None, texts.statuses), device),
-        *(buffer_or_none(each, device) for each in arrays),
-    ]
-    field = pa.field(opened.column.name, pa.string())
-    return batch_of([Gathered(field, [(opened.rows, -1)], buffers)], opened)[0]
+    with opened.column.device.use():
+        check_order(opened, opened.value)
+        texts = texts_of(opened, classes_of(opened), rules=rules, limits=limits)
+        device = opened.column.device
+        row = first_error(texts.statuses, device)
+        if row is not None:
+            raise_error(opened, row, texts.statuses, limits)
+        arrays = texts.offsets.astype(np.int32), texts.data
+        buffers = [
+            validity_of(Places(None, texts.statuses), device),
+            *(buffer_or_none(each, device) for each in arrays),
+        ]
+        field = pa.field(opened.column.name, pa.string())
+        return batch_of([Gathered(field, [(opened.rows, -1)], buffers)], opened)[0]

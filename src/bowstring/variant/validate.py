@@ -65,30 +65,31 @@ def validate(
     [0, 6]
     """
     opened = open_column(column, plain=plain)
-    check_order(opened, opened.value)
-    classes = classes_of(opened, full=full)
-    device, rows = opened.column.device, opened.rows
-    block = max(_SMALLEST_BLOCK, -(-rows // _ITEMS))
-    items = -(-rows // block)
-    room = device.xp.empty(items * limits.depth * int(WORDS), np.uint64)
-    statuses = device.xp.empty(rows, np.uint8)
-    launch(
-        validate_values,
-        items,
-        block,
-        opened.validity,
-        opened.value.validity,
-        opened.value.starts,
-        opened.value.stops,
-        opened.value.data,
-        classes.indices,
-        classes.starts,
-        classes.stops,
-        classes.data,
-        classes.marks,
-        int(full),
-        limits.depth,
-        room,
-        statuses,
-    )
-    return batch_of([status_column("status", Places(None, statuses), device)], opened)[0]
+    with opened.column.device.use():
+        check_order(opened, opened.value)
+        classes = classes_of(opened, full=full)
+        device, rows = opened.column.device, opened.rows
+        block = max(_SMALLEST_BLOCK, -(-rows // _ITEMS))
+        items = -(-rows // block)
+        room = device.xp.empty(items * limits.depth * int(WORDS), np.uint64)
+        statuses = device.xp.empty(rows, np.uint8)
+        launch(
+            validate_values,
+            items,
+            block,
+            opened.validity,
+            opened.value.validity,
+            opened.value.starts,
+            opened.value.stops,
+            opened.value.data,
+            classes.indices,
+            classes.starts,
+            classes.stops,
+            classes.data,
+            classes.marks,
+            int(full),
+            limits.depth,
+            room,
+            statuses,
+        )
+        return batch_of([status_column("status", Places(None, statuses), device)], opened)[0]

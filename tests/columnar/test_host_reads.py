@@ -1,0 +1,138 @@
+"""How often the host reads of a device: once for a batch that is published, and nothing of a body."""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import bowstring as bow
+from bowstring.memory import Pool
+from bowstring.testing import FakeDevice, fake_device
+
+ROWS = 5_000
+MIB = 1 << 20
+TEXTS = [None if row % 7 == 0 else f"text {row}" for row in range(ROWS)]
+
+
+def fixed() -> pa.RecordBatch:
+    """Return columns without offsets."""
+    prices = pa.array([decimal.Decimal(row) for row in range(ROWS)], pa.decimal128(20, 2))
+    return pa.record_batch({"n": np.arange(ROWS), "f": np.linspace(0, 1, ROWS), "p": prices})
+
+
+def strings() -> pa.RecordBatch:
+    """Return text of both widths, with nulls."""
+    return pa.record_batch({"s": TEXTS, "l": pa.array(TEXTS, pa.large_string()), "n": np.arange(ROWS)})
+
+
+def nested() -> pa.RecordBatch:
+    """Return lists of lists of text, and structs."""
+    lists = [[[f"{row}"], ["a", "b"]] if row % 3 else None for row in range(ROWS)]
+    structs = pa.array([{"x": row, "y": str(row)} for row in range(ROWS)])
+    return pa.record_batch({"l": pa.array(lists), "s": structs})
+
+
+def dictionaries() -> pa.RecordBatch:
+    """Return dictionaries of text, and one inside of another."""
+    words = pa.array(["one", "two", None, "one"] * (ROWS // 4)).dictionary_encode()
+    inner = pa.array(["x", "y", "x", "z"]).dictionary_encode()
+    outer = pa.DictionaryArray.from_arrays(
+        pa.array([0, 1] * (ROWS // 2), pa.int32()), pa.ListArray.from_arrays([0, 2, 4], inner)
+    )
+    return pa.record_batch({"w": words, "o": outer, "s": TEXTS})
+
+
+def runs() -> pa.RecordBatch:
+    """Return a column of runs."""
+    ends = pa.array([10, ROWS], pa.int32())
+    return pa.record_batch({"r": pa.RunEndEncodedArray.from_arrays(ends, ["a", "b"])})
+
+
+def variant() -> pa.RecordBatch:
+    """Return a Variant column whose metadata is dictionary-encoded."""
+    batch = bow.variant.from_json([f'{{"a": {row}, "b": "text"}}' for row in range(ROWS)]).as_batch()
+    return batch.to_arrow()
+
+
+TABLES = [fixed, strings, nested, dictionaries, runs, variant]
+
+
+@pytest.fixture
+def device() -> FakeDevice:
+    """Return a fake device."""
+    return fake_device(0)
+
+
+def published(device: FakeDevice, batch: bow.Batch) -> pa.Table:
+    """Publish a batch on a device and return what a reader gets; count from before until it has its views."""
+    with bow.Server("unix:", pool=Pool(device, budget=64 * MIB)) as server:
+        device.statistics.reset()
+        endpoint = server.publish("t", batch)
+        reads, read_bytes = device.statistics.host_reads, device.statistics.host_read_bytes
+        assert read_bytes < 1000
+        with bow.connect(endpoint) as stream:
+            got = list(stream)
+        assert device.statistics.host_read_bytes - read_bytes < 1000
+        counted = reads, device.statistics.host_reads - reads
+        table = pa.Table.from_batches([each.to_arrow() for each in got])
+        del got
+    assert counted[0] <= 1, f"{counted[0]} reads while publishing"
+    # One for each message: the batch, and each of its dictionaries.
+    assert counted[1] <= 1 + len(batch.dictionaries), f"{counted[1]} reads while reading"
+    return table
+
+
+@pytest.mark.parametrize("make", TABLES)
+def test_publishing_reads_once(device: FakeDevice, make: Callable[[], pa.RecordBatch]) -> None:
+    """All ends of text and lists, of the batch and of its dictionaries, come to the host by one small read."""
+    expected = make()
+    batch = bow.Batch.from_arrow(expected).to_device(device)
+    # As another library would hand it over: nobody knows yet how its dictionaries are.
+    for dictionary in batch.dictionaries.values():
+        dictionary._is_compact = False
+    table = published(device, batch)
+    assert table.to_pydict() == pa.Table.from_batches([expected]).to_pydict()
+
+
+@pytest.mark.parametrize("make", [fixed, strings, dictionaries, variant])
+def test_publishing_a_slice_reads_once(device: FakeDevice, make: Callable[[], pa.RecordBatch]) -> None:
+    """So they do where rows are left out: null counts that nobody knows come by the same read."""
+    expected = make()
+    batch = bow.Batch.from_arrow(expected).to_device(device).slice(13, 1000)
+    table = published(device, batch)
+    assert table.to_pydict() == pa.Table.from_batches([expected.slice(13, 1000)]).to_pydict()
+
+
+@pytest.mark.parametrize("make", [nested, runs])
+def test_a_slice_of_nested_columns_reads_once_a_level(
+    device: FakeDevice, make: Callable[[], pa.RecordBatch]
+) -> None:
+    """Where children begin is known only when their parents' ends are: a few reads, and none of a body."""
+    expected = make()
+    batch = bow.Batch.from_arrow(expected).to_device(device).slice(5, 100)
+    with bow.Server("unix:", pool=Pool(device, budget=64 * MIB)) as server:
+        device.statistics.reset()
+        with bow.connect(server.publish("t", batch)) as stream:
+            assert device.statistics.host_reads <= 6
+            assert device.statistics.host_read_bytes < 1000
+            table = stream.read_all()
+    assert table.to_pydict() == pa.Table.from_batches([expected.slice(5, 100)]).to_pydict()
+
+
+def test_two_hundred_columns_are_one_launch(device: FakeDevice) -> None:
+    """Columns of as many allocations are published by one launch, told by one small write what to gather."""
+    xp = device.xp
+    columns = {f"c{number}": xp.asarray(np.arange(number, number + 100)) for number in range(200)}
+    with bow.Server("unix:", pool=Pool(device, budget=64 * MIB)) as server:
+        device.statistics.reset()
+        endpoint = server.publish("t", columns)
+        counted = device.statistics
+        assert (counted.launches, counted.host_reads, counted.host_writes) == (1, 0, 1)
+        assert counted.host_written_bytes == 200 * 4 * 8
+        with bow.connect(endpoint) as stream:
+            table = stream.read_all()
+    assert all(table[f"c{number}"][0].as_py() == number for number in range(200))

@@ -1,0 +1,190 @@
+"""Waits for a device end, whatever the device does."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+import bowstring as bow
+from bowstring.errors import DeadlineExceeded, DeviceError, ForkedError
+from bowstring.memory import Pool, settle_devices
+from bowstring.memory.waiting import Rounds
+from bowstring.testing import FakeDevice, fake_device
+from bowstring.testing.fake_device import FakeDevice as _Device  # a device of the test's own
+from bowstring.testing.fake_driver import FakeDriver
+
+MIB = 1 << 20
+
+
+class Blocking(FakeDriver):
+    """A driver whose device is at work until it is told to end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.over = threading.Event()
+        self.over.set()
+        self.entered = threading.Event()
+
+    def synchronize(self, ordinal: int) -> None:
+        """Wait until the work is over."""
+        super().synchronize(ordinal)
+        self.entered.set()
+        assert self.over.wait(30.0), "the test forgot to end the work"
+
+
+@pytest.fixture
+def driver() -> Iterator[Blocking]:
+    """Return a driver that can be blocked."""
+    driver = Blocking()
+    yield driver
+    driver.over.set()
+
+
+@pytest.fixture
+def device(driver: Blocking) -> _Device:
+    """Return a device of that driver."""
+    return _Device(0, driver)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what another thread does."""
+    for _ in range(2000):
+        if condition():
+            return
+        threading.Event().wait(0.005)
+    raise AssertionError("it does not happen")
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_a_wait_is_given_up(driver: Blocking, device: _Device) -> None:
+    """Whoever waits for a device that is at work for long gives up in time; later waits see its work done."""
+    driver.over.clear()
+    with pytest.raises(DeadlineExceeded, match="still at work"):
+        device.settle(0.05)
+    with pytest.raises(DeadlineExceeded):
+        settle_devices((device,), 0.05)
+    driver.over.set()
+    device.settle(10.0)
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_one_thread_waits_for_all(driver: Blocking, device: _Device) -> None:
+    """However many wait, one thread is in the driver, and what they asked for while it was is one more call."""
+    driver.over.clear()
+    driver.calls.clear()
+    waiting = [threading.Thread(target=device.settle, args=(20.0,)) for _ in range(10)]
+    for thread in waiting:
+        thread.start()
+    assert driver.entered.wait(10.0)
+    names = [thread.name for thread in threading.enumerate() if thread.name == "bowstring-device-0"]
+    assert len(names) == 1
+    driver.over.set()
+    for thread in waiting:
+        thread.join(20.0)
+    assert 1 <= driver.calls["synchronize"] <= 10
+    device.settle(10.0)
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_memory_is_unmapped_when_the_device_is_done(driver: Blocking, device: _Device) -> None:
+    """A pool that closes, or is trimmed, does not wait for ever; its memory is given back when the work is over."""
+    pool = Pool(device, budget=8 * MIB)
+    pool.region(MIB)
+    gc.collect()
+    driver.over.clear()
+    assert pool.statistics.idle == MIB
+    sweep = device.sweep
+    device.sweep = lambda: sweep(0.05)  # type: ignore[method-assign, assignment]  # a patient one takes 5 s
+    pool.trim()
+    pool.close()
+    assert driver.held != (0, 0, 0)
+    driver.over.set()
+    until(lambda: driver.held == (0, 0, 0))
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_nothing_is_published_that_may_be_written_still(driver: Blocking, device: _Device) -> None:
+    """Publishing from a device that does not come to an end is refused after a while, and nothing is offered."""
+    pool = Pool(device, budget=64 * MIB)
+    batch = bow.Batch.from_arrow({"n": np.arange(10)}).to_device(device, pool)
+    limits = bow.Limits(device_timeout=0.05)
+    with bow.Server("inproc:", pool=pool, limits=limits) as server:
+        driver.over.clear()
+        with pytest.raises(DeadlineExceeded):
+            server.publish("t", batch)
+        assert not server.endpoints
+        driver.over.set()
+        server.publish("t", batch)
+    del batch
+    pool.close()
+
+
+def test_what_a_round_raises_is_raised() -> None:
+    """An error of the work reaches all whom that round served, and no later one."""
+    errors: list[BaseException] = [DeviceError("broken"), KeyboardInterrupt()]
+
+    def work() -> None:
+        if errors:
+            raise errors.pop(0)
+
+    rounds = Rounds(work, "a test")
+    with pytest.raises(DeviceError, match="broken"):
+        rounds.wait(10.0)
+    with pytest.raises(KeyboardInterrupt):
+        rounds.wait(10.0)
+    rounds.wait(10.0)
+
+
+def test_no_thread_can_be_started(device: _Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no thread can be had the wait is refused; memory that ended is given back later."""
+    slab = device.make_slab(MIB)
+    del slab
+
+    def refuses(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuses)
+        with pytest.raises(DeviceError, match="cannot be waited for"):
+            device.settle(1.0)
+        device.sweep(1.0)
+    assert device.driver.held != (0, 0, 0)
+    device.sweep(10.0)
+    assert device.driver.held == (0, 0, 0)
+
+
+def test_a_child_waits_for_nothing(in_child: Callable[[Callable[[], bool]], bool]) -> None:
+    """A child that was forked is refused on every road: waiting, asking, and copying."""
+    device: FakeDevice = fake_device(0)
+    batch = bow.Batch.from_arrow({"n": np.arange(10)}).to_device(device)
+    refused = [
+        lambda: device.settle(1.0),
+        device.synchronize,
+        device.memory_info,
+        lambda: device.wait_stream(1.0),
+        lambda: batch.to_device(fake_device(1), Pool(fake_device(1), budget=MIB)),
+        lambda: batch.to_device("cpu"),
+    ]
+
+    def all_refused() -> bool:
+        for call in refused:
+            try:
+                call()
+            except ForkedError:
+                continue
+            return False
+        return True
+
+    assert in_child(all_refused)
+
+
+def test_a_pool_knows_its_device(driver: Blocking, device: _Device) -> None:
+    """The budget that nobody names is half of the device's memory, not of the host's."""
+    driver.memory = 6 << 30
+    assert device.memory_info() == (6 << 30, 6 << 30)
+    assert Pool(device).budget == 3 << 30
+    assert Pool(device, budget=MIB).budget == MIB
