@@ -153,13 +153,15 @@ class Server:
             The name is taken, or the data cannot be published.
         OutOfBudget
             The pool has no room; nothing is published.
+        DeadlineExceeded
+            A device did not finish what was queued on it within ``Limits.device_timeout``.
         """
         self._check()
         if readers is not None and readers < 1:
             raise UsageError("a data set needs a reader", found=f"readers={readers}")
         with self._changed:
             self._check_free(name)
-        source, readers = source_of(data, schema, self.pool, readers)
+        source, readers = source_of(data, schema, self.pool, readers, self.limits.device_timeout)
         if separate and source.charged:
             raise UsageError(
                 "a lazily produced data set goes over one connection",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import types
@@ -44,6 +45,8 @@ class Api(types.SimpleNamespace):
             if name in self.refuse:
                 return (self.refuse[name], None)
             found = getattr(self, f"do_{name}")(*arguments)
+            if isinstance(found, tuple):
+                return (SUCCESS, *found)
             return (SUCCESS,) if found is None else (SUCCESS, found)
 
         return call
@@ -102,7 +105,10 @@ class Api(types.SimpleNamespace):
         [one] = access
         assert (count, int(one.location.type)) == (1, 1)
         writable = {1: False, 3: True}[int(one.flags)]
-        self.fake.set_access(address, nbytes, one.location.id, writable=writable)
+        if one.location.id == 1 and not writable:  # a peer is let in: what the owner may do stays as it is
+            self.fake.let_read(address, nbytes, 1)
+        else:
+            self.fake.set_access(address, nbytes, one.location.id, writable=writable)
 
     def do_cuMemUnmap(self, address: int, nbytes: int) -> None:
         self.fake.unmap(address, nbytes)
@@ -112,6 +118,32 @@ class Api(types.SimpleNamespace):
 
     def do_cuMemRelease(self, handle: int) -> None:
         self.fake.release(handle)
+
+    def do_cuMemGetInfo(self) -> Any:
+        return self.fake.memory_info(0)
+
+    def do_cuDeviceCanAccessPeer(self, device: Any, peer: Any) -> int:
+        return int(self.fake.can_reach(int(device), int(peer)))
+
+    def do_cuMemHostAlloc(self, nbytes: int, flags: int) -> int:
+        assert flags == 1  # for every context
+        return self.fake.pin(nbytes)
+
+    def do_cuMemFreeHost(self, address: int) -> None:
+        self.fake.unpin(address)
+
+    def do_cuMemcpyHtoDAsync(self, target: int, host: int, nbytes: int, stream: int) -> None:
+        self.fake.copy_in(0, target, host, nbytes, stream)
+
+    def do_cuMemcpyDtoHAsync(self, host: int, source: int, nbytes: int, stream: int) -> None:
+        self.fake.copy_out(0, host, source, nbytes, stream)
+
+    def do_cuMemcpyPeerAsync(self, target: int, there: str, source: int, here: str, *rest: int) -> None:
+        nbytes, stream = rest
+        self.fake.copy_peer(target, int(there[-1]), source, int(here[-1]), nbytes, stream)
+
+    def do_cuStreamQuery(self, stream: int) -> None:
+        assert self.fake.stream_done(0, stream)
 
     def do_cuDevicePrimaryCtxRetain(self, device: Any) -> str:
         return f"context {int(device)}"
@@ -256,3 +288,35 @@ def test_a_gpu_that_exports_nothing_is_refused(api: Api, monkeypatch: pytest.Mon
     cuda._devices.clear()
     with pytest.raises(NotOnDevice, match="Fake 0"):
         cuda.cuda_device(0)
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_memory_is_copied_in_out_and_to_a_peer(gpu: CudaDevice, api: Api) -> None:
+    """Copies run in the context of the device whose stream they are queued on, and the peer is let in once."""
+    other = cuda.cuda_device(1)
+    driver = gpu.driver
+    here, there = gpu.make_slab(MIB), other.make_slab(MIB)
+    pinned = driver.pin(64)
+    assert driver.memory_info(0)[1] == api.fake.memory
+    assert driver.can_reach(1, 0)
+    ctypes.memset(pinned, 7, 64)
+    api.made.clear()
+    driver.copy_in(0, here.address, pinned, 64, 0)
+    assert api.made[-3:] == ["cuCtxPushCurrent", "cuMemcpyHtoDAsync", "cuCtxPopCurrent"]
+    gpu.let_in(here, other)
+    gpu.let_in(here, other)
+    assert api.made.count("cuMemSetAccess") == 1
+    driver.copy_peer(there.address, 1, here.address, 0, 64, 0)
+    ctypes.memset(pinned, 0, 64)
+    driver.copy_out(1, pinned, there.address, 64, 0)
+    assert ctypes.string_at(pinned, 64) == bytes([7]) * 64
+    assert driver.stream_done(0, 0)
+    api.refuse["cuStreamQuery"] = bindings.CUresult.CUDA_ERROR_NOT_READY
+    assert not driver.stream_done(0, 0)
+    api.refuse["cuStreamQuery"] = bindings.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+    with pytest.raises(DeviceError, match="cuStreamQuery"):
+        driver.stream_done(0, 0)
+    driver.unpin(pinned)
+    del here, there
+    gpu.sweep()
+    other.sweep()

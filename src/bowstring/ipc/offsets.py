@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from bowstring.columnar.ends import ends_of
 from bowstring.errors import InvalidBody
 from bowstring.ipc.check import node_name
 
@@ -31,7 +32,7 @@ _ROWS_PER_REGION = 8
 def check_offsets(batch: Batch) -> None:
     """Check the first and the last offset of every offsets buffer of a batch, and its run ends alike.
 
-    On the host, offsets are gathered with a few operations for all columns at once.
+    On the host, offsets are gathered with a few operations for all columns at once; of a device it reads once.
 
     Raises
     ------
@@ -45,6 +46,9 @@ def check_offsets(batch: Batch) -> None:
     >>> from bowstring.columnar.batch import Batch
     >>> check_offsets(Batch.from_arrow(pa.record_batch({"a": ["x", "yz"]})))
     """
+    if not batch.device.is_host:
+        _check_on_device(batch)
+        return
     for group in batch.layout.offset_groups:
         _check_group(batch, group)
     for node in batch.layout.run_ends:
@@ -78,6 +82,23 @@ def _check_group(batch: Batch, group: Table) -> None:
     wrong = last > limits
     if _count(wrong):
         _refuse(batch, group, wrong, "offsets point behind what they delimit", last, limits)
+
+
+def _check_on_device(batch: Batch) -> None:
+    """Check the same of a batch on a device, with one read by the host."""
+    layout = batch.layout
+    for node in layout.run_ends:
+        child = layout.nodes[node].children[0]
+        if batch.nodes[node, 0] and batch.nodes[child, 0] <= 0:
+            raise InvalidBody("run ends are missing", found="0 runs", where=node_name(layout, child))
+    for node, first, last, bound, is_runs in ends_of(batch):
+        if is_runs:
+            right, what = 0 < first <= last and last >= bound, "runs do not cover their column"
+        else:
+            right, what = 0 <= first <= last <= bound, "offsets decrease, or point outside what they delimit"
+        if not right:
+            found = f"{first} to {last}"
+            raise InvalidBody(what, expected=f"against {bound}", found=found, where=node_name(layout, node))
 
 
 def _check_runs(batch: Batch, node: int) -> None:

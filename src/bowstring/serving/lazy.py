@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from bowstring.columnar.place import placed
 from bowstring.errors import InvalidData, OutOfBudget, ProducerFailed, UnknownTicket
+from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import settle_devices
 from bowstring.serving.encoder import Encoder
 
@@ -31,6 +32,10 @@ class Lazy:
     ----------
     produce
         Makes (schema, iterator of batches) anew for each reader.
+    pool
+        Where batches are placed.
+    seconds
+        The most that each wait for a device may take.
     """
 
     charged = True
@@ -39,11 +44,16 @@ class Lazy:
     nbytes: int | None = None
 
     def __init__(
-        self, schema: pa.Schema, produce: Callable[[], tuple[pa.Schema, Iterable[Batch]]], pool: Pool
+        self,
+        schema: pa.Schema,
+        produce: Callable[[], tuple[pa.Schema, Iterable[Batch]]],
+        pool: Pool,
+        seconds: float = DEFAULT_LIMITS.device_timeout,
     ) -> None:
         self.schema = schema
         self._produce: Callable[[], tuple[pa.Schema, Iterable[Batch]]] | None = produce
         self._pool = pool
+        self._seconds = seconds
 
     def items(
         self, columns: tuple[str, ...] | None, *, pointers: bool, make_room: MakeRoom
@@ -62,7 +72,7 @@ class Lazy:
         iterator = iter(source)
         try:
             while (batch := _produced(iterator)) is not None:
-                yield from encoder.encode(_placed(batch, allocator, known, make_room))
+                yield from encoder.encode(_placed(batch, allocator, known, make_room, self._seconds))
                 del batch  # what the reader frees must not stay alive here
         finally:
             close = getattr(iterator, "close", None)
@@ -88,14 +98,18 @@ def _produced(iterator: Iterator[Batch]) -> Batch | None:
 
 
 def _placed(
-    batch: Batch, allocator: Allocator, known: MutableMapping[Dictionary, Dictionary], make_room: MakeRoom
+    batch: Batch,
+    allocator: Allocator,
+    known: MutableMapping[Dictionary, Dictionary],
+    make_room: MakeRoom,
+    seconds: float,
 ) -> Batch:
     """Place a batch, waiting for room as long as the reader can make some."""
-    settle_devices((batch.device,))
+    settle_devices((batch.device,), seconds)
     while True:
         try:
-            found = placed(batch, allocator, known)
-            settle_devices((allocator.device,))
+            found = placed(batch, allocator, known, seconds=seconds)
+            settle_devices((allocator.device,), seconds)
             return found
         except OutOfBudget as error:
             if not make_room(batch.nbytes):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.place import placed_compact
 from bowstring.errors import UnknownTicket
+from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import settle_devices
 from bowstring.serving.encoder import Encoder
 
@@ -33,13 +34,21 @@ class Resident:
 
     charged = False
 
-    def __init__(self, schema: pa.Schema, source: Iterable[Batch], pool: Pool) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        source: Iterable[Batch],
+        pool: Pool,
+        seconds: float = DEFAULT_LIMITS.device_timeout,
+    ) -> None:
         self.schema = schema
-        compact = [compacted(batch) for batch in _ready(source)]
+        compact = [compacted(batch) for batch in _ready(source, seconds)]
         allocator = pool.allocator(_room(compact, pool.device.alignment))
         known: dict[Dictionary, Dictionary] = {}
-        self._batches: list[Batch] = [placed_compact(batch, allocator, known) for batch in compact]
-        settle_devices((pool.device,))
+        self._batches: list[Batch] = [
+            placed_compact(batch, allocator, known, seconds=seconds) for batch in compact
+        ]
+        settle_devices((pool.device,), seconds)
         self._items: collections.OrderedDict[tuple[Any, ...], list[Item]] = collections.OrderedDict()
         self._on_host = pool.device.is_host
         self._lock = threading.RLock()
@@ -93,10 +102,10 @@ class Resident:
             self._items.clear()
 
 
-def _ready(source: Iterable[Batch]) -> Iterator[Batch]:
+def _ready(source: Iterable[Batch], seconds: float) -> Iterator[Batch]:
     """Yield batches when what was queued on them is done: they are read on another stream, maybe."""
     for batch in source:
-        settle_devices((batch.device,))
+        settle_devices((batch.device,), seconds)
         yield batch
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from bowstring.columnar.source import batches
 from bowstring.errors import UnknownTicket, UsageError
+from bowstring.limits import DEFAULT_LIMITS
 from bowstring.serving.lazy import Lazy
 from bowstring.serving.resident import Resident
 
@@ -50,12 +51,16 @@ class Source(Protocol):
 
 
 def source_of(
-    data: Any, schema: pa.Schema | None, pool: Pool, readers: int | None
+    data: Any,
+    schema: pa.Schema | None,
+    pool: Pool,
+    readers: int | None,
+    seconds: float = DEFAULT_LIMITS.device_timeout,
 ) -> tuple[Source, int | None]:
     """Return (source, readers) for whatever a user publishes.
 
     Tables, batches and arrays become resident; readers, generators and callables are produced lazily. What can
-    be read only once has one reader.
+    be read only once has one reader. `seconds` is the most that each wait for a device may take.
     """
     if callable(data) and not hasattr(data, "__arrow_c_stream__") and not hasattr(data, "__arrow_c_array__"):
         first_schema, first = batches(data(), schema)
@@ -64,7 +69,7 @@ def source_of(
         def produce() -> tuple[pa.Schema, Iterable[Batch]]:
             return pending.pop() if pending else batches(data(), schema)
 
-        return Lazy(first_schema, produce, pool), readers
+        return Lazy(first_schema, produce, pool, seconds), readers
     found = batches(data, schema)
     if _reads_once(data):
         if readers not in (None, 1):
@@ -81,8 +86,8 @@ def source_of(
                 raise UnknownTicket("the data set could be read once, and a reader broke off")
             return once.pop()
 
-        return Lazy(found[0], produce_once, pool), 1
-    return Resident(*found, pool), readers
+        return Lazy(found[0], produce_once, pool, seconds), 1
+    return Resident(*found, pool, seconds), readers
 
 
 def _reads_once(data: Any) -> bool:
