@@ -90,7 +90,9 @@ def test_one_thread_waits_for_all(driver: Blocking, device: _Device) -> None:
 
 
 @pytest.mark.usefixtures("no_leaks")
-def test_memory_is_unmapped_when_the_device_is_done(driver: Blocking, device: _Device) -> None:
+def test_memory_is_unmapped_when_the_device_is_done(
+    driver: Blocking, device: _Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A pool that closes, or is trimmed, does not wait for ever; its memory is given back when the work is over."""
     pool = Pool(device, budget=8 * MIB)
     pool.region(MIB)
@@ -98,7 +100,7 @@ def test_memory_is_unmapped_when_the_device_is_done(driver: Blocking, device: _D
     driver.over.clear()
     assert pool.statistics.idle == MIB
     sweep = device.sweep
-    device.sweep = lambda: sweep(0.05)  # type: ignore[method-assign, assignment]  # a patient one takes 5 s
+    monkeypatch.setattr(device, "sweep", lambda: sweep(0.05))  # a patient one takes 5 s
     pool.trim()
     pool.close()
     assert driver.held != (0, 0, 0)
@@ -161,7 +163,7 @@ def test_a_child_waits_for_nothing(in_child: Callable[[Callable[[], bool]], bool
     """A child that was forked is refused on every road: waiting, asking, and copying."""
     device: FakeDevice = fake_device(0)
     batch = bow.Batch.from_arrow({"n": np.arange(10)}).to_device(device)
-    refused = [
+    refused: list[Callable[[], object]] = [
         lambda: device.settle(1.0),
         device.synchronize,
         device.memory_info,

@@ -14,7 +14,7 @@ import numpy as np
 
 from bowstring.kernels.gather import ITEMS_PER_TILE, TILE, gather_pieces
 from bowstring.kernels.launch import launch
-from bowstring.memory import Road, Stretch, carry, cpu
+from bowstring.memory import Road, Stretch, carry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -82,8 +82,7 @@ def fill(target: Buffer, pieces: Pieces, source: Device, regions: list[Region], 
         stretches = functools.partial(_stretches, source, pieces, regions)
         return carry(stretches, source, device, target.address, regions, seconds)
     if device.is_host:
-        with target.writable() as array:
-            _fill_on_host(array, pieces, regions)
+        _fill_on_host(target.address, pieces)
     else:
         # Not `writable()`, which knows of every view: what a compiler leaves to the collector may hold one.
         array = target.region.array(target.offset, target.nbytes, writable=True)
@@ -92,12 +91,13 @@ def fill(target: Buffer, pieces: Pieces, source: Device, regions: list[Region], 
     return Road("none", f"the data are on {device.name}")
 
 
-def _fill_on_host(array: Any, pieces: Pieces, owner: object) -> None:
+def _fill_on_host(target: int, pieces: Pieces) -> None:
+    # By address: an array for each piece would cost as much as a copy of some kilobytes.
     columns = (each.tolist() for each in pieces)
     for address, size, start, end in zip(*columns, strict=True):
-        array[start : start + size] = cpu().array(address, size, owner)
-        # What lay here before belongs to somebody else's table.
-        array[start + size : end] = 0
+        ctypes.memmove(target + start, address, size)
+        if end > start + size:  # what lay here before belongs to somebody else's table
+            ctypes.memset(target + start + size, 0, end - start - size)
 
 
 def _fill_on_device(device: Device, array: Any, pieces: Pieces, owner: object) -> None:

@@ -11,6 +11,7 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.filling import Pieces, fill
+from bowstring.errors import InvalidBody
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Allocator, Device, Pool, Region, default_pool, device_by_name, owned_regions
 
@@ -183,9 +184,13 @@ def _copied(
     """Copy the buffers that are `moving` into one new one, and enter them behind what stays."""
     rows = np.flatnonzero(moving)
     sizes = spans.table[rows, 2]
-    ends = np.cumsum(_room(sizes, _alignment(spans.device, allocator.device)))
+    bounds = np.array([region.nbytes for region in spans.regions])[spans.table[rows, 0]]
+    if (spans.table[rows, 1:].min(initial=0) < 0) or (spans.table[rows, 1] > bounds - sizes).any():
+        raise InvalidBody("a buffer lies outside its region")
+    rooms = _room(sizes, _alignment(spans.device, allocator.device))
+    ends = np.cumsum(rooms)
     target = allocator.allocate(int(ends[-1]))
-    starts = np.concatenate([[0], ends[:-1]])
+    starts = ends - rooms
     pieces = Pieces(spans.addresses()[rows], sizes, starts, ends)
     road = fill(target, pieces, spans.device, list(spans.regions), seconds)
     target.freeze()

@@ -56,6 +56,8 @@ def surveyed(batches: Sequence[Batch]) -> list[Survey]:
     """
     if not batches:
         return []
+    if all(_is_plain(batch) for batch in batches):
+        return [Survey([], {}) for _ in batches]
     wanted = [wanted_ends(batch) for batch in batches]
     counted = [_counted(batch) for batch in batches]
     counts = [count for each in counted for count in each.values()]
@@ -65,6 +67,12 @@ def surveyed(batches: Sequence[Batch]) -> list[Survey]:
         Survey(each.given(values), {node: next(left) for node in nodes})
         for each, values, nodes in zip(wanted, ends, counted, strict=True)
     ]
+
+
+def _is_plain(batch: Batch) -> bool:
+    """Whether there is nothing to find out about a batch."""
+    layout = batch.layout
+    return not layout.offsets and not layout.run_ends and batch.nodes[:, 1].min(initial=0) >= 0
 
 
 def _counted(batch: Batch) -> dict[int, Any]:
