@@ -9,7 +9,7 @@ import secrets
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 from bowstring.dissociated.producer import Role
 from bowstring.dissociated.tags import Want
@@ -24,7 +24,7 @@ from bowstring.errors import (
     UsageError,
 )
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.memory import Pool
+from bowstring.memory import Pool, kept_for_good
 from bowstring.serving.publication import Publication
 from bowstring.serving.session import Session
 from bowstring.serving.source import source_of
@@ -123,6 +123,7 @@ class Server:
         schema: pa.Schema | None = None,
         readers: int | None = None,
         separate: bool = False,
+        share: Literal["copy", "in_place"] = "copy",
     ) -> Endpoint:
         """Offer a data set.
 
@@ -141,6 +142,14 @@ class Server:
             is withdrawn.
         separate
             Whether readers fetch metadata and bodies over a connection each.
+        share
+            ``"copy"`` copies what does not lie in regions of ours, once, on its device. ``"in_place"`` lends memory
+            of a GPU that others allocated (``cudaMalloc``: the pools of CuPy and RMM) where it lies, by a handle of
+            each whole allocation, and copies nothing of it. Such data die with this process, and must not be
+            written; their objects are kept alive until the readers are done, and for good where a reader is lost
+            that may look at them still. What has no such handle (memory of the host, ``cudaMallocAsync``, managed,
+            or mapped by the driver) is copied as always, and the reader's ``stats.why`` says so. A reader can see
+            all of an allocation, beyond what is published of it.
 
         Returns
         -------
@@ -150,18 +159,24 @@ class Server:
         Raises
         ------
         UsageError
-            The name is taken, or the data cannot be published.
+            The name is taken, or the data cannot be published, or not so.
         OutOfBudget
             The pool has no room; nothing is published.
         DeadlineExceeded
             A device did not finish what was queued on it within ``Limits.device_timeout``.
+        DeviceError
+            The driver fails; nothing is published.
         """
         self._check()
+        if share not in ("copy", "in_place"):
+            raise UsageError("no such way to share", expected="'copy' or 'in_place'", found=repr(share))
         if readers is not None and readers < 1:
             raise UsageError("a data set needs a reader", found=f"readers={readers}")
         with self._changed:
             self._check_free(name)
-        source, readers = source_of(data, schema, self.pool, readers, self.limits.device_timeout)
+        source, readers = source_of(
+            data, schema, self.pool, readers, self.limits.device_timeout, in_place=share == "in_place"
+        )
         if separate and source.charged:
             raise UsageError(
                 "a lazily produced data set goes over one connection",
@@ -243,12 +258,13 @@ class Server:
         """What the server has done, and does now."""
         self._check_process()
         with self._changed:
+            sources = [p.source for p in self._publications.values() if not p.released]
             return ServerStatistics(
                 connections=len(self._sessions),
                 readers=self._completed,
-                bytes_offered=sum(
-                    p.source.nbytes or 0 for p in self._publications.values() if not p.released
-                ),
+                bytes_offered=sum(source.nbytes or 0 for source in sources),
+                bytes_lent=sum(source.lending.nbytes for source in sources if source.lending is not None),
+                kept=kept_for_good(),
                 refused=self._refused,
                 lost=self._lost,
                 pool=self.pool.statistics,

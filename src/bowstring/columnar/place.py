@@ -171,7 +171,13 @@ def _settled(
         offset = int(addresses[row]) - region.address
         region.freeze(offset, int(sizes[row]))
         table[row] = index[row], offset, sizes[row]
-    return table, regions, present & ~stays
+    lent = spans.lent
+    if lent.any():  # these stay, too
+        used, numbers = np.unique(spans.table[lent, 0], return_inverse=True)
+        table[lent] = spans.table[lent]
+        table[lent, 0] = numbers.reshape(-1) + len(regions)
+        regions = [*regions, *(spans.regions[index] for index in used.tolist())]
+    return table, regions, present & ~stays & ~lent
 
 
 def _room(sizes: Any, alignment: int) -> Any:

@@ -63,6 +63,13 @@ class Spans(Sequence["Buffer | None"]):
         return self.regions[0].device if self.regions else cpu()
 
     @property
+    def lent(self) -> npt.NDArray[np.bool_]:
+        """Which of the buffers lie in memory that is lent where it is (:mod:`bowstring.memory.lending`)."""
+        lent = np.array([*(region.lent for region in self.regions), False])
+        found: npt.NDArray[np.bool_] = lent[self.table[:, 0]] & (self.table[:, 2] != 0)
+        return found
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all buffers."""
         return int(self.table[:, 2].sum())

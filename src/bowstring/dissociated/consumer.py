@@ -25,6 +25,7 @@ from bowstring.dissociated.tags import POINTERS, SEQUENCE_MASK, Control, is_body
 from bowstring.errors import BowstringError, LimitExceeded, ProtocolError
 from bowstring.ipc.likeness import MessageDecoder
 from bowstring.ipc.metadata import MessageKind
+from bowstring.memory import Handle, LentHandle
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from bowstring.dissociated.uri import Location
     from bowstring.ipc.metadata import Message
     from bowstring.limits import Limits
-    from bowstring.memory import Handle
 
 __all__ = [
     "Announced",
@@ -89,10 +89,10 @@ class Welcomed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Announced:
-    """A region, its place in the stream's address space, and what travelled beside the message."""
+    """A region, its place in the stream's address space, and what travelled beside the message, if anything."""
 
     base: int
-    handle: Handle
+    handle: Handle | LentHandle
     attachment: Any
 
 
@@ -269,10 +269,9 @@ class ConsumerProtocol:
             case Control.WELCOME:
                 return [Welcomed(Welcome.unpack(body))]
             case Control.REGION:
-                if len(attachments) != 1:
-                    raise ProtocolError("a region comes with one attachment", found=len(attachments))
                 base, handle = unpack_region(body)
-                return [Announced(base, handle, attachments[0])]
+                _check_attachments(handle, attachments)
+                return [Announced(base, handle, attachments[0] if attachments else None)]
             case Control.ERROR:
                 error = unpack_error(body)
                 self._failed = True
@@ -340,3 +339,11 @@ class ConsumerProtocol:
         """What the stream waits for, in words, for error messages."""
         half = "its body" if self._next in self._metadata else "its metadata"
         return f"message {self._next} lacks {half}"
+
+
+def _check_attachments(handle: Handle | LentHandle, attachments: tuple[Any, ...]) -> None:
+    """Refuse a region without its memory, and lent memory with a descriptor, which it does not need."""
+    if isinstance(handle, Handle) and len(attachments) != 1:
+        raise ProtocolError("a region comes with one attachment", found=len(attachments))
+    if isinstance(handle, LentHandle) and (len(attachments) > 1 or isinstance((*attachments, None)[0], int)):
+        raise ProtocolError("lent memory comes without a descriptor", found=f"{len(attachments)} attachments")

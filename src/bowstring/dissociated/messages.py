@@ -30,7 +30,7 @@ from bowstring.errors import (
     Unsupported,
     UsageError,
 )
-from bowstring.memory import Handle
+from bowstring.memory import Handle, LentHandle, unpack_handle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,6 +93,9 @@ class Hello:
         Whether it can map the regions that bodies of type 1 point into.
     token
         The server's secret.
+    ipc
+        Where it can open memory by handles of a driver (:attr:`~bowstring.memory.process.Process.place`): of
+        processes of that place.
     """
 
     columns: tuple[str, ...] | None = None
@@ -100,6 +103,7 @@ class Hello:
     pointers: bool = False
     token: str | None = None
     version: int = VERSION
+    ipc: str | None = None
 
     def pack(self) -> bytes:
         """Return the JSON of the hello."""
@@ -135,6 +139,7 @@ class Hello:
             fields.get("pointers") is True,
             token,
             version,
+            _text(fields, "ipc", 200),
         )
 
 
@@ -311,12 +316,12 @@ def unpack_addresses(body: bytes | memoryview) -> list[int]:
     return addresses
 
 
-def pack_region(base: int, handle: Handle) -> bytes:
+def pack_region(base: int, handle: Handle | LentHandle) -> bytes:
     """Return the announcement of a region: where it lies in the stream, and its handle."""
     return _U64.pack(base) + handle.pack()
 
 
-def unpack_region(body: bytes | memoryview) -> tuple[int, Handle]:
+def unpack_region(body: bytes | memoryview) -> tuple[int, Handle | LentHandle]:
     """Return (base, handle) of an announcement.
 
     Raises
@@ -326,7 +331,7 @@ def unpack_region(body: bytes | memoryview) -> tuple[int, Handle]:
     """
     if len(body) < _U64.size:
         raise ProtocolError("the announcement of a region is too short", found=len(body))
-    return _U64.unpack_from(body)[0], Handle.unpack(bytes(body[_U64.size :]))
+    return _U64.unpack_from(body)[0], unpack_handle(bytes(body[_U64.size :]))
 
 
 def pack_u64(value: int) -> bytes:

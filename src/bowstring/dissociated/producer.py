@@ -28,7 +28,7 @@ from bowstring.dissociated.messages import (
 )
 from bowstring.dissociated.tags import PACKED, POINTERS, SEQUENCE_MASK, Control, Want, body_tag
 from bowstring.errors import ProtocolError
-from bowstring.memory import Handle
+from bowstring.memory import handle_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -303,7 +303,7 @@ class ProducerProtocol:
             bases.append(base)
             if new:
                 announcements.append(
-                    Outgoing(Control.REGION, [pack_region(base, Handle.of(region))], attachment=region)
+                    Outgoing(Control.REGION, [pack_region(base, handle_of(region))], attachment=region)
                 )
         # Most readers of a data set see its regions at the same addresses.
         if before is None or before.bases != bases:

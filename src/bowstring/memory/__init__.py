@@ -15,12 +15,14 @@ from bowstring.memory.device import (
     settle_devices,
 )
 from bowstring.memory.forks import watch_forks
-from bowstring.memory.handle import Handle
+from bowstring.memory.handle import Handle, LentHandle, handle_of, unpack_handle
 from bowstring.memory.lease import Export, Lease
+from bowstring.memory.lending import lend, lendable, used_here
 from bowstring.memory.mapping import MappingCache, MappingStatistics, mappings
 from bowstring.memory.owned import owned_regions
 from bowstring.memory.pool import Allocator, Pool, PoolStatistics
-from bowstring.memory.region import Region, foreign_region
+from bowstring.memory.process import this_process
+from bowstring.memory.region import Region, foreign_region, kept_for_good
 from bowstring.memory.slab import Slab
 
 __all__ = [
@@ -31,6 +33,7 @@ __all__ = [
     "Export",
     "Handle",
     "Lease",
+    "LentHandle",
     "MappingCache",
     "MappingStatistics",
     "Pool",
@@ -47,11 +50,18 @@ __all__ = [
     "device_by_name",
     "find_device",
     "foreign_region",
+    "handle_of",
+    "kept_for_good",
+    "lend",
+    "lendable",
     "mappings",
     "owned_regions",
     "register_devices",
     "road_between",
     "settle_devices",
+    "this_process",
+    "unpack_handle",
+    "used_here",
     "watch_forks",
     "wrap",
 ]

@@ -3,26 +3,53 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import os
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from bowstring.errors import DeviceError, MissingDependency, OutOfBudget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Capturing", "CudaDriver", "Driver", "cuda_driver"]
+__all__ = ["Capturing", "CudaDriver", "Driver", "PointerAttributes", "cuda_driver"]
 
 _SUCCESS: Final = 0
 _OUT_OF_MEMORY: Final = 2
 _NOT_READY: Final = 600
 _PORTABLE: Final = 1  # CU_MEMHOSTALLOC_PORTABLE: pinned for every context
+_TOKEN: Final = 64  # bytes of a CUipcMemHandle
 _CAPTURE: Final = range(900, 909)  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and the like
 
 
 class Capturing(DeviceError):
     """The device cannot be waited for now, because somebody captures a graph on it. It works on."""
+
+
+class PointerAttributes(NamedTuple):
+    """What a driver knows of an address.
+
+    Attributes
+    ----------
+    memory_type
+        ``CUmemorytype``: 0 for what it does not know, 1 for memory of the host, 2 for that of a device.
+    ordinal
+        The device.
+    buffer_id
+        Names the allocation; never used again in this process.
+    is_managed, is_pooled
+        Whether it moves between host and device by itself, or comes from a stream-ordered pool.
+    has_ipc
+        Whether another process can open it by a handle (``IS_LEGACY_CUDA_IPC_CAPABLE``).
+    """
+
+    memory_type: int
+    ordinal: int
+    buffer_id: int
+    is_managed: bool
+    is_pooled: bool
+    has_ipc: bool
 
 
 class Driver(Protocol):
@@ -76,6 +103,21 @@ class Driver(Protocol):
 
     def release(self, handle: int) -> None:
         """Give a handle back (``cuMemRelease``)."""
+
+    def pointer_attributes(self, address: int) -> PointerAttributes:
+        """Return what an address is (``cuPointerGetAttributes``)."""
+
+    def address_range(self, ordinal: int, address: int) -> tuple[int, int]:
+        """Return start and bytes of the allocation that an address lies in (``cuMemGetAddressRange``)."""
+
+    def get_ipc_handle(self, ordinal: int, address: int) -> bytes:
+        """Return the 64 bytes by which another process opens an allocation (``cuIpcGetMemHandle``)."""
+
+    def open_ipc_handle(self, ordinal: int, token: bytes) -> int:
+        """Return the address of another process's allocation (``cuIpcOpenMemHandle``); the same each time."""
+
+    def close_ipc_handle(self, ordinal: int, address: int) -> None:
+        """Close what was opened, once for each time (``cuIpcCloseMemHandle``)."""
 
     def synchronize(self, ordinal: int) -> None:
         """Wait for all work of this process on a device (``cuCtxSynchronize`` in its primary context).
@@ -227,6 +269,47 @@ class CudaDriver:
 
     def release(self, handle: int) -> None:
         self._done("cuMemRelease", self._api.cuMemRelease(handle))
+
+    def pointer_attributes(self, address: int) -> PointerAttributes:
+        kinds = self._api.CUpointer_attribute
+        wanted = [
+            kinds.CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+            kinds.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+            kinds.CU_POINTER_ATTRIBUTE_BUFFER_ID,
+            kinds.CU_POINTER_ATTRIBUTE_IS_MANAGED,
+            kinds.CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+            kinds.CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+        ]
+        found = self._done(
+            "cuPointerGetAttributes", self._api.cuPointerGetAttributes(len(wanted), wanted, address)
+        )
+        memory_type, ordinal, buffer_id, managed, pool, ipc = (int(each) for each in found)
+        return PointerAttributes(memory_type, ordinal, buffer_id, bool(managed), bool(pool), bool(ipc))
+
+    def address_range(self, ordinal: int, address: int) -> tuple[int, int]:
+        with self._current(ordinal):
+            start, nbytes = self._done("cuMemGetAddressRange", self._api.cuMemGetAddressRange(address))
+        return int(start), int(nbytes)
+
+    def get_ipc_handle(self, ordinal: int, address: int) -> bytes:
+        with self._current(ordinal):
+            found = self._done("cuIpcGetMemHandle", self._api.cuIpcGetMemHandle(address))
+        # Not all bindings show the bytes, and as a C string they would end with the first zero.
+        return ctypes.string_at(int(found.getPtr()), _TOKEN)
+
+    def open_ipc_handle(self, ordinal: int, token: bytes) -> int:
+        if len(token) != _TOKEN:
+            raise DeviceError("cuIpcOpenMemHandle failed", expected=f"{_TOKEN} bytes", found=len(token))
+        handle = self._api.CUipcMemHandle()
+        ctypes.memmove(int(handle.getPtr()), token, _TOKEN)
+        flags = self._api.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+        with self._current(ordinal):
+            found = self._api.cuIpcOpenMemHandle(handle, int(flags))
+            return int(self._done("cuIpcOpenMemHandle", found, where=f"cuda:{ordinal}"))
+
+    def close_ipc_handle(self, ordinal: int, address: int) -> None:
+        with self._current(ordinal):
+            self._done("cuIpcCloseMemHandle", self._api.cuIpcCloseMemHandle(address))
 
     def synchronize(self, ordinal: int) -> None:
         with self._current(ordinal):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import os
+import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from bowstring.errors import DeadlineExceeded, DeviceError, ForkedError, InvalidRegion
@@ -19,10 +22,12 @@ from bowstring.memory.waiting import Rounds
 
 if TYPE_CHECKING:
     from bowstring.memory.driver import Driver
+    from bowstring.memory.handle import LentHandle
 
 __all__ = ["DriverDevice"]
 
-_Range = tuple[int, int]
+# Takes a mapping away; called when nothing reads it any more.
+_Unmap = Callable[[], None]
 
 # A copy of 16 MiB takes from 10 µs, on one GPU, to 2 ms, over a slow bus.
 _SHORTEST_PAUSE: Final = 5e-6
@@ -34,10 +39,10 @@ class _Mapped:
 
     __slots__ = ("_end", "address")
 
-    def __init__(self, address: int, nbytes: int, ended: collections.deque[_Range]) -> None:
+    def __init__(self, address: int, unmap: _Unmap, ended: collections.deque[_Unmap]) -> None:
         self.address = address
         # At any moment, in any thread, inside any lock, maybe while a kernel reads it: no call of the driver then.
-        self._end = Ending(ended.append, (address, nbytes))
+        self._end = Ending(ended.append, unmap)
 
 
 class DriverDevice(Device):
@@ -68,7 +73,9 @@ class DriverDevice(Device):
         self.uuid = driver.device_uuid(ordinal)
         self.maps_read_only: bool | None = None
         self._granularity = driver.granularity(ordinal)
-        self._ended: collections.deque[_Range] = collections.deque()
+        self._ended: collections.deque[_Unmap] = collections.deque()
+        self._opened: dict[int, tuple[int, int]] = {}
+        self._opened_lock = threading.Lock()
         self._let_in: weakref.WeakKeyDictionary[Slab, set[int]] = weakref.WeakKeyDictionary()
         self._rounds = Rounds(self._round, f"bowstring-device-{ordinal}")
         self._pid = os.getpid()
@@ -141,6 +148,64 @@ class DriverDevice(Device):
             writable=False,
         )
 
+    def open_lent(self, handle: LentHandle) -> Slab:
+        """Open memory that another process allocated and lends; it is closed by :meth:`sweep`, as all is unmapped.
+
+        Raises
+        ------
+        InvalidRegion
+            The driver cannot open it, or it is smaller than announced.
+        ForkedError
+            This process was forked after the device came into use.
+        """
+        self._check_process()
+        if handle.nbytes <= 0:
+            raise InvalidRegion("a region has no bytes", found=handle.nbytes)
+        try:
+            mapped = self._opened_by(handle)
+        except DeviceError as error:
+            raise InvalidRegion(
+                "lent memory cannot be opened", found=str(error), where=self.name, hint=_why_not(handle)
+            ) from error
+        return Slab(
+            self,
+            mapped,
+            address=mapped.address,
+            nbytes=handle.nbytes,
+            uuid=handle.uuid,
+            identity=handle,
+            writable=False,
+        )
+
+    def _opened_by(self, handle: LentHandle) -> _Mapped:
+        """Open all of an allocation; where that fails, or it is too small, nothing stays open."""
+        driver = self.driver
+        with contextlib.ExitStack() as undo:
+            address = driver.open_ipc_handle(self.ordinal, handle.token)
+            undo.callback(driver.close_ipc_handle, self.ordinal, address)
+            start, nbytes = driver.address_range(self.ordinal, address)
+            if start > address or address + handle.nbytes > start + nbytes:
+                raise InvalidRegion(
+                    "lent memory is smaller than announced", expected=handle.nbytes, found=nbytes
+                )
+            undo.pop_all()
+        with self._opened_lock:
+            size, count = self._opened.get(address, (0, 0))
+            self._opened[address] = max(size, handle.nbytes), count + 1
+        return _Mapped(address, functools.partial(self._close_lent, address), self._ended)
+
+    def _close_lent(self, address: int) -> None:
+        with self._opened_lock:
+            size, count = self._opened.pop(address)
+            if count > 1:
+                self._opened[address] = size, count - 1
+        self.driver.close_ipc_handle(self.ordinal, address)
+
+    def is_borrowed(self, address: int) -> bool:
+        """Whether memory of another process lies there, which :meth:`open_lent` opened."""
+        with self._opened_lock:
+            return any(start <= address < start + size for start, (size, _) in self._opened.items())
+
     def sweep(self, seconds: float = DEFAULT_LIMITS.close_timeout) -> None:
         """Unmap what nobody refers to any more, once the device has done what was queued.
 
@@ -177,7 +242,7 @@ class DriverDevice(Device):
 
     def _round(self) -> None:
         """Wait for the device, then unmap what nobody referred to before."""
-        ended: list[_Range] = []
+        ended: list[_Unmap] = []
         with contextlib.suppress(IndexError):
             while True:
                 ended.append(self._ended.popleft())
@@ -187,18 +252,21 @@ class DriverDevice(Device):
             self._ended.extend(ended)  # nobody can wait now, and it may be read still
             raise
         except DeviceError:
-            self._unmap(ended)
+            self._take_away(ended)
             raise
         except BaseException:
             self._ended.extend(ended)
             raise
-        self._unmap(ended)
+        self._take_away(ended)
 
-    def _unmap(self, ended: list[_Range]) -> None:
-        for address, nbytes in ended:
+    def _take_away(self, ended: list[_Unmap]) -> None:
+        for unmap in ended:
             with contextlib.suppress(DeviceError):
-                self.driver.unmap(address, nbytes)
-                self.driver.free_address(address, nbytes)
+                unmap()
+
+    def _unmap(self, address: int, nbytes: int) -> None:
+        self.driver.unmap(address, nbytes)
+        self.driver.free_address(address, nbytes)
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
@@ -298,4 +366,14 @@ class DriverDevice(Device):
             undo.callback(driver.unmap, address, nbytes)
             driver.set_access(address, nbytes, self.ordinal, writable=writable)
             undo.pop_all()
-        return _Mapped(address, nbytes, self._ended)
+        return _Mapped(address, functools.partial(self._unmap, address, nbytes), self._ended)
+
+
+def _why_not(handle: LentHandle) -> str:
+    """Say why memory that is lent may not be there for us."""
+    if not handle.exporter.alive:
+        return "The process that lent it has ended, and its memory with it."
+    return (
+        "Handles do not work across MIG instances, between GPUs without peer access, or for memory that was freed; "
+        'publish(…, share="copy") does not need them.'
+    )

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import struct
 from typing import Final
 
 from bowstring.errors import ProtocolError, UsageError
+from bowstring.memory.process import PROCESS_BYTES, Process
 from bowstring.memory.region import Region
 
-__all__ = ["Handle"]
+__all__ = ["IPC_TOKEN_BYTES", "Handle", "LentHandle", "handle_of", "unpack_handle"]
 
-# uuid of the memory, uuid of its device, size, Arrow device type, reserved
+# uuid of the memory, uuid of its device, size, Arrow device type, kind of handle
 _HANDLE: Final = struct.Struct("<16s16sQII")
+# the driver's own handle, buffer id, address in the exporting process; then who that process is
+_LENT: Final = struct.Struct("<64sQQ")
+
+_DESCRIPTOR: Final = 0
+_CUDA_IPC: Final = 1
+
+IPC_TOKEN_BYTES: Final = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Handle:
-    """The name of a region; the memory itself travels beside it as a file descriptor.
+    """The name of a region of ours; the memory itself travels beside it as a file descriptor.
 
     Attributes
     ----------
@@ -38,20 +47,20 @@ class Handle:
 
     @classmethod
     def of(cls, region: Region) -> Handle:
-        """Return the handle of a shareable region.
+        """Return the handle of a region that goes as a file descriptor.
 
         Raises
         ------
         UsageError
             Nobody else can map the region.
         """
-        if region.slab is None or not region.shareable:
+        if region.slab is None or region.slab.fd < 0:
             raise UsageError("the region cannot be shared with another process", found=repr(region))
         return cls(region.uuid, region.device.uuid, region.slab.nbytes, region.device.arrow_device_type)
 
     def pack(self) -> bytes:
         """Return the 48 bytes of the handle."""
-        return _HANDLE.pack(self.uuid, self.device_uuid, self.nbytes, self.arrow_device_type, 0)
+        return _HANDLE.pack(self.uuid, self.device_uuid, self.nbytes, self.arrow_device_type, _DESCRIPTOR)
 
     @classmethod
     def unpack(cls, data: bytes) -> Handle:
@@ -66,7 +75,114 @@ class Handle:
             raise ProtocolError(
                 "a region handle has the wrong length", expected=_HANDLE.size, found=len(data)
             )
-        uuid, device_uuid, nbytes, kind, reserved = _HANDLE.unpack(data)
-        if reserved:
-            raise ProtocolError("reserved bits of a region handle are set", expected=0, found=reserved)
-        return cls(uuid, device_uuid, nbytes, kind)
+        uuid, device_uuid, nbytes, arrow_device_type, kind = _HANDLE.unpack(data)
+        if kind != _DESCRIPTOR:
+            raise ProtocolError("a region handle is of another kind", expected=_DESCRIPTOR, found=kind)
+        return cls(uuid, device_uuid, nbytes, arrow_device_type)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LentHandle:
+    """The name of memory that its producer did not get from us, and what the driver needs to open it.
+
+    Of one allocation, whole: buffers are offsets into it. Its UUID is a hash of all the rest, so memory that was
+    freed and allocated again at the same address has another one, and nobody can give the UUID of other memory.
+
+    Attributes
+    ----------
+    token
+        64 bytes of the driver (``CUipcMemHandle``), any of which may be zero.
+    buffer_id
+        What the driver calls the allocation; never used again in the process that made it.
+    address
+        Where it lies in the process that made it.
+    exporter
+        Who made it, and keeps it alive.
+    device_uuid, nbytes, arrow_device_type
+        As of a :class:`Handle`; all of the allocation.
+    """
+
+    token: bytes
+    buffer_id: int
+    address: int
+    exporter: Process
+    device_uuid: bytes
+    nbytes: int
+    arrow_device_type: int
+
+    def __post_init__(self) -> None:
+        if len(self.token) != IPC_TOKEN_BYTES:
+            raise UsageError(
+                "a handle of the driver has the wrong length", expected=IPC_TOKEN_BYTES, found=len(self.token)
+            )
+
+    @property
+    def uuid(self) -> bytes:
+        """16 bytes naming the memory: the beginning of the SHA-256 of all that follows them."""
+        return hashlib.sha256(self._named()).digest()[:16]
+
+    def _named(self) -> bytes:
+        head = _HANDLE.pack(bytes(16), self.device_uuid, self.nbytes, self.arrow_device_type, _CUDA_IPC)
+        return head[16:] + _LENT.pack(self.token, self.buffer_id, self.address) + self.exporter.pack()
+
+    def pack(self) -> bytes:
+        """Return the 168 bytes of the handle."""
+        return self.uuid + self._named()
+
+    @classmethod
+    def unpack(cls, data: bytes) -> LentHandle:
+        """Read a handle.
+
+        Raises
+        ------
+        ProtocolError
+            The bytes are not a handle, or its UUID is not the hash of the rest.
+        """
+        size = _HANDLE.size + _LENT.size + PROCESS_BYTES
+        if len(data) != size:
+            raise ProtocolError(
+                "a handle of lent memory has the wrong length", expected=size, found=len(data)
+            )
+        uuid, device_uuid, nbytes, arrow_device_type, kind = _HANDLE.unpack_from(data)
+        if kind != _CUDA_IPC:
+            raise ProtocolError("a region handle is of another kind", expected=_CUDA_IPC, found=kind)
+        token, buffer_id, address = _LENT.unpack_from(data, _HANDLE.size)
+        exporter = Process.unpack(data[_HANDLE.size + _LENT.size :])
+        found = cls(token, buffer_id, address, exporter, device_uuid, nbytes, arrow_device_type)
+        if found.uuid != uuid:
+            raise ProtocolError(
+                "the name of lent memory is not the hash of what it names",
+                expected=found.uuid.hex(),
+                found=uuid.hex(),
+            )
+        return found
+
+
+def handle_of(region: Region) -> Handle | LentHandle:
+    """Return the handle of a region, of the kind that it has.
+
+    Raises
+    ------
+    UsageError
+        Nobody else can map the region.
+    """
+    lent = region.slab.lent if region.slab is not None else None
+    return lent if isinstance(lent, LentHandle) else Handle.of(region)
+
+
+def unpack_handle(data: bytes) -> Handle | LentHandle:
+    """Read a handle of any kind.
+
+    Raises
+    ------
+    ProtocolError
+        The bytes are not a handle.
+    """
+    if len(data) < _HANDLE.size:
+        raise ProtocolError(
+            "a region handle has the wrong length", expected=f"{_HANDLE.size} or more", found=len(data)
+        )
+    kind = _HANDLE.unpack_from(data)[-1]
+    if kind not in (_DESCRIPTOR, _CUDA_IPC):
+        raise ProtocolError("a region handle is of an unknown kind", expected="0 or 1", found=kind)
+    return Handle.unpack(data) if kind == _DESCRIPTOR else LentHandle.unpack(data)

@@ -12,7 +12,10 @@ from typing import Final
 
 from bowstring.errors import InvalidRegion
 from bowstring.memory.device import find_device
-from bowstring.memory.handle import Handle
+from bowstring.memory.driver_device import DriverDevice
+from bowstring.memory.handle import Handle, LentHandle
+from bowstring.memory.lending import lent_here, used_here
+from bowstring.memory.process import this_process
 from bowstring.memory.region import Region
 from bowstring.memory.slab import Slab, identity_of, let_go
 
@@ -38,6 +41,10 @@ class MappingCache:
     An idle mapping keeps the peer's pages alive, so there are few of them, for a short time: at most
     `idle_regions` and `idle_bytes`, for `idle_seconds`. Whether cached memory is the announced memory is
     decided by the kernel (device and inode of the descriptor), never by the peer's word alone.
+
+    Memory that was opened by a handle of the driver's is closed as soon as nothing uses it: its owner may not free
+    it while it is open. Its UUID is a hash of all that names it, so that memory at a used address is never taken
+    for what lay there before.
     """
 
     def __init__(
@@ -83,6 +90,41 @@ class MappingCache:
             self._used[handle.uuid] = weakref.ref(region)
         return region
 
+    def open_lent(self, handle: LentHandle) -> Region:
+        """Return the memory that `handle` lends; in the process that lends it, as it lies there.
+
+        Raises
+        ------
+        InvalidRegion
+            It cannot be opened; says why, as far as that can be known.
+        NotOnDevice
+            It is on a device that this process does not have.
+        """
+        here = this_process()
+        if handle.exporter == here:
+            slab = lent_here(handle)
+            if slab is None:
+                raise InvalidRegion("this process lends no such memory", found=handle.uuid.hex())
+            return Region.of_slab(used_here(slab))
+        _check_exporter(handle, here.place)
+        with self._lock:
+            dropped = self._collect()
+            reference = self._used.get(handle.uuid)
+            region = reference() if reference is not None else None
+            self._hits += region is not None
+        dropped.clear()  # as in `open`
+        if region is None:
+            device = find_device(handle.arrow_device_type, handle.device_uuid)
+            if not isinstance(device, DriverDevice):
+                raise InvalidRegion("memory of the host is not lent by handles", found=device.name)
+            region = Region.of_slab(device.open_lent(handle), self._returned)
+            with self._lock:
+                self._misses += 1
+                self._used[handle.uuid] = weakref.ref(region)
+        elif region.slab is None or region.slab.identity != handle:
+            raise InvalidRegion("lent memory has the name of another region", found=handle.uuid.hex())
+        return region
+
     def _cached(self, handle: Handle, fd: int) -> Region | None:
         reference = self._used.get(handle.uuid)
         region = reference() if reference is not None else None
@@ -120,7 +162,10 @@ class MappingCache:
             reference = self._used.get(slab.uuid)
             if reference is not None and reference() is None:
                 del self._used[slab.uuid]
-            self._idle[slab.uuid] = (slab, now)
+            if isinstance(slab.identity, LentHandle):
+                dropped.append(slab)
+            else:
+                self._idle[slab.uuid] = (slab, now)
         while self._idle and self._too_much(now):
             dropped.append(self._idle.popitem(last=False)[1][0])
         return dropped
@@ -179,6 +224,23 @@ def raise_closing(fd: int, error: InvalidRegion) -> None:
     """Close a descriptor that we own, then raise."""
     os.close(fd)
     raise error
+
+
+def _check_exporter(handle: LentHandle, place: str) -> None:
+    """Refuse a handle of a process that this one cannot see: its number may be that of another one here."""
+    if handle.exporter.place != place:
+        raise InvalidRegion(
+            "lent memory is of a process that this one cannot see",
+            expected=f"machine and PID namespace {place}",
+            found=handle.exporter.place,
+            hint="Containers must share a PID namespace (docker run --pid=…).",
+        )
+    if not handle.exporter.alive:
+        raise InvalidRegion(
+            "the process that lent the memory has ended",
+            found=f"PID {handle.exporter.pid}",
+            hint='What is published with share="in_place" dies with its producer.',
+        )
 
 
 _process_cache = MappingCache()

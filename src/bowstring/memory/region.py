@@ -12,7 +12,7 @@ from bowstring.memory.ending import Ending
 if TYPE_CHECKING:
     from bowstring.memory.slab import Slab
 
-__all__ = ["Draft", "Region", "foreign_region"]
+__all__ = ["Draft", "Region", "foreign_region", "kept_for_good"]
 
 
 class _Home(Protocol):
@@ -106,7 +106,12 @@ class Region:
     @property
     def shareable(self) -> bool:
         """Whether another process can map this memory."""
-        return self.slab is not None and self.slab.fd >= 0
+        return self.slab is not None and (self.slab.fd >= 0 or self.slab.lent is not None)
+
+    @property
+    def lent(self) -> bool:
+        """Whether it is memory that somebody else allocated, lent to other processes where it lies."""
+        return self.slab is not None and self.slab.lent is not None
 
     def draft(self, offset: int, nbytes: int) -> Draft:
         """Note that a part of the region is fresh and may still be written."""
@@ -130,8 +135,13 @@ class Region:
                 draft.freeze()
 
     def retire(self) -> None:
-        """Never use this memory again after this region: somebody out of sight may still look at it."""
-        if self.slab is not None:
+        """Never use this memory again after this region: somebody out of sight may still look at it.
+
+        Memory that is lent belongs to somebody else, who would use it again: it is kept alive for good.
+        """
+        if self.lent:
+            _kept.add(self)
+        elif self.slab is not None:
             self.slab.retired = True
 
     def array(self, offset: int, nbytes: int, owner: object = None, *, writable: bool = False) -> Any:
@@ -152,6 +162,15 @@ class Region:
     def __repr__(self) -> str:
         kind = f"slab {self.uuid.hex()[:8]}" if self.slab is not None else "foreign"
         return f"<Region {kind} {self.device.name} {self.nbytes} bytes>"
+
+
+# What lost readers may still look at, and we cannot keep its owner from using again but by keeping it.
+_kept: set[Region] = set()
+
+
+def kept_for_good() -> int:
+    """Return how many lent regions are kept alive until the process ends, because a reader was lost."""
+    return len(_kept)
 
 
 def foreign_region(address: int, nbytes: int, owner: object, device: Device | None = None) -> Region:

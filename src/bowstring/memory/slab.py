@@ -51,7 +51,10 @@ class Slab:
     fd
         A read-only descriptor to hand to others, owned by the slab, or -1 for memory of somebody else.
     identity
-        What the kernel knows memory of somebody else by (:func:`identity_of`).
+        What memory of somebody else is known by: to the kernel (:func:`identity_of`), or, where it was opened by a
+        handle of the driver's, that handle.
+    lent
+        The handle by which others open memory that somebody else allocated in this process, where it is lent.
     """
 
     __slots__ = (
@@ -60,6 +63,7 @@ class Slab:
         "device",
         "fd",
         "identity",
+        "lent",
         "memory",
         "nbytes",
         "retired",
@@ -77,7 +81,8 @@ class Slab:
         uuid: bytes,
         writable: bool,
         fd: int = -1,
-        identity: tuple[int, int] | None = None,
+        identity: object = None,
+        lent: object = None,
     ) -> None:
         self.device = device
         self.memory = memory
@@ -86,6 +91,7 @@ class Slab:
         self.uuid = uuid
         self.fd = fd
         self.identity = identity
+        self.lent = lent
         self.writable = writable
         # A retired slab is never written again: somebody whom we lost sight of may still look at it.
         self.retired = False

@@ -25,7 +25,7 @@ from bowstring.ipc.metadata import (
 from bowstring.ipc.offsets import check_offsets
 from bowstring.ipc.packing import unpack
 from bowstring.ipc.schema import decode_schema
-from bowstring.memory import Lease, Region, mappings
+from bowstring.memory import Handle, Lease, LentHandle, Region, mappings, used_here
 from bowstring.transport.descriptors import close_all
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class Assembler:
         self._memo = DictionaryMemo()
         self.leases = 0
         self.charged = False
+        self.borrows = False  # memory that others may free when we have hung up
 
     def take(self, part: Part) -> Assembled | None:
         """Take the next part; return the batch, if it is one.
@@ -126,18 +127,23 @@ class Assembler:
             close_all((attachment,))
             raise
         before = mappings().hits
-        if not isinstance(attachment, Region):
+        if attachment is None:
+            assert isinstance(event.handle, LentHandle)
+            region = mappings().open_lent(event.handle)
+        elif not isinstance(attachment, Region):
+            assert isinstance(event.handle, Handle)
             region = mappings().open(event.handle, attachment)
         elif attachment.slab is None or attachment.uuid != event.handle.uuid:
             raise ProtocolError("a region is not the one that was announced", found=repr(attachment))
         else:
             # A use of our own: the producer's must be able to end while this stream goes on.
-            region = Region.of_slab(attachment.slab)
+            region = Region.of_slab(used_here(attachment.slab) if attachment.lent else attachment.slab)
         if region.nbytes != event.handle.nbytes:
             raise ProtocolError(
                 "a region has not the announced size", expected=event.handle.nbytes, found=region.nbytes
             )
         self.announced.add(event.base, region, event.handle.nbytes)
+        self.borrows |= isinstance(event.handle, LentHandle)
         return mappings().hits > before
 
     def forget_regions(self) -> None:

@@ -397,12 +397,20 @@ class Receiver:
 
     def finish(self) -> None:
         """Let go of connections and regions: nothing more is said, and no batch needs them."""
-        self.hang_up()
+        try:
+            if self._assembler.borrows:
+                # First: the producer frees what it lent when we have hung up, and it must be open nowhere then.
+                self._forget_regions()
+        finally:
+            self.hang_up()
+        self._forget_regions()
+        for wire in self._wires:
+            wire.forget()
+
+    def _forget_regions(self) -> None:
         with self._changed:
             self._assembler.finish()
             self._assembler.forget_regions()
-        for wire in self._wires:
-            wire.forget()
         mappings().trim()
 
     def hang_up(self) -> None:

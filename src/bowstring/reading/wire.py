@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bowstring.dissociated.consumer import ConsumerProtocol
 from bowstring.dissociated.tags import PACKED
 from bowstring.errors import LimitExceeded, OutOfBudget
+from bowstring.memory import this_process
 from bowstring.transport import dial
 from bowstring.transport.outgoing import as_messages
 
@@ -106,7 +107,8 @@ def open_wires(endpoint: Endpoint, hello: Hello, pool: Pool, limits: Limits) -> 
             channel = dial(location.address, limits, limits.connect_timeout)
             wires.append(Wire(channel, allocator))
             maps = hello.pointers and channel.carries != "nothing"
-            said = dataclasses.replace(hello, token=location.token, pointers=maps)
+            place = this_process().place if maps else None
+            said = dataclasses.replace(hello, token=location.token, pointers=maps, ipc=place)
             wires[-1].send(ConsumerProtocol.opening(location, endpoint.ticket, said), limits.connect_timeout)
     except BaseException:
         for wire in wires:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
+    from bowstring.columnar.lend import Lending
     from bowstring.dissociated.producer import Item
     from bowstring.memory import Allocator, Pool
     from bowstring.serving.source import MakeRoom
@@ -42,6 +43,7 @@ class Lazy:
     num_rows: int | None = None
     num_batches: int | None = None
     nbytes: int | None = None
+    lending: Lending | None = None
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.columnar.compact import compacted
+from bowstring.columnar.lend import Lender, wholly_lent
 from bowstring.columnar.place import placed_compact
 from bowstring.errors import UnknownTicket
 from bowstring.limits import DEFAULT_LIMITS
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.dissociated.producer import Item
-    from bowstring.memory import Pool
+    from bowstring.memory import Device, Pool
     from bowstring.serving.source import MakeRoom
 
 __all__ = ["Resident"]
@@ -30,7 +31,7 @@ _MOST_SELECTIONS: Final = 16
 
 
 class Resident:
-    """A data set whose batches all lie in regions, copied there once when it was published."""
+    """A data set whose batches all lie in regions, copied there once when it was published, or lent as they lie."""
 
     charged = False
 
@@ -40,15 +41,23 @@ class Resident:
         source: Iterable[Batch],
         pool: Pool,
         seconds: float = DEFAULT_LIMITS.device_timeout,
+        *,
+        in_place: bool = False,
     ) -> None:
         self.schema = schema
         compact = [compacted(batch) for batch in _ready(source, seconds)]
-        allocator = pool.allocator(_room(compact, pool.device.alignment))
+        lender = Lender() if in_place else None
+        if lender is not None:
+            compact = [lender.lent(batch) for batch in compact]
+        self.lending = None if lender is None else lender.result
+        allocator = pool.allocator(_room(compact, pool.device))
         known: dict[Dictionary, Dictionary] = {}
         self._batches: list[Batch] = [
-            placed_compact(batch, allocator, known, seconds=seconds) for batch in compact
+            batch if wholly_lent(batch) else placed_compact(batch, allocator, known, seconds=seconds)
+            for batch in compact
         ]
-        settle_devices((pool.device,), seconds)
+        # What is lent was maybe made compact just now, by work that was queued on its own device.
+        settle_devices((pool.device, *(batch.device for batch in compact if in_place)), seconds)
         self._items: collections.OrderedDict[tuple[Any, ...], list[Item]] = collections.OrderedDict()
         self._on_host = pool.device.is_host
         self._lock = threading.RLock()
@@ -109,10 +118,13 @@ def _ready(source: Iterable[Batch], seconds: float) -> Iterator[Batch]:
         yield batch
 
 
-def _room(batches: list[Batch], alignment: int) -> int:
+def _room(batches: list[Batch], device: Device) -> int:
     """Return how many bytes compact batches take at most, so that they can lie in one region."""
     dictionaries = {id(each): each.values for batch in batches for each in batch.dictionaries.values()}
-    return sum(
-        batch.nbytes + max(alignment, batch.device.alignment) * len(batch.spans.table)
-        for batch in (*batches, *dictionaries.values())
-    )
+    return sum(_room_of(batch, device) for batch in (*batches, *dictionaries.values()))
+
+
+def _room_of(batch: Batch, device: Device) -> int:
+    stays = batch.spans.lent & (batch.device is device)
+    moving = batch.spans.table[~stays, 2]
+    return int(moving.sum()) + max(device.alignment, batch.device.alignment) * len(moving)

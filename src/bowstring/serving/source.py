@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
+    from bowstring.columnar.lend import Lending
     from bowstring.dissociated.producer import Item
     from bowstring.memory import Pool
 
@@ -34,6 +35,8 @@ class Source(Protocol):
     num_rows: int | None
     num_batches: int | None
     nbytes: int | None
+    lending: Lending | None
+    """What is lent where it lies, if that was asked for."""
 
     def items(
         self, columns: tuple[str, ...] | None, *, pointers: bool, make_room: MakeRoom
@@ -56,13 +59,21 @@ def source_of(
     pool: Pool,
     readers: int | None,
     seconds: float = DEFAULT_LIMITS.device_timeout,
+    *,
+    in_place: bool = False,
 ) -> tuple[Source, int | None]:
     """Return (source, readers) for whatever a user publishes.
 
     Tables, batches and arrays become resident; readers, generators and callables are produced lazily. What can
     be read only once has one reader. `seconds` is the most that each wait for a device may take.
     """
-    if callable(data) and not hasattr(data, "__arrow_c_stream__") and not hasattr(data, "__arrow_c_array__"):
+    if in_place and (_reads_once(data) or (callable(data) and not _is_arrow(data))):
+        raise UsageError(
+            "what is produced lazily cannot be lent in place",
+            found=type(data).__name__,
+            hint="Its memory would be freed while the reader has it open: publish a table or a list of batches.",
+        )
+    if callable(data) and not _is_arrow(data):
         first_schema, first = batches(data(), schema)
         pending = [(first_schema, first)]
 
@@ -87,7 +98,11 @@ def source_of(
             return once.pop()
 
         return Lazy(found[0], produce_once, pool, seconds), 1
-    return Resident(*found, pool, seconds), readers
+    return Resident(*found, pool, seconds, in_place=in_place), readers
+
+
+def _is_arrow(data: Any) -> bool:
+    return hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
 
 
 def _reads_once(data: Any) -> bool:

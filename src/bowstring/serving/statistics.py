@@ -23,6 +23,11 @@ class ServerStatistics:
         Bytes of the resident data sets.
     refused, lost
         Connections turned away; readers that went away before their end.
+    bytes_lent
+        Bytes of the data sets that are lent where they lie (``share="in_place"``).
+    kept
+        Allocations of this process's users that are kept alive until it ends, because a reader of what was lent
+        in them was lost and may look at them still.
     pool
         The memory.
     """
@@ -32,4 +37,6 @@ class ServerStatistics:
     bytes_offered: int
     refused: int
     lost: int
+    bytes_lent: int
+    kept: int
     pool: PoolStatistics

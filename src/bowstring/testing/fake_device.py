@@ -11,6 +11,7 @@ import numpy as np
 from bowstring.errors import BowstringError, InvalidRegion, NotOnDevice, OutOfBudget
 from bowstring.memory.device import Device, cpu, register_devices
 from bowstring.memory.driver_device import DriverDevice
+from bowstring.testing.fake_allocations import Kind
 from bowstring.testing.fake_array import ADDRESS_SHIFT, FakeArray
 from bowstring.testing.fake_current import using
 from bowstring.testing.fake_driver import FakeDriver
@@ -67,6 +68,19 @@ class FakeStatistics:
             setattr(self, field.name, 0)
 
 
+class _Allocated:
+    """Memory of another library, which frees it in a finalizer, as they do."""
+
+    def __init__(self, driver: FakeDriver, ordinal: int, nbytes: int, kind: Kind) -> None:
+        self._driver = driver
+        self.address = 0
+        self.address = driver.allocate(ordinal, nbytes, kind)
+
+    def __del__(self) -> None:
+        if self.address:
+            self._driver.free(self.address)
+
+
 class FakeDevice(DriverDevice):
     """A device whose memory is on the host, and which behaves as if it were not. See :func:`fake_device`."""
 
@@ -118,6 +132,24 @@ class FakeDevice(DriverDevice):
         if address < ADDRESS_SHIFT:
             raise NotOnDevice("host memory was used as device memory", expected=self.name)
         return FakeArray(self, cpu().array(address - ADDRESS_SHIFT, nbytes, owner, writable=writable))
+
+    def allocate(self, nbytes: int, kind: Kind = "malloc") -> FakeArray:
+        """Return bytes that another library allocated, as CuPy does: freed with the last array over them.
+
+        Parameters
+        ----------
+        nbytes
+            How many.
+        kind
+            As :meth:`FakeDriver.allocate`.
+
+        Examples
+        --------
+        >>> fake_device().allocate(100).shape
+        (100,)
+        """
+        memory = _Allocated(self.driver, self.ordinal, nbytes, kind)
+        return self.array(memory.address, nbytes, memory, writable=True)
 
     def from_host(self, source: np.ndarray[Any, Any]) -> FakeArray:
         """Copy a host array to the device. Counted."""

@@ -14,7 +14,9 @@ import threading
 from typing import Any, Final
 
 from bowstring.errors import BowstringError, DeviceError, OutOfBudget
+from bowstring.memory.driver import PointerAttributes
 from bowstring.memory.slab import SEALS, fresh_memfd
+from bowstring.testing.fake_allocations import FakeAllocations, Kind, Token
 from bowstring.testing.fake_array import ADDRESS_SHIFT
 
 __all__ = ["FakeDriver"]
@@ -50,6 +52,8 @@ class FakeDriver:
         self._reserved: dict[int, int] = {}
         self._mapped: dict[int, int] = {}
         self._numbers = itertools.count(1)
+        self._allocations = FakeAllocations()
+        self._opened: dict[bytes, tuple[int, int, int]] = {}
         self._failures: dict[str, BowstringError] = {}
         self._gone = False
         self.memory = 8 << 30
@@ -74,9 +78,48 @@ class FakeDriver:
 
     @property
     def held(self) -> tuple[int, int, int]:
-        """Handles, mappings and reserved ranges that were not given back."""
+        """Handles, mappings (and openings of lent memory), and reserved ranges that were not given back."""
         with self._lock:
-            return len(self._handles), len(self._mapped), len(self._reserved)
+            opened = sum(count for _, _, count in self._opened.values())
+            return len(self._handles), len(self._mapped) + opened, len(self._reserved)
+
+    @property
+    def allocated(self) -> int:
+        """How many allocations of `allocate` were not freed."""
+        with self._lock:
+            return len(self._allocations)
+
+    def allocate(self, ordinal: int, nbytes: int, kind: Kind = "malloc") -> int:
+        """Allocate memory as another library of this process does; return its address.
+
+        Parameters
+        ----------
+        ordinal, nbytes
+            On which device, and how much.
+        kind
+            ``"malloc"``, which other processes can open by a handle; ``"async"``, ``"managed"`` or ``"vmm"``.
+        """
+        room = _room(nbytes)
+        with self._lock:
+            address = self._allocations.address_again(room)
+            if address is None:
+                address = _mmap(0, room, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1) + ADDRESS_SHIFT
+            fd = fresh_memfd(room)
+            _mmap(address - ADDRESS_SHIFT, room, mmap.MAP_SHARED | _FIXED, fd)
+            _libc().mprotect(address - ADDRESS_SHIFT, room, mmap.PROT_READ | mmap.PROT_WRITE)
+            self._allocations.add(address, fd, nbytes, kind, ordinal)
+        return address
+
+    def free(self, address: int) -> None:
+        """Free what `allocate` made; the same address is given out next."""
+        with self._lock:
+            found = self._allocations.at(address)
+            if found is None or found[0] != address:
+                raise _refused("free", "CUDA_ERROR_INVALID_VALUE (1)")
+            room = _room(found[1].nbytes)
+            self._allocations.remove(address, room)
+            os.close(found[1].fd)
+            _mmap(address - ADDRESS_SHIFT, room, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _FIXED, -1)
 
     @property
     def held_ranges(self) -> set[int]:
@@ -196,6 +239,72 @@ class FakeDriver:
             os.close(self._known(handle))
             del self._handles[handle]
 
+    def pointer_attributes(self, address: int) -> PointerAttributes:
+        self._call("pointer_attributes")
+        with self._lock:
+            found = self._allocations.at(address)
+            if found is not None:
+                kind = found[1].kind
+                return PointerAttributes(
+                    2,
+                    found[1].ordinal,
+                    found[1].buffer_id,
+                    kind == "managed",
+                    kind == "async",
+                    kind == "malloc",
+                )
+            on_device = any(start <= address < start + size for start, size in self._mapped.items())
+        return PointerAttributes(
+            2 if on_device else 0, 0, 0, is_managed=False, is_pooled=False, has_ipc=False
+        )
+
+    def address_range(self, ordinal: int, address: int) -> tuple[int, int]:  # noqa: ARG002
+        self._call("address_range")
+        with self._lock:
+            found = self._allocations.at(address)
+            if found is not None:
+                return found[0], found[1].nbytes
+            for start, nbytes, _ in self._opened.values():
+                if start <= address < start + nbytes:
+                    return start, nbytes
+        raise _refused("address_range", "CUDA_ERROR_NOT_FOUND (500)")
+
+    def get_ipc_handle(self, ordinal: int, address: int) -> bytes:  # noqa: ARG002
+        self._call("get_ipc_handle")
+        with self._lock:
+            found = self._allocations.at(address)
+            if found is None or found[1].kind != "malloc":
+                raise _refused("get_ipc_handle", "CUDA_ERROR_INVALID_VALUE (1)")
+            fd = found[1].fd
+            return Token(os.getpid(), fd, os.fstat(fd).st_ino, found[1].nbytes).pack()
+
+    def open_ipc_handle(self, ordinal: int, token: bytes) -> int:  # noqa: ARG002
+        self._call("open_ipc_handle")
+        said = Token.unpack(token)
+        if said is None:
+            raise _refused("open_ipc_handle", "CUDA_ERROR_INVALID_VALUE (1)")
+        if said.pid == os.getpid():
+            raise _refused("open_ipc_handle", "CUDA_ERROR_INVALID_CONTEXT (201)")
+        with self._lock:
+            address, nbytes, count = self._opened.get(token, (0, said.nbytes, 0))
+            if not count:
+                address = _mapped_from(said)
+            self._opened[token] = address, nbytes, count + 1
+        return address
+
+    def close_ipc_handle(self, ordinal: int, address: int) -> None:  # noqa: ARG002
+        self._call("close_ipc_handle")
+        with self._lock:
+            token = next((each for each, (start, _, _) in self._opened.items() if start == address), None)
+            if token is None:
+                raise _refused("close_ipc_handle", "CUDA_ERROR_INVALID_VALUE (1)")
+            start, nbytes, count = self._opened[token]
+            if count > 1:
+                self._opened[token] = start, nbytes, count - 1
+            else:
+                del self._opened[token]
+                _libc().munmap(start - ADDRESS_SHIFT, _room(nbytes))
+
     def synchronize(self, ordinal: int) -> None:  # noqa: ARG002  nothing is queued anywhere
         self._call("synchronize")
 
@@ -254,6 +363,25 @@ class FakeDriver:
     def stream_done(self, ordinal: int, stream: int) -> bool:  # noqa: ARG002  nothing is queued anywhere
         self._call("stream_done")
         return True
+
+
+def _room(nbytes: int) -> int:
+    return max(1, -(-nbytes // mmap.PAGESIZE)) * mmap.PAGESIZE
+
+
+def _mapped_from(token: Token) -> int:
+    """Map another process's allocation; return the address."""
+    fd = token.opened()
+    try:
+        if not 0 < token.nbytes <= os.fstat(fd).st_size:
+            raise _refused("open_ipc_handle", "CUDA_ERROR_INVALID_VALUE (1)")
+        room = _room(token.nbytes)
+        address = _mmap(0, room, mmap.MAP_SHARED, fd)
+        # A GPU maps it for writing, too.
+        _libc().mprotect(address, room, mmap.PROT_READ | mmap.PROT_WRITE)
+    finally:
+        os.close(fd)
+    return address + ADDRESS_SHIFT
 
 
 def _refused(call: str, found: str) -> DeviceError:

@@ -24,4 +24,7 @@ def as_messages(outgoing: Sequence[Outgoing], channel: Channel) -> list[Message]
 def _attachments(region: Any, carries: str) -> tuple[object, ...]:
     if region is None:
         return ()
-    return (region.slab.fd,) if carries == "fds" else (region,)
+    if carries != "fds":
+        return (region,)
+    # Lent memory is opened by what the message says of it.
+    return () if region.lent else (region.slab.fd,)

@@ -1,0 +1,138 @@
+"""Lending what is published in place: whose memory each buffer is, and what cannot go as it lies."""
+
+from __future__ import annotations
+
+import bisect
+import collections
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.dictionary import Dictionary
+from bowstring.memory import lend, lendable, owned_regions
+
+if TYPE_CHECKING:
+    from bowstring.memory import Device, Region
+
+__all__ = ["Lender", "Lending", "wholly_lent"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Lending:
+    """What became of a data set that was to be lent where it lies.
+
+    Attributes
+    ----------
+    nbytes
+        Bytes of the buffers that are lent.
+    refused
+        Bytes of those that are not, by reason.
+    """
+
+    nbytes: int
+    refused: dict[str, int]
+
+    @property
+    def why(self) -> str:
+        """Which part was copied, and the reasons; empty where all is lent."""
+        parts = [f"{nbytes} bytes: {reason}" for reason, nbytes in sorted(self.refused.items())]
+        return f"copied were {', '.join(parts)}" if parts else ""
+
+
+class Lender:
+    """Finds the allocations of one data set. Each is one region, which keeps all alive whose buffers lie in it."""
+
+    def __init__(self) -> None:
+        self._starts: dict[Device, list[int]] = collections.defaultdict(list)
+        self._found: dict[tuple[Device, int], tuple[Region, list[object]]] = {}
+        self._known: dict[Dictionary, Dictionary] = {}
+        self._nbytes = 0
+        self._refused: collections.Counter[str] = collections.Counter()
+
+    @property
+    def result(self) -> Lending:
+        """What was lent so far."""
+        return Lending(self._nbytes, dict(self._refused))
+
+    def lent(self, batch: Batch) -> Batch:
+        """Return a batch with its buffers in lent regions, as far as they can be; the others stay what they are.
+
+        Raises
+        ------
+        DeviceError
+            The driver refuses to say what an address is, or to make a handle.
+        """
+        dictionaries = {id_: self._dictionary(each) for id_, each in batch.dictionaries.items()}
+        spans, device = batch.spans, batch.device
+        table, regions = spans.table.copy(), list(spans.regions)
+        places: dict[int, int] = {}
+        addresses, present = spans.addresses(), table[:, 2] != 0
+        ours = owned_regions(np.where(present, addresses, 0), table[:, 2])[1] >= 0
+        for row in np.flatnonzero(present & ~ours).tolist():
+            index, _, nbytes = table[row].tolist()
+            owner = (spans.regions[index], batch.lease.export())
+            address = int(addresses[row])
+            found = self._region(device, address, nbytes, owner)
+            if isinstance(found, str):
+                self._refused[found] += nbytes
+                continue
+            self._nbytes += nbytes
+            place = places.setdefault(id(found), len(regions))
+            if place == len(regions):
+                regions.append(found)
+            table[row] = place, address - found.address, nbytes
+        if not places and all(dictionaries[id_] is batch.dictionaries[id_] for id_ in dictionaries):
+            return batch
+        return Batch.from_parts(
+            batch.layout,
+            batch.num_rows,
+            batch.nodes,
+            variadic_counts=batch.variadic_counts,
+            dictionaries=dictionaries,
+            custom_metadata=batch.custom_metadata,
+            spans=table,
+            regions=regions,
+            device=device,
+        )
+
+    def _dictionary(self, dictionary: Dictionary) -> Dictionary:
+        done = self._known.get(dictionary)
+        if done is None:
+            values = self.lent(dictionary.values)
+            done = dictionary if values is dictionary.values else Dictionary(dictionary.id, values)
+            self._known[dictionary] = done
+        return done
+
+    def _region(
+        self, device: Device, address: int, nbytes: int, owner: tuple[Region, object]
+    ) -> Region | str:
+        """Return the allocation that a buffer lies in as a region, which keeps `owner` alive now, or why not."""
+        if owner[0].slab is not None:
+            return "memory of another producer"
+        starts = self._starts[device]
+        place = bisect.bisect_right(starts, address) - 1
+        if place >= 0:
+            region, owners = self._found[device, starts[place]]
+            if address + nbytes <= region.address + region.nbytes:
+                owners.append(owner)
+                return region
+        handle = lendable(device, address)
+        if isinstance(handle, str):
+            return handle
+        if address < handle.address or address + nbytes > handle.address + handle.nbytes:
+            return "memory that is not one allocation"
+        owners = [owner]
+        region = lend(device, handle, owners)
+        if (device, handle.address) not in self._found:
+            bisect.insort(starts, handle.address)
+        self._found[device, handle.address] = region, owners
+        return region
+
+
+def wholly_lent(batch: Batch) -> bool:
+    """Whether a batch and its dictionaries lie in lent memory altogether, so that nothing of it must be placed."""
+    batches = [batch, *(dictionary.values for dictionary in batch.dictionaries.values())]
+    lent = [each.spans.lent[each.spans.table[:, 2] != 0] for each in batches]
+    return any(len(each) for each in lent) and all(each.all() for each in lent)

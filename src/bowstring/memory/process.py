@@ -1,0 +1,99 @@
+"""Who a process is, beyond its number: numbers are used again, and repeat between containers."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import struct
+from typing import Final
+
+from bowstring.errors import ProtocolError
+
+__all__ = ["PROCESS_BYTES", "Process", "this_process"]
+
+# boot id, pid namespace, start time, pid, reserved
+_PROCESS: Final = struct.Struct("<16sQQII")
+PROCESS_BYTES: Final = _PROCESS.size
+_START_FIELD: Final = 19  # starttime, counted from the state, which is the first behind the name in brackets
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Process:
+    """One process of one machine; no two are equal.
+
+    Attributes
+    ----------
+    boot_id
+        16 bytes that the kernel drew when the machine started.
+    namespace
+        The inode of its PID namespace, in which `pid` means something.
+    started
+        When it started, in clock ticks since the machine did.
+    pid
+        Its number in that namespace.
+
+    Examples
+    --------
+    >>> this_process().alive, this_process() == Process.unpack(this_process().pack())
+    (True, True)
+    """
+
+    boot_id: bytes
+    namespace: int
+    started: int
+    pid: int
+
+    def pack(self) -> bytes:
+        """Return the 40 bytes of the name."""
+        return _PROCESS.pack(self.boot_id, self.namespace, self.started, self.pid, 0)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Process:
+        """Read a name.
+
+        Raises
+        ------
+        ProtocolError
+            The bytes are not one.
+        """
+        if len(data) != PROCESS_BYTES:
+            raise ProtocolError(
+                "the name of a process has the wrong length", expected=PROCESS_BYTES, found=len(data)
+            )
+        *fields, reserved = _PROCESS.unpack(data)
+        if reserved:
+            raise ProtocolError("reserved bits of a process are set", expected=0, found=reserved)
+        return cls(*fields)
+
+    @property
+    def place(self) -> str:
+        """Where its number means something: the machine since it started, and the PID namespace."""
+        return f"{self.boot_id.hex()}:{self.namespace}"
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs still; of a process of another place nothing is known, so not."""
+        return self.place == this_process().place and _started(self.pid) == self.started
+
+
+def _started(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name of the program stands in brackets and may hold blanks and brackets itself.
+            return int(file.read().rpartition(b")")[2].split()[_START_FIELD])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def this_process() -> Process:
+    """Return who this process is."""
+    return _of(os.getpid())
+
+
+@functools.lru_cache(1)
+def _of(pid: int) -> Process:
+    # A child that was forked has another number, and is looked at anew.
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        boot_id = bytes.fromhex(file.read().strip().replace("-", ""))
+    return Process(boot_id, os.stat("/proc/self/ns/pid").st_ino, _started(pid) or 0, pid)
