@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pytest
@@ -17,9 +17,9 @@ from bowstring.dissociated.messages import Hello, Welcome, pack_addresses, pack_
 from bowstring.dissociated.producer import Item, ProducerProtocol
 from bowstring.dissociated.tags import Control, Want
 from bowstring.dissociated.uri import Location
-from bowstring.errors import LimitExceeded, ProducerFailed
+from bowstring.errors import LimitExceeded, ProducerFailed, ProtocolError
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.memory import Handle, Region
+from bowstring.memory import Handle, LentHandle, Region, this_process
 
 if TYPE_CHECKING:
     from tests.dissociated.conftest import Material, Said
@@ -347,3 +347,26 @@ def test_the_schema_comes_first_and_without_a_body(material: Material) -> None:
     listener.hear(material.batches(0)[0])
     assert listener.parts[0].body is None
     assert listener.parts[0].message.data == material.schema.metadata
+
+
+def test_what_comes_beside_a_region(material: Material) -> None:
+    """A region of ours comes with its memory; lent memory with nothing, or with itself, never with a descriptor."""
+    region = material.region()
+    ours = (4096).to_bytes(8, "little") + Handle.of(region).pack()
+    handle = LentHandle(bytes(64), 1, 4096, this_process(), bytes(16), 100, 12)
+    lent = (4096).to_bytes(8, "little") + handle.pack()
+    fine: list[tuple[bytes, tuple[Any, ...]]] = [
+        (lent, ()),
+        (lent, (region,)),
+        (ours, (region,)),
+        (ours, (7,)),
+    ]
+    for body, attachments in fine:
+        listener = material.listener()
+        listener.hear(material.say(Control.REGION, body, *attachments))
+        [event] = listener.events
+        assert isinstance(event, Announced)
+        assert event.attachment == (attachments[0] if attachments else None)
+    for body, attachments in [(ours, ()), (ours, (7, 8)), (lent, (7,)), (lent, (region, region))]:
+        with pytest.raises(ProtocolError, match=r"attachment|descriptor"):
+            material.listener().hear(material.say(Control.REGION, body, *attachments))

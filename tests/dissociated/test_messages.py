@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 import sys
@@ -35,7 +36,8 @@ from bowstring.dissociated.messages import (
     unpack_u64,
 )
 from bowstring.errors import BowstringError, BrokenError, EndOfStream, ProtocolError
-from bowstring.memory import Handle
+from bowstring.memory import Handle, LentHandle
+from bowstring.memory.process import Process
 
 U64 = st.integers(0, 2**64 - 1)
 NAMES = st.text(max_size=10)
@@ -54,6 +56,8 @@ UNPACKERS: list[Callable[[bytes], Any]] = [
     unpack_region,
     unpack_u64,
     Handle.unpack,
+    LentHandle.unpack,
+    Process.unpack,
 ]
 
 
@@ -134,6 +138,34 @@ def test_regions(base: int, uuid: bytes, nbytes: int, device_type: int, cut: int
     assert body == struct.pack("<Q16s16sQII", base, uuid, uuid[::-1], nbytes, device_type, 0)
     assert unpack_region(body) == (base, handle)
     for wrong in (body[:-cut], body + b"\0", body[:-4] + reserved.to_bytes(4, "little")):
+        with pytest.raises(ProtocolError):
+            unpack_region(wrong)
+
+
+IDS = st.binary(min_size=16, max_size=16)
+LENT = st.builds(
+    LentHandle,
+    st.binary(min_size=64, max_size=64),
+    U64,
+    U64,
+    st.builds(Process, IDS, U64, U64, st.integers(0, 2**32 - 1)),
+    IDS,
+    U64,
+    st.integers(0, 2**32 - 1),
+)
+
+
+@given(base=U64, handle=LENT, kind=st.integers(2, 2**32 - 1))
+def test_lent_regions(base: int, handle: LentHandle, kind: int) -> None:
+    """The announcement of lent memory is laid out as written, named by its hash, and of no other kind or length."""
+    body = pack_region(base, handle)
+    exporter = handle.exporter
+    rest = struct.pack("<16sQII", handle.device_uuid, handle.nbytes, handle.arrow_device_type, 1)
+    rest += struct.pack("<64sQQ", handle.token, handle.buffer_id, handle.address)
+    rest += struct.pack("<16sQQII", exporter.boot_id, exporter.namespace, exporter.started, exporter.pid, 0)
+    assert body == struct.pack("<Q", base) + hashlib.sha256(rest).digest()[:16] + rest
+    assert unpack_region(body) == (base, handle)
+    for wrong in (body[:-1], body + b"\0", body[:56], body[:52] + struct.pack("<I", kind) + body[56:]):
         with pytest.raises(ProtocolError):
             unpack_region(wrong)
 

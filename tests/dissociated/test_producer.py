@@ -46,6 +46,7 @@ MEANINGS: dict[int, type] = {
     Control.WINDOW: Freed,
     Control.FORKED: Forked,
     Control.STOP: Stopped,
+    Control.UNUSED: Stopped,
     Control.PING: Pinged,
     Control.PONG: Heard,
 }

@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
-from bowstring.errors import DeviceError, NotOnDevice, OutOfBudget
-from bowstring.memory import cuda
+from bowstring.benchmarks.processes import Child
+from bowstring.errors import DeviceError, InvalidRegion, NotOnDevice, OutOfBudget
+from bowstring.memory import LentHandle, cuda, lendable
 from bowstring.memory.cuda import CudaDevice
 from bowstring.memory.device import find_device
 from bowstring.memory.driver import Capturing, CudaDriver
 from bowstring.testing.fake_driver import FakeDriver
+from tests.memory.exporter import Exporter
 
 bindings: Any = pytest.importorskip("cuda.bindings.driver", reason="cuda.bindings is not installed")
 
@@ -35,6 +37,7 @@ class Api(types.SimpleNamespace):
         self.fake = FakeDriver()
         self.made: list[str] = []
         self.refuse: dict[str, Any] = {}
+        self.current: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("cu") or not hasattr(bindings, name):
@@ -45,9 +48,9 @@ class Api(types.SimpleNamespace):
             if name in self.refuse:
                 return (self.refuse[name], None)
             found = getattr(self, f"do_{name}")(*arguments)
-            if isinstance(found, tuple):
-                return (SUCCESS, *found)
-            return (SUCCESS,) if found is None else (SUCCESS, found)
+            if found is None:
+                return (SUCCESS,)
+            return (SUCCESS, *found) if isinstance(found, tuple) else (SUCCESS, found)
 
         return call
 
@@ -145,17 +148,51 @@ class Api(types.SimpleNamespace):
     def do_cuStreamQuery(self, stream: int) -> None:
         assert self.fake.stream_done(0, stream)
 
+    def do_cuPointerGetAttributes(self, count: int, wanted: list[Any], address: int) -> list[Any]:
+        found = self.fake.pointer_attributes(address)
+        answers = {
+            "MEMORY_TYPE": bindings.CUmemorytype(found.memory_type or 1),
+            "DEVICE_ORDINAL": found.ordinal,
+            "BUFFER_ID": found.buffer_id,
+            "IS_MANAGED": int(found.is_managed),
+            "MEMPOOL_HANDLE": bindings.CUmemoryPool(4096 if found.is_pooled else 0),
+            "IS_LEGACY_CUDA_IPC_CAPABLE": int(found.has_ipc),
+        }
+        assert count == len(wanted)
+        return [answers[each.name.removeprefix("CU_POINTER_ATTRIBUTE_")] for each in wanted]
+
+    def do_cuMemGetAddressRange(self, address: int) -> tuple[Any, int]:
+        assert self.current
+        start, nbytes = self.fake.address_range(0, address)
+        return bindings.CUdeviceptr(start), nbytes
+
+    def do_cuIpcGetMemHandle(self, address: int) -> Any:
+        assert self.current
+        handle = bindings.CUipcMemHandle()
+        ctypes.memmove(int(handle.getPtr()), self.fake.get_ipc_handle(0, address), 64)
+        return handle
+
+    def do_cuIpcOpenMemHandle(self, handle: Any, flags: int) -> Any:
+        assert self.current
+        assert flags == 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, the only one there is
+        return bindings.CUdeviceptr(self.fake.open_ipc_handle(0, ctypes.string_at(int(handle.getPtr()), 64)))
+
+    def do_cuIpcCloseMemHandle(self, address: int) -> None:
+        assert self.current
+        self.fake.close_ipc_handle(0, address)
+
     def do_cuDevicePrimaryCtxRetain(self, device: Any) -> str:
         return f"context {int(device)}"
 
     def do_cuCtxPushCurrent(self, context: str) -> None:
         assert context.startswith("context")
+        self.current.append(context)
 
     def do_cuCtxSynchronize(self) -> None:
         self.fake.synchronize(0)
 
     def do_cuCtxPopCurrent(self) -> str:
-        return "context 0"
+        return self.current.pop()
 
 
 @pytest.fixture
@@ -320,3 +357,52 @@ def test_memory_is_copied_in_out_and_to_a_peer(gpu: CudaDevice, api: Api) -> Non
     del here, there
     gpu.sweep()
     other.sweep()
+
+
+def test_memory_of_others_is_lent(gpu: CudaDevice, api: Api) -> None:
+    """What an address is, its allocation and its handle are asked of the driver in its own words, in a context."""
+    address = api.fake.allocate(0, 5000)
+    api.made.clear()
+    handle = lendable(gpu, address + 100)
+    assert isinstance(handle, LentHandle)
+    assert (handle.address, handle.nbytes, handle.device_uuid) == (address, 5000, gpu.uuid)
+    assert handle.token == api.fake.get_ipc_handle(0, address)
+    assert handle.token[:1] == b"\0"  # not cut there
+    asked = [name for name in api.made if "Ctx" not in name and name != "cuDeviceGet"]
+    assert asked == ["cuPointerGetAttributes", "cuMemGetAddressRange", "cuIpcGetMemHandle"]
+    assert not api.current
+    api.fake.free(address)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [("async", "cudaMallocAsync"), ("managed", "managed"), ("vmm", "cuMemMap")],
+)
+def test_memory_without_a_handle(gpu: CudaDevice, api: Api, kind: Any, reason: str) -> None:
+    """Memory of other kinds is told by its attributes alone; so is what the driver does not know."""
+    address = api.fake.allocate(0, 5000, kind)
+    assert reason in str(lendable(gpu, address))
+    api.fake.free(address)
+    assert lendable(gpu, address) == "memory that is not the device's"
+
+
+def test_lent_memory_is_opened_and_closed(gpu: CudaDevice, api: Api) -> None:
+    """A handle is opened with peer access, its size asked for, and closed by a sweep, each in a context."""
+    with Child(Exporter) as child:
+        handle = LentHandle.unpack(bytes.fromhex(child.call("allocate", value=6)[1]))
+        api.made.clear()
+        slab = gpu.open_lent(handle)
+        assert (slab.nbytes, slab.uuid, slab.writable, slab.fd) == (1000, handle.uuid, False, -1)
+        asked = [name for name in api.made if "Ctx" not in name and name != "cuDeviceGet"]
+        assert asked == ["cuIpcOpenMemHandle", "cuMemGetAddressRange"]
+        del slab
+        api.made.clear()
+        gpu.sweep()
+        asked = [name for name in api.made if "CtxP" not in name and name != "cuDeviceGet"]
+        assert asked == ["cuCtxSynchronize", "cuIpcCloseMemHandle"]
+        api.refuse["cuIpcOpenMemHandle"] = bindings.CUresult.CUDA_ERROR_MAP_FAILED
+        with pytest.raises(InvalidRegion, match=r"CUDA_ERROR_MAP_FAILED \(205\).*MIG"):
+            gpu.open_lent(handle)
+        assert not api.current
+    with pytest.raises(DeviceError, match="64 bytes"):
+        gpu.driver.open_ipc_handle(0, bytes(63))

@@ -14,6 +14,8 @@ from bowstring.columnar.dictionary import Dictionary
 from bowstring.memory import lend, lendable, owned_regions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bowstring.memory import Device, Region
 
 __all__ = ["Lender", "Lending", "wholly_lent"]
@@ -48,13 +50,28 @@ class Lender:
         self._starts: dict[Device, list[int]] = collections.defaultdict(list)
         self._found: dict[tuple[Device, int], tuple[Region, list[object]]] = {}
         self._known: dict[Dictionary, Dictionary] = {}
-        self._nbytes = 0
+        self._nbytes: collections.Counter[Device] = collections.Counter()
         self._refused: collections.Counter[str] = collections.Counter()
 
-    @property
-    def result(self) -> Lending:
-        """What was lent so far."""
-        return Lending(self._nbytes, dict(self._refused))
+    def result(self, placed: Sequence[Batch], device: Device) -> Lending:
+        """Return what became of it.
+
+        Parameters
+        ----------
+        placed
+            The batches as they are offered.
+        device
+            Where those were copied that could not be lent altogether.
+        """
+        dictionaries = {id(each): each.values for batch in placed for each in batch.dictionaries.values()}
+        nbytes = sum(
+            int(each.spans.table[each.spans.lent, 2].sum()) for each in (*placed, *dictionaries.values())
+        )
+        refused = dict(self._refused)
+        for source, lent in self._nbytes.items():
+            if source is not device and lent > nbytes:
+                refused[f"memory of {source.name}, where the server has no pool"] = lent - nbytes
+        return Lending(nbytes, refused)
 
     def lent(self, batch: Batch) -> Batch:
         """Return a batch with its buffers in lent regions, as far as they can be; the others stay what they are.
@@ -78,7 +95,7 @@ class Lender:
             if isinstance(found, str):
                 self._refused[found] += nbytes
                 continue
-            self._nbytes += nbytes
+            self._nbytes[device] += nbytes
             place = places.setdefault(id(found), len(regions))
             if place == len(regions):
                 regions.append(found)

@@ -200,6 +200,7 @@ class ProducerProtocol:
         self.pointers = False
         self.ended = False
         self.done = False
+        self.unused = False  # the reader never looked at what was lent, and will not
 
     # What the reader says.
 
@@ -261,6 +262,9 @@ class ProducerProtocol:
                 self.done = True
                 return Done()
             case Control.STOP:
+                return Stopped()
+            case Control.UNUSED:
+                self.unused = True
                 return Stopped()
             case Control.PING:
                 return Pinged()

@@ -60,6 +60,7 @@ class Control(enum.IntEnum):
     FORKED = _CONTROL | 0x13
     DONE = _CONTROL | 0x14
     STOP = _CONTROL | 0x15
+    UNUSED = _CONTROL | 0x16
 
 
 def body_tag(sequence: int, body_type: int) -> int:

@@ -7,6 +7,7 @@ are alive, because a lease ends with its last view and not before.
 from __future__ import annotations
 
 import collections
+import contextlib
 import copy
 import os
 import queue
@@ -28,7 +29,8 @@ from bowstring.dissociated.consumer import (
     Stopped,
     Welcomed,
 )
-from bowstring.dissociated.messages import Hello, Welcome
+from bowstring.dissociated.messages import Hello, Outgoing, Welcome
+from bowstring.dissociated.tags import Control
 from bowstring.errors import (
     BowstringError,
     ClosedError,
@@ -204,6 +206,8 @@ class Receiver:
                 if assembled is not None and not self._closed:
                     self._answerer.blocked = self._answerer.no_room = 0
                     self._batches.append(assembled)
+            case Announced() if self._error is not None:
+                close_all((event.attachment,))
             case Announced():
                 self.counters.regions += 1
                 self.counters.cached_regions += self._assembler.announce(event)
@@ -239,8 +243,18 @@ class Receiver:
             if self._error is None and not self._complete:
                 self._error = error
             self._changed.notify_all()
+        self._say_unused()
         self._answerer.stop()
         self.hang_up()
+
+    def _say_unused(self) -> None:
+        """Tell the producer, if nothing of what it lent was ever used: it would have to think the worst."""
+        with self._changed:
+            used = self._assembler.leases or self._error is None
+        if not used and self.extended and not self._wires[-1].channel.closed:
+            with contextlib.suppress(BowstringError):
+                self._forget_regions()
+                self._wires[-1].send([Outgoing(Control.UNUSED, [])], _LOOK)
 
     # What the stream asks.
 

@@ -49,13 +49,13 @@ class Resident:
         lender = Lender() if in_place else None
         if lender is not None:
             compact = [lender.lent(batch) for batch in compact]
-        self.lending = None if lender is None else lender.result
         allocator = pool.allocator(_room(compact, pool.device))
         known: dict[Dictionary, Dictionary] = {}
         self._batches: list[Batch] = [
             batch if wholly_lent(batch) else placed_compact(batch, allocator, known, seconds=seconds)
             for batch in compact
         ]
+        self.lending = None if lender is None else lender.result(self._batches, pool.device)
         # What is lent was maybe made compact just now, by work that was queued on its own device.
         settle_devices((pool.device, *(batch.device for batch in compact if in_place)), seconds)
         self._items: collections.OrderedDict[tuple[Any, ...], list[Item]] = collections.OrderedDict()

@@ -361,7 +361,7 @@ class Session:
             self._over = True
             self._changed.notify_all()
             protocol = self._protocol
-            held = protocol.ledger.outstanding
+            held = 0 if protocol.unused else protocol.ledger.outstanding
         # A process that dies closes its sockets a moment before it counts as gone.
         grace = _EXIT_GRACE if isinstance(error, BrokenError) else 0.0
         gone = held == 0 or self._channel.peer.exited(grace)

@@ -1,0 +1,33 @@
+"""A process that allocates memory on the fake device, and says by which handles it can be opened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bowstring.memory import LentHandle, lendable
+from bowstring.testing import fake_device
+
+__all__ = ["Exporter"]
+
+
+class Exporter:
+    """Has allocations by their addresses."""
+
+    def __init__(self) -> None:
+        self._device = fake_device()
+        self._arrays: dict[int, Any] = {}
+
+    def allocate(self, value: int, nbytes: int = 1000) -> list[Any]:
+        """Allocate bytes of one value; return address and handle, in hexadecimal digits."""
+        array = self._device.allocate(nbytes)
+        array[:] = self._device.from_host(np.full(nbytes, value, np.uint8))
+        self._arrays[array.data.ptr] = array
+        handle = lendable(self._device, array.data.ptr + nbytes // 2)
+        assert isinstance(handle, LentHandle)
+        return [array.data.ptr, handle.pack().hex()]
+
+    def free(self, address: int) -> None:
+        """Free an allocation."""
+        del self._arrays[address]
