@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ import bowstring as bow
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.dissociated.messages import Hello
 from bowstring.memory import Pool, this_process
+from bowstring.memory import region as region_module
 from bowstring.testing import FakeDevice, fake_device
 from tests.doors.conftest import come_home, read, until
 
@@ -372,3 +374,44 @@ def test_a_reader_that_can_map_nothing(
     server.wait_released("t")
     until(lambda: pool.statistics.in_use == 0)
     assert (pool.statistics.retired, server.statistics.lost) == (0, 1)
+
+
+def test_a_reader_that_forks(server: bow.Server, device: FakeDevice) -> None:
+    """A child that was forked has nothing of lent memory open, so nothing is kept for its sake."""
+    kept = server.statistics.kept
+    before = device.driver.allocated
+    endpoint = server.publish("t", {"n": allocated(device, np.arange(ROWS))}, share="in_place", readers=1)
+    with bow.connect(endpoint) as stream:
+        batches = list(stream)
+    pid = os.fork()
+    if not pid:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    del batches, stream
+    server.wait_released("t")
+    until(lambda: device.driver.allocated == before)
+    assert server.statistics.kept == kept
+
+
+def test_a_reader_that_is_lost(serve: Callable[..., bow.Server], pool: Pool, device: FakeDevice) -> None:
+    """What a reader holds when its connection is lost is kept for good, so that it stays true, and is counted."""
+    server = serve(pool=pool)
+    array = allocated(device, np.arange(ROWS))
+    address = array.data.ptr
+    kept, before = server.statistics.kept, device.driver.allocated
+    endpoint = server.publish("t", {"n": array}, share="in_place")
+    del array
+    with bow.connect(endpoint) as stream:
+        batches = list(stream)
+    for session in list(server._sessions):
+        session.close(0.0)
+    server.withdraw("t")
+    server.wait_released("t")
+    assert server.statistics.kept == kept + 1
+    del batches, stream
+    gc.collect()
+    assert device.driver.allocated == before
+    found = device.array(address, 8, None)
+    assert device.to_host(found).tolist() == [0] * 8
+    # The test alone knows that nobody looks any more.
+    region_module._kept.clear()

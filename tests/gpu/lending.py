@@ -204,4 +204,17 @@ class Borrower(_Role):
 
     def opened(self) -> int:
         """Return how many allocations of others are open, without closing any."""
+        if hasattr(self.device, "allocate"):
+            return sum(count for _, _, count in self.device.driver._opened.values())
         return sum(count for _, count in self.device._opened.values())
+
+    def close_slowly(self, seconds: float) -> None:
+        """Let the fake driver take its time when memory of others is closed."""
+        driver = self.device.driver
+        close = driver.close_ipc_handle
+
+        def slow(ordinal: int, address: int) -> None:
+            time.sleep(seconds)
+            close(ordinal, address)
+
+        driver.close_ipc_handle = slow

@@ -122,10 +122,12 @@ class Ledger:
         """The regions in which the reader holds an address."""
         return [region for region, _ in self._held.values()]
 
-    def retire(self) -> None:
-        """Never write again what the reader holds: it may look at it without our hearing of it."""
+    def retire(self, *, forked: bool = False) -> None:
+        """Never write again what the reader holds: it, or its child, may look at it without our hearing of it."""
         for region in self.regions:
-            region.retire()
+            # What a driver opened does not survive a fork: the child sees nothing of lent memory.
+            if not (forked and region.lent):
+                region.retire()
 
     def clear(self) -> None:
         """Let go of everything."""

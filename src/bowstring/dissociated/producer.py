@@ -253,7 +253,7 @@ class ProducerProtocol:
                 self.window.enlarge(unpack_u64(body))
                 return Freed()
             case Control.FORKED:
-                self.ledger.retire()
+                self.ledger.retire(forked=True)
                 return Forked()
             case Control.DONE:
                 # A connection of bodies has no end of its own: the reader may know it before we do.
