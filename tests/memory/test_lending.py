@@ -33,6 +33,7 @@ from bowstring.memory import (
     handle_of,
     lend,
     lendable,
+    process,
     this_process,
     unpack_handle,
 )
@@ -145,8 +146,7 @@ def test_the_drivers_bytes_are_64(size: int) -> None:
 
 def test_each_part_has_its_say() -> None:
     """Memory that differs in any of what names it has another UUID: size, buffer id, address, process, device."""
-    process = Process(bytes(16), 1, 2, 3)
-    one = LentHandle(bytes(64), 1, 4096, process, bytes(16), 100, 12)
+    one = LentHandle(bytes(64), 1, 4096, Process(bytes(16), 1, 2, 3), bytes(16), 100, 12)
     others = [
         dataclasses.replace(one, **change)
         for change in (
@@ -183,6 +183,18 @@ def test_who_a_process_is(exporter: Child) -> None:
     _, handle = lent_by(exporter, 1)
     assert handle.exporter.alive
     assert (handle.exporter.pid, handle.exporter.place) == (exporter.pid, here.place)
+
+
+def test_a_sandbox_that_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a process cannot learn its place it has one of its own, which no other process has."""
+
+    def hidden(_path: str) -> os.stat_result:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(os, "stat", hidden)
+    found = [process._of.__wrapped__(os.getpid()) for _ in range(2)]
+    monkeypatch.undo()
+    assert len({each.place for each in (*found, this_process())}) == 3
 
 
 # What can be lent.

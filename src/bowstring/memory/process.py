@@ -94,6 +94,10 @@ def this_process() -> Process:
 @functools.lru_cache(1)
 def _of(pid: int) -> Process:
     # A child that was forked has another number, and is looked at anew.
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        boot_id = bytes.fromhex(file.read().strip().replace("-", ""))
-    return Process(boot_id, os.stat("/proc/self/ns/pid").st_ino, _started(pid) or 0, pid)
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot_id = bytes.fromhex(file.read().strip().replace("-", ""))
+        return Process(boot_id, os.stat("/proc/self/ns/pid").st_ino, _started(pid) or 0, pid)
+    except (OSError, ValueError):
+        # A sandbox that does not say: nobody else is of a place that was drawn, so nothing is lent to others.
+        return Process(os.urandom(16), 0, 0, pid)
