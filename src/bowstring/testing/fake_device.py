@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -77,7 +78,7 @@ class _Allocated:
         self.address = driver.allocate(ordinal, nbytes, kind)
 
     def __del__(self) -> None:
-        if self.address:
+        if self.address and not sys.is_finalizing():
             self._driver.free(self.address)
 
 
