@@ -30,7 +30,7 @@ def device() -> Iterator[FakeDevice]:
     before = device.driver.allocated
     yield device
     gc.collect()
-    assert device.driver.allocated == before
+    until(lambda: device.driver.allocated == before)
 
 
 @pytest.fixture
