@@ -8,6 +8,7 @@
     │   ├── NotPicklable (TypeError)          the object belongs to this process
     │   ├── ForkedError (RuntimeError)        used in a child of the process that made it
     │   ├── ViewsAlive (BufferError)          memory cannot change hands while views of it live
+    │   ├── NotExportable (BufferError)       the data cannot be handed out in the form asked for
     │   └── NotOnDevice                       the memory is on another device than the call needs
     ├── Unsupported (NotImplementedError)     valid, but not done by Bowstring; named
     ├── ClosedError                           you closed it
@@ -55,6 +56,7 @@ __all__ = [
     "LeaseExpired",
     "LimitExceeded",
     "MissingDependency",
+    "NotExportable",
     "NotOnDevice",
     "NotPicklable",
     "OutOfBudget",
@@ -139,6 +141,10 @@ class ForkedError(UsageError, RuntimeError):
 
 class ViewsAlive(UsageError, BufferError):
     """Memory cannot be released or frozen while views of it are alive."""
+
+
+class NotExportable(UsageError, BufferError):
+    """The data cannot be handed out in the form asked for: an array of numbers, a tensor; says which column."""
 
 
 class NotOnDevice(UsageError):

@@ -194,6 +194,20 @@ class Api(types.SimpleNamespace):
     def do_cuCtxPopCurrent(self) -> str:
         return self.current.pop()
 
+    def do_cuEventCreate(self, flags: int) -> int:
+        assert flags == 2  # no times: those who wait need none, and it is cheaper
+        return self.fake.event_create(0)
+
+    def do_cuEventDestroy(self, event: int) -> None:
+        self.fake.event_destroy(0, event)
+
+    def do_cuEventRecord(self, event: int, stream: int) -> None:
+        self.fake.event_record(0, event, stream)
+
+    def do_cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> None:
+        assert flags == 0
+        self.fake.stream_wait_event(0, stream, event)
+
 
 @pytest.fixture
 def api() -> Api:
@@ -406,3 +420,20 @@ def test_lent_memory_is_opened_and_closed(gpu: CudaDevice, api: Api) -> None:
         assert not api.current
     with pytest.raises(DeviceError, match="64 bytes"):
         gpu.driver.open_ipc_handle(0, bytes(63))
+
+
+def test_events_are_asked_of_the_driver_in_the_context(gpu: CudaDevice, api: Api) -> None:
+    """Events are made without times, recorded, waited for and destroyed, each in the device's primary context."""
+    driver = gpu.driver
+    gpu.synchronize()
+    api.made.clear()
+    event = driver.event_create(0)
+    driver.event_record(0, event, 7)
+    driver.stream_wait_event(0, 9, event)
+    driver.event_destroy(0, event)
+    assert api.made == [
+        name
+        for call in ("cuEventCreate", "cuEventRecord", "cuStreamWaitEvent", "cuEventDestroy")
+        for name in ("cuCtxPushCurrent", call, "cuCtxPopCurrent")
+    ]
+    assert (api.fake.waits, api.fake.held_events) == ([(9, event)], set())

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bowstring.errors import NotOnDevice, Unsupported
+from bowstring.errors import NotExportable, NotOnDevice, Unsupported
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory.slab import Slab, host_slab, map_host_slab
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from bowstring.memory.events import RecordedEvent
 
 __all__ = [
     "CPU_DEVICE_TYPE",
@@ -137,6 +139,33 @@ class Device(abc.ABC):
 
     def __repr__(self) -> str:
         return f"<Device {self.name}>"
+
+    # The order of work, where there are streams
+
+    def record(self) -> RecordedEvent | None:
+        """Return an event after all that is queued on the current stream; ``None`` where nothing is ever queued."""
+        return None
+
+    def wait_event(self, handle: int) -> None:
+        """Let the current stream wait for an event, by the driver's handle; the host does not wait.
+
+        Raises
+        ------
+        NotOnDevice
+            The device has no events.
+        """
+        raise NotOnDevice("the device has no events", found=f"{self.name}, event {handle:#x}")
+
+    def order_for(self, stream: int | None) -> None:
+        """Let a stream of somebody else's, by its number in DLPack, come after what is queued on the current one.
+
+        Raises
+        ------
+        NotExportable
+            The device has no such stream.
+        """
+        if stream is not None:
+            raise NotExportable("the device has no streams", found=stream, where=self.name)
 
 
 class _Writable:

@@ -154,6 +154,18 @@ class Driver(Protocol):
     def stream_done(self, ordinal: int, stream: int) -> bool:
         """Return whether all that was queued on a stream is done (``cuStreamQuery``)."""
 
+    def event_create(self, ordinal: int) -> int:
+        """Return the handle of a new event that takes no times (``cuEventCreate``)."""
+
+    def event_destroy(self, ordinal: int, event: int) -> None:
+        """Give an event back; whoever was told to wait for it waits all the same (``cuEventDestroy``)."""
+
+    def event_record(self, ordinal: int, event: int, stream: int) -> None:
+        """Let an event mean all that is queued on a stream now (``cuEventRecord``)."""
+
+    def stream_wait_event(self, ordinal: int, stream: int, event: int) -> None:
+        """Let what is queued on a stream from now on wait for an event (``cuStreamWaitEvent``)."""
+
 
 class CudaDriver:
     """The driver of this machine. See :func:`cuda_driver`.
@@ -373,6 +385,23 @@ class CudaDriver:
                 return False
             self._done("cuStreamQuery", result)
             return True
+
+    def event_create(self, ordinal: int) -> int:
+        flags = int(self._api.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+        with self._current(ordinal):
+            return int(self._done("cuEventCreate", self._api.cuEventCreate(flags)))
+
+    def event_destroy(self, ordinal: int, event: int) -> None:
+        with self._current(ordinal):
+            self._done("cuEventDestroy", self._api.cuEventDestroy(event))
+
+    def event_record(self, ordinal: int, event: int, stream: int) -> None:
+        with self._current(ordinal):
+            self._done("cuEventRecord", self._api.cuEventRecord(event, stream))
+
+    def stream_wait_event(self, ordinal: int, stream: int, event: int) -> None:
+        with self._current(ordinal):
+            self._done("cuStreamWaitEvent", self._api.cuStreamWaitEvent(stream, event, 0))
 
 
 @functools.cache

@@ -12,11 +12,18 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from bowstring.errors import DeadlineExceeded, DeviceError, ForkedError, InvalidRegion
+from bowstring.errors import (
+    DeadlineExceeded,
+    DeviceError,
+    ForkedError,
+    InvalidRegion,
+    NotExportable,
+)
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory.device import Device
 from bowstring.memory.driver import Capturing
 from bowstring.memory.ending import Ending
+from bowstring.memory.events import RecordedEvent
 from bowstring.memory.slab import Slab, identity_of
 from bowstring.memory.waiting import Rounds
 
@@ -32,6 +39,9 @@ _Unmap = Callable[[], None]
 # A copy of 16 MiB takes from 10 µs, on one GPU, to 2 ms, over a slow bus.
 _SHORTEST_PAUSE: Final = 5e-6
 _LONGEST_PAUSE: Final = 5e-4
+# Streams in DLPack: https://dmlc.github.io/dlpack/latest/python_spec.html
+_NO_STREAM: Final = -1
+_DEFAULT_STREAM: Final = 1
 
 
 class _Mapped:
@@ -79,6 +89,7 @@ class DriverDevice(Device):
         self._let_in: weakref.WeakKeyDictionary[Slab, set[int]] = weakref.WeakKeyDictionary()
         self._rounds = Rounds(self._round, f"bowstring-device-{ordinal}")
         self._pid = os.getpid()
+        self._idle_events: collections.deque[int] = collections.deque()
 
     def make_slab(self, nbytes: int) -> Slab:
         """Allocate memory that other processes can map.
@@ -217,6 +228,7 @@ class DriverDevice(Device):
             This process was forked after the device came into use.
         """
         self._check_process()
+        self._drop_events()
         if self._ended:
             # A device that failed or went away has nothing left to wait for; its memory is gone with it.
             with contextlib.suppress(DeviceError, DeadlineExceeded):
@@ -367,6 +379,48 @@ class DriverDevice(Device):
             driver.set_access(address, nbytes, self.ordinal, writable=writable)
             undo.pop_all()
         return _Mapped(address, functools.partial(self._unmap, address, nbytes), self._ended)
+
+    # The order of work
+
+    def record(self) -> RecordedEvent:
+        """Return an event after all that is queued on the current stream.
+
+        Raises
+        ------
+        ForkedError
+            This process was forked after the device came into use.
+        """
+        self._check_process()
+        try:
+            handle = self._idle_events.popleft()
+        except IndexError:
+            handle = self.driver.event_create(self.ordinal)
+        # From here on the handle is idle as soon as nobody has it.
+        event = RecordedEvent(handle, self._idle_events)
+        self.driver.event_record(self.ordinal, handle, self.current_stream())
+        return event
+
+    def wait_event(self, handle: int) -> None:
+        """Let the current stream wait for an event; the host does not wait."""
+        self._check_process()
+        self.driver.stream_wait_event(self.ordinal, self.current_stream(), handle)
+
+    def order_for(self, stream: int | None) -> None:
+        """Let a stream come after the current one: -1 is none, ``None`` the default one, as in DLPack."""
+        if stream == _NO_STREAM:
+            return
+        if stream is not None and (stream == 0 or stream < _NO_STREAM):
+            raise NotExportable("no stream has this number in DLPack", found=stream, hint="0 is ambiguous.")
+        event = self.record()
+        self.driver.stream_wait_event(self.ordinal, stream or _DEFAULT_STREAM, event.handle)
+
+    def _drop_events(self) -> None:
+        """Destroy events that nobody holds; a stream that was told to wait for one waits all the same."""
+        with contextlib.suppress(IndexError):
+            while True:
+                handle = self._idle_events.popleft()
+                with contextlib.suppress(DeviceError):
+                    self.driver.event_destroy(self.ordinal, handle)
 
 
 def _why_not(handle: LentHandle) -> str:

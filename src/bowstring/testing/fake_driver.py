@@ -23,6 +23,7 @@ __all__ = ["FakeDriver"]
 
 _GRANULARITY: Final = 1 << 21
 _DEVICES: Final = 2
+_FIRST_EVENT: Final = 1 << 40  # no number of anything else
 _NOTHING: Final = 0
 _FIXED: Final = 0x10
 _FAILED: Final = ctypes.c_void_p(-1).value
@@ -60,6 +61,8 @@ class FakeDriver:
         self.peers = True
         self._readers: dict[int, set[int]] = {}
         self._pinned: dict[int, int] = {}
+        self._events: set[int] = set()
+        self._waits: collections.deque[tuple[int, int]] = collections.deque(maxlen=100)
 
     def fail_next(self, call: str, error: BowstringError | None = None) -> None:
         """Make the next call of a method fail."""
@@ -363,6 +366,43 @@ class FakeDriver:
     def stream_done(self, ordinal: int, stream: int) -> bool:  # noqa: ARG002  nothing is queued anywhere
         self._call("stream_done")
         return True
+
+    @property
+    def held_events(self) -> set[int]:
+        """Events that were not destroyed."""
+        with self._lock:
+            return set(self._events)
+
+    @property
+    def waits(self) -> list[tuple[int, int]]:
+        """Which stream was told to wait for which event, in order."""
+        return list(self._waits)
+
+    def event_create(self, ordinal: int) -> int:  # noqa: ARG002  nothing is queued anywhere
+        self._call("event_create")
+        with self._lock:
+            event = _FIRST_EVENT + next(self._numbers)
+            self._events.add(event)
+        return event
+
+    def event_destroy(self, ordinal: int, event: int) -> None:  # noqa: ARG002
+        self._call("event_destroy")
+        with self._lock:
+            self._check_event("event_destroy", event)
+            self._events.remove(event)
+
+    def event_record(self, ordinal: int, event: int, stream: int) -> None:  # noqa: ARG002
+        self._call("event_record")
+        self._check_event("event_record", event)
+
+    def stream_wait_event(self, ordinal: int, stream: int, event: int) -> None:  # noqa: ARG002
+        self._call("stream_wait_event")
+        self._check_event("stream_wait_event", event)
+        self._waits.append((stream, event))
+
+    def _check_event(self, call: str, event: int) -> None:
+        if event not in self._events:
+            raise _refused(call, "CUDA_ERROR_INVALID_HANDLE (400)")
 
 
 def _room(nbytes: int) -> int:
