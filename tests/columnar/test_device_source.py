@@ -20,6 +20,7 @@ from bowstring.columnar.capsule import STRUCT_BYTES, address_in
 from bowstring.errors import NotOnDevice, Unsupported, UsageError
 from bowstring.testing import FakeDevice, fake_device, strategies
 from bowstring.testing.fake_array import ADDRESS_SHIFT
+from tests.columnar.elsewhere import Elsewhere
 
 TEXT = pa.record_batch(
     {
@@ -30,16 +31,6 @@ TEXT = pa.record_batch(
         "n": [1, None, 3, 4],
     }
 )
-
-
-class Elsewhere:
-    """What another library has on a device: it knows this one method, and is no batch of ours."""
-
-    def __init__(self, batch: Batch) -> None:
-        self.batch = batch
-
-    def __arrow_c_device_array__(self, requested_schema: Any = None, **_: Any) -> Any:
-        return self.batch.__arrow_c_device_array__(requested_schema)
 
 
 @pytest.fixture
@@ -60,7 +51,7 @@ def test_any_type_is_taken_where_it_lies(batch: pa.RecordBatch) -> None:
 
 
 def test_nothing_is_copied_but_ends(device: FakeDevice) -> None:
-    """Buffers stay where they are; the host reads the ends of text and lists, all at once, once they are ready."""
+    """Buffers stay where they are; the host reads the ends of text and lists, all at once."""
     ours = Batch.from_arrow(TEXT).to_device(device)
     device.statistics.reset()
     taken = Batch.from_arrow(Elsewhere(ours))
@@ -70,7 +61,7 @@ def test_nothing_is_copied_but_ends(device: FakeDevice) -> None:
     assert statistics.host_written_bytes < 1000  # which numbers to fetch
     assert statistics.host_read_bytes < 100
     assert statistics.host_reads <= 2  # of the batch, of its dictionary
-    assert statistics.synchronizations >= 1
+    assert statistics.synchronizations == 0
     assert taken.to_arrow().equals(TEXT)
 
 

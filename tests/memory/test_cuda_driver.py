@@ -436,4 +436,4 @@ def test_events_are_asked_of_the_driver_in_the_context(gpu: CudaDevice, api: Api
         for call in ("cuEventCreate", "cuEventRecord", "cuStreamWaitEvent", "cuEventDestroy")
         for name in ("cuCtxPushCurrent", call, "cuCtxPopCurrent")
     ]
-    assert (api.fake.waits, api.fake.held_events) == ([(9, event)], set())
+    assert (list(api.fake.waits), api.fake.held_events) == ([(9, event)], set())

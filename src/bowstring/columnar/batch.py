@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bowstring.columnar import export
+from bowstring.columnar import cudf, export
 from bowstring.columnar.cut import Parts, cut
 from bowstring.columnar.dictionary import Dictionaries, Dictionary
 from bowstring.columnar.layout import Layout
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Batch"]
 
 
-class Batch(export.Exporting):
+class Batch(export.Exporting, cudf.ForRapids):
     """Some rows of a table, as Arrow lays them out, on one device: from :meth:`from_arrow` or from a stream.
 
     It never changes, and it and all that is made from it outlive its stream, its connection and its producer.

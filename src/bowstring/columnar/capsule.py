@@ -10,19 +10,35 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from bowstring.memory import Device
 
-__all__ = ["STRUCT_BYTES", "STRUCT_WORDS", "Anchor", "address_in", "device_in", "say_device"]
+if TYPE_CHECKING:
+    from bowstring.memory.events import RecordedEvent
+
+__all__ = [
+    "STRUCT_BYTES",
+    "STRUCT_WORDS",
+    "Anchor",
+    "address_in",
+    "device_in",
+    "empty_device_capsule",
+    "event_in",
+    "is_released",
+    "say_device",
+]
 
 STRUCT_WORDS: Final = 10
 STRUCT_BYTES: Final = 8 * STRUCT_WORDS
 # struct ArrowDeviceArray: the ArrowArray, then device_id, device_type (and padding), sync_event, reserved[3]
 _DEVICE_WORDS: Final = 6
 _DEVICE: Final = struct.Struct("=qi")
+_EVENT_AT: Final = 16
+_RELEASE: Final = 8  # which word of the struct
+_RELEASING: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 _pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer_of.restype = ctypes.c_void_p
@@ -76,7 +92,35 @@ def device_in(address: int) -> tuple[int, int]:
     return device_type, device_id
 
 
-def say_device(address: int, device: Device) -> None:
-    """Write a device into the struct ArrowDeviceArray at an address. Its data must be ready: no event is given."""
+def event_in(address: int) -> int | None:
+    """Return the handle of the event (``cudaEvent_t``) that the struct at an address says, if it says one."""
+    at = ctypes.c_void_p.from_address(address + STRUCT_BYTES + _EVENT_AT).value
+    return None if at is None else ctypes.c_uint64.from_address(at).value
+
+
+def say_device(address: int, device: Device, event: RecordedEvent | None = None) -> None:
+    """Write a device into the struct ArrowDeviceArray at an address, and an event, which it must keep alive.
+
+    Without an event its data must be ready.
+    """
     words = (ctypes.c_int64 * _DEVICE_WORDS).from_address(address + STRUCT_BYTES)
-    words[:] = [device.arrow_device_id, device.arrow_device_type, 0, 0, 0, 0]
+    at = 0 if event is None else event.address
+    words[:] = [device.arrow_device_id, device.arrow_device_type, at, 0, 0, 0]
+
+
+def empty_device_capsule() -> Any:
+    """Return a capsule ``arrow_device_array`` with nothing in it: for others to write a struct into.
+
+    What is written is released with the capsule, by pyarrow's code.
+    """
+    capsule = Anchor(None).device_capsule()
+    address = address_in(capsule, b"arrow_device_array")
+    release = ctypes.c_void_p.from_address(address + 8 * _RELEASE).value
+    assert release is not None
+    _RELEASING(release)(address)
+    return capsule
+
+
+def is_released(address: int) -> bool:
+    """Whether the struct at an address holds nothing, or nothing any more."""
+    return ctypes.c_void_p.from_address(address + 8 * _RELEASE).value is None

@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from bowstring.columnar import export
 from bowstring.columnar.cut import Parts
+from bowstring.columnar.dlpack import device_pair, dlpack_capsule
 from bowstring.columnar.layout import Kind, Layout, Node
+from bowstring.columnar.plain import array_of_numbers
 from bowstring.errors import NotOnDevice, NotPicklable, Unsupported, UsageError
 from bowstring.kernels import bitmap
 from bowstring.memory import Buffer
@@ -25,6 +27,7 @@ _UNSIGNED: Final = frozenset((pa.lib.Type_UINT8, pa.lib.Type_UINT16, pa.lib.Type
 _FLOATING: Final = frozenset((pa.lib.Type_HALF_FLOAT, pa.lib.Type_FLOAT, pa.lib.Type_DOUBLE))
 _BYTEWISE: Final = frozenset((pa.lib.Type_FIXED_SIZE_BINARY, pa.lib.Type_INTERVAL_DAY_TIME))
 _WIDEST_NUMBER: Final = 8
+_CUDA: Final = 2  # ARROW_DEVICE_CUDA
 
 
 class Column(export.Exporting):
@@ -47,7 +50,7 @@ class Column(export.Exporting):
     (<Column 'a' 3 × int64 on cpu>, 1, 1, [5])
     """
 
-    __slots__ = ("_index", "_node", "batch", "device", "field")
+    __slots__ = ("_index", "_lent", "_node", "batch", "device", "field")
 
     def __init__(self, batch: Batch, column: int) -> None:
         self._bind(batch, batch.layout.columns[column], batch.schema.field(column))
@@ -274,6 +277,62 @@ class Column(export.Exporting):
         except pa.ArrowInvalid as error:
             raise UsageError("the column cannot be a NumPy array without a copy", found=str(error)) from error
         return result
+
+    # As an array, for others; see also `values`
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Return plain numbers without nulls as a DLPack capsule, read-only: what ``from_dlpack(column)`` calls.
+
+        The batch cannot be released while the consumer has it.
+
+        Raises
+        ------
+        NotExportable
+            The column is of another type, or has nulls; or the consumer could not know that it is read-only.
+
+        Examples
+        --------
+        >>> from bowstring.columnar.batch import Batch
+        >>> np.from_dlpack(Batch.from_arrow({"a": np.arange(3)})["a"])
+        array([0, 1, 2])
+        """
+        return dlpack_capsule(
+            array_of_numbers(self),
+            self.device,
+            stream=stream,
+            max_version=max_version,
+            dl_device=dl_device,
+            copy=copy,
+        )
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return device_pair(self.device)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Plain numbers without nulls on a GPU, version 3, read-only; no such attribute anywhere else.
+
+        The batch cannot be released while this column lives: consumers hold on to it.
+
+        Raises
+        ------
+        NotExportable
+            The column is of another type, or has nulls.
+        """
+        if self.device.arrow_device_type != _CUDA:
+            raise AttributeError(f"the column is on {self.device.name}, and not on a GPU")
+        # What the caller gets is a dict, which keeps nothing alive.
+        self._lent = array = array_of_numbers(self)
+        said = dict(array.__cuda_array_interface__)
+        said["data"] = said["data"][0], True
+        return said
 
     def __arrow_c_schema__(self) -> Any:
         return self.field.__arrow_c_schema__()

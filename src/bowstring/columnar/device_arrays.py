@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
+from bowstring.columnar.column import Column
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import Unsupported, UsageError
@@ -34,7 +35,7 @@ def batch_of_device_arrays(source: Mapping[str, Any]) -> Batch | None:
     Unsupported
         Arrow has no such type.
     """
-    found = {name: device_array(values) for name, values in source.items()}
+    found = {name: _found(name, values) for name, values in source.items()}
     present = [each for each in found.values() if each is not None]
     if not present:
         return None
@@ -58,6 +59,14 @@ def batch_of_device_arrays(source: Mapping[str, Any]) -> Batch | None:
         layout = Layout.of(pa.schema(fields))
         nodes = np.array([(rows, 0)] * len(fields), np.int64)
         return Batch.from_parts(layout, rows, nodes, buffers, device=device)
+
+
+def _found(name: str, values: Any) -> tuple[Device, Any] | None:
+    if isinstance(values, Column) and not values.device.is_host:
+        raise UsageError(
+            "a column of a batch is no array", where=name, hint="Batch.select() chooses columns of a batch."
+        )
+    return device_array(values)
 
 
 def _arrow_type(name: str, array: Any) -> pa.DataType:

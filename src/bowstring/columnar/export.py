@@ -24,6 +24,7 @@ from bowstring.memory import Device
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
+    from bowstring.memory.events import RecordedEvent
 
 __all__ = ["Exporting", "to_pyarrow_array", "to_pyarrow_batch"]
 
@@ -95,13 +96,13 @@ def _plan(layout: Layout, counts: tuple[int, ...]) -> _Plan:
 class _Block:
     """The structs of a batch, all complete but that of the node `root`, which lacks a release callback."""
 
-    def __init__(self, batch: Batch, root: int) -> None:
+    def __init__(self, batch: Batch, root: int, event: RecordedEvent | None = None) -> None:
         plan = _plan(batch.layout, batch.variadic_counts)
         self.words = words = np.empty(plan.words, np.int64)
         self.base: int = words.__array_interface__["data"][0]
         self.root: int = self.base + root * STRUCT_BYTES
         inner = [_dictionary(batch.dictionaries[id_].values) for _, id_ in plan.dictionaries]
-        self.anchor = Anchor((words, batch.owner(), inner))
+        self.anchor = Anchor((words, batch.owner(), inner, event))
         fill = self.anchor.fill
         for address in range(self.base, self.base + (plan.structs - 1) * STRUCT_BYTES, STRUCT_BYTES):
             if address != self.root:
@@ -214,11 +215,11 @@ class Exporting(abc.ABC):
         if requested_schema is not None and self.device.is_host:
             converted: tuple[Any, Any] = self.to_arrow().__arrow_c_device_array__(requested_schema)
             return converted
-        # The struct carries no event: whoever takes it may look at once.
-        self.device.synchronize()
-        block = _Block(*self._root())
+        # The event lives as long as the structs: its handle is noted as idle when the last of them is released.
+        event = self.device.record()
+        block = _Block(*self._root(), event)
         capsule = block.anchor.device_capsule()
         address = address_in(capsule, b"arrow_device_array")
         block.say_at(address)
-        say_device(address, self.device)
+        say_device(address, self.device, event)
         return self.__arrow_c_schema__(), capsule

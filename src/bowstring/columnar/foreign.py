@@ -11,17 +11,18 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.capsule import STRUCT_BYTES, STRUCT_WORDS, address_in, device_in
+from bowstring.columnar.capsule import STRUCT_BYTES, STRUCT_WORDS, address_in, device_in, event_in
+from bowstring.columnar.cudf import as_told
 from bowstring.columnar.cut import cut
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.ranges import Parts, Table
 from bowstring.columnar.spans import Spans
 from bowstring.errors import UsageError
-from bowstring.memory import cpu, device_by_id, foreign_region, settle_devices
+from bowstring.memory import cpu, device_by_id, foreign_region
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from bowstring.columnar.nodes import Node
     from bowstring.memory import Device
@@ -218,15 +219,20 @@ class Importer:
         walk.batch(address_in(capsule, b"arrow_array"))
         return self._made(walk, source.num_rows, source)
 
-    def device_batch(self, schema_capsule: Any, capsule: Any) -> Batch | None:
+    def device_batch(
+        self, schema_capsule: Any, capsule: Any, dtypes: Mapping[Any, Any] | None = None
+    ) -> Batch | None:
         """Return what two capsules hold as a batch on its device, over the same memory; ``None`` on the host.
 
-        The host waits until the data are ready, and copies the ends of text and lists, all at once.
+        The current stream waits for the event that the struct carries, if it does (Arrow C Device interface,
+        "Synchronization event types"). The host copies the ends of text and lists, all at once.
 
         Parameters
         ----------
         schema_capsule, capsule
             What ``__arrow_c_device_array__`` returned.
+        dtypes
+            Those of the cuDF DataFrame whose pylibcudf table it was, by name.
 
         Raises
         ------
@@ -245,9 +251,10 @@ class Importer:
             schema = pa.Schema._import_from_c_capsule(schema_capsule)
         except pa.ArrowException as error:
             raise UsageError("the data of a device are no record batch", found=str(error)) from error
-        # An event in the struct is one of this device, and this waits for all of them.
-        settle_devices((device,))
-        walk = _Walk(Layout.of(schema), _DeviceMemory(device, capsule))
+        event = event_in(address)
+        if event is not None:
+            device.wait_event(event)
+        walk = _Walk(Layout.of(as_told(schema, dtypes)), _DeviceMemory(device, capsule))
         walk.batch(address)
         return self._made(walk, walk.num_rows, capsule)
 

@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
+from bowstring.columnar.cudf import arrow_of_cudf
 from bowstring.columnar.device_arrays import batch_of_device_arrays
+from bowstring.columnar.device_stream import device_stream
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.foreign import Importer
 from bowstring.columnar.layout import Layout
@@ -78,6 +80,8 @@ def one_batch(source: Any) -> Batch:
     batch = _on_its_device(source, importer)
     if batch is not None:
         return batch
+    if hasattr(source, "__arrow_c_device_stream__") and not hasattr(source, "__arrow_c_device_array__"):
+        return _only(*device_stream(source.__arrow_c_device_stream__(), importer))
     whole = _whole(source)
     if isinstance(whole, pa.RecordBatch):
         return importer.batch(whole)
@@ -94,6 +98,17 @@ def one_batch(source: Any) -> Batch:
             hint="Take them batch by batch.",
         )
     return importer.batch(chunks[0])
+
+
+def _only(schema: pa.Schema, taken: Iterator[Batch]) -> Batch:
+    """Return the one batch of a stream."""
+    first, second = next(taken, None), next(taken, None)
+    if second is not None:
+        raise UsageError(
+            "the stream of a device has several batches, which are not joined there",
+            hint="Take them batch by batch; publish() does.",
+        )
+    return _without_rows(Layout.of(schema)) if first is None else first
 
 
 def _joined(table: pa.Table) -> list[pa.RecordBatch]:
@@ -130,6 +145,8 @@ def _open(source: Any, importer: Importer) -> tuple[pa.Schema, Iterator[Batch]] 
         source = source.as_batch()
     if isinstance(source, Batch):
         return source.schema, iter((source,))
+    if hasattr(source, "__arrow_c_device_stream__"):
+        return device_stream(source.__arrow_c_device_stream__(), importer)
     batch = _on_its_device(source, importer)
     if batch is not None:
         return batch.schema, iter((batch,))
@@ -147,10 +164,13 @@ def _on_its_device(source: Any, importer: Importer) -> Batch | None:
     """Return what lies on a device as a batch there; ``None`` for everything that the host can read."""
     if isinstance(source, Mapping):
         return batch_of_device_arrays(source)
-    if isinstance(source, pa.RecordBatch | pa.Table) or not hasattr(source, "__arrow_c_device_array__"):
+    if isinstance(source, pa.RecordBatch | pa.Table):
         return None
-    schema, array = source.__arrow_c_device_array__()
-    return importer.device_batch(schema, array)
+    table, dtypes = arrow_of_cudf(source) or (source, None)
+    if not hasattr(table, "__arrow_c_device_array__"):
+        return None
+    schema, array = table.__arrow_c_device_array__()
+    return importer.device_batch(schema, array, dtypes)
 
 
 def _unified(table: pa.Table) -> pa.Table:

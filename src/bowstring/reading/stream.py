@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from bowstring.columnar.choice import column_positions
 from bowstring.columnar.place import placed
-from bowstring.errors import EndOfStream, NotPicklable
+from bowstring.errors import EndOfStream, NotOnDevice, NotPicklable
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Device, Pool, default_pool, device_by_name
 
@@ -132,7 +132,9 @@ class Stream(abc.ABC):
         return pa.RecordBatchReader.from_batches(self.schema, (batch.to_arrow() for batch in self))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self.to_reader().__arrow_c_stream__(requested_schema)
+        # Whoever asks by this name has not asked for a copy from a device, as whoever calls to_reader() has.
+        taken = (_on_host(batch).to_arrow() for batch in self)
+        return pa.RecordBatchReader.from_batches(self.schema, taken).__arrow_c_stream__(requested_schema)
 
     def __enter__(self) -> Self:
         return self
@@ -279,6 +281,16 @@ class EndpointStream(Stream):
     def __repr__(self) -> str:
         stats = self.stats
         return f"<Stream {self._receiver.peer} {stats.path}, {stats.batches} batches so far>"
+
+
+def _on_host(batch: Batch) -> Batch:
+    if not batch.device.is_host:
+        raise NotOnDevice(
+            "the batches of the stream are not on the host",
+            found=batch.device.name,
+            hint='connect(device="cpu") or to_reader() copy them; batches know __arrow_c_device_array__.',
+        )
+    return batch
 
 
 def chosen_columns(schema: pa.Schema, names: tuple[str, ...]) -> pa.Schema:

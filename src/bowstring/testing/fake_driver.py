@@ -44,6 +44,8 @@ class FakeDriver:
     peers : bool
         Whether the devices reach each other's memory. What copies go by is asked once for each pair:
         :func:`bowstring.memory.copying.forget_roads` has it asked again.
+    waits : collections.deque of (int, int)
+        Which stream was told to wait for which event: the last hundred.
     """
 
     def __init__(self) -> None:
@@ -62,7 +64,7 @@ class FakeDriver:
         self._readers: dict[int, set[int]] = {}
         self._pinned: dict[int, int] = {}
         self._events: set[int] = set()
-        self._waits: collections.deque[tuple[int, int]] = collections.deque(maxlen=100)
+        self.waits: collections.deque[tuple[int, int]] = collections.deque(maxlen=100)
 
     def fail_next(self, call: str, error: BowstringError | None = None) -> None:
         """Make the next call of a method fail."""
@@ -373,11 +375,6 @@ class FakeDriver:
         with self._lock:
             return set(self._events)
 
-    @property
-    def waits(self) -> list[tuple[int, int]]:
-        """Which stream was told to wait for which event, in order."""
-        return list(self._waits)
-
     def event_create(self, ordinal: int) -> int:  # noqa: ARG002  nothing is queued anywhere
         self._call("event_create")
         with self._lock:
@@ -398,7 +395,7 @@ class FakeDriver:
     def stream_wait_event(self, ordinal: int, stream: int, event: int) -> None:  # noqa: ARG002
         self._call("stream_wait_event")
         self._check_event("stream_wait_event", event)
-        self._waits.append((stream, event))
+        self.waits.append((stream, event))
 
     def _check_event(self, call: str, event: int) -> None:
         if event not in self._events:
