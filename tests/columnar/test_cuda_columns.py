@@ -1,0 +1,121 @@
+"""Columns of a CUDA device, with a driver and a CuPy that are fakes: what other libraries are told of them."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from bowstring.columnar import Batch
+from bowstring.columnar.capsule import address_in, device_in, event_in
+from bowstring.columnar.layout import Layout
+from bowstring.columnar.spans import Spans
+from bowstring.errors import NotExportable, ViewsAlive
+from bowstring.memory import Region, foreign_region
+from bowstring.memory.cuda import CudaDevice
+from bowstring.testing.fake_array import ADDRESS_SHIFT
+from bowstring.testing.fake_driver import FakeDriver
+from tests.columnar.fake_cupy import STREAM, make_cupy
+
+VALUES = np.arange(10, dtype=np.float32)
+
+
+class Driver(FakeDriver):
+    """A fake driver that remembers on which streams events were recorded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recorded: list[int] = []
+
+    def event_record(self, ordinal: int, event: int, stream: int) -> None:
+        """Record, and remember."""
+        super().event_record(ordinal, event, stream)
+        self.recorded.append(stream)
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDevice]:
+    """Return a CUDA device whose driver and arrays are fakes."""
+    monkeypatch.setitem(sys.modules, "cupy", make_cupy())
+    device = CudaDevice(Driver(), 0)
+    yield device
+    gc.collect()
+    device.sweep()
+    assert isinstance(device.driver, Driver)
+    assert device.driver.held_events == set()
+
+
+def batch_on(device: CudaDevice, nulls: int = 0) -> Batch:
+    """Return a batch of one column, which lies in memory of the host as a device would name it."""
+    values = VALUES.copy()
+    region: Region = foreign_region(values.ctypes.data + ADDRESS_SHIFT, values.nbytes, values, device)
+    table = np.array([[0, 0, 2 if nulls else 0], [0, 0, values.nbytes]], np.int64)
+    return Batch.from_parts(
+        Layout.of(pa.schema([("a", pa.float32())])),
+        10,
+        np.array([[10, nulls]], np.int64),
+        spans=Spans(table, [region]).table,
+        regions=[region],
+        device=device,
+    )
+
+
+def test_the_array_interface_is_version_3_and_read_only(device: CudaDevice) -> None:
+    """Address, type and stream are CuPy's; the data are read-only; there never is a mask."""
+    column = batch_on(device)["a"]
+    said = column.__cuda_array_interface__
+    assert said["data"] == (column.values.data.ptr, True)
+    assert (said["shape"], said["typestr"], said["version"], said["stream"]) == ((10,), "<f4", 3, STREAM)
+    assert "mask" not in said
+    assert np.array_equal(column.values.on_host(), VALUES)
+
+
+def test_nulls_are_an_error_and_no_mask(device: CudaDevice) -> None:
+    """A column with nulls is refused, by its name."""
+    with pytest.raises(NotExportable, match=r"nulls.*at a"):
+        assert batch_on(device, nulls=1)["a"].__cuda_array_interface__
+
+
+def test_a_consumer_that_holds_the_column_holds_the_batch(device: CudaDevice) -> None:
+    """Libraries keep the object that said where it lies: while they do, the batch cannot be released."""
+    batch = batch_on(device)
+    column = batch["a"]
+    region = weakref.ref(batch.spans.regions[0])
+    assert column.__cuda_array_interface__
+    with pytest.raises(ViewsAlive):
+        batch.release()
+    del batch
+    gc.collect()
+    assert region() is not None
+    del column
+    gc.collect()
+    assert region() is None
+
+
+def test_events_are_of_the_current_stream(device: CudaDevice) -> None:
+    """The event in a struct is recorded on CuPy's current stream, and consumers' streams wait for that one."""
+    batch = batch_on(device)
+    driver = device.driver
+    assert isinstance(driver, Driver)
+    capsule = batch.__arrow_c_device_array__()[1]
+    address = address_in(capsule, b"arrow_device_array")
+    assert device_in(address) == (2, 0)
+    assert event_in(address) in driver.held_events
+    batch["a"].__dlpack__(stream=9, max_version=(1, 0))
+    assert driver.recorded == [STREAM, STREAM]
+    assert [stream for stream, _ in driver.waits] == [9]
+    device.wait_event(event_in(address) or 0)
+    assert driver.waits[-1][0] == STREAM
+
+
+def test_tensors_say_cuda(device: CudaDevice) -> None:
+    """DLPack is told a CUDA device and its number."""
+    column = batch_on(device)["a"]
+    assert column.__dlpack_device__() == (2, 0)
+    with pytest.raises((BufferError, RuntimeError)):
+        np.from_dlpack(column)
