@@ -14,6 +14,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.columnar import Batch
+from bowstring.columnar.cudf import well_placed
 from bowstring.errors import (
     MissingDependency,
     NotExportable,
@@ -106,6 +107,20 @@ def test_bitmaps_begin_where_libcudf_can_read_them(device: FakeDevice, start: in
         assert owner[name].validity.data.ptr % 4 == 0
     assert owner["n"].values.data.ptr == batch["n"].values.data.ptr
     assert owner.to_arrow().equals(SOURCE.slice(start))
+
+
+@pytest.mark.parametrize("value", [[], [[]], [[[]], []], [[["x"]]]])
+def test_offsets_are_there_without_rows(device: FakeDevice, value: list[Any]) -> None:
+    """Libcudf reads the last offset of a list of no rows, at any depth: there is one, and it is 0."""
+    lists = pa.array(value, pa.list_(pa.list_(pa.string())))
+    ours = Batch.from_arrow(pa.record_batch({"n": [0] * len(value), "l": lists})).to_device(device)
+    batch = well_placed(ours)
+    column = batch["l"]
+    for _ in range(3):
+        offsets = device.to_host(column.offsets)
+        assert (len(offsets), offsets[0]) == (len(column) + 1, 0)
+        column = column.children[0] if column.children else column
+    assert batch.to_arrow().equals(ours.to_arrow())
 
 
 @pytest.mark.usefixtures("cudf")

@@ -201,3 +201,11 @@ def test_schemas_come_along(device: FakeDevice) -> None:
     """The schema beside the struct is that of the batch."""
     batch = Batch.from_arrow(SOURCE).to_device(device)
     assert na.c_schema(Elsewhere(batch).__arrow_c_device_array__()[0]).n_children == 3
+
+
+def test_options_that_nobody_knows_are_refused(device: FakeDevice) -> None:
+    """An option that a later specification may bring is refused, unless it says nothing."""
+    for batch in (Batch.from_arrow(SOURCE), Batch.from_arrow(SOURCE).to_device(device)):
+        assert batch.__arrow_c_device_array__(None, stream=None)
+        with pytest.raises(NotImplementedError, match="stream"):
+            batch.__arrow_c_device_array__(None, stream=5)

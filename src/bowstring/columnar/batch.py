@@ -141,11 +141,11 @@ class Batch(export.Exporting, cudf.ForRapids):
         Parameters
         ----------
         source
-            Anything with ``__arrow_c_array__`` (of a struct), ``__arrow_c_stream__`` or
-            ``__arrow_c_device_array__`` (pyarrow, polars, pandas, nanoarrow, pylibcudf …), a mapping of names to
-            NumPy or Arrow arrays, or to arrays of one device (CuPy, or ``__cuda_array_interface__``), or a Batch or
-            Column. What lies on a device stays there. Where it has several chunks they are joined, which copies
-            them; :func:`bowstring.columnar.source.batches` takes them one by one.
+            Anything with ``__arrow_c_array__`` (of a struct), ``__arrow_c_stream__`` or their forms for devices
+            (pyarrow, polars, nanoarrow, cuDF …), a mapping of names to NumPy or Arrow arrays, or to arrays of one
+            device (CuPy, or ``__cuda_array_interface__``), or a Batch or Column. What lies on a device stays there.
+            Where it has several chunks on the host they are joined, which copies them;
+            :func:`bowstring.columnar.source.batches` takes them one by one.
 
         Raises
         ------

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.batch import Batch
 
-__all__ = ["ForRapids", "arrow_of_cudf", "as_told"]
+__all__ = ["ForRapids", "arrow_of_cudf", "as_told", "well_placed"]
 
 _WORD: Final = 4  # libcudf reads bitmaps by words of so many bytes
 _WIDEST: Final = 16  # bytes that a GPU loads at once
@@ -99,7 +99,7 @@ class ForRapids:
         if not names:
             metadata["index"] = cudf.RangeIndex(self.num_rows)
         try:
-            table = pylibcudf.Table.from_arrow(_well_placed(self))
+            table = pylibcudf.Table.from_arrow(well_placed(self))
         except (TypeError, ValueError, NotImplementedError) as error:
             raise Unsupported(
                 "libcudf does not take the batch", found=str(error), hint="select() leaves columns out."
@@ -145,23 +145,36 @@ def _child_names(type_: pa.DataType, where: str) -> dict[str, Any]:
     return {}
 
 
-def _well_placed(batch: Batch) -> Batch:
-    """Return the batch with copies of those buffers that libcudf cannot read where they are."""
-    layout = batch.layout
+def well_placed(batch: Batch) -> Batch:
+    """Return the batch with other buffers where libcudf cannot read its own.
+
+    Copied is what does not begin where a GPU can load it. Offsets without rows, which Arrow need not have, libcudf
+    reads all the same: they become a zero.
+    """
+    layout, kinds = batch.layout, batch.layout.buffer_kinds
     rows = layout.fixed_buffers(batch.variadic_counts)
     widths = layout.buffer_bits >> 3
     # The greatest power of two in the width of an element.
     units = np.minimum(np.maximum(widths & -widths, 1), _WIDEST)
-    units[(layout.buffer_kinds == Kind.VALIDITY) | (layout.buffer_kinds == Kind.BITS)] = _WORD
-    odd = rows[batch.spans.addresses()[rows] % units != 0].tolist()
+    units[(kinds == Kind.VALIDITY) | (kinds == Kind.BITS)] = _WORD
+    addresses = batch.spans.addresses()[rows]
+    absent = ((kinds == Kind.OFFSETS32) | (kinds == Kind.OFFSETS64)) & (addresses == 0)
+    replaced = np.flatnonzero((addresses % units != 0) | absent).tolist()
     dictionaries = {
-        id_: Dictionary(id_, _well_placed(each.values)) for id_, each in batch.dictionaries.items()
+        id_: Dictionary(id_, well_placed(each.values)) for id_, each in batch.dictionaries.items()
     }
-    if not odd and all(dictionaries[id_].values is each.values for id_, each in batch.dictionaries.items()):
+    if not replaced and all(
+        dictionaries[id_].values is each.values for id_, each in batch.dictionaries.items()
+    ):
         return batch
     table, regions = batch.spans.table.copy(), list(batch.spans.regions)
-    for row in odd:
-        buffer = buffer_of(batch.spans.array(row).copy(), batch.device)
+    for position in replaced:
+        row = int(rows[position])
+        if absent[position]:
+            array = batch.device.xp.zeros(int(widths[position]), np.uint8)
+        else:
+            array = batch.spans.array(row).copy()
+        buffer = buffer_of(array, batch.device)
         table[row] = len(regions), 0, buffer.nbytes
         regions.append(buffer.region)
     parts = Parts(layout, batch.nodes, Spans(table, regions), batch.variadic_counts)

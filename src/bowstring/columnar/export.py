@@ -211,7 +211,10 @@ class Exporting(abc.ABC):
         block.say_at(address_in(capsule, b"arrow_array"))
         return self.__arrow_c_schema__(), capsule
 
-    def __arrow_c_device_array__(self, requested_schema: Any = None, **_options: Any) -> tuple[Any, Any]:
+    def __arrow_c_device_array__(self, requested_schema: Any = None, **options: Any) -> tuple[Any, Any]:
+        unknown = [name for name, value in options.items() if value is not None]
+        if unknown:
+            raise Unsupported("options of the C Device interface that are not known here", found=unknown)
         if requested_schema is not None and self.device.is_host:
             converted: tuple[Any, Any] = self.to_arrow().__arrow_c_device_array__(requested_schema)
             return converted

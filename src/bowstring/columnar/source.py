@@ -29,9 +29,9 @@ def batches(source: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, It
     Parameters
     ----------
     source
-        A Batch or Column; anything with ``__arrow_c_stream__``, ``__arrow_c_array__`` or
-        ``__arrow_c_device_array__``; a mapping of names to arrays; or an iterable of such things, of which a
-        generator may make each when it is wanted.
+        A Batch or Column; anything with ``__arrow_c_stream__``, ``__arrow_c_array__`` or their device forms; a
+        cuDF DataFrame; a mapping of names to arrays; or an iterable of such things, of which a generator may make
+        each when it is wanted.
     schema
         That of an iterable. Without it, the first batch is taken at once to see; with it nothing is.
 
