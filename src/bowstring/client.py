@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from bowstring.dissociated.messages import Hello
 from bowstring.dissociated.uri import Dataset, Endpoint
 from bowstring.errors import UsageError
+from bowstring.ipc.compression_device import DeviceBodies
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Device, Pool, default_pool
 from bowstring.reading.dataset import DatasetStream
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["connect"]
+
+_TRUSTED: Final = ("unix", "inproc")
 
 
 def connect(
@@ -106,15 +109,19 @@ def connect(
     def open_one(endpoint: Endpoint) -> EndpointStream:
         hello = Hello(chosen, limits.window_bytes, pointers=True)
         landing = pool if pool is not None and pool.device.is_host else default_pool()
+        copies_to, bodies = pool or landing, None
+        if target is not None and not target.is_host:
+            copies_to = copies_to if copies_to.device is target else Pool(target)
+            bodies = DeviceBodies(target, copies_to.allocator(), trusted=_trusted(endpoint))
         # Copies of ours are on whatever stream is the current one, and nothing else reads what was lent.
         copied = mode == "copy" or target is not None
-        receiver = Receiver(endpoint, hello, landing, limits, () if copied else streams)
+        receiver = Receiver(endpoint, hello, landing, limits, () if copied else streams, bodies)
         try:
             return EndpointStream(
                 receiver,
                 chosen,
                 target,
-                pool or landing,
+                copies_to,
                 copies=mode == "copy",
                 seconds=limits.device_timeout,
             )
@@ -129,6 +136,11 @@ def connect(
     raise UsageError(
         "this is not a source", expected="an Endpoint, a Dataset or a URI", found=type(source).__name__
     )
+
+
+def _trusted(endpoint: Endpoint) -> bool:
+    """Whether only processes of this user can have written what comes (DESIGN, section 3)."""
+    return all(each.address.partition(":")[0] in _TRUSTED for each in endpoint.locations)
 
 
 def _streams(given: Any) -> tuple[Any, ...]:

@@ -24,7 +24,7 @@ END_OF_STREAM = 0
 METADATA = 1
 
 
-def parts_of(table: pa.Table, options: Mapping[str, bool] | None = None) -> list[tuple[bytes, bytes | None]]:
+def parts_of(table: pa.Table, options: Mapping[str, Any] | None = None) -> list[tuple[bytes, bytes | None]]:
     """Return (metadata, packed body) of each message of a table; the schema has no body."""
     sink = io.BytesIO()
     chosen = pa.ipc.IpcWriteOptions(**(options or {}))
@@ -155,7 +155,7 @@ class PlainServer:
 def messages_of(
     table: pa.Table,
     arrange: Callable[[list[Message], list[Message]], Sequence[Message]] | None = None,
-    options: Mapping[str, bool] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> list[Message]:
     """Return the messages of a stream: metadata and bodies in turn, or as `arrange` puts them."""
     metadata, bodies = [], []

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bowstring.columnar.spans import buffer_of
 from bowstring.errors import InvalidBody
 from bowstring.ipc.check import buffer_name
 from bowstring.ipc.compression import PREFIX_BYTES, decompressed, pays_for_threads
 from bowstring.ipc.compression_claims import check_claims
-from bowstring.ipc.framing import ALIGNMENT
+from bowstring.ipc.compression_device import DeviceBodies, Frames
 from bowstring.memory import foreign_region
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from bowstring.ipc.compression_claims import Claims
     from bowstring.ipc.metadata import RecordBatchHeader
     from bowstring.limits import Limits
-    from bowstring.memory import Buffer, Device, Region
+    from bowstring.memory import Buffer, Region
 
 __all__ = ["decompressed_body", "framed_regions"]
 
@@ -39,11 +38,19 @@ def decompressed_body(
     limits: Limits,
     *,
     use_threads: bool = True,
+    target: DeviceBodies | None = None,
 ) -> tuple[Table, list[Region]]:
     """Check the header of a batch against its compressed body, and decompress it.
 
     On the host, buffers that the writer did not compress stay where they are in the body. For any other device
-    everything is decompressed on the host, and copied to the device once.
+    there is one upload, of what the device decompresses itself, and of what the host has decompressed.
+
+    Parameters
+    ----------
+    header, layout, body, limits, use_threads
+        As for :func:`bowstring.ipc.packing.unpack`.
+    target
+        Where the buffers go; by default to the device of the body.
 
     Returns
     -------
@@ -60,19 +67,20 @@ def decompressed_body(
         The body would be too large.
     """
     whole = body.to_arrow() if body.device.is_host else pa.py_buffer(body.to_host())
-    on_host = _as_array(whole)
+    on_host = np.frombuffer(whole, np.uint8)
     claims = check_claims(header, layout, on_host, limits)
     threads = use_threads and pays_for_threads(claims.total)
-    buffers = _decompressed(header, layout, whole, claims.framed, use_threads=threads)
-    if [buffer.size for buffer in buffers] != claims.lengths[claims.framed].tolist():
-        raise InvalidBody("the body changed while it was read")
-    if body.device.is_host:
-        return _where_they_are(header, claims, body, buffers)
-    places = header.buffers[claims.stored, 0] + PREFIX_BYTES
-    pieces = dict(zip(claims.framed.tolist(), map(_as_array, buffers), strict=True))
-    for row, place in zip(claims.stored.tolist(), places.tolist(), strict=True):
-        pieces[row] = on_host[place : place + int(claims.lengths[row])]
-    return _uploaded(pieces, len(header.buffers), body.device)
+
+    def opened(rows: Table) -> list[pa.Buffer]:
+        buffers = _decompressed(header, layout, whole, rows, use_threads=threads)
+        if [buffer.size for buffer in buffers] != claims.lengths[rows].tolist():
+            raise InvalidBody("the body changed while it was read")
+        return buffers
+
+    if target is None and body.device.is_host:
+        return _where_they_are(header, claims, body, opened(claims.framed))
+    bodies = target or DeviceBodies(body.device)
+    return bodies.decompressed(Frames(header, claims, on_host, opened))
 
 
 def _decompressed(
@@ -137,23 +145,3 @@ def _where_they_are(
         spans[claims.stored, 1] = header.buffers[claims.stored, 0] + (body.offset + PREFIX_BYTES)
         regions.append(body.region)
     return spans, regions
-
-
-def _uploaded(pieces: dict[int, Any], count: int, device: Device) -> tuple[Table, list[Region]]:
-    """Copy some buffers to a device at once, each at a multiple of 64 bytes."""
-    spans = np.zeros((count, 3), np.int64)
-    end = 0
-    for row, piece in pieces.items():
-        spans[row, 1:] = end, len(piece)
-        end += -(-len(piece) // ALIGNMENT) * ALIGNMENT
-    if not end:
-        return spans, []
-    together = np.zeros(end, np.uint8)
-    for row, piece in pieces.items():
-        start = int(spans[row, 1])
-        together[start : start + len(piece)] = piece
-    return spans, [buffer_of(device.from_host(together), device).region]
-
-
-def _as_array(buffer: pa.Buffer) -> npt.NDArray[np.uint8]:
-    return np.frombuffer(buffer, np.uint8)

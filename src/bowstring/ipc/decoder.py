@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
+    from bowstring.ipc.landing import Landing
     from bowstring.ipc.schema import DecodedSchema
     from bowstring.limits import Limits
     from bowstring.memory import Buffer
@@ -48,6 +49,8 @@ class Decoder:
         Bounds on nesting and bodies.
     memo
         Dictionaries that came before; by default none.
+    landing
+        What brings the batches to a device; without it they stay where their bodies are.
 
     Attributes
     ----------
@@ -68,6 +71,7 @@ class Decoder:
         options: IpcReadOptions,
         limits: Limits,
         memo: DictionaryMemo | None = None,
+        landing: Landing | None = None,
     ) -> None:
         self._is_big_endian = decoded.endianness == "big"
         if self._is_big_endian and not options.ensure_native_endian:
@@ -81,6 +85,7 @@ class Decoder:
         self._memo = DictionaryMemo(self.layout) if memo is None else memo
         self._options = options
         self._limits = limits
+        self._landing = landing
 
     def batch(self, message: Message, body: Buffer) -> Batch:
         """Make the batch of a message.
@@ -91,22 +96,30 @@ class Decoder:
             The message does not fit the schema or its body, or uses a dictionary that has not come.
         """
         header, version = self._header(message)
-        return self._unpacked(
+        landing = self._landing
+        batch = self._unpacked(
             header,
             self.layout,
             body,
             version=version,
             dictionaries=self._memo.complete(self.layout, header.nodes),
             custom_metadata=message.custom_metadata,
+            target=None if landing is None else landing.bodies,
         )
+        return batch if landing is None else landing.landed(batch)
 
     def ahead(self, memory: Buffer) -> ReadAhead | None:
         """Return what reads batches ahead in memory; None where each must be looked at by itself."""
-        if self._is_big_endian or self._selection is not None:
+        if self._is_big_endian or self._selection is not None or self._landing is not None:
             return None
         if self._options.ensure_alignment is not Alignment.Any or not memory.device.is_host:
             return None
         return ReadAhead(self.layout, memory, self._limits, use_threads=self._options.use_threads)
+
+    @property
+    def roads(self) -> str:
+        """By which roads compressed buffers came to a device, in words."""
+        return "" if self._landing is None else str(self._landing.bodies.roads)
 
     def dictionaries(self) -> dict[int, Dictionary] | None:
         """Return the dictionaries that all batches use now; None where some have not come yet."""

@@ -26,6 +26,7 @@ from bowstring.ipc.footer import (
     read_footer,
 )
 from bowstring.ipc.framing import read_metadata
+from bowstring.ipc.landing import Landing
 from bowstring.ipc.metadata import Message, MessageKind, decode_message, decode_record_batch
 from bowstring.ipc.options import IpcReadOptions
 from bowstring.ipc.reader import ReadCounts, RecordBatchReader, RecordBatchWithMetadata
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
+    from bowstring.memory import Device
 
 __all__ = ["RecordBatchFileReader", "RecordBatchFileWriter", "new_file", "open_file"]
 
@@ -55,6 +57,8 @@ def open_file(
     *,
     options: Any = None,
     limits: Limits = DEFAULT_LIMITS,
+    device: Device | str | None = None,
+    trusted: bool = False,
 ) -> RecordBatchFileReader:
     """Open an Arrow IPC file and read its footer.
 
@@ -69,6 +73,12 @@ def open_file(
         `IpcReadOptions`, ours or pyarrow's.
     limits
         Bounds on metadata, nesting and bodies.
+    device
+        Where the batches shall be, such as ``"cuda:0"``; by default where the source is. Each batch is one upload,
+        of compressed frames where the device can decompress them; ``stats.decompressed`` says what was done.
+    trusted
+        Whether the source is known to be sound. nvCOMP does not find out every damaged ZSTD frame, and is only
+        given those that are trusted; all others are decompressed on the host.
 
     Raises
     ------
@@ -90,7 +100,9 @@ def open_file(
     ...     reader.num_record_batches, reader.get_batch(1).num_rows
     (2, 1)
     """
-    return RecordBatchFileReader(source, footer_offset, options=options, limits=limits)
+    return RecordBatchFileReader(
+        source, footer_offset, options=options, limits=limits, device=device, trusted=trusted
+    )
 
 
 def new_file(
@@ -159,15 +171,18 @@ class RecordBatchFileReader(RecordBatchReader):
         *,
         options: Any = None,
         limits: Limits = DEFAULT_LIMITS,
+        device: Device | str | None = None,
+        trusted: bool = False,
     ) -> None:
         self._limits = limits
         self._counts = ReadCounts()
+        chosen, landing = IpcReadOptions.of(options), Landing.on(device, trusted=trusted)
         self._turn = threading.RLock()
         self._source: Source | None = open_source(source)
         try:
             footer = _read_footer(self._source, footer_offset, limits)
             _compare(footer.schema, _first_schema(self._source, footer.start, limits))
-            self._decoder = Decoder(footer.schema, IpcReadOptions.of(options), limits)
+            self._decoder = Decoder(footer.schema, chosen, limits, landing=landing)
         except BaseException:
             self.close()
             raise

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.columnar.layout import Layout
+    from bowstring.ipc.compression_device import DeviceBodies
     from bowstring.memory import Buffer, Region
 
 __all__ = ["Packed", "laid_out", "pack", "unpack"]
@@ -149,6 +150,7 @@ def unpack(
     alignment: Alignment = Alignment.Any,
     use_threads: bool = True,
     limits: Limits = DEFAULT_LIMITS,
+    target: DeviceBodies | None = None,
 ) -> Batch:
     """Check a header against its layout and a body, and make the batch.
 
@@ -172,6 +174,8 @@ def unpack(
         Whether several threads may decompress.
     limits
         Bound what a compressed body may become.
+    target
+        Where a compressed body goes, when it is not big-endian; by default to the device of the body.
 
     Raises
     ------
@@ -208,8 +212,14 @@ def unpack(
         spans[:, 2] = header.buffers[:, 1]
         regions: Sequence[Region] = (body.region,)
     else:
-        spans, regions = decompressed_body(header, layout, body, limits, use_threads=use_threads)
-        lease = None if lease is None else Lease([*regions, lease.export()])
+        target = None if is_big_endian else target
+        spans, regions = decompressed_body(
+            header, layout, body, limits, use_threads=use_threads, target=target
+        )
+        if target is not None:
+            lease = lease and Lease(regions)  # nothing is left of the body there
+        else:
+            lease = None if lease is None else Lease([*regions, lease.export()])
     batch = Batch.from_parts(
         layout,
         header.length,
@@ -220,14 +230,14 @@ def unpack(
         dictionaries=dict(dictionaries or {}),
         lease=lease,
         custom_metadata=custom_metadata,
-        device=body.device,
+        device=body.device if target is None or header.compression is None else target.device,
     )
     if is_big_endian:
         _refuse_overlaps(batch, body)
         from bowstring.columnar.swap import swapped
 
         batch = swapped(batch)
-    if alignment is Alignment.At64Byte or body.address % _NATURAL:
+    if batch.device is body.device and (alignment is Alignment.At64Byte or body.address % _NATURAL):
         _refuse_overlaps(batch, body)
         batch = aligned(batch, alignment)
     check_offsets(batch)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "IteratedReader",
     "ReadCounts",
+    "ReadStatistics",
     "ReadStats",
     "RecordBatchReader",
     "RecordBatchWithMetadata",
@@ -38,6 +39,18 @@ class RecordBatchWithMetadata(NamedTuple):
     custom_metadata: dict[bytes, bytes] | None
 
 
+class ReadStatistics(ReadStats):  # type: ignore[misc]  # pyarrow says no types
+    """pyarrow's counts, and what pyarrow has no word for.
+
+    Attributes
+    ----------
+    decompressed : str
+        Which road compressed buffers took to a device that was asked for, and why not another one.
+    """
+
+    decompressed: str = ""
+
+
 class ReadCounts:
     """Counts what was read."""
 
@@ -50,9 +63,12 @@ class ReadCounts:
         self.deltas += arrival is Arrival.DELTA
         self.replacements += arrival is Arrival.REPLACEMENT
 
-    def stats(self) -> ReadStats:
+    def stats(self, decompressed: str = "") -> ReadStatistics:
         """Return the counts as pyarrow's."""
-        return ReadStats(self.messages, self.batches, self.dictionaries, self.deltas, self.replacements)
+        counts = self.messages, self.batches, self.dictionaries, self.deltas, self.replacements
+        stats = ReadStatistics(*counts)
+        stats.decompressed = decompressed
+        return stats
 
 
 class RecordBatchReader(ABC):
@@ -133,9 +149,12 @@ class RecordBatchReader(ABC):
         return self._decoder.layout
 
     @property
-    def stats(self) -> ReadStats:
-        """What was read so far, the schema and dictionaries included."""
-        return self._counts.stats()
+    def stats(self) -> ReadStatistics:
+        """What was read so far, the schema and dictionaries included; ``decompressed`` is our own word."""
+        return self._counts.stats(self._roads())
+
+    def _roads(self) -> str:
+        return self._decoder.roads
 
     def read_all(self) -> pa.Table:
         """Return all batches, of a stream those that are left, as one ``pyarrow.Table``."""
@@ -229,6 +248,9 @@ class IteratedReader(SequentialReader):
     @property
     def layout(self) -> Layout:
         return Layout.of(self._schema)
+
+    def _roads(self) -> str:
+        return ""  # whatever was decompressed was so before it came here
 
     def read_next_batch(self) -> Batch:
         if self._batches is None:

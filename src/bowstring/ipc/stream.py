@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bowstring.errors import ClosedError, EndOfStream, InvalidMetadata, Truncated
 from bowstring.ipc.decoder import Decoder
 from bowstring.ipc.framing import read_metadata
+from bowstring.ipc.landing import Landing
 from bowstring.ipc.likeness import MessageDecoder
 from bowstring.ipc.metadata import Message, MessageKind
 from bowstring.ipc.options import IpcReadOptions
@@ -21,12 +22,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
+    from bowstring.memory import Device
 
 __all__ = ["RecordBatchStreamReader", "RecordBatchStreamWriter", "new_stream", "open_stream"]
 
 
 def open_stream(
-    source: Any, *, options: Any = None, limits: Limits = DEFAULT_LIMITS
+    source: Any,
+    *,
+    options: Any = None,
+    limits: Limits = DEFAULT_LIMITS,
+    device: Device | str | None = None,
+    trusted: bool = False,
 ) -> RecordBatchStreamReader:
     """Open an Arrow IPC stream and read its schema.
 
@@ -39,6 +46,12 @@ def open_stream(
         `IpcReadOptions`, ours or pyarrow's.
     limits
         Bounds on metadata, nesting and bodies.
+    device
+        Where the batches shall be, such as ``"cuda:0"``; by default where the source is. Each batch is one upload,
+        of compressed frames where the device can decompress them; ``stats.decompressed`` says what was done.
+    trusted
+        Whether the source is known to be sound. nvCOMP does not find out every damaged ZSTD frame, and is only
+        given those that are trusted; all others are decompressed on the host.
 
     Raises
     ------
@@ -57,7 +70,7 @@ def open_stream(
     ...     reader.read_all().to_pydict()
     {'a': [1, 2]}
     """
-    return RecordBatchStreamReader(source, options=options, limits=limits)
+    return RecordBatchStreamReader(source, options=options, limits=limits, device=device, trusted=trusted)
 
 
 def new_stream(sink: Any, schema: pa.Schema, *, options: Any = None) -> RecordBatchStreamWriter:
@@ -106,9 +119,18 @@ class RecordBatchStreamReader(SequentialReader):
     [2, 1]
     """
 
-    def __init__(self, source: Any, *, options: Any = None, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self,
+        source: Any,
+        *,
+        options: Any = None,
+        limits: Limits = DEFAULT_LIMITS,
+        device: Device | str | None = None,
+        trusted: bool = False,
+    ) -> None:
         self._limits = limits
         self._counts = ReadCounts()
+        chosen, landing = IpcReadOptions.of(options), Landing.on(device, trusted=trusted)
         self._source: Source | None = open_source(source)
         self._ended = False
         self._messages = MessageDecoder(limits)
@@ -117,7 +139,7 @@ class RecordBatchStreamReader(SequentialReader):
             message = self._next_message()
             if message is None:
                 raise Truncated("the stream ends before its schema")
-            self._decoder = Decoder(decode_schema(message, limits), IpcReadOptions.of(options), limits)
+            self._decoder = Decoder(decode_schema(message, limits), chosen, limits, landing=landing)
             memory = self._source.memory()
             self._ahead = None if memory is None else self._decoder.ahead(memory)
         except BaseException:

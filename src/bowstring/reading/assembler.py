@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+    from bowstring.ipc.compression_device import DeviceBodies
     from bowstring.limits import Limits
     from bowstring.memory import Device
 
@@ -76,11 +77,16 @@ class Assembler:
         Bounds for metadata and bodies.
     notes
         Where a lease that ends leaves a note.
+    bodies
+        What decompresses for a device, where batches shall be on one.
     """
 
-    def __init__(self, limits: Limits, notes: queue.SimpleQueue[Any]) -> None:
+    def __init__(
+        self, limits: Limits, notes: queue.SimpleQueue[Any], bodies: DeviceBodies | None = None
+    ) -> None:
         self._limits = limits
         self._notes = notes
+        self._bodies = bodies
         self.announced = AnnouncedRegions(limits)
         self.schema: pa.Schema | None = None
         self._layout: Layout | None = None
@@ -196,6 +202,8 @@ class Assembler:
                     lease=Lease((body.region,)),
                     custom_metadata=part.message.custom_metadata,
                     limits=self._limits,
+                    # Dictionaries grow on the host, and go to the device as they are when a batch uses them.
+                    target=None if resident else self._bodies,
                 )
             case _:
                 raise ProtocolError("a body is missing", where=where)

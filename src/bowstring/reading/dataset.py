@@ -82,6 +82,7 @@ class DatasetStream(Stream):
             ", ".join(sorted({part.device for part in parts})),
             ", ".join(sorted({part.copied for part in parts} - {""})),
             ", ".join(sorted({part.copied_why for part in parts} - {""})),
+            ", ".join(sorted({part.decompressed for part in parts if part.decompressed})),
         )
 
     def _underway(self) -> list[StreamStatistics]:

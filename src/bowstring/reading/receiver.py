@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.batch import Batch
     from bowstring.dissociated.uri import Endpoint
+    from bowstring.ipc.compression_device import DeviceBodies
     from bowstring.limits import Limits
 
 __all__ = ["Receiver"]
@@ -82,6 +83,8 @@ class Receiver:
         Bounds and deadlines.
     streams
         Where work on batches of a device is queued.
+    bodies
+        What decompresses for a device, where batches shall be on one.
 
     Raises
     ------
@@ -90,18 +93,25 @@ class Receiver:
     """
 
     def __init__(
-        self, endpoint: Endpoint, hello: Hello, pool: Pool, limits: Limits, streams: Sequence[Any] = ()
+        self,
+        endpoint: Endpoint,
+        hello: Hello,
+        pool: Pool,
+        limits: Limits,
+        streams: Sequence[Any] = (),
+        bodies: DeviceBodies | None = None,
     ) -> None:
         # First of all: what follows here is done while the server makes its answer.
         self._wires = open_wires(endpoint, hello, pool, limits)
         self.limits = limits
         self.counters = Counters()
+        self.bodies = bodies
         self.welcome: Welcome | None = None
         self.extended = endpoint.locations[-1].hello is not None
         self._pid = os.getpid()
         self._changed = threading.Condition()
         self._notes: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._assembler = Assembler(limits, self._notes)
+        self._assembler = Assembler(limits, self._notes, bodies)
         self._protocol = ConsumerProtocol(limits)
         self._batches: collections.deque[Assembled] = collections.deque()
         self._error: BowstringError | None = None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn, Self
 import pyarrow as pa
 
 from bowstring.columnar.choice import column_positions
+from bowstring.columnar.dictionary_place import dictionaries_placed
 from bowstring.columnar.place import placed
 from bowstring.errors import EndOfStream, NotOnDevice, NotPicklable
 from bowstring.limits import DEFAULT_LIMITS
@@ -46,6 +47,8 @@ class StreamStatistics:
     copied, copied_why
         How batches were copied that were not wanted where they came (``"peer copy"``, ``"staged copy"``, ``"copy to
         the host"`` …), and why so; empty where none was.
+    decompressed
+        Which road compressed buffers took to a device that was asked for, and why not another one.
     """
 
     batches: int
@@ -59,6 +62,7 @@ class StreamStatistics:
     device: str
     copied: str = ""
     copied_why: str = ""
+    decompressed: str = ""
 
 
 class Stream(abc.ABC):
@@ -233,6 +237,7 @@ class EndpointStream(Stream):
             self._device_name,
             "" if self._road is None else self._road.name,
             "" if self._road is None else self._road.why,
+            "" if self._receiver.bodies is None else str(self._receiver.bodies.roads),
         )
 
     def read_next_batch(self) -> Batch:
@@ -252,6 +257,9 @@ class EndpointStream(Stream):
                 seconds=self._seconds,
                 note=self._note,
             )
+        elif self._device is not None:
+            # What was compressed came to the device by itself.
+            batch = dictionaries_placed(batch, self._allocator(device), self._copied)
         self._device_name = batch.device.name
         return batch
 

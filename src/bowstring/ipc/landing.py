@@ -1,0 +1,64 @@
+"""Landing: the batches of a reader that was asked for a device."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING
+
+from bowstring.columnar.dictionary_place import dictionaries_placed
+from bowstring.columnar.place import placed
+from bowstring.ipc.compression_device import DeviceBodies
+from bowstring.memory import Device, device_by_name
+
+if TYPE_CHECKING:
+    from bowstring.columnar.batch import Batch
+    from bowstring.columnar.dictionary import Dictionary
+
+__all__ = ["Landing"]
+
+
+class Landing:
+    """Brings batches to a device, and their dictionaries once.
+
+    Parameters
+    ----------
+    device
+        Where to.
+    trusted
+        As of :class:`~bowstring.ipc.compression_device.DeviceBodies`.
+
+    Attributes
+    ----------
+    bodies
+        What compressed bodies are decompressed by.
+    """
+
+    def __init__(self, device: Device, *, trusted: bool) -> None:
+        self.bodies = DeviceBodies(device, trusted=trusted)
+        self._known: weakref.WeakKeyDictionary[Dictionary, Dictionary] = weakref.WeakKeyDictionary()
+
+    @classmethod
+    def on(cls, device: Device | str | None, *, trusted: bool) -> Landing | None:
+        """Return what brings batches to the device that a user means; nothing for the host.
+
+        Raises
+        ------
+        NotOnDevice
+            This process has no such device.
+        """
+        if isinstance(device, str):
+            device = device_by_name(device)
+        return None if device is None or device.is_host else cls(device, trusted=trusted)
+
+    def landed(self, batch: Batch) -> Batch:
+        """Return a batch where it shall be.
+
+        Raises
+        ------
+        OutOfBudget
+            There is no room.
+        """
+        bodies = self.bodies
+        if batch.device is not bodies.device:
+            return placed(batch, bodies.allocator, self._known, in_place=False)
+        return dictionaries_placed(batch, bodies.allocator, self._known)

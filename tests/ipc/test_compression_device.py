@@ -1,0 +1,398 @@
+"""Compressed bodies that go to a device, by a fake nvCOMP or by the host: the same values, the same errors."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bowstring import ipc
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.layout import Layout
+from bowstring.errors import BowstringError, DeviceError, InvalidBody, LimitExceeded
+from bowstring.ipc import compression_device, nvcomp
+from bowstring.ipc.chunks import _xxh32, chunks_of
+from bowstring.ipc.compression_device import DeviceBodies
+from bowstring.ipc.metadata import RecordBatchHeader
+from bowstring.ipc.packing import unpack
+from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.memory import wrap
+from bowstring.testing import fake_device, strategies
+from bowstring.testing.fake_device import EXT_DEV
+from tests.ipc.fake_nvcomp import FakeNvComp
+from tests.ipc.test_compression import CODECS, TABLE, written_by_pyarrow
+from tests.ipc.test_compression_hostile import NUMBERS, framed
+
+DEVICE = fake_device()
+BLOCK = 64 << 10
+
+
+@pytest.fixture
+def library() -> Iterator[FakeNvComp]:
+    """Return a fake nvCOMP that is found for the fake device."""
+    library = FakeNvComp()
+    nvcomp.register_decompressor(EXT_DEV, lambda: nvcomp.NvComp(library, lambda: 0))
+    yield library
+    nvcomp.register_decompressor(EXT_DEV, None)
+
+
+def lz4_frame(*blocks: bytes, flags: int = 0x60, size: int = 4) -> bytes:
+    """Return a frame of independent blocks, as other writers than pyarrow make them."""
+    descriptor = bytes((flags, size << 4))
+    frame = struct.pack("<I", 0x184D2204) + descriptor + bytes([_xxh32(descriptor) >> 8 & 0xFF])
+    for block in blocks:
+        packed = pa.Codec("lz4_raw").compress(block, asbytes=True)
+        raw = len(packed) >= len(block)
+        frame += struct.pack("<I", len(block) | 1 << 31 if raw else len(packed)) + (block if raw else packed)
+    return frame + bytes(4)
+
+
+def on_device(
+    layout: Layout,
+    rows: int,
+    buffers: list[bytes],
+    codec: str,
+    *,
+    trusted: bool = True,
+    limits: Limits = DEFAULT_LIMITS,
+) -> tuple[Batch, DeviceBodies]:
+    """Make a batch of one column on the device of buffers as they stand in the body."""
+    table, body = [], b""
+    for buffer in buffers:
+        table.append((len(body), len(buffer)))
+        body += buffer + bytes(-len(buffer) % 8)
+    header = RecordBatchHeader(rows, np.array([[rows, 0]]), np.array(table), (), codec)
+    bodies = DeviceBodies(DEVICE, trusted=trusted)
+    return unpack(header, layout, wrap(body), limits=limits, target=bodies), bodies
+
+
+def numbers(batch: Batch) -> Any:
+    """Return the values of the first column, on the host."""
+    assert batch.device is DEVICE
+    return batch.to_device("cpu")[0].values
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+@pytest.mark.parametrize("installed", [True, False])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(batches=strategies.tables(), codec=st.sampled_from(CODECS))
+def test_every_type_comes_to_the_device_as_to_the_host(
+    request: pytest.FixtureRequest, installed: bool, trusted: bool, batches: list[pa.RecordBatch], codec: str
+) -> None:
+    """Streams of all types are the same on the device, whether it decompresses or the host does."""
+    if installed:
+        request.getfixturevalue("library")
+    table = pa.Table.from_batches(batches)
+    reader = ipc.open_stream(written_by_pyarrow(table, codec), device="fake:0", trusted=trusted)
+    found = [batch.to_device("cpu").to_arrow() for batch in reader]
+    got = pa.Table.from_batches(found, schema=reader.schema)
+    got.validate(full=True)
+    assert got.equals(pa.ipc.open_stream(written_by_pyarrow(table, codec)).read_all())
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("door", ["stream", "file"])
+def test_a_reader_asked_for_a_device_puts_everything_there(
+    library: FakeNvComp, codec: str, door: str
+) -> None:
+    """Batches and their dictionaries are on the device, dictionaries once, and the stats say who decompressed."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    with getattr(pa.ipc, f"new_{door}")(sink, TABLE.schema, options=options) as writer:
+        writer.write_table(TABLE, max_chunksize=1000)
+    with getattr(ipc, f"open_{door}")(sink.getvalue(), device="fake:0", trusted=True) as reader:
+        batches = list(reader)
+        stats = reader.stats
+    assert {batch.device for batch in batches} == {DEVICE}
+    assert len({id(batch.dictionaries[0]) for batch in batches}) == 1
+    assert batches[0].dictionaries[0].values.device is DEVICE
+    assert "buffers by nvCOMP 6.0.0" in stats.decompressed
+    assert library.calls["Decompress"] == len(batches)
+    assert stats.num_record_batches == len(batches)
+    found = [batch.to_device("cpu").to_arrow() for batch in batches]
+    assert pa.Table.from_batches(found).equals(TABLE)
+
+
+def test_without_nvcomp_the_stats_say_so() -> None:
+    """Where nothing decompresses on the device the host does, uploads once, and the reason is told."""
+    table = TABLE.select(["number", "text"])
+    reader = ipc.open_stream(written_by_pyarrow(table, "zstd"), device="fake:0")
+    DEVICE.statistics.reset()
+    batch = reader.read_next_batch()
+    assert DEVICE.statistics.host_writes == 1
+    assert reader.stats.decompressed == "3 buffers on the host (nothing decompresses on fake:0)"
+    assert batch.to_device("cpu").to_arrow().equals(table.to_batches()[0])
+
+
+def test_readers_without_a_device_say_nothing_of_it() -> None:
+    """On the host there is one road; counts are equal to pyarrow's."""
+    stream = written_by_pyarrow(TABLE, "lz4")
+    ours, theirs = ipc.open_stream(stream, device="cpu"), pa.ipc.open_stream(stream)
+    ours.read_all()
+    theirs.read_all()
+    assert ours.stats == theirs.stats
+    assert ours.stats.decompressed == ""
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_one_upload_of_the_frames_themselves(library: FakeNvComp, codec: str) -> None:
+    """What crosses to the device is as long as the frames, in one copy beside the table of where they are."""
+    data = np.zeros(8000, np.int64)
+    frame = lz4_frame(data.tobytes()) if codec == "lz4" else framed(data.tobytes(), codec)[8:]
+    DEVICE.statistics.reset()
+    batch, bodies = on_device(NUMBERS, 8000, [b"", struct.pack("<q", data.nbytes) + frame], codec)
+    assert DEVICE.statistics.host_writes == 2
+    assert DEVICE.statistics.host_written_bytes < len(frame) + 8 + 4 * 8
+    assert (bodies.roads.on_device, bodies.roads.on_host) == (1, 0)
+    assert np.array_equal(numbers(batch), data)
+    assert library.chunks == 1
+
+
+def test_frames_of_many_blocks_some_of_them_stored(library: FakeNvComp) -> None:
+    """Independent blocks are chunks; what was stored is copied, neighbours together, to where it belongs."""
+    rng = np.random.default_rng(3)
+    noise = rng.integers(0, 1 << 62, 2 * BLOCK // 8).tobytes()
+    blocks = [bytes(BLOCK), noise[:BLOCK], noise[BLOCK:], bytes(BLOCK // 2)]
+    data = b"".join(blocks)
+    buffer = struct.pack("<q", len(data)) + lz4_frame(*blocks)
+    batch, bodies = on_device(NUMBERS, len(data) // 8, [b"", buffer], "lz4", trusted=False)
+    assert numbers(batch).tobytes() == data
+    assert (bodies.roads.on_device, library.chunks) == (1, 2)
+
+
+def test_all_blocks_may_be_stored(library: FakeNvComp) -> None:
+    """A frame without anything to decompress is only copied."""
+    data = np.random.default_rng(4).integers(0, 1 << 62, 100).tobytes()
+    batch, _ = on_device(NUMBERS, 100, [b"", struct.pack("<q", 800) + lz4_frame(data)], "lz4")
+    assert numbers(batch).tobytes() == data
+    assert library.calls["Decompress"] == 0
+
+
+def test_untrusted_zstd_never_reaches_nvcomp(library: FakeNvComp) -> None:
+    """As nvCOMP does not find every damaged ZSTD frame, the host decompresses what is not trusted."""
+    buffers = [b"", framed(np.arange(100).tobytes(), "zstd")]
+    batch, bodies = on_device(NUMBERS, 100, buffers, "zstd", trusted=False)
+    assert numbers(batch).tolist() == list(range(100))
+    assert (library.calls["Decompress"], bodies.roads.on_host) == (0, 1)
+    assert "not trusted" in str(bodies.roads)
+
+
+def test_linked_blocks_are_for_the_host(library: FakeNvComp) -> None:
+    """Long LZ4 frames of pyarrow have linked blocks: those the host decompresses, the others the device."""
+    table = pa.table({"long": np.zeros(20_000, np.int64), "short": np.zeros(20_000, np.int8)})
+    reader = ipc.open_stream(written_by_pyarrow(table, "lz4"), device="fake:0")
+    [batch] = reader
+    assert batch.to_device("cpu").to_arrow().equals(table.to_batches()[0])
+    assert library.chunks == 1
+    said = "1 buffers by nvCOMP 6.0.0, 1 buffers on the host (blocks that need those before them)"
+    assert reader.stats.decompressed == said
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("failure", ["short", "failing", "lying", "silent"])
+def test_what_nvcomp_reports_is_not_believed(library: FakeNvComp, codec: str, failure: str) -> None:
+    """Sound frames that nvCOMP cuts short, refuses, lies or keeps silent about come right, by the host."""
+    layout = Layout.of(pa.schema({"numbers": pa.int64()}))
+    getattr(library, failure).add(0)
+    batch, bodies = on_device(layout, 100, [b"", framed(np.arange(100).tobytes(), codec)], codec)
+    if codec == "lz4":
+        assert library.chunks == 1
+    assert numbers(batch).tolist() == list(range(100))
+    assert (bodies.roads.on_device, bodies.roads.on_host) == (0, 1)
+    assert bodies.roads.why == "nvCOMP 6.0.0 could not"
+
+
+@pytest.mark.parametrize("status", [10, 1000])
+def test_nvcomp_that_does_not_begin_leaves_it_to_the_host(library: FakeNvComp, status: int) -> None:
+    """An error of the call itself is told in the stats, and the host decompresses."""
+    library.refuses = status
+    buffers = [b"", framed(np.arange(100).tobytes(), "lz4")]
+    batch, bodies = on_device(NUMBERS, 100, buffers, "lz4")
+    assert numbers(batch).tolist() == list(range(100))
+    assert f"nvcompStatus_t {status}" in str(bodies.roads)
+
+
+def test_other_buffers_of_a_message_keep_what_the_device_made(library: FakeNvComp) -> None:
+    """One chunk that fails costs one buffer: those before and behind it stay as they came."""
+    names = "abcd"
+    table = pa.table({name: np.arange(100) * number for number, name in enumerate(names, 1)})
+    library.failing.add(1)
+    reader = ipc.open_stream(written_by_pyarrow(table, "lz4"), device="fake:0")
+    [batch] = reader
+    assert batch.to_device("cpu").to_arrow().equals(table.to_batches()[0])
+    assert reader.stats.decompressed.startswith("3 buffers by nvCOMP 6.0.0, 1 buffers on the host")
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("claimed", [1, 792, 799, 801, 808, 1600, 60_000])
+def test_lies_about_sizes_are_refused_as_on_the_host(library: FakeNvComp, codec: str, claimed: int) -> None:
+    """A frame that holds more or less than its length says is refused with the words of the host."""
+    buffers = [b"", framed(np.arange(100).tobytes(), codec, claimed)]
+    rows = min(claimed // 8, 100)
+    with pytest.raises(InvalidBody, match="numbers") as on_the_device:
+        on_device(NUMBERS, rows, buffers, codec)
+    assert str(on_the_device.value) == str(_error_of_the_host(rows, buffers, codec))
+    assert library.calls["Decompress"] <= 1
+
+
+def _error_of_the_host(rows: int, buffers: list[bytes], codec: str) -> BowstringError | None:
+    from tests.ipc.test_compression_hostile import read
+
+    try:
+        read(NUMBERS, rows, buffers, codec)
+    except BowstringError as error:
+        return error
+    return None
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), codec=st.just("lz4"))
+def test_damaged_frames_end_as_on_the_host(library: FakeNvComp, data: st.DataObject, codec: str) -> None:
+    """Whatever bytes of an LZ4 frame are changed or cut off: the same values as on the host, or the same error."""
+    whole = bytes(np.arange(3000) % 251)
+    frame = bytearray(data.draw(st.sampled_from([framed(whole, codec)[8:], lz4_frame(whole)])))
+    for _ in range(data.draw(st.integers(1, 3))):
+        frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.sampled_from([len(frame), len(frame) - 1, len(frame) // 2, 7, 5, 3]))
+    buffers = [b"", struct.pack("<q", 3000) + bytes(frame[:cut])]
+    expected = _error_of_the_host(375, buffers, codec)
+    if expected is None:
+        assert numbers(on_device(NUMBERS, 375, buffers, codec, trusted=False)[0]).tobytes() == whole
+    else:
+        with pytest.raises(type(expected)):
+            on_device(NUMBERS, 375, buffers, codec, trusted=False)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_limit_holds_before_anything_is_allocated(library: FakeNvComp, codec: str) -> None:
+    """What would be too large is refused before the device is asked for memory."""
+    DEVICE.statistics.reset()
+    buffers = [b"", framed(bytes(1 << 16), codec)]
+    tight = Limits(decompressed_bytes=(1 << 16) - 1)
+    with pytest.raises(LimitExceeded):
+        on_device(NUMBERS, 1 << 13, buffers, codec, limits=tight)
+    assert (DEVICE.statistics.host_writes, library.chunks) == (0, 0)
+
+
+def test_what_is_staged_is_bounded_by_the_claims(
+    monkeypatch: pytest.MonkeyPatch, library: FakeNvComp
+) -> None:
+    """Buffers that all name one large frame and claim a byte each do not make the host copy it as many times."""
+    staged: list[int] = []
+    array = compression_device._Staged.array
+
+    def counted(self: Any) -> Any:
+        found = array(self)
+        staged.append(len(found))
+        return found
+
+    monkeypatch.setattr(compression_device._Staged, "array", counted)
+    layout = Layout.of(pa.schema({str(index): pa.binary() for index in range(50)}))
+    frame = struct.pack("<q", 1) + lz4_frame(bytes(range(256)) * 100)
+    offsets = framed(bytes(8), "lz4")
+    body = offsets + bytes(-len(offsets) % 8) + frame + bytes(-len(frame) % 8)
+    start = len(offsets) + -len(offsets) % 8
+    table = np.array([[0, 0], [0, len(offsets)], [start, len(frame)]] * 50)
+    header = RecordBatchHeader(1, np.array([[1, 0]] * 50), table, (), "lz4")
+    with pytest.raises(InvalidBody):
+        unpack(header, layout, wrap(body), target=DeviceBodies(DEVICE))
+    assert sum(staged) < 50 * 256
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_no_byte_of_a_region_is_what_lay_there_before(library: FakeNvComp, codec: str) -> None:
+    """Between the buffers of a batch are zeros, in memory that was used before, too."""
+    from bowstring.memory import Pool
+
+    pool = Pool(DEVICE, budget=8 << 20)
+    used = pool.allocate(1 << 16)
+    with used.writable() as array:
+        array[:] = 0xEE
+    del array, used
+    bodies = DeviceBodies(DEVICE, pool.allocator(), trusted=True)
+    data = framed(np.arange(13, dtype=np.int64).tobytes(), codec)
+    body = data + bytes(-len(data) % 8)
+    header = RecordBatchHeader(13, np.array([[13, 0]]), np.array([[0, 0], [0, len(data)]]), (), codec)
+    batch = unpack(header, NUMBERS, wrap(body), target=bodies)
+    [region] = batch.spans.regions
+    there = DEVICE.to_host(region.array(0, DEVICE.alignment))
+    assert not there[13 * 8 :].any()
+
+
+@pytest.mark.parametrize("failure", ["allocate", "copy"])
+def test_a_device_that_fails_raises_and_leaves_nothing(library: FakeNvComp, failure: Any) -> None:
+    """When the device has no room, or cannot copy, the error says so; the next batch comes."""
+    buffers = [b"", framed(np.arange(100).tobytes(), "lz4")]
+    from bowstring.memory import Pool
+
+    bodies = DeviceBodies(DEVICE, Pool(DEVICE, budget=8 << 20).allocator())
+    table = np.array([[0, 0], [0, len(buffers[1])]])
+    header = RecordBatchHeader(100, np.array([[100, 0]]), table, (), "lz4")
+    body = wrap(buffers[1] + bytes(-len(buffers[1]) % 8))
+    DEVICE.fail_next(failure)
+    with pytest.raises(BowstringError, match="fake device"):
+        unpack(header, NUMBERS, body, target=bodies)
+    assert unpack(header, NUMBERS, body, target=bodies).num_rows == 100
+
+
+@pytest.mark.parametrize("version", [4099, 7000])
+def test_other_versions_of_nvcomp_are_not_used(version: int) -> None:
+    """Their functions have other arguments."""
+    with pytest.raises(DeviceError, match="nvCOMP"):
+        nvcomp.NvComp(FakeNvComp(version), lambda: 0)
+
+
+def test_version_5_is_called_by_its_own_names() -> None:
+    """Version 5 names one function otherwise, and gives it no stream."""
+    library = FakeNvComp(5300)
+    nvcomp.register_decompressor(EXT_DEV, lambda: nvcomp.NvComp(library, lambda: 0))
+    try:
+        _, bodies = on_device(NUMBERS, 100, [b"", framed(np.arange(100).tobytes(), "lz4")], "lz4")
+    finally:
+        nvcomp.register_decompressor(EXT_DEV, None)
+    assert str(bodies.roads) == "1 buffers by nvCOMP 5.3.0"
+
+
+def test_chunks_that_would_lie_askew_are_for_the_host(library: FakeNvComp) -> None:
+    """Where nvCOMP asks for a larger alignment than we have, it is not called."""
+    library.alignment = 16
+    _, bodies = on_device(NUMBERS, 100, [b"", framed(np.arange(100).tobytes(), "lz4")], "lz4")
+    assert (bodies.roads.on_host, bodies.roads.why) == (1, "nothing for nvCOMP 6.0.0")
+
+
+SOUND = pa.Codec("zstd").compress(bytes(1000), asbytes=True)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda frame: frame[:3],
+        lambda frame: b"\0" + frame[1:],
+        lambda frame: frame + b"\0",
+        lambda frame: frame[:4] + bytes([frame[4] | 4]) + frame[5:],
+        lambda frame: frame[:4] + bytes([frame[4] | 1]) + frame[5:],
+        lambda frame: frame[:4] + bytes([frame[4] | 8]) + frame[5:],
+        lambda frame: frame[:-1],
+        lambda frame: frame[:7] + b"\xff\xff\xff" + frame[10:],
+        lambda frame: b"\x28\xb5\x2f\xfd\x00\x58" + b"\x01\x00\x00"[::-1] * 400,
+    ],
+)
+def test_odd_zstd_frames_are_not_for_a_device(spoil: Callable[[bytes], bytes]) -> None:
+    """A magic number, a header, blocks or an end that are not as usual: a reason, and never an exception."""
+    assert not isinstance(chunks_of(memoryview(SOUND), 1000, "zstd"), str)
+    assert isinstance(chunks_of(memoryview(spoil(SOUND)), 1000, "zstd"), str)
+    assert isinstance(chunks_of(memoryview(SOUND), 999, "zstd"), str)
+
+
+@given(frame=st.binary(max_size=64), claimed=st.integers(0, 1 << 40), codec=st.sampled_from(CODECS))
+def test_any_bytes_are_taken_apart_or_not(frame: bytes, claimed: int, codec: str) -> None:
+    """No bytes raise, or take long."""
+    magic = {"lz4": b"\x04\x22\x4d\x18\x60\x40\x82", "zstd": b"\x28\xb5\x2f\xfd"}[codec]
+    for each in (frame, magic + frame):
+        chunks_of(memoryview(each), claimed, codec)
