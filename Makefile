@@ -9,7 +9,8 @@ PEERS := .venv-peers
 ALL := test,bench,compile
 FAST := not slow and not gpu
 
-.PHONY: help env demo test test-slow test-peers test-gpu test-cudf-env lint format bench constraints clean
+.PHONY: help env demo test test-slow test-peers test-gpu test-gpu-sanitized test-cudf-env lint format bench \
+    bench-gpu constraints clean
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
@@ -56,6 +57,21 @@ test-gpu: env
 	    echo "no CUDA driver here (neither nvidia-smi nor libcuda.so.1): the GPU tests were not run"; \
 	fi
 
+# make test-gpu-sanitized  the kernels' GPU tests under NVIDIA's compute-sanitizer, which finds what they must not touch
+SANITIZER ?= compute-sanitizer
+SANITIZED := tests/gpu/test_kernels.py
+test-gpu-sanitized: env
+	@if ! command -v $(SANITIZER) >/dev/null 2>&1; then \
+	    echo "no $(SANITIZER) here (it comes with the CUDA toolkit): nothing was checked"; \
+	elif ! nvidia-smi >/dev/null 2>&1; then \
+	    echo "no CUDA driver here: nothing was checked"; \
+	else \
+	    set -x; for tool in memcheck racecheck initcheck synccheck; do \
+	        $(SANITIZER) --tool $$tool --error-exitcode 9 --target-processes all \
+	            $(RUN) -m pytest -m gpu -p no:faulthandler -k "not ten_million" $(SANITIZED) || exit 1; \
+	    done; \
+	fi
+
 # make test-cudf-env  the fast tests with the versions that cuDF 26.10 asks for, in .venv-cudf
 test-cudf-env:
 	@scripts/env.sh .venv-cudf constraints-cudf.txt test,kernels
@@ -64,6 +80,15 @@ test-cudf-env:
 # make bench          every benchmark case, short
 bench: env
 	$(VENV)/bin/bowstring bench --quick
+
+# make bench-gpu      every case of a GPU, into benchmarks/results/gpu-NAME.json (NAME=h200, say)
+NAME ?= $(shell date -u +%Y%m%d)
+bench-gpu: env
+	@if nvidia-smi >/dev/null 2>&1; then \
+	    set -x; $(VENV)/bin/bowstring bench gpu --json benchmarks/results/gpu-$(NAME).json; \
+	else \
+	    echo "no CUDA driver here: nothing was measured"; \
+	fi
 
 # make constraints    resolve the constraints files anew, for Python 3.11 and later (needs the package index)
 RESOLVE = $(RUN) -m uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header \

@@ -21,11 +21,14 @@ class Measured(NamedTuple):
     sent, arrived
         Fingerprints of the bytes at their source, and of every byte that arrived, taken outside the timed
         region. Where no bytes move: what should have come of it, and what has.
+    device_seconds
+        The same region by the events of a GPU, where there is one.
     """
 
     seconds: float
     sent: str
     arrived: str
+    device_seconds: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -110,6 +113,8 @@ class LineUp:
         What is asked of them.
     warm_ups
         Rounds before those that count; the very first sample of each way is kept apart.
+    clock
+        What the targets are judged by: the wall, or the events of the device, where it has any.
     """
 
     name: str
@@ -117,6 +122,7 @@ class LineUp:
     rounds: int
     targets: tuple[Target, ...] = ()
     warm_ups: int = 2
+    clock: Literal["wall", "device"] = "wall"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -137,10 +143,13 @@ class Scale:
         Small data, few rounds.
     repeat
         Rounds that the user asks for.
+    device
+        What the cases of a GPU run on.
     """
 
     quick: bool = False
     repeat: int | None = None
+    device: str = "cuda:0"
 
     def rounds(self, full: int, quick: int) -> int:
         """Return how many rounds to run where a case has two numbers in mind.

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from bowstring.benchmarks.case import Case, Skipped, Target
 from bowstring.benchmarks.measuring import Failed, MeasuredLineUp, MeasuredWay
+from bowstring.benchmarks.summary import summarize
 
 __all__ = ["SCHEMA_VERSION", "case_document", "document"]
 
@@ -65,7 +66,8 @@ def _line_up(result: MeasuredLineUp | Skipped | Failed) -> dict[str, Any]:
         "name": result.line_up.name,
         "warm_ups": result.line_up.warm_ups,
         "ways": [_way(each, medians) for each in result.ways],
-        "targets": [_target(each, medians) for each in result.line_up.targets],
+        "clock": result.line_up.clock,
+        "targets": [_target(each, result.judged) for each in result.line_up.targets],
     }
 
 
@@ -88,7 +90,16 @@ def _way(measured: MeasuredWay, medians: dict[str, float]) -> dict[str, Any]:
         "speed_to_floor": medians[way.floor] / summary.median if way.floor else None,
         "first": measured.first,
         "samples": list(measured.samples),
+        **_device(measured),
     }
+
+
+def _device(measured: MeasuredWay) -> dict[str, Any]:
+    samples = measured.device_samples
+    if samples is None:
+        return {}
+    summary = summarize(samples, measured.way.nbytes)
+    return {"device_median": summary.median, "device_samples": list(samples)}
 
 
 def _target(target: Target, medians: dict[str, float]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import bowstring
+from bowstring.benchmarks.gpu_facts import device_facts
 
 __all__ = ["available_bytes", "environment", "load_average"]
 
@@ -25,8 +26,13 @@ _SETTINGS = {
 }
 
 
-def environment() -> dict[str, Any]:
+def environment(device: str | None = None) -> dict[str, Any]:
     """Return what can be read about this machine; ``None`` for what cannot.
+
+    Parameters
+    ----------
+    device
+        What the cases of a GPU run on, if any of them does.
 
     Examples
     --------
@@ -47,6 +53,7 @@ def environment() -> dict[str, Any]:
         "packages": {name: _version(name) for name in _PACKAGES},
         "settings": {name: _text(path) for name, path in _SETTINGS.items()},
         "load_average_before": load_average(),
+        "device": None if device is None else device_facts(device),
     }
 
 

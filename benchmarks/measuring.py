@@ -6,9 +6,9 @@ import contextlib
 import dataclasses
 import gc
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from bowstring.benchmarks.case import Case, LineUp, Scale, Skipped, Way
+from bowstring.benchmarks.case import Case, LineUp, Measured, Scale, Skipped, Way
 from bowstring.benchmarks.summary import Summary, summarize
 
 __all__ = ["Failed", "MeasuredLineUp", "MeasuredWay", "WrongBytes", "measure", "measure_case"]
@@ -20,11 +20,12 @@ class WrongBytes(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MeasuredWay:
-    """A way with its samples in seconds; `first` is the very first one, before any warm-up."""
+    """A way with its samples in seconds, of the wall and maybe of a device; `first` is the very first one."""
 
     way: Way
     first: float
     samples: tuple[float, ...]
+    device_samples: tuple[float, ...] | None = None
 
     @property
     def summary(self) -> Summary:
@@ -43,6 +44,15 @@ class MeasuredLineUp:
     def medians(self) -> dict[str, float]:
         """Median seconds by the name of the way."""
         return {each.way.name: each.summary.median for each in self.ways}
+
+    @property
+    def judged(self) -> dict[str, float]:
+        """What targets are judged by: the medians of the line-up's clock, or the wall's where it has none."""
+        samples = [each.device_samples for each in self.ways]
+        if self.line_up.clock == "wall" or not all(samples):
+            return self.medians
+        pairs = zip(self.ways, samples, strict=True)
+        return {each.way.name: summarize(found).median for each, found in pairs if found}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,7 +79,7 @@ def measure(line_up: LineUp) -> MeasuredLineUp:
     >>> measure(LineUp("example", (way,), rounds=2)).medians
     {'nothing': 0.5}
     """
-    firsts = [_sample(way) for way in line_up.ways]
+    firsts = [_sample(way).seconds for way in line_up.ways]
     for _ in range(line_up.warm_ups - 1):
         for way in line_up.ways:
             _sample(way)
@@ -78,20 +88,25 @@ def measure(line_up: LineUp) -> MeasuredLineUp:
     return MeasuredLineUp(
         line_up,
         tuple(
-            MeasuredWay(way, first, tuple(samples))
+            MeasuredWay(way, first, tuple(each.seconds for each in samples), _of_device(samples))
             for way, first, samples in zip(line_up.ways, firsts, columns, strict=True)
         ),
     )
 
 
-def _sample(way: Way) -> float:
+def _of_device(samples: Sequence[Measured]) -> tuple[float, ...] | None:
+    found = [each.device_seconds for each in samples if each.device_seconds is not None]
+    return tuple(found) if len(found) == len(samples) else None
+
+
+def _sample(way: Way) -> Measured:
     gc.collect()
     measured = way.once()
     if measured.sent != measured.arrived:
         raise WrongBytes(f"{way.name}: sent {measured.sent}, arrived {measured.arrived}")
     if not measured.seconds > 0:
         raise ValueError(f"{way.name}: a sample took {measured.seconds} s")
-    return measured.seconds
+    return measured
 
 
 def measure_case(

@@ -1,4 +1,4 @@
-"""The program: ``bowstring bench [CASE…] [--quick] [--repeat N] [--json FILE]``, ``bowstring bench list``."""
+"""The program: ``bowstring bench [CASE…] [--quick] [--repeat N] [--json FILE] [--device NAME]``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bowstring.benchmarks.case import Case, Scale
-from bowstring.benchmarks.cases import case_named, case_names
+from bowstring.benchmarks.cases import GPU_CASES, case_named, case_names
 from bowstring.benchmarks.document import case_document, document
 from bowstring.benchmarks.environment import environment, load_average
 from bowstring.benchmarks.measuring import measure_case
@@ -29,11 +29,12 @@ def run(argv: Sequence[str] | None = None) -> int:
         for name in case_names():
             print(f"{name:16} {case_named(name).title}")
         return 0
-    unknown = [name for name in chosen.cases if name not in case_names()]
+    wanted = [name for each in chosen.cases for name in (GPU_CASES if each == "gpu" else (each,))]
+    unknown = [name for name in wanted if name not in case_names()]
     if unknown:
         parser.error(f"no such case: {', '.join(unknown)} (there are {', '.join(case_names())})")
-    names = list(dict.fromkeys(chosen.cases)) or case_names()
-    scale = Scale(quick=chosen.quick, repeat=chosen.repeat)
+    names = list(dict.fromkeys(wanted)) or case_names()
+    scale = Scale(quick=chosen.quick, repeat=chosen.repeat, device=chosen.device)
     result = run_cases([case_named(name) for name in names], scale)
     if chosen.json is not None:
         _write(chosen.json, result)
@@ -45,9 +46,11 @@ def run_cases(cases: Sequence[Case], scale: Scale) -> dict[str, Any]:
     """Measure, print a table for each line-up as it is done, and return the document."""
     command = [case.name for case in cases]
     command += ["--quick"] * scale.quick + (["--repeat", str(scale.repeat)] if scale.repeat else [])
+    on_device = any(case.name in GPU_CASES for case in cases)
+    command += ["--device", scale.device] * on_device
     started = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     began = time.monotonic()
-    about = environment()
+    about = environment(scale.device if on_device else None)
     for line in environment_lines(about):
         print(line)
     done = []
@@ -89,7 +92,12 @@ def _positive(text: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("bowstring bench", description="Measure, each case beside its baseline.")
-    parser.add_argument("cases", nargs="*", metavar="CASE", help="all by default; `list` lists them")
+    parser.add_argument(
+        "cases", nargs="*", metavar="CASE", help="all by default; `list` lists them, `gpu` is those of a GPU"
+    )
+    parser.add_argument(
+        "--device", default="cuda:0", help="what the cases of a GPU run on; fake:0 tries them without one"
+    )
     parser.add_argument("--quick", action="store_true", help="small data, few rounds, under a minute")
     parser.add_argument("--repeat", type=_positive, metavar="N", help="rounds that count, for every case")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write samples and environment there")

@@ -48,6 +48,12 @@ def environment_lines(environment: dict[str, Any]) -> Iterator[str]:
     virtual = ", virtual" if environment["hypervisor"] else ""
     yield f"{environment['cpu']}, {environment['cores']} cores{virtual}, {memory / 1e9:.1f} GB of memory"
     yield f"{environment['kernel']}, {environment['python']}, {packages}"
+    device = environment.get("device")
+    if device is not None and device["is_gpu"]:
+        memory = (device["memory_bytes"] or 0) / 1e9
+        yield f"{device['name']}, {memory:.1f} GB, driver {device['driver']}, CUDA {device['cuda']}"
+    elif device is not None:
+        yield f"on {device['asked']}, which is no GPU: these figures say nothing of one"
     yield f"bowstring {environment['bowstring']}, commit {environment['commit'] or 'unknown'}"
     load = ", ".join(f"{value:.2f}" for value in environment["load_average_before"])
     yield f"load average {load}; governor {environment['settings']['cpu_governor'] or 'unknown'}"

@@ -7,7 +7,7 @@ from typing import Final
 
 from bowstring.benchmarks.case import Case
 
-__all__ = ["case_named", "case_names"]
+__all__ = ["GPU_CASES", "case_named", "case_names"]
 
 _CASES: Final = {
     "connect_views": "connect_views",
@@ -22,7 +22,15 @@ _CASES: Final = {
     "variant_json": "variant_json",
     "variant_first_get": "variant_first_get",
     "import": "import_time",
+    "gpu_handover": "gpu_handover",
+    "gpu_publish": "gpu_publish",
+    "gpu_kernels": "gpu_kernels",
+    "gpu_validation": "gpu_validation",
+    "gpu_variant": "gpu_variant",
 }
+
+GPU_CASES: Final = tuple(name for name in _CASES if name.startswith("gpu_"))
+"""Cases that need a GPU, or are tried on a fake one."""
 
 
 def case_names() -> list[str]:
