@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,19 +14,6 @@ from bowstring.benchmarks.processes import Child
 from tests.gpu.processes import TABLES, Consumer, Producer
 
 pytest.importorskip("numba", reason="kernels are not installed")
-
-
-@pytest.fixture(params=["fake:0", pytest.param("cuda:0", marks=pytest.mark.gpu)])
-def device(request: pytest.FixtureRequest) -> str:
-    """Return the name of a device."""
-    return str(request.param)
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., Child]]:
-    """Return a function that starts a process, which ends with the test."""
-    with ExitStack() as ends:
-        yield lambda role, **arguments: ends.enter_context(Child(role, **arguments))
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def main() -> int:
     if chosen.json:
         whole = {
             "device": chosen.device,
-            "environment": environment(),
+            "environment": environment(chosen.device),
             "checks": {name: seen._asdict() for name, seen in found.items()},
         }
         with open(chosen.json, "w", encoding="utf-8") as file:

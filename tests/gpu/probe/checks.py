@@ -119,6 +119,24 @@ def descriptor_keeps(stage: Stage) -> Seen:
     return Seen(found == [3, 3], {"found": found})
 
 
+def identity(stage: Stage) -> Seen:
+    """Descriptors of the same memory have the same device and inode, wherever they were passed.
+
+    Mappings that stay are found by a region's name, and refused where device and inode (``identity_of``) are others
+    than before: so this must hold. `tells_apart` says whether other memory has others: only then is it a proof.
+    """
+    exporter = stage.exporter()
+    keeper, path = stage.keeper()
+    seen: list[dict[str, int]] = []
+    for value in (1, 1, 2):
+        if not seen or value == 2:
+            exporter.call("make", nbytes=_SMALL, value=value)
+        pass_on(exporter, keeper, path)
+        seen.append(keeper.call("identity"))
+    first, again, other = ((each["device"], each["inode"]) for each in seen)
+    return Seen(first == again, {"seen": seen, "tells_apart": first != other})
+
+
 def reuse(stage: Stage) -> Seen:
     """Memory that a producer let go stays a reader's; new memory of the producer is other memory."""
     exporter = stage.exporter()
@@ -191,6 +209,7 @@ CHECKS: dict[str, Callable[[Stage], Seen]] = {
         maps,
         survives_its_producer,
         descriptor_keeps,
+        identity,
         reuse,
         memory_comes_back,
         read_only,

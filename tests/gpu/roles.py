@@ -1,0 +1,169 @@
+"""Roles of processes for tests on a device: tables of any size, private streams, and what a driver still holds."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from typing import Any, Self
+
+import bowstring as bow
+from bowstring.memory import Device, mappings
+from bowstring.memory.device import device_by_name
+from tests.gpu.processes import Consumer, Producer
+
+__all__ = ["HeldStream", "PrivateReader", "SizedConsumer", "SizedProducer", "free_bytes"]
+
+_WAIT = 60.0
+_ENDS = 64
+
+
+def free_bytes(device: Device) -> int | None:
+    """Return the bytes that the driver has left; nothing on the fake device."""
+    cuda = getattr(device.xp, "cuda", None)
+    if cuda is None:
+        return None
+    with cuda.Device(device.arrow_device_id):
+        cuda.get_current_stream().synchronize()
+        return int(cuda.runtime.memGetInfo()[0])
+
+
+def held(device: Device) -> dict[str, Any]:
+    """Return what this process holds of a device: with the fake driver's own counts, or the driver's free bytes."""
+    gc.collect()
+    mappings().trim()
+    mappings().clear()
+    device.sweep()
+    counted = getattr(getattr(device, "driver", None), "held", None)
+    return {
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "driver": None if counted is None else list(counted),
+        "free": free_bytes(device),
+        "threads": threading.active_count(),
+    }
+
+
+def column(device: Device, nbytes: int, seed: int) -> Any:
+    """Return so many bytes on a device, others for another seed."""
+    xp = device.xp
+    words = xp.arange(nbytes // 8 + 1, dtype=xp.int64) * (2 * seed + 1) + seed
+    return words.view(xp.uint8)[:nbytes]
+
+
+def seen(device: Device, array: Any) -> list[Any]:
+    """Return what is compared of bytes on a device: their sum, their number, and both ends."""
+    xp = device.xp
+    total = device.to_host(xp.sum(array, dtype=xp.uint64).reshape(1))
+    ends = [device.to_host(xp.ascontiguousarray(part)).tolist() for part in (array[:_ENDS], array[-_ENDS:])]
+    return [int(total[0]), array.nbytes, *ends]
+
+
+def only_column(batch: bow.Batch) -> Any:
+    """Return the bytes of a batch of one column."""
+    buffer = batch.buffers[1]
+    assert buffer is not None
+    return buffer.array()
+
+
+class SizedProducer(Producer):
+    """Publishes columns of any number of bytes from a device."""
+
+    def publish_bytes(self, nbytes: int, seed: int = 1) -> list[Any]:
+        """Return the URI, and what a reader should see."""
+        data = column(self._device, nbytes, seed)
+        expected = seen(self._device, data)
+        self._count += 1
+        return [str(self._server.publish(f"t{self._count}", {"bytes": data}, readers=1)), expected]
+
+    def held(self) -> dict[str, Any]:
+        """Return what this process holds of the device."""
+        return held(self._device)
+
+    def trim(self) -> None:
+        """Give idle memory back to the driver."""
+        self._pool.trim()
+
+    def free(self) -> int | None:
+        """Return the bytes that the driver has left."""
+        return free_bytes(self._device)
+
+
+class SizedConsumer(Consumer):
+    """Takes columns of any number of bytes."""
+
+    def take_bytes(self, endpoint: str, mode: Any = "map", device: str | None = None) -> dict[str, Any]:
+        """Return what is seen of the only column, where it lies, and by which path it came."""
+        with bow.connect(endpoint, mode=mode, device=device) as stream:
+            [batch] = stream
+            path = stream.stats.path
+        array = only_column(batch)
+        return {"seen": seen(batch.device, array), "device": batch.device.name, "path": path}
+
+    def held(self) -> dict[str, Any]:
+        """Return what this process holds of the device."""
+        return held(self._device)
+
+
+class HeldStream:
+    """A stream of a device without streams: what is queued on it is done when the test says so."""
+
+    def __init__(self) -> None:
+        self._done = threading.Event()
+        self.waited = 0
+
+    def synchronize(self) -> None:
+        """Wait until it is said to be done."""
+        self.waited += 1
+        if not self._done.wait(_WAIT):
+            raise TimeoutError("nobody let the stream go on")
+
+    @property
+    def done(self) -> bool:
+        """Whether it is."""
+        return self._done.is_set()
+
+    def release(self) -> None:
+        """Be done."""
+        self._done.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class PrivateReader:
+    """Reads a table on a stream of its own, which nobody else waits for, and lets the table go at once."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device_by_name(device)
+        cuda = getattr(self._device.xp, "cuda", None)
+        self._stream: Any = HeldStream() if cuda is None else cuda.Stream(non_blocking=True)
+        self._repeats = 1 if cuda is None else 20_000
+        self._result: Any = None
+
+    def begin(self, endpoint: str) -> None:
+        """Queue reads that take seconds, the last one into a result, and drop the batch."""
+        xp = self._device.xp
+        with bow.connect(endpoint, stream=self._stream) as stream:
+            [batch] = stream
+        array = only_column(batch)
+        scratch, self._result = xp.empty(array.nbytes, xp.uint8), xp.empty(array.nbytes, xp.uint8)
+        self._device.synchronize()
+        with self._stream:
+            for _ in range(self._repeats):
+                scratch[:] = array
+            self._result[:] = array
+        del array, batch, stream
+        gc.collect()
+
+    def is_reading(self) -> bool:
+        """Whether what was queued is not done yet."""
+        return not self._stream.done
+
+    def finish(self) -> list[Any]:
+        """Return what was read, when all is done."""
+        if isinstance(self._stream, HeldStream):
+            self._stream.release()
+        self._stream.synchronize()
+        return seen(self._device, self._result)
