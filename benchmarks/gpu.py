@@ -42,10 +42,13 @@ def _is_fake(name: str) -> bool:
 
 
 def made_ready(name: str) -> Device:
-    """Return a device whose context is made, and whose modules are loaded."""
+    """Return a device whose context is made, and whose modules are loaded; it is the current one from now on."""
     if _is_fake(name):
         importlib.import_module("bowstring.testing")  # fake devices have names then; nothing else is for it
     device = device_by_name(name)
+    cuda = getattr(device.xp, "cuda", None)
+    if cuda is not None:
+        cuda.Device(device.arrow_device_id).use()  # for all that this process computes
     device.xp.zeros(1 << 10, device.xp.uint8).sum()
     device.synchronize()
     return device

@@ -366,6 +366,45 @@ def test_chunks_that_would_lie_askew_are_for_the_host(library: FakeNvComp) -> No
     assert (bodies.roads.on_host, bodies.roads.why) == (1, "nothing for nvCOMP 6.0.0")
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_frames_of_nothing_are_for_the_host(library: FakeNvComp, codec: str) -> None:
+    """A frame that is said to be empty is judged by the host: it is, or it is refused."""
+    layout = Layout.of(pa.schema({"text": pa.binary()}))
+    offsets = framed(bytes(8), codec)
+    header, table, body = framed(b"", codec), [[0, 0]], b""
+    for buffer in (offsets, header):
+        table.append([len(body), len(buffer)])
+        body += buffer + bytes(-len(buffer) % 8)
+    parts = RecordBatchHeader(1, np.array([[1, 0]]), np.array(table), (), codec)
+    assert unpack(parts, layout, wrap(body), target=DeviceBodies(DEVICE, trusted=True)).num_rows == 1
+    lie = bytes(8) + framed(b"something", codec)[8:]
+    table[2][1] = len(lie)
+    body = body[: table[2][0]] + lie + bytes(-len(lie) % 8)
+    parts = RecordBatchHeader(1, np.array([[1, 0]]), np.array(table), (), codec)
+    with pytest.raises(InvalidBody):
+        unpack(parts, layout, wrap(body), target=DeviceBodies(DEVICE, trusted=True))
+    # The offsets of the first one alone: of LZ4 they are a block that is stored.
+    assert library.chunks == (codec == "zstd")
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        ipc.IpcReadOptions(included_fields=[1, 6]),
+        ipc.IpcReadOptions(ensure_alignment=ipc.Alignment.At64Byte),
+        ipc.IpcReadOptions(use_threads=False),
+    ],
+)
+def test_options_of_readers_hold_on_the_device(library: FakeNvComp, codec: str, options: Any) -> None:
+    """Chosen columns alone are decompressed, and every other option means the same as on the host."""
+    stream = written_by_pyarrow(TABLE, codec)
+    expected = ipc.open_stream(stream, options=options).read_all()
+    reader = ipc.open_stream(stream, options=options, device="fake:0", trusted=True)
+    found = [batch.to_device("cpu").to_arrow() for batch in reader]
+    assert pa.Table.from_batches(found, schema=reader.schema).equals(expected)
+
+
 SOUND = pa.Codec("zstd").compress(bytes(1000), asbytes=True)
 
 

@@ -78,6 +78,8 @@ def chunks_of(frame: memoryview, claimed: int, codec: str) -> list[Chunk] | str:
     >>> chunks_of(memoryview(pa.Codec("lz4").compress(bytes(100_000))), 100_000, "lz4")
     'blocks that need those before them'
     """
+    if not claimed:
+        return "a frame of nothing"
     try:
         return _CODECS[codec](frame.cast("B"), claimed)
     except (struct.error, IndexError):
