@@ -99,3 +99,14 @@ def test_damaged_blocks_are_refused_and_the_device_goes_on(nvcomp_on: str) -> No
         else:
             assert read(nvcomp_on, stream)[0].equals(expected)
     assert np.array_equal(read(nvcomp_on, with_frame(numbers, sound))[0]["n"].to_numpy(), numbers)
+
+
+def test_the_library_itself_takes_our_structures() -> None:
+    """What needs no GPU is asked of the real library, where it is installed: structures go as it expects them."""
+    pytest.importorskip("nvidia.libnvcomp", reason="nvCOMP is not installed")
+    found = nvcomp.NvComp(nvcomp._library(), lambda: 0)
+    for codec in CODECS:
+        assert found.takes(codec, BLOCK, 8)
+        work = nvcomp.Work(codec, 0, 0, np.array([[0, 10, 0, BLOCK]] * 10))
+        # ZSTD needs room of its own, LZ4 on CUDA cores none; garbage in the options would be refused.
+        assert (found._temp_bytes(work, 0) > 0) == (codec == "zstd")

@@ -33,7 +33,7 @@ _ON_CUDA_CORES: Final = 2
 _SUCCESS: Final = 0
 _LIBRARIES: Final = ("libnvcomp.so.6", "libnvcomp.so.5")
 _WHEEL: Final = "nvidia.libnvcomp"
-_HINT: Final = "pip install nvidia-nvcomp-cu13, or -cu12"
+_HINT: Final = "pip install nvidia-libnvcomp-cu13, or -cu12"
 
 _Table = npt.NDArray[np.int64]
 
