@@ -2,35 +2,84 @@ from __future__ import annotations
 
 import json
 import subprocess
-from typing import Any
+import sys
+from pathlib import Path
 
 import pytest
 
-from bowstring.cli import main
-from bowstring.cli.doctor import devices, handover
+from bowstring.cli import doctor, main
+from bowstring.cli.doctor import paths
 from bowstring.cli.doctor.check import Check, State
-from bowstring.cli.doctor.handover import TCP, UNIX
-from bowstring.cli.doctor.paths import judge_paths
+from bowstring.cli.doctor.connections import try_connections
+from bowstring.cli.doctor.devices import Look
+from bowstring.cli.doctor.report import examine
 from bowstring.cli.doctor.shared_memory import try_shared_memory
+from bowstring.cli.doctor.sides import CONSUMER, PRODUCER
+from bowstring.cli.doctor.trials import REAL, Outcome, Programs, Trial
+
+# Looks for GPUs, and sees that there is no driver.
+NO_GPU = """
+from bowstring.cli.doctor.check import Check, State
+from bowstring.cli.doctor.child import be_a_child
+from bowstring.cli.doctor.devices import say_what_is_there
+from bowstring.memory.topology import Topology
+_, say = be_a_child()
+say_what_is_there(say, Check("", State.ABSENT, "not there", "Install it."), [], Topology("not installed"))
+"""
+
+
+def use(monkeypatch: pytest.MonkeyPatch, look: str = NO_GPU, programs: Programs = REAL) -> None:
+    """Let doctor run other programs in its children."""
+    monkeypatch.setattr(doctor, "examine", lambda: examine(look, programs))
 
 
 def test_doctor_tries_everything(capsys: pytest.CaptureFixture[str]) -> None:
-    """Memory, sockets and both hand-overs work on a machine that runs the tests; the rest has a reason."""
+    """Memory, sockets and all roads of the host work on a machine that runs the tests; the rest has a reason."""
     assert main(["doctor", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     states = {check["name"]: check["state"] for check in facts["checks"]}
-    assert states["sealed memfd"] == states[UNIX] == states[TCP] == "ok"
+    assert states["sealed memfd"] == states["Unix socket"] == states["SO_PEERCRED"] == "ok"
     assert facts["default_path_works"] is True
+    works = {path["name"] for path in facts["paths"] if path["works"]}
+    assert works >= {"unix: mapped", "unix: copied", "tcp: packed", "inproc:"}
     for path in facts["paths"]:
         assert path["works"] == (not path["in_the_way"])
+        assert not path["works"] or (path["tried"] and path["first_view"] > 0 and path["took"])
+        assert all(obstacle["what"] for obstacle in path["in_the_way"])
 
 
-def test_doctor_in_words(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each check is one line, and the last line says whether the default path works."""
+def test_nothing_heavy_is_loaded() -> None:
+    """Doctor itself loads neither numba, CuPy nor CUDA's bindings, and NVML neither: its children do."""
+    code = (
+        "import sys\n"
+        "from bowstring.cli import main\n"
+        "assert main(['doctor', '--json']) == 0\n"
+        "loaded = {name.partition('.')[0] for name in sys.modules}\n"
+        "heavy = loaded & {'numba', 'cupy', 'cuda', 'pynvml', 'pandas', 'pyspark'}\n"
+        "sys.exit(f'loaded: {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_doctor_in_words(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each check is a line of at most 100 columns without colours; the last one says whether the default works."""
+    use(monkeypatch)
     assert main(["doctor"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr().out
+    lines = said.splitlines()
     assert any(line.startswith("  ✓ sealed memfd") for line in lines)
+    assert any(line.startswith("  ✓ unix: mapped") and " ms; " in line for line in lines)
     assert lines[-1] == "The default path (unix: mapped) works here."
+    assert max(map(len, lines)) <= 100
+    assert "\x1b" not in said
+
+
+NO_MEMFD = """
+import os
+def no(*_): raise PermissionError(1, 'Operation not permitted')
+os.memfd_create = no
+"""
 
 
 def test_doctor_names_what_is_in_the_way(
@@ -42,12 +91,29 @@ def test_doctor_names_what_is_in_the_way(
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr("os.memfd_create", forbid)
+    use(monkeypatch, programs=Programs(NO_MEMFD + PRODUCER, NO_MEMFD + CONSUMER))
     assert main(["doctor"]) == 1
-    said = capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
     assert "✗ sealed memfd" in said
     assert "A seccomp filter may forbid memfd_create" in said
-    assert "in the way: sealed memfd: PermissionError" in said
-    assert "does NOT work here" in said.splitlines()[-1]
+    assert "→ in the way: sealed memfd: PermissionError" in said
+    assert "The default path (unix: mapped) does NOT work here" in said
+
+
+def test_bytes_that_are_sent_instead() -> None:
+    """A road that works, but not as it should, is in the way of itself, and says which road was taken."""
+    checks = [Check("sealed memfd", State.BROKEN, "forbidden", "allow it")]
+    trial = Trial("unix: mapped", "unix")
+    found = paths._host_path(
+        trial,
+        "",
+        Outcome(first_view=0.1, path="unix: packed", why="no"),
+        {each.name: each for each in checks},
+    )
+    assert [each.what for each in found.in_the_way] == [
+        "the bytes were sent instead: unix: packed: no",
+        "sealed memfd: forbidden",
+    ]
 
 
 def test_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,36 +129,26 @@ def test_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "child", ["import time; time.sleep(600)", "raise SystemExit('no')", "print('nonsense')"]
+    ("code", "said"),
+    [
+        ("import os; os.abort()", "crashed with signal 6 (SIGABRT)"),
+        ("import time; time.sleep(600)", "did not answer within 1 s"),
+        ("print('[]', flush=True)", "talks nonsense"),
+        ('print(\'{"state": "ok"}\', flush=True)', "talks nonsense"),
+    ],
 )
-def test_a_child_that_fails(child: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child that hangs, fails or talks nonsense is a broken check, within the deadline and with nothing left."""
-    started: list[Any] = []
-    popen = subprocess.Popen
-
-    def watched(*arguments: Any, **options: Any) -> Any:
-        started.append(popen(*arguments, **options))
-        return started[-1]
-
-    monkeypatch.setattr(handover, "_CHILD", child)
-    monkeypatch.setattr(handover, "_SECONDS", 2.0)
-    monkeypatch.setattr("subprocess.Popen", watched)
-    assert {check.state for check in handover.try_handover()} == {State.BROKEN}
-    assert started
-    assert all(process.poll() is not None for process in started)
+def test_a_driver_that_crashes_or_hangs(code: str, said: str) -> None:
+    """A driver that takes its process down, or never answers, is broken, and nothing is known of GPUs."""
+    with Look.begin(code) as look:
+        seen = look.end(1.0 if "within" in said else 30.0)
+    assert (seen.checks[0].name, seen.checks[0].state) == ("CUDA driver", State.BROKEN)
+    assert said in seen.checks[0].detail
+    assert (seen.devices, seen.topology) == ((), None)
 
 
-@pytest.mark.parametrize("child", ["import os; os.abort()", "import time; time.sleep(600)"])
-def test_a_driver_that_crashes_or_hangs(child: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A driver that takes its process down, or never answers, is said to be broken."""
-    monkeypatch.setattr(devices, "_CHILD", child)
-    monkeypatch.setattr(devices, "_SECONDS", 2.0)
-    assert devices.find_devices()[0].state is State.BROKEN
-
-
-def test_paths_follow_the_checks() -> None:
-    """A hand-over whose bytes were sent is no mapped one, and the reason is told."""
-    seen = [Check(UNIX, State.OK, "unix: packed: the reader cannot map"), Check(TCP, State.OK)]
-    default, tcp, *_ = judge_paths(seen)
-    assert default.in_the_way == ("the bytes were sent instead: unix: packed: the reader cannot map",)
-    assert tcp.works
+def test_the_folder_of_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A runtime folder that is missing, or is not ours, is told with what to do."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "gone"))
+    [missing] = [check for check in try_connections() if check.name == "XDG_RUNTIME_DIR"]
+    assert missing.state is State.ABSENT
+    assert missing.hint == "Make it, or unset it."

@@ -14,6 +14,7 @@ from bowstring.transport.socket_file import private_folder
 __all__ = ["try_connections"]
 
 _SECONDS = 5.0
+_SO_PEERPIDFD = 77  # <asm-generic/socket.h>
 
 
 def try_connections() -> list[Check]:
@@ -26,11 +27,17 @@ def try_connections() -> list[Check]:
             "Set XDG_RUNTIME_DIR to a folder of yours, or name a socket: unix:/path.",
         ),
         attempt("Unix socket", _unix, "The folder's file system, or a sandbox, does not allow sockets."),
+        attempt("SO_PEERCRED", _peer_user, "A sandbox hides who a peer is: others cannot be refused."),
         attempt(
-            "peer's pidfd",
-            _pidfd,
-            "Linux 5.3, for SO_PEERPIDFD 6.5; a seccomp filter may forbid pidfd_open. Without it a peer's death is "
-            "seen by its socket alone.",
+            "pidfd_open",
+            _pidfd_open,
+            "Linux 5.3; a seccomp filter may forbid it. Without it a peer's death is seen by its socket alone.",
+            needed=False,
+        ),
+        attempt(
+            "SO_PEERPIDFD",
+            _peer_pidfd,
+            "Linux 6.5; without it pidfd_open is used, where both processes are in one pid namespace.",
             needed=False,
         ),
         attempt("TCP loopback", _tcp, "Bring up the loopback interface: ip link set lo up"),
@@ -69,14 +76,26 @@ def _unix() -> str:
             return f"connected; the peer is seen as {here.peer.description}"
 
 
-def _pidfd() -> str:
-    os.close(os.pidfd_open(os.getpid()))
+def _peer_user() -> str:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         peer = Peer.of_socket(ours)
-        if peer.pidfd is None:
-            raise BrokenError("a connected process cannot be watched")
-    return "a peer's death is seen at once"
+        peer.close()
+        if peer.uid != os.geteuid():
+            raise BrokenError("a peer of the same user is seen as another one", found=peer.description)
+    return "a peer's user is known"
+
+
+def _pidfd_open() -> str:
+    os.close(os.pidfd_open(os.getpid()))
+    return "a process that ends is seen at once"
+
+
+def _peer_pidfd() -> str:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        os.close(ours.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD))
+    return "also across pid namespaces"
 
 
 def _tcp() -> str:

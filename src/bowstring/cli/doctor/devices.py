@@ -1,149 +1,192 @@
-"""Which GPUs there are. A child process looks, since a driver may hang or crash."""
+"""Which GPUs there are. A child process looks, since a driver may hang or crash; nothing of CUDA is loaded here."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import ctypes.util
-import importlib.util
-import json
+import dataclasses
 import os
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Iterator
+from typing import Any, Final
 
 from bowstring.cli.doctor.check import Check, State
-from bowstring.cli.doctor.packages import version_of
+from bowstring.cli.doctor.child import Child, ChildFault, be_a_child
+from bowstring.cli.text import size
+from bowstring.errors import InvalidData
+from bowstring.memory.nvml import read_topology
+from bowstring.memory.topology import Gpu, Topology, Visibility, topology_of
 
-__all__ = ["CUDA", "CUPY", "UCX", "find_devices", "look"]
+__all__ = ["CUDA", "LOOK", "NVML", "Look", "Seen", "look", "say_what_is_there"]
 
-CUDA = "CUDA driver"
-CUPY = "CuPy"
-UCX = "UCX"
-_SECONDS = 30.0
-_CHILD = "from bowstring.cli.doctor.devices import look; look()"
-_WHEELS = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
-_UCX_WHEELS = ("libucx-cu13", "libucx-cu12")
-
-
-def find_devices() -> list[Check]:
-    """Return what is there of CUDA, CuPy, NVML and UCX; none of it is needed."""
-    return [*(_asked() or [_gone("the look at the driver crashed or hung")]), _cupy(), _ucx()]
+CUDA: Final = "CUDA driver"
+NVML: Final = "NVML"
+LOOK: Final = "from bowstring.cli.doctor.devices import look; look()"
+_BROKEN: Final = "Run nvidia-smi; if it does not answer either, reload the driver or reboot."
+_ATTRIBUTES: Final = {"VMM": 102, "POSIX descriptors": 103}
 
 
-def _gone(why: str) -> Check:
-    return Check(CUDA, State.BROKEN, why, "Run nvidia-smi; reboot, or reload the driver.")
+@dataclasses.dataclass(frozen=True, slots=True)
+class Seen:
+    """What the look found.
+
+    Attributes
+    ----------
+    checks
+        Of the driver, NVML, each GPU, and what this process may use of them.
+    devices
+        Names of the GPUs that this process can use: ``"cuda:0"``.
+    topology
+        What NVML tells; ``None`` where the look failed.
+    """
+
+    checks: tuple[Check, ...]
+    devices: tuple[str, ...] = ()
+    topology: Topology | None = None
 
 
-def _asked() -> list[Check]:
-    try:
-        done = subprocess.run(  # noqa: S603  our own program
-            [sys.executable, "-c", _CHILD],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_SECONDS,
-            check=True,
+class Look:
+    """A look that is under way, so that it takes no time of its own.
+
+    Parameters
+    ----------
+    child
+        Who looks.
+    """
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+
+    @classmethod
+    @contextlib.contextmanager
+    def begin(cls, program: str = LOOK) -> Iterator[Look]:
+        """Start to look."""
+        with Child(program, {}) as child:
+            yield cls(child)
+
+    def end(self, seconds: float) -> Seen:
+        """Return what was seen; a child that fails is a driver that does."""
+        try:
+            facts = self._child.line(seconds)
+        except ChildFault as fault:
+            return Seen((Check(CUDA, State.BROKEN, f"whoever asks the driver {fault}", _BROKEN),))
+        try:
+            driver = Check(CUDA, State(facts["state"]), str(facts["detail"]), facts["hint"])
+            topology = topology_of(facts["topology"])
+            devices = tuple(map(str, facts["devices"]))
+        except (InvalidData, TypeError, KeyError, ValueError):
+            return Seen(
+                (Check(CUDA, State.BROKEN, f"whoever asks it talks nonsense: {facts!r:.60}", _BROKEN),)
+            )
+        return Seen((driver, *_described(topology)), devices, topology)
+
+
+def _described(topology: Topology) -> Iterator[Check]:
+    if topology.why_not is not None:
+        missing = "not installed" in topology.why_not
+        hint = (
+            "pip install 'bowstring[cuda13]' (or cuda12)" if missing else "NVML comes with NVIDIA's driver."
         )
-        return [
-            Check(name, State(state), detail, hint) for name, state, detail, hint in json.loads(done.stdout)
-        ]
-    except (subprocess.SubprocessError, OSError, ValueError):
-        return []
+        yield Check(NVML, State.ABSENT, f"{topology.why_not}; for facts about GPUs", hint)
+        return
+    seen = f"driver {topology.driver or '?'}, CUDA {topology.cuda or '?'}, {len(topology.gpus)} GPUs"
+    yield Check(NVML, State.OK, seen)
+    for gpu in topology.gpus:
+        yield _gpu(gpu)
+    if topology.visible is not None:
+        yield _visible(topology.visible)
+
+
+def _gpu(gpu: Gpu) -> Check:
+    hint = None
+    if gpu.compute_mode not in (None, "default"):
+        hint = f"nvidia-smi -i {gpu.index} -c DEFAULT, so that two processes may use it"
+    elif gpu.ecc_errors:
+        hint = "Memory has failed: nvidia-smi -q -d ECC"
+    elif gpu.mig and not gpu.mig_instances:
+        hint = f"nvidia-smi mig -i {gpu.index} -cgi … -C makes instances; without one nobody can use it"
+    parts = [
+        gpu.name or "name not told",
+        "memory not told" if gpu.memory_total is None else f"{size(gpu.memory_total)}",
+        f"compute mode {gpu.compute_mode or 'not told'}",
+    ]
+    if gpu.mig:
+        parts.append(f"MIG, {len(gpu.mig_instances)} instances")
+    if gpu.ecc_errors:
+        parts.append(f"{gpu.ecc_errors} ECC errors")
+    return Check(f"GPU {gpu.index}", State.OK if hint is None else State.ABSENT, ", ".join(parts), hint)
+
+
+def _visible(visible: Visibility) -> Check:
+    name = "CUDA_VISIBLE_DEVICES"
+    set_to = "not set" if visible.value is None else repr(visible.value)
+    count = f"{len(visible.shown)} of {len(visible.shown) + len(visible.hidden)} devices are visible"
+    seen = "; ".join((set_to, count, *visible.wrong, *visible.notes))
+    hint = "Both processes must see the GPU: unset it, or name the same one, best by its UUID."
+    state = State.BROKEN if visible.wrong else State.ABSENT if visible.hidden else State.OK
+    return Check(name, state, seen, hint)
 
 
 def look() -> None:
-    """Be the child: print the checks of driver and NVML."""
-    print(
-        json.dumps(
-            [(check.name, check.state.value, check.detail, check.hint) for check in (_driver(), _nvml())]
-        )
+    """Be the child: look, and say what is there."""
+    _, say = be_a_child()
+    say_what_is_there(say, *_driver(), read_topology())
+
+
+def say_what_is_there(say: Any, driver: Check, devices: list[str], topology: Topology) -> None:
+    """Print what :meth:`Look.end` reads."""
+    say(
+        {
+            "state": driver.state.value,
+            "detail": driver.detail,
+            "hint": driver.hint,
+            "devices": devices,
+            "topology": dataclasses.asdict(topology),
+        }
     )
 
 
-def _driver() -> Check:
+def _driver() -> tuple[Check, list[str]]:
     try:
         library = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        nodes = sorted(path.name for path in Path("/dev").glob("nvidia[0-9]*"))
-        seen = (
-            f"libcuda.so.1 is not there, though /dev has {', '.join(nodes)}"
-            if nodes
-            else "not there (libcuda.so.1)"
-        )
-        hint = (
-            "Start the container with its driver: --gpus all"
-            if nodes
-            else "Install NVIDIA's driver, if there is a GPU."
-        )
-        return Check(CUDA, State.ABSENT, seen, hint)
+    except OSError as error:
+        if "cannot open shared object file: No such file" not in str(error):
+            return Check(CUDA, State.BROKEN, str(error), _BROKEN), []
+        hint = "Install NVIDIA's driver, if there is a GPU; in a container: docker run --gpus all"
+        return Check(CUDA, State.ABSENT, "not there (libcuda.so.1)", hint), []
     code = library.cuInit(0)
     if code:
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        hint = f"CUDA_VISIBLE_DEVICES is {visible!r}." if visible is not None else "nvidia-smi says more."
-        return Check(CUDA, State.ABSENT, f"cuInit returns {code}", hint)
+        return Check(CUDA, State.ABSENT, f"cuInit returns {code}", _why_no_start(code)), []
     version, count = ctypes.c_int(), ctypes.c_int()
     library.cuDriverGetVersion(ctypes.byref(version))
     library.cuDeviceGetCount(ctypes.byref(count))
-    names = ", ".join(_device_name(library, index) for index in range(count.value)) or "no device"
-    return Check(CUDA, State.OK if count.value else State.ABSENT, f"CUDA {_cuda(version.value)}: {names}")
+    found = f"CUDA {version.value // 1000}.{version.value % 1000 // 10}"
+    names = [_device(library, index) for index in range(count.value)]
+    check = Check(CUDA, State.OK if names else State.ABSENT, f"{found}: {'; '.join(names) or 'no device'}")
+    return check, [f"cuda:{index}" for index in range(count.value)]
 
 
-def _device_name(library: ctypes.CDLL, index: int) -> str:
-    device, name = ctypes.c_int(), ctypes.create_string_buffer(128)
+def _why_no_start(code: int) -> str:
+    """Return what helps against an error of ``cuInit`` (the numbers are those of cuda.h)."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if code == 100 and visible is not None:
+        return f"CUDA_VISIBLE_DEVICES is {visible!r}: unset it, or name a GPU that is there."
+    return {
+        2: "Out of memory: ulimit -v (spark.executor.pyspark.memory sets it) must be unlimited.",
+        100: "No GPU is visible: docker run --gpus all; nvidia-smi",
+        802: "nvidia-fabricmanager must run on this machine (NVSwitch).",
+        803: "The driver's libraries do not fit its kernel module: reboot, or give the container the host's.",
+        804: "The CUDA compatibility package does not fit this GPU: remove it from LD_LIBRARY_PATH.",
+        999: "Device nodes or modules are missing: nvidia-modprobe -u -c=0; dmesg",
+    }.get(code, "Run nvidia-smi; it says more.")
+
+
+def _device(library: ctypes.CDLL, index: int) -> str:
+    device, name, value = ctypes.c_int(), ctypes.create_string_buffer(128), ctypes.c_int()
     library.cuDeviceGet(ctypes.byref(device), index)
     library.cuDeviceGetName(name, len(name), device)
-    return name.value.decode(errors="replace")
-
-
-def _cuda(version: int) -> str:
-    return f"{version // 1000}.{version % 1000 // 10}"
-
-
-def _nvml() -> Check:
-    name, hint = "NVML", "pip install 'bowstring[cuda13]' (or cuda12)"
-    if importlib.util.find_spec("pynvml") is None:
-        return Check(name, State.ABSENT, "nvidia-ml-py is not installed; for facts about GPUs", hint)
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        try:
-            driver = pynvml.nvmlSystemGetDriverVersion()
-            parts = [_nvml_device(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
-        finally:
-            pynvml.nvmlShutdown()
-    except Exception as error:  # noqa: BLE001  NVML's errors have no common root that is there without NVML
-        return Check(
-            name, State.ABSENT, f"{type(error).__name__}: {error}", "NVML comes with NVIDIA's driver."
-        )
-    return Check(name, State.OK, f"driver {driver}; {'; '.join(parts) or 'no device'}")
-
-
-def _nvml_device(nvml: object, index: int) -> str:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)  # type: ignore[attr-defined]  # ships no types
-    memory = nvml.nvmlDeviceGetMemoryInfo(handle)  # type: ignore[attr-defined]
-    try:
-        mig = nvml.nvmlDeviceGetMigMode(handle)[0]  # type: ignore[attr-defined]
-    except Exception:  # noqa: BLE001  older GPUs have no MIG, and say so by an error
-        mig = 0
-    return f"GPU {index}: {memory.total >> 30} GiB{', MIG is on' if mig else ''}"
-
-
-def _cupy() -> Check:
-    for wheel in _WHEELS:
-        version = version_of(wheel)
-        if version:
-            return Check(CUPY, State.OK, f"{wheel} {version}")
-    return Check(
-        CUPY, State.ABSENT, "not installed; for data on GPUs", "pip install 'bowstring[cuda13]' (or cuda12)"
-    )
-
-
-def _ucx() -> Check:
-    for wheel in _UCX_WHEELS:
-        version = version_of(wheel)
-        if version:
-            return Check(UCX, State.OK, f"{wheel} {version}")
-    system = ctypes.util.find_library("ucp")
-    if system:
-        return Check(UCX, State.OK, f"{system} of the system")
-    return Check(UCX, State.ABSENT, "not installed; for RDMA and NVLink", "pip install 'bowstring[ucx]'")
+    lacks: list[str] = []
+    for what, attribute in _ATTRIBUTES.items():
+        code = library.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
+        if code or not value.value:
+            lacks.append(what)
+    return name.value.decode(errors="replace") + (f" (without {', '.join(lacks)})" if lacks else "")

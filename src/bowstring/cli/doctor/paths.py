@@ -1,18 +1,51 @@
-"""Which road the bytes can take here, and what is in the way of the others."""
+"""Which road the bytes can take here: each is tried, and where one fails it is said what is in the way."""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from bowstring.cli.doctor.check import Check, State
-from bowstring.cli.doctor.devices import CUDA, CUPY, UCX
-from bowstring.cli.doctor.handover import TCP, UNIX
+from bowstring.cli.doctor.devices import CUDA, Seen
+from bowstring.cli.doctor.gpu_software import BINDINGS, CUPY, UCX
+from bowstring.cli.doctor.sides import IN_PLACE
+from bowstring.cli.doctor.trials import REAL, Outcome, Programs, Trial, try_roads
+from bowstring.memory.topology import Gpu, Topology
 
-__all__ = ["Path", "judge_paths"]
+__all__ = ["Obstacle", "Path", "default_path", "try_paths"]
 
-_NOT_YET = "this version of Bowstring does not have it"
+_MAPPED: Final = Trial("unix: mapped", "unix")
+_HOST: Final = (
+    (_MAPPED, "the producer's memory, mapped read-only"),
+    (Trial("unix: copied", "unix", "copy"), "the same, copied by the reader"),
+    (Trial("tcp: packed", "tcp"), "bytes through a socket, on this machine or another"),
+    (Trial("inproc:", "inproc"), "the buffers themselves, between threads"),
+)
+_HOST_CHECKS: Final = {
+    "unix": (
+        "sealed memfd",
+        "/proc",
+        "read-only for readers",
+        "folder for sockets",
+        "Unix socket",
+        "open files",
+    ),
+    "tcp": ("TCP loopback", "open files"),
+    "inproc": (),
+}
+_GPU_CHECKS: Final = (CUDA, CUPY, BINDINGS, "address space", "GPU device nodes", "CUDA_VISIBLE_DEVICES")
+_IN_PLACE_CHECKS: Final = (*_GPU_CHECKS, "pid namespace", "ipc namespace")
+_HOST_SECONDS: Final = 10.0
+_GPU_SECONDS: Final = 60.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What keeps a path from being taken, and the setting or command that helps."""
+
+    what: str
+    hint: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -23,13 +56,22 @@ class Path:
     ----------
     name, meaning
         Which, and what happens on it.
+    tried
+        Whether two processes tried it.
+    first_view
+        Seconds from `connect` to the first batch, in a process that had mapped nothing before.
+    took
+        The road that the bodies took, and why, in the stream's words.
     in_the_way
         What keeps it from being taken; nothing where it works.
     """
 
     name: str
     meaning: str
-    in_the_way: tuple[str, ...] = ()
+    tried: bool
+    first_view: float | None = None
+    took: str | None = None
+    in_the_way: tuple[Obstacle, ...] = ()
 
     @property
     def works(self) -> bool:
@@ -37,52 +79,139 @@ class Path:
         return not self.in_the_way
 
 
-def judge_paths(checks: Iterable[Check]) -> list[Path]:
-    """Return all paths, the default one first, judged by what the checks saw.
+def default_path(found: Sequence[Path]) -> Path:
+    """Return the path that a server and a reader take where nobody says otherwise."""
+    return next(path for path in found if path.name == _MAPPED.name)
 
-    Examples
-    --------
-    >>> [path.name for path in judge_paths([]) if path.works]
-    ['inproc:']
+
+def try_paths(
+    checks: Iterable[Check], seen: Seen, programs: Programs = REAL, host_seconds: float = _HOST_SECONDS
+) -> list[Path]:
+    """Return all paths, each tried where that is possible.
+
+    Parameters
+    ----------
+    checks
+        What was seen of this machine, so that it can be said what is in the way.
+    seen
+        Its GPUs.
+    programs
+        What the processes of a trial run.
+    host_seconds
+        For each answer of a process that needs no GPU.
     """
-    seen = {check.name: check for check in checks}
-    return [
-        Path("unix: mapped", "the producer's memory, mapped read-only", _unmapped(seen)),
-        Path("tcp: packed", "bytes through a socket, on this machine or another", _missing(seen, TCP)),
-        Path("inproc:", "the buffers themselves, between threads"),
-        Path(
-            "unix: mapped CUDA memory",
-            "the producer's memory on its GPU",
-            (*_missing(seen, CUDA, CUPY), *_room("bowstring.memory.cuda")),
-        ),
-        Path(
-            "ucx:",
-            "RDMA, NVLink, CUDA memory of another machine",
-            (*_missing(seen, UCX), *_room("bowstring.transport.ucx")),
-        ),
+    by_name = {check.name: check for check in checks}
+    outcomes = try_roads("cpu", [trial for trial, _ in _HOST], host_seconds, programs)
+    found = [
+        _host_path(trial, meaning, outcome, by_name)
+        for (trial, meaning), outcome in zip(_HOST, outcomes, strict=True)
     ]
+    missing = _causes(by_name, (CUDA, CUPY, BINDINGS))
+    if seen.devices and not missing:
+        for device in seen.devices:
+            found += _from_gpu(device, seen, by_name, programs)
+    else:
+        found += _no_gpu(missing or _causes(by_name, _GPU_CHECKS) or (Obstacle("no GPU is visible"),))
+    return [*found, _ucx(by_name)]
 
 
-def _unmapped(seen: dict[str, Check]) -> tuple[str, ...]:
-    check = seen.get(UNIX)
-    if check is not None and check.state is State.OK:
-        return () if "mapped" in check.detail else (f"the bytes were sent instead: {check.detail}",)
-    causes = _broken(
-        seen, "sealed memfd", "/proc", "read-only for readers", "folder for sockets", "Unix socket"
-    )
-    return causes or _missing(seen, UNIX)
+def _host_path(trial: Trial, meaning: str, outcome: Outcome, by_name: dict[str, Check]) -> Path:
+    path = _path(trial, meaning, outcome, _causes(by_name, _HOST_CHECKS[trial.way]))
+    if path.works and trial.way == "unix" and outcome.path is not None and "mapped" not in outcome.path:
+        sent = Obstacle(f"the bytes were sent instead: {path.took}")
+        return dataclasses.replace(path, in_the_way=(sent, *_causes(by_name, _HOST_CHECKS["unix"])))
+    return path
 
 
-def _broken(seen: dict[str, Check], *names: str) -> tuple[str, ...]:
+def _path(trial: Trial, meaning: str, outcome: Outcome, causes: tuple[Obstacle, ...]) -> Path:
+    took = None if outcome.path is None else f"{outcome.path}: {outcome.why}"
+    obstacles: tuple[Obstacle, ...] = ()
+    if outcome.failure is not None:
+        obstacles = (Obstacle(outcome.failure, outcome.hint), *causes)
+        if outcome.hint is None and not causes:
+            hint = "Nothing that was looked at explains it: try `bowstring demo`, and dmesg after a crash."
+            obstacles = (Obstacle(outcome.failure, hint),)
+    tried = outcome.failure is None or not outcome.failure.startswith("not tried")
+    return Path(trial.name, meaning, tried, outcome.first_view, took, obstacles)
+
+
+def _causes(by_name: dict[str, Check], names: Iterable[str]) -> tuple[Obstacle, ...]:
     return tuple(
-        f"{name}: {seen[name].detail}" for name in names if name in seen and seen[name].state is not State.OK
+        Obstacle(f"{name}: {by_name[name].detail}", by_name[name].hint)
+        for name in names
+        if name in by_name and by_name[name].state is not State.OK
     )
 
 
-def _missing(seen: dict[str, Check], *names: str) -> tuple[str, ...]:
-    untried = tuple(f"{name}: not tried" for name in names if name not in seen)
-    return (*untried, *_broken(seen, *names))
+def _no_gpu(causes: tuple[Obstacle, ...]) -> list[Path]:
+    meanings = {
+        "unix: mapped CUDA memory": "the producer's memory on its GPU, as a file descriptor",
+        "unix: CUDA memory in place": "memory of CuPy or RMM on a GPU, as a CUDA IPC handle",
+        "GPU to GPU": "copied to another GPU, by a peer copy or through the host",
+    }
+    return [Path(name, meaning, tried=False, in_the_way=causes) for name, meaning in meanings.items()]
 
 
-def _room(module: str) -> tuple[str, ...]:
-    return () if importlib.util.find_spec(module) is not None else (_NOT_YET,)
+def _ucx(by_name: dict[str, Check]) -> Path:
+    missing = Obstacle("this version of Bowstring does not have it")
+    meaning = "RDMA, NVLink, CUDA memory of another machine"
+    return Path("ucx:", meaning, tried=False, in_the_way=(*_causes(by_name, (UCX,)), missing))
+
+
+def _from_gpu(device: str, seen: Seen, by_name: dict[str, Check], programs: Programs) -> list[Path]:
+    """Try every road that begins on a GPU."""
+    roads = [
+        (Trial(f"{device}: mapped", "unix"), "the producer's memory on its GPU, as a file descriptor"),
+        (Trial(f"{device}: copied", "unix", "copy"), "the same, copied on the GPU by the reader"),
+        (Trial(f"{device} → host", "unix", device="cpu"), "copied to the host by the reader"),
+        (Trial(f"{device}: in place", IN_PLACE), "memory of CuPy or RMM, as a CUDA IPC handle"),
+    ]
+    roads += [
+        (
+            Trial(f"{device} → {other}", "unix", device=other),
+            "to another GPU, by a peer copy or through the host",
+        )
+        for other in seen.devices
+        if other != device
+    ]
+    outcomes = try_roads(device, [trial for trial, _ in roads], _GPU_SECONDS, programs)
+    found: list[Path] = []
+    for (trial, meaning), outcome in zip(roads, outcomes, strict=True):
+        causes = _causes(by_name, _IN_PLACE_CHECKS if trial.way == IN_PLACE else _GPU_CHECKS)
+        if trial.device in seen.devices:
+            causes = (*_between(device, str(trial.device), seen.topology), *causes)
+        elif trial.way == IN_PLACE:
+            causes = (*_divided(device, seen.topology), *causes)
+        found.append(_path(trial, meaning, outcome, causes))
+    return found
+
+
+def _gpu_of(device: str, topology: Topology | None) -> Gpu | None:
+    """Return the GPU of one of CUDA's numbers, as far as NVML's topology tells it."""
+    number = int(device.partition(":")[2])
+    if topology is None or topology.visible is None or number >= len(topology.visible.shown):
+        return None
+    uuid = topology.visible.shown[number]
+    for gpu in topology.gpus:
+        if uuid == gpu.uuid or any(uuid == each.uuid for each in gpu.mig_instances):
+            return gpu
+    return None
+
+
+def _between(first: str, second: str, topology: Topology | None) -> tuple[Obstacle, ...]:
+    here, there = _gpu_of(first, topology), _gpu_of(second, topology)
+    if topology is None or here is None or there is None:
+        return ()
+    pair = topology.pair(here.index, there.index)
+    if pair is None or pair.read in (None, "ok"):
+        return ()
+    hint = "Switch off the IOMMU's and PCIe's access control (ACS) for them; else it goes through the host."
+    return (Obstacle(f"peer access of GPU {here.index} and GPU {there.index}: {pair.read}", hint),)
+
+
+def _divided(device: str, topology: Topology | None) -> tuple[Obstacle, ...]:
+    gpu = _gpu_of(device, topology)
+    if gpu is None or not gpu.mig:
+        return ()
+    hint = "Let both processes use compute instances of one GPU instance, or do not share in place."
+    return (Obstacle(f"GPU {gpu.index} is divided (MIG): IPC does not cross GPU instances", hint),)

@@ -5,20 +5,17 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import resource
 from pathlib import Path
 
 from bowstring.cli.doctor.check import Check, State, attempt
-from bowstring.cli.text import number, size
 from bowstring.errors import InvalidRegion
-from bowstring.memory import cpu, default_budget
+from bowstring.memory import cpu
 from bowstring.memory.slab import check_sealed, host_slab
 
 __all__ = ["try_shared_memory"]
 
 _BYTES = 1 << 20
 _NOEXEC = "/proc/sys/vm/memfd_noexec"
-_ENOUGH_FILES = 256
 
 
 def try_shared_memory() -> list[Check]:
@@ -35,8 +32,7 @@ def try_shared_memory() -> list[Check]:
         attempt(
             "read-only for readers", _read_only, "The kernel or its sandbox does not keep descriptors apart."
         ),
-        Check("memory budget", State.OK, f"{size(default_budget())} (half of what this process may use)"),
-        _open_files(),
+        _peer_descriptors(),
     ]
 
 
@@ -52,7 +48,7 @@ def _sealed() -> str:
     try:
         os.truncate(f"/proc/self/fd/{slab.fd}", 0)
     except PermissionError:
-        return "made, sealed, cannot shrink or grow"
+        return f"made, sealed, cannot shrink or grow (vm.memfd_noexec is {_read(_NOEXEC)})"
     raise InvalidRegion("a sealed memfd was cut short")
 
 
@@ -77,13 +73,14 @@ def _read_only() -> str:
     return "maps for reading, refuses writing"
 
 
-def _open_files() -> Check:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limits = [("no limit" if limit == resource.RLIM_INFINITY else number(limit)) for limit in (soft, hard)]
-    low = soft != resource.RLIM_INFINITY and soft < _ENOUGH_FILES
+def _peer_descriptors() -> Check:
+    """Say what Yama allows: some libraries fetch descriptors out of other processes, we send them."""
+    scope = _read("/proc/sys/kernel/yama/ptrace_scope")
+    known = {"not there": "no Yama", "0": "any process of this user"}
+    seen = known.get(scope, f"restricted (ptrace_scope {scope})")
     return Check(
-        "open files",
-        State.BROKEN if low else State.OK,
-        f"{limits[0]} (at most {limits[1]}); each region and connection takes one",
-        f"ulimit -n {_ENOUGH_FILES * 4}",
+        "pidfd_getfd",
+        State.OK if scope in ("0", "not there") else State.ABSENT,
+        f"{seen}; UCX takes descriptors by it, Bowstring sends them",
+        "sysctl kernel.yama.ptrace_scope=0, for UCX alone",
     )

@@ -1,0 +1,96 @@
+"""Which packages for GPUs are installed, and whether they fit each other and the driver. None is imported."""
+
+from __future__ import annotations
+
+import ctypes.util
+from typing import Final
+
+from bowstring.cli.doctor.check import Check, State
+from bowstring.cli.doctor.packages import version_of
+
+__all__ = ["BINDINGS", "CUPY", "UCX", "find_gpu_software"]
+
+CUPY: Final = "CuPy"
+BINDINGS: Final = "cuda.bindings"
+UCX: Final = "UCX"
+_EXTRA: Final = "pip install 'bowstring[cuda13]' (or cuda12)"
+_WHEELS: Final = {"cupy-cuda13x": 13, "cupy-cuda12x": 12, "cupy": None}
+_UCX_WHEELS: Final = ("libucx-cu13", "libucx-cu12")
+# numba-cuda 0.30 asks NumPy for `row_stack`, which 2.5 took away.
+_LAST_NUMPY: Final = (2, 5)
+
+
+def find_gpu_software(driver_cuda: str | None = None) -> list[Check]:
+    """Return one check for each package.
+
+    Parameters
+    ----------
+    driver_cuda
+        The newest CUDA that the driver knows, such as ``"13.0"``, where that is known.
+
+    Examples
+    --------
+    >>> [check.name for check in find_gpu_software()]
+    ['CuPy', 'cuda.bindings', 'numba-cuda', 'UCX']
+    """
+    return [_cupy(driver_cuda), _bindings(driver_cuda), _numba(), _ucx()]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    found: list[int] = []
+    for part in version.split("."):
+        if not part.isdecimal():
+            break
+        found.append(int(part))
+    return tuple(found)
+
+
+def _too_old(driver_cuda: str | None, wanted: int) -> bool:
+    return driver_cuda is not None and _numbers(driver_cuda)[:1] < (wanted,)
+
+
+def _cupy(driver_cuda: str | None) -> Check:
+    found = {wheel: version for wheel in _WHEELS if (version := version_of(wheel))}
+    if not found:
+        return Check(CUPY, State.ABSENT, "not installed; for data on GPUs", _EXTRA)
+    seen = ", ".join(f"{wheel} {version}" for wheel, version in found.items())
+    if len(found) > 1:
+        hint = f"pip uninstall {' '.join(found)}, then {_EXTRA}"
+        return Check(CUPY, State.BROKEN, f"{seen}: they overwrite each other", hint)
+    wanted = _WHEELS[next(iter(found))]
+    if wanted is not None and _too_old(driver_cuda, wanted):
+        hint = f"pip install 'bowstring[cuda{wanted - 1}]', or a newer driver"
+        return Check(CUPY, State.BROKEN, f"{seen} needs CUDA {wanted}, the driver knows {driver_cuda}", hint)
+    return Check(CUPY, State.OK, seen)
+
+
+def _bindings(driver_cuda: str | None) -> Check:
+    version = version_of("cuda-bindings")
+    if version is None:
+        return Check(BINDINGS, State.ABSENT, "not installed; for memory of GPUs", _EXTRA)
+    wanted = _numbers(version)[0] if _numbers(version) else 0
+    if _too_old(driver_cuda, wanted):
+        hint = f"pip install 'cuda-bindings<{wanted}'"
+        return Check(BINDINGS, State.ABSENT, f"{version} is newer than the driver's CUDA {driver_cuda}", hint)
+    return Check(BINDINGS, State.OK, version)
+
+
+def _numba() -> Check:
+    version, numpy = version_of("numba-cuda"), version_of("numpy")
+    if version is None:
+        return Check("numba-cuda", State.ABSENT, "not installed; for kernels on GPUs", _EXTRA)
+    if numpy is not None and _numbers(numpy)[:2] >= _LAST_NUMPY:
+        seen = f"{version} does not work with NumPy {numpy}"
+        return Check("numba-cuda", State.BROKEN, seen, "pip install 'numpy<2.5'")
+    return Check("numba-cuda", State.OK, version)
+
+
+def _ucx() -> Check:
+    for wheel in _UCX_WHEELS:
+        version = version_of(wheel)
+        if version:
+            return Check(UCX, State.OK, f"{wheel} {version}")
+    system = ctypes.util.find_library("ucp")
+    if system:
+        return Check(UCX, State.OK, f"{system} of the system")
+    return Check(UCX, State.ABSENT, "not installed; for RDMA and NVLink", "pip install 'bowstring[ucx]'")

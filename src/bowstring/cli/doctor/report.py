@@ -1,0 +1,73 @@
+"""The whole examination: each group of checks, the GPUs, and every path, tried."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from bowstring.cli.doctor.check import Check
+from bowstring.cli.doctor.connections import try_connections
+from bowstring.cli.doctor.devices import LOOK, Look, Seen
+from bowstring.cli.doctor.gpu_files import find_gpu_files
+from bowstring.cli.doctor.gpu_software import find_gpu_software
+from bowstring.cli.doctor.limits import find_limits
+from bowstring.cli.doctor.namespaces import find_namespaces
+from bowstring.cli.doctor.packages import find_packages
+from bowstring.cli.doctor.paths import Path, default_path, try_paths
+from bowstring.cli.doctor.shared_memory import try_shared_memory
+from bowstring.cli.doctor.trials import REAL, Programs
+from bowstring.memory.topology import Topology
+
+__all__ = ["Report", "examine"]
+
+_LOOK_SECONDS = 30.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Report:
+    """What was found.
+
+    Attributes
+    ----------
+    groups
+        The checks, by what they are about.
+    topology
+        The GPUs, as NVML tells; ``None`` where nobody could ask.
+    paths
+        The roads between two processes.
+    """
+
+    groups: dict[str, list[Check]]
+    topology: Topology | None
+    paths: list[Path]
+
+    @property
+    def default(self) -> Path:
+        """The path that is taken where nobody says otherwise."""
+        return default_path(self.paths)
+
+
+def examine(program: str = LOOK, programs: Programs = REAL, seconds: float = _LOOK_SECONDS) -> Report:
+    """Look at everything, and try every path.
+
+    Parameters
+    ----------
+    program
+        What the child runs that looks for GPUs.
+    programs
+        What the two processes of a trial run.
+    seconds
+        For the look at GPUs, which goes on beside the others.
+    """
+    with Look.begin(program) as look:
+        groups = {
+            "Packages": find_packages(),
+            "Namespaces": find_namespaces(),
+            "Limits": find_limits(),
+            "Shared memory": try_shared_memory(),
+            "Connections": try_connections(),
+        }
+        seen: Seen = look.end(seconds)
+    cuda = None if seen.topology is None else seen.topology.cuda
+    groups["GPUs"] = [*seen.checks, *find_gpu_files(), *find_gpu_software(cuda)]
+    checks = [check for group in groups.values() for check in group]
+    return Report(groups, seen.topology, try_paths(checks, seen, programs))

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import resource
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bowstring.cli.doctor.check import Check, State
+from bowstring.cli.doctor.gpu_files import find_gpu_files
+from bowstring.cli.doctor.gpu_software import find_gpu_software
+from bowstring.cli.doctor.limits import find_limits
+from bowstring.cli.doctor.namespaces import find_namespaces
+from bowstring.cli.doctor.shared_memory import try_shared_memory
+
+
+def put(root: Path, path: str, text: str = "") -> None:
+    """Write a file of a machine that a test describes."""
+    file = root / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def by_name(checks: list[Check]) -> dict[str, Check]:
+    """Return checks by their names."""
+    return {check.name: check for check in checks}
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "environment", "kind"),
+    [
+        (".dockerenv", "", {}, "Docker"),
+        ("run/.containerenv", "", {}, "Podman"),
+        ("proc/1/cgroup", "0::/kubepods/burstable/pod1\n", {}, "Kubernetes"),
+        ("proc/1/cgroup", "1:name=systemd:/docker/0123\n", {}, "Docker"),
+        ("proc/self/mountinfo", "29 1 0:26 / / rw - overlay overlay rw\n", {}, "unknown kind"),
+        ("proc/self/mountinfo", "29 1 0:26 / /x rw - overlay overlay rw\n", {}, "none"),
+        ("x", "", {"APPTAINER_CONTAINER": "/image.sif"}, "Apptainer"),
+        ("x", "", {"container": "podman"}, "podman"),
+        ("x", "", {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "Kubernetes"),
+        ("x", "", {}, "none"),
+    ],
+)
+def test_kinds_of_containers(
+    tmp_path: Path, path: str, text: str, environment: dict[str, str], kind: str
+) -> None:
+    """A container is known by what its engine leaves in it."""
+    put(tmp_path, path, text)
+    assert kind in find_namespaces(tmp_path, environment)[0].detail
+
+
+def namespaces(root: Path, process: str, **numbers: int) -> None:
+    """Give a process of a described machine its namespaces."""
+    (root / "proc" / process / "ns").mkdir(parents=True)
+    for name, number in numbers.items():
+        (root / "proc" / process / "ns" / name).symlink_to(f"{name}:[{number}]")
+
+
+def test_namespaces_of_the_host(tmp_path: Path) -> None:
+    """The first namespaces are known by their numbers."""
+    namespaces(tmp_path, "self", pid=4026531836, ipc=4026531839, user=4026531837, net=7, mnt=8)
+    namespaces(tmp_path, "1", net=7, mnt=8)
+    assert {check.state for check in find_namespaces(tmp_path, {})} == {State.OK}
+
+
+def test_namespaces_of_a_container(tmp_path: Path) -> None:
+    """Namespaces of a container's own are told, with their numbers, and how two containers share one."""
+    namespaces(tmp_path, "self", pid=4026532111, ipc=4026532112, user=4026531837, net=7, mnt=9)
+    namespaces(tmp_path, "1", net=7, mnt=8)
+    found = by_name(find_namespaces(tmp_path, {}))
+    states = {name: check.state for name, check in found.items() if name != "container"}
+    own, host = State.ABSENT, State.OK
+    assert states == {
+        "pid namespace": own,
+        "ipc namespace": own,
+        "user namespace": host,
+        "net namespace": host,
+        "mnt namespace": own,
+    }
+    assert "4026532111" in found["pid namespace"].detail
+    assert "--pid" in str(found["pid namespace"].hint)
+    assert "--ipc" in str(found["ipc namespace"].hint)
+
+
+def test_no_proc(tmp_path: Path) -> None:
+    """Without /proc nothing is told of namespaces and control groups, and nothing raises."""
+    assert all(check.state is State.ABSENT for check in find_namespaces(tmp_path, {})[1:])
+    assert by_name(find_limits(tmp_path))["control group"].detail == "no limit of memory"
+
+
+@pytest.mark.parametrize(
+    ("group", "files", "limit"),
+    [
+        ("0::/a/b", {"$a/memory.max": "1073741824", "$a/b/memory.max": "max"}, "1.0 GiB"),
+        ("0::/a", {"$memory.max": "2147483648", "$a/memory.max": "4294967296"}, "2.0 GiB"),
+        ("4:memory:/x", {"$memory/x/memory.limit_in_bytes": "1073741824"}, "1.0 GiB"),
+        ("4:memory:/x", {"$memory/x/memory.limit_in_bytes": "9223372036854771712"}, "no limit"),
+        ("0::/../../a", {"$a/memory.max": "1073741824"}, "1.0 GiB"),
+        ("nonsense", {"$memory.max": "nonsense"}, "no limit"),
+    ],
+)
+def test_limits_of_control_groups(tmp_path: Path, group: str, files: dict[str, str], limit: str) -> None:
+    """The least limit of the groups that a process lies in counts, in both versions."""
+    put(tmp_path, "proc/self/cgroup", f"{group}\n")
+    for path, text in files.items():
+        put(tmp_path, path.replace("$", "sys/fs/cgroup/"), text)
+    assert limit in by_name(find_limits(tmp_path))["control group"].detail
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        ("always [within_size] advise never", State.OK),
+        ("always within_size advise [never]", State.ABSENT),
+        ("", State.ABSENT),
+    ],
+)
+def test_huge_pages(tmp_path: Path, text: str, state: State) -> None:
+    """Huge pages of shared memory are told by what the kernel has chosen."""
+    put(tmp_path, "sys/kernel/mm/transparent_hugepage/shmem_enabled", text)
+    assert by_name(find_limits(tmp_path))["huge pages"].state is state
+
+
+def test_limits_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits that break something are told with the setting that sets them."""
+    limits = {
+        resource.RLIMIT_NOFILE: (64, 4096),
+        resource.RLIMIT_MEMLOCK: (65536, 65536),
+        resource.RLIMIT_AS: (1 << 30, 1 << 30),
+    }
+    monkeypatch.setattr(resource, "getrlimit", limits.__getitem__)
+    found = by_name(find_limits())
+    assert found["open files"].state is State.BROKEN
+    assert "ulimit -n" in str(found["open files"].hint)
+    assert "spark.executor.pyspark.memory" in str(found["address space"].hint)
+    assert found["locked memory"].state is State.ABSENT
+
+
+@pytest.mark.parametrize(("scope", "state"), [("0", State.OK), ("1", State.ABSENT), ("3", State.ABSENT)])
+def test_yama(monkeypatch: pytest.MonkeyPatch, scope: str, state: State) -> None:
+    """What Yama forbids is told, though Bowstring does not need it."""
+    monkeypatch.setattr("bowstring.cli.doctor.shared_memory._read", lambda _path: scope)
+    assert by_name(try_shared_memory())["pidfd_getfd"].state is state
+
+
+def test_no_gpu_at_all(tmp_path: Path) -> None:
+    """A machine without a GPU has one line about it."""
+    [only] = find_gpu_files(tmp_path)
+    assert (only.state, "--gpus all" in str(only.hint)) == (State.ABSENT, True)
+
+
+def test_all_of_a_gpu(tmp_path: Path) -> None:
+    """Nodes, capabilities, channels and modules are found where the driver puts them."""
+    for name in ("nvidia0", "nvidia10", "nvidia2", "nvidiactl", "nvidia-uvm", "nvidia-caps/nvidia-cap1"):
+        put(tmp_path, f"dev/{name}")
+    put(tmp_path, "dev/nvidia-caps-imex-channels/channel0")
+    put(tmp_path, "sys/module/nvidia_peermem/version")
+    put(
+        tmp_path,
+        "proc/driver/nvidia/version",
+        "NVRM version: NVIDIA UNIX x86_64  580.95.05\nGCC version: x\n",
+    )
+    found = by_name(find_gpu_files(tmp_path))
+    assert {check.state for check in found.values()} == {State.OK}
+    assert found["GPU device nodes"].detail == "nvidia0, nvidia2, nvidia10"
+    assert found["kernel's driver"].detail == "NVIDIA UNIX x86_64 580.95.05"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "state", "said"),
+    [
+        ([], State.ABSENT, "no GPU"),
+        (["nvidia0"], State.BROKEN, "lacks nvidiactl, nvidia-uvm"),
+        (["nvidia0", "nvidiactl"], State.BROKEN, "lacks nvidia-uvm"),
+    ],
+)
+def test_nodes_that_are_missing(tmp_path: Path, nodes: list[str], state: State, said: str) -> None:
+    """A container that got half of a GPU's nodes is told which ones it lacks."""
+    put(tmp_path, "proc/driver/nvidia/version", "NVRM version: x")
+    for name in nodes:
+        put(tmp_path, f"dev/{name}")
+    found = by_name(find_gpu_files(tmp_path))["GPU device nodes"]
+    assert (found.state, said in found.detail) == (state, True)
+
+
+def test_nodes_that_are_forbidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes that this user may not open are named."""
+    for name in ("nvidia0", "nvidiactl", "nvidia-uvm"):
+        put(tmp_path, f"dev/{name}")
+    monkeypatch.setattr(os, "access", lambda path, _mode: "uvm" not in str(path))
+    found = by_name(find_gpu_files(tmp_path))["GPU device nodes"]
+    assert (found.state, found.detail) == (State.BROKEN, "may not be used: nvidia-uvm")
+
+
+@pytest.mark.parametrize(
+    ("installed", "driver", "name", "state"),
+    [
+        ({}, None, "CuPy", State.ABSENT),
+        ({"cupy-cuda13x": "14.2.0"}, "13.0", "CuPy", State.OK),
+        ({"cupy-cuda13x": "14.2.0"}, "12.4", "CuPy", State.BROKEN),
+        ({"cupy-cuda12x": "14.2.0"}, "13.0", "CuPy", State.OK),
+        ({"cupy-cuda12x": "14.2.0", "cupy-cuda13x": "14.2.0"}, "13.0", "CuPy", State.BROKEN),
+        ({"cupy-cuda13x": "14.2.0"}, None, "CuPy", State.OK),
+        ({"cuda-bindings": "13.5.0"}, "13.0", "cuda.bindings", State.OK),
+        ({"cuda-bindings": "13.5.0"}, "12.8", "cuda.bindings", State.ABSENT),
+        ({"cuda-bindings": "strange"}, "12.8", "cuda.bindings", State.OK),
+        ({"numba-cuda": "0.30.4", "numpy": "2.4.6"}, None, "numba-cuda", State.OK),
+        ({"numba-cuda": "0.30.4", "numpy": "2.5.5"}, None, "numba-cuda", State.BROKEN),
+        ({"libucx-cu13": "1.22.0"}, None, "UCX", State.OK),
+    ],
+)
+def test_packages_that_fit(
+    monkeypatch: pytest.MonkeyPatch, installed: dict[str, str], driver: str | None, name: str, state: State
+) -> None:
+    """Packages that do not fit the driver, or each other, are broken, with the line that installs what fits."""
+
+    def version(package: str) -> Any:
+        if package not in installed:
+            raise importlib.metadata.PackageNotFoundError(package)
+        return installed[package]
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    found = by_name(find_gpu_software(driver))[name]
+    assert found.state is state
+    assert state is State.OK or "pip " in str(found.hint)
