@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from bowstring.cli import doctor, main
+from bowstring.cli.doctor import paths
+from bowstring.cli.doctor.check import Check, State
+from bowstring.cli.doctor.devices import Seen, _described
+from bowstring.cli.doctor.gpu_software import BINDINGS, CUPY
+from bowstring.cli.doctor.paths import Path, try_paths
+from bowstring.cli.doctor.report import examine
+from bowstring.cli.doctor.trials import Outcome, Programs
+from bowstring.memory.nvml import read_topology
+from bowstring.memory.topology import Topology
+from tests.memory.fake_nvml import FakeNvml, divided, gpu, two_linked
+
+FAKE = Programs(preload=("bowstring.testing",))
+READY = [Check(CUPY, State.OK), Check(BINDINGS, State.OK), Check("CUDA driver", State.OK)]
+
+
+def by_name(found: list[Path]) -> dict[str, Path]:
+    """Return paths by their names."""
+    return {path.name: path for path in found}
+
+
+def test_every_road_of_a_device() -> None:
+    """Between two processes and two devices, each road is taken, from both devices, or its reason is told."""
+    found = by_name(try_paths(READY, Seen((), ("fake:0", "fake:1"), None), FAKE))
+    for device, other in (("fake:0", "fake:1"), ("fake:1", "fake:0")):
+        for name in (f"{device}: mapped", f"{device}: copied", f"{device} → host", f"{device} → {other}"):
+            assert found[name].works, found[name].in_the_way
+            assert found[name].tried
+            assert (found[name].first_view or 0) > 0
+        in_place = found[f"{device}: in place"]
+        assert in_place.works or "no memory in place" in in_place.in_the_way[0].what
+
+
+def test_a_driver_that_takes_processes_down() -> None:
+    """Where a GPU's roads crash their processes, those of the host are not touched, and each reason is told."""
+    crash = "import os; os.kill(os.getpid(), 11)"
+    found = by_name(try_paths(READY, Seen((), ("fake:0",), None), Programs(producer=crash)))
+    assert "crashed with signal 11" in found["fake:0: mapped"].in_the_way[0].what
+
+
+def outcomes(monkeypatch: pytest.MonkeyPatch, found: Outcome) -> None:
+    """Let all roads have one outcome, without any process."""
+    monkeypatch.setattr(paths, "try_roads", lambda _device, trials, *_rest: [found] * len(trials))
+
+
+@pytest.mark.parametrize("check", ["CUDA driver", CUPY, BINDINGS])
+def test_no_road_without_its_software(monkeypatch: pytest.MonkeyPatch, check: str) -> None:
+    """What is missing for a GPU is in the way of its roads, with what installs it, and nothing is tried."""
+    outcomes(monkeypatch, Outcome(first_view=0.1, path="unix: mapped", why="x"))
+    checks = [each for each in READY if each.name != check] + [Check(check, State.ABSENT, "gone", "get it")]
+    found = by_name(try_paths(checks, Seen((), ("cuda:0",), None)))
+    for name in ("unix: mapped CUDA memory", "unix: CUDA memory in place", "GPU to GPU"):
+        assert not found[name].tried
+        assert [(each.what, each.hint) for each in found[name].in_the_way] == [(f"{check}: gone", "get it")]
+
+
+def test_no_visible_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a variable hides every GPU, it is what is in the way."""
+    outcomes(monkeypatch, Outcome(first_view=0.1, path="unix: mapped", why="x"))
+    topology = read_topology(two_linked(), {"CUDA_VISIBLE_DEVICES": ""})
+    checks = [*READY, *_described(topology)]
+    [hidden] = by_name(try_paths(checks, Seen((), (), topology)))["GPU to GPU"].in_the_way
+    assert "CUDA_VISIBLE_DEVICES: ''; 0 of 2 devices are visible" in hidden.what
+    assert hidden.hint is not None
+
+
+class NoPeers(FakeNvml):
+    """Two GPUs that cannot read each other."""
+
+    def nvmlDeviceGetP2PStatus(self, device1: Any, device2: Any, p2pIndex: int) -> int:  # noqa: N802, N803
+        return 1
+
+
+def causes(monkeypatch: pytest.MonkeyPatch, topology: Topology, *more: Check) -> dict[str, str]:
+    """Return what is in the way of the roads of failing GPUs."""
+    outcomes(monkeypatch, Outcome("DeviceError: no"))
+    names = tuple(
+        f"cuda:{number}" for number in range(len(topology.visible.shown if topology.visible else ()))
+    )
+    found = by_name(try_paths([*READY, *more], Seen((), names, topology)))
+    return {name: " | ".join(each.what for each in path.in_the_way) for name, path in found.items()}
+
+
+def test_gpus_without_peer_access(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the chipset forbids peer access, it is in the way between two GPUs, not within one."""
+    found = causes(monkeypatch, read_topology(NoPeers(gpu(0), gpu(1)), {}))
+    assert "peer access of GPU 0 and GPU 1: chipset not supported" in found["cuda:0 → cuda:1"]
+    assert "peer access" not in found["cuda:0: mapped"]
+
+
+def test_numbers_are_matched_by_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA's numbers are those that CUDA_VISIBLE_DEVICES makes, NVML's are the machine's."""
+    nvml = NoPeers(gpu(0), gpu(1), gpu(2))
+    found = causes(monkeypatch, read_topology(nvml, {"CUDA_VISIBLE_DEVICES": "2,1"}))
+    assert "peer access of GPU 2 and GPU 1" in found["cuda:0 → cuda:1"]
+
+
+def test_divided_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a MIG instance, handles in place meet the boundary of GPU instances."""
+    found = causes(monkeypatch, read_topology(divided(), {}))
+    assert "GPU 0 is divided (MIG)" in found["cuda:0: in place"]
+    assert "divided" not in found["cuda:0: mapped"]
+
+
+def test_settings_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits and namespaces that were found before are named where a road fails."""
+    address = Check("address space", State.ABSENT, "1 GiB", "ulimit -v unlimited")
+    pids = Check("pid namespace", State.ABSENT, "its own", "--pid")
+    found = causes(monkeypatch, read_topology(two_linked(), {}), address, pids)
+    assert "address space: 1 GiB" in found["cuda:0: mapped"]
+    assert "pid namespace" not in found["cuda:0: mapped"]
+    assert "pid namespace: its own" in found["cuda:0: in place"]
+
+
+@pytest.mark.parametrize(
+    ("machine", "environment", "name", "state", "said"),
+    [
+        (two_linked(), {}, "CUDA_VISIBLE_DEVICES", State.OK, "not set; 2 of 2"),
+        (two_linked(), {"CUDA_VISIBLE_DEVICES": "1"}, "CUDA_VISIBLE_DEVICES", State.ABSENT, "1 of 2"),
+        (
+            two_linked(),
+            {"CUDA_VISIBLE_DEVICES": "4"},
+            "CUDA_VISIBLE_DEVICES",
+            State.BROKEN,
+            "there is no GPU 4",
+        ),
+        (divided(), {}, "GPU 0", State.OK, "MIG, 2 instances"),
+        (FakeNvml(gpu(0, mig=True)), {}, "GPU 0", State.ABSENT, "MIG, 0 instances"),
+        (FakeNvml(gpu(0, lost=True)), {}, "NVML", State.OK, "0 GPUs"),
+    ],
+)
+def test_what_is_said_of_gpus(
+    machine: FakeNvml, environment: dict[str, str], name: str, state: State, said: str
+) -> None:
+    """Each GPU, and what this process may use, is one line; what keeps it from being used has a hint."""
+    found = {check.name: check for check in _described(read_topology(machine, environment))}[name]
+    assert (found.state, said in found.detail) == (state, True), found
+    assert found.hint or found.state is State.OK
+
+
+def test_modes_and_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU that only one process may use, or whose memory fails, has a hint."""
+    whole = read_topology(two_linked(), {})
+    first = dataclasses.replace(whole.gpus[0], compute_mode="exclusive process")
+    second = dataclasses.replace(whole.gpus[1], ecc_errors=3)
+    checks = {each.name: each for each in _described(dataclasses.replace(whole, gpus=(first, second)))}
+    assert checks["GPU 0"].hint == "nvidia-smi -i 0 -c DEFAULT, so that two processes may use it"
+    assert "3 ECC errors" in checks["GPU 1"].detail
+
+
+# A machine with two GPUs, whose memory the fake devices have.
+LOOK = """
+from bowstring.cli.doctor.check import Check, State
+from bowstring.cli.doctor.child import be_a_child
+from bowstring.cli.doctor.devices import say_what_is_there
+from bowstring.memory.nvml import read_topology
+from tests.memory.fake_nvml import {machine}
+_, say = be_a_child()
+driver = Check("", State.OK, "CUDA 13.0: Fake 0; Fake 1")
+say_what_is_there(say, driver, {devices}, read_topology({machine}(), {{}}))
+"""
+
+
+@pytest.mark.parametrize("machine", ["two_linked", "divided"])
+def test_a_whole_report(
+    machine: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The report of a machine with GPUs has them, the roads between them, and fits into 100 columns."""
+    monkeypatch.setattr("bowstring.cli.doctor.report.find_gpu_software", lambda _cuda: READY[:2])
+    look = LOOK.format(machine=machine, devices=[])
+    monkeypatch.setattr(doctor, "examine", lambda: examine(look))
+    assert main(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100, max(lines, key=len)
+    assert any("NVIDIA H200" in line and "GPU-00000000-1111" in line for line in lines)
+    links = "2 NVLinks" if machine == "two_linked" else "no NVLink"
+    assert any(
+        line.startswith("    0 ← 1") and links in line and "across NUMA nodes" in line for line in lines
+    )
+
+
+def test_a_report_for_programs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same in JSON, with the roads of the devices, tried."""
+    monkeypatch.setattr("bowstring.cli.doctor.report.find_gpu_software", lambda _cuda: READY[:2])
+    look = LOOK.format(machine="two_linked", devices=["fake:0"])
+    monkeypatch.setattr(doctor, "examine", lambda: examine(look, FAKE))
+    assert main(["doctor", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [each["name"] for each in facts["topology"]["gpus"]] == ["NVIDIA H200"] * 2
+    tried = {each["name"] for each in facts["paths"] if each["tried"] and each["works"]}
+    assert tried >= {"fake:0: mapped", "fake:0 → host"}

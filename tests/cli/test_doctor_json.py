@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path as File
+from typing import Any
+
+import pytest
+
+from bowstring.cli.doctor.as_json import VERSION, as_json
+from bowstring.cli.doctor.check import Check, State
+from bowstring.cli.doctor.paths import Obstacle, Path
+from bowstring.cli.doctor.report import Report, examine
+from bowstring.memory.nvml import read_topology
+from bowstring.memory.topology import MigInstance, Topology
+from tests.memory.fake_nvml import FakeNvml, divided, gpu, two_linked
+
+DOCUMENT = File(__file__).parents[2] / "docs" / "doctor.md"
+TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null", dict: "object"}
+
+
+def described() -> dict[str, set[str]]:
+    """Return the fields that the document describes, with their types."""
+    _, _, text = DOCUMENT.read_text().partition("## JSON")
+    rows = re.findall(r"^\| `([^`]+)` \| ([a-z ]+) \|", text, re.MULTILINE)
+    assert len(rows) == len(dict(rows)) > 50
+    return {field: set(types.split(" or ")) for field, types in rows}
+
+
+def fields(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each field of a report with its type; objects in lists have none of their own."""
+    if isinstance(value, dict):
+        if name and not name.endswith("[]"):
+            yield name, "object"
+        for key, each in value.items():
+            yield from fields(each, f"{name}.{key}" if name else key)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from fields(each, f"{name}[]")
+    else:
+        yield name, TYPES[type(value)]
+
+
+def reports() -> Iterator[Report]:
+    """Yield reports that together have every field, filled and empty."""
+    works = Path("unix: mapped", "memory", tried=True, first_view=0.001, took="unix: mapped: because")
+    fails = Path("x", "y", tried=False, in_the_way=(Obstacle("a"), Obstacle("b", "c")))
+    checks = {"Limits": [Check("a", State.OK, "b"), Check("c", State.BROKEN, "d", "e")]}
+    yield Report(checks, None, [works, fails])
+    yield Report(checks, Topology("there is no driver"), [works, fails])
+    for variable in ({}, {"CUDA_VISIBLE_DEVICES": "0,9"}):
+        for machine in (two_linked(), divided(), FakeNvml(gpu(0), gpu(1, name="NVIDIA L4"))):
+            yield Report(checks, read_topology(machine, variable), [works])
+    unknown = two_linked()
+    for call in [name for name in vars(FakeNvml) if name.startswith("nvmlDeviceGet")]:
+        if call not in ("nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetNvLinkState"):
+            unknown.refuse[call] = RuntimeError("no")
+    yield Report(checks, read_topology(unknown, {}), [works])
+    instance = MigInstance(0, None, None, None, None)
+    whole = read_topology(divided(), {})
+    first = dataclasses.replace(whole.gpus[0], mig_instances=(instance,))
+    yield Report(checks, dataclasses.replace(whole, gpus=(first,), driver=None, cuda=None), [works])
+
+
+def test_the_document_has_every_field_and_no_other() -> None:
+    """What is printed is what docs/doctor.md describes: each field, with each of its types, and nothing else."""
+    seen: dict[str, set[str]] = {}
+    for report in reports():
+        for name, kind in fields(json.loads(json.dumps(as_json(report)))):
+            seen.setdefault(name, set()).add(kind)
+    assert seen == described()
+
+
+def test_the_version_is_the_documents() -> None:
+    """The version that is printed is the one that is described."""
+    assert f"`version` is {VERSION}." in DOCUMENT.read_text()
+
+
+@pytest.mark.parametrize("machine", [two_linked, divided])
+def test_every_class_is_printed_whole(machine: Any) -> None:
+    """No field of a topology is lost on the way to JSON."""
+    topology = read_topology(machine(), {})
+    printed = as_json(Report({}, topology, [Path("unix: mapped", "", tried=True)]))["topology"]
+    assert set(printed) == {field.name for field in dataclasses.fields(topology)}
+
+
+def test_this_machine() -> None:
+    """The report of this machine keeps to the document, too, and names the groups that it does."""
+    report = examine()
+    table = described()
+    for name, kind in fields(json.loads(json.dumps(as_json(report)))):
+        assert kind in table[name], name
+    [groups] = re.findall(r"`checks\[\]\.group`[^\n]+", DOCUMENT.read_text())
+    assert list(report.groups) == re.findall(r"`([A-Z][^`]*)`", groups)
