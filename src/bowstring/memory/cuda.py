@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from bowstring.errors import DeviceError, MissingDependency, NotOnDevice
+from bowstring.errors import DeviceError, ForkedError, MissingDependency, NotOnDevice
 from bowstring.memory.device import register_devices
 from bowstring.memory.driver import cuda_driver
 from bowstring.memory.driver_device import DriverDevice
+from bowstring.memory.remedies import hidden_gpu, no_gpu
+from bowstring.memory.topology import uuid_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,22 +135,30 @@ def cuda_device(ordinal: int) -> CudaDevice:
         ``cuda.bindings`` is not installed.
     DeviceError
         The driver refuses something else.
+    ForkedError
+        This process was forked after the driver came into use.
     """
     known = _devices.get(ordinal)
     if known is not None:
         return known
     try:
-        driver = cuda_driver()
+        driver = _driver()
     except DeviceError as error:
-        raise NotOnDevice("this process can use no GPU", found=str(error)) from error
+        raise NotOnDevice("this process can use no GPU", found=str(error), hint=no_gpu(error)) from error
     count = driver.device_count()
     if not 0 <= ordinal < count:
-        raise NotOnDevice("no such GPU", expected=f"cuda:0 to cuda:{count - 1}", found=f"cuda:{ordinal}")
+        raise NotOnDevice(
+            "no such GPU",
+            expected=f"cuda:0 to cuda:{count - 1}" if count else "no GPU: this process sees none",
+            found=f"cuda:{ordinal}",
+            hint=hidden_gpu(_names(driver)),
+        )
     if not driver.can_export(ordinal):
         raise NotOnDevice(
             "the GPU cannot export memory as file descriptors",
             found=driver.device_name(ordinal),
             where=f"cuda:{ordinal}",
+            hint='Its data can be published from the host: to_device("cpu").',
         )
     # Threads that come together here get the same one.
     return _devices.setdefault(ordinal, CudaDevice(driver, ordinal))
@@ -160,21 +171,49 @@ def find_cuda_device(uuid: bytes) -> Device:
     ------
     NotOnDevice
         This process sees no such GPU.
+    ForkedError
+        This process was forked after the driver came into use.
     """
+    names: list[str] = []
     try:
-        driver = cuda_driver()
+        driver = _driver()
         for ordinal in range(driver.device_count()):
             if driver.device_uuid(ordinal) == uuid:
                 return cuda_device(ordinal)
+        names = _names(driver)
     except (DeviceError, MissingDependency) as error:
         raise NotOnDevice(
-            "the memory is on a GPU, and this process cannot use any", found=str(error)
+            "the memory is on a GPU, and this process cannot use any", found=error.what, hint=no_gpu(error)
         ) from error
     raise NotOnDevice(
         "this process does not see the GPU that the memory is on",
-        found=uuid.hex(),
-        hint="CUDA_VISIBLE_DEVICES, or the container's devices, may hide it.",
+        expected=f"one of {', '.join(names)}" if names else "no GPU: this process sees none",
+        found=f"UUID {uuid_text(uuid)}",
+        hint=hidden_gpu(names),
     )
+
+
+def _driver() -> Driver:
+    driver = cuda_driver()
+    if _first_process() != os.getpid():
+        raise ForkedError(
+            "CUDA cannot be used in a child that was forked after it came into use",
+            hint="A driver does not survive a fork: start processes by spawn or forkserver.",
+        )
+    return driver
+
+
+@functools.cache
+def _first_process() -> int:
+    """Return the process that used the driver first, of those whose memory this one inherited."""
+    return os.getpid()
+
+
+def _names(driver: Driver) -> list[str]:
+    return [
+        f"{driver.device_name(ordinal)} (UUID {uuid_text(driver.device_uuid(ordinal))})"
+        for ordinal in range(driver.device_count())
+    ]
 
 
 register_devices(CUDA_DEVICE_TYPE, "cuda", find_cuda_device, cuda_device)

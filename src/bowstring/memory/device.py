@@ -304,7 +304,12 @@ def device_by_id(arrow_device_type: int, device_id: int) -> Device:
         return cpu()
     kind = _NAMES.get(arrow_device_type)
     if kind is None:
-        raise NotOnDevice("the data are on a device of an unknown type", found=arrow_device_type)
+        raise NotOnDevice(
+            "the data are on a device of an unknown type",
+            expected="the host (1) or CUDA (2)",
+            found=arrow_device_type,
+            hint="Copy them to the host first.",
+        )
     return device_by_name(f"{kind}:{device_id}")
 
 
@@ -350,5 +355,6 @@ def find_device(arrow_device_type: int, uuid: bytes) -> Device:
         raise NotOnDevice(
             "the memory is on a device that this process cannot reach",
             found=f"Arrow device type {arrow_device_type}, UUID {uuid.hex()}",
+            hint='The producer can publish them from the host: to_device("cpu").',
         )
     return kind.by_uuid(uuid)

@@ -190,7 +190,11 @@ def _connect(sock: socket.socket, path: str, deadline: float) -> None:
             ) from error
         except OSError as error:
             reason = "the socket's server is gone" if error.errno == errno.ECONNREFUSED else error.strerror
-            raise BrokenError(f"nobody listens at {path}", found=reason) from error
+            raise BrokenError(
+                f"nobody listens at {path}",
+                found=reason,
+                hint="Start the server; containers must both mount the socket's folder.",
+            ) from error
     raise DeadlineExceeded(f"the server at {path} took no connection for {deadline:g} s")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
-import os
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ from bowstring.cli.doctor.child import Child, ChildFault, be_a_child
 from bowstring.cli.text import size
 from bowstring.errors import InvalidData
 from bowstring.memory.nvml import read_topology
+from bowstring.memory.remedies import why_no_start
 from bowstring.memory.topology import Gpu, Topology, Visibility, topology_of
 
 __all__ = ["CUDA", "LOOK", "NVML", "Look", "Seen", "look", "say_what_is_there"]
@@ -155,7 +155,7 @@ def _driver() -> tuple[Check, list[str]]:
         return Check(CUDA, State.ABSENT, "not there (libcuda.so.1)", hint), []
     code = library.cuInit(0)
     if code:
-        return Check(CUDA, State.ABSENT, f"cuInit returns {code}", _why_no_start(code)), []
+        return Check(CUDA, State.ABSENT, f"cuInit returns {code}", why_no_start(code)), []
     version, count = ctypes.c_int(), ctypes.c_int()
     library.cuDriverGetVersion(ctypes.byref(version))
     library.cuDeviceGetCount(ctypes.byref(count))
@@ -163,21 +163,6 @@ def _driver() -> tuple[Check, list[str]]:
     names = [_device(library, index) for index in range(count.value)]
     check = Check(CUDA, State.OK if names else State.ABSENT, f"{found}: {'; '.join(names) or 'no device'}")
     return check, [f"cuda:{index}" for index in range(count.value)]
-
-
-def _why_no_start(code: int) -> str:
-    """Return what helps against an error of ``cuInit`` (the numbers are those of cuda.h)."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if code == 100 and visible is not None:
-        return f"CUDA_VISIBLE_DEVICES is {visible!r}: unset it, or name a GPU that is there."
-    return {
-        2: "Out of memory: ulimit -v (spark.executor.pyspark.memory sets it) must be unlimited.",
-        100: "No GPU is visible: docker run --gpus all; nvidia-smi",
-        802: "nvidia-fabricmanager must run on this machine (NVSwitch).",
-        803: "The driver's libraries do not fit its kernel module: reboot, or give the container the host's.",
-        804: "The CUDA compatibility package does not fit this GPU: remove it from LD_LIBRARY_PATH.",
-        999: "Device nodes or modules are missing: nvidia-modprobe -u -c=0; dmesg",
-    }.get(code, "Run nvidia-smi; it says more.")
 
 
 def _device(library: ctypes.CDLL, index: int) -> str:
