@@ -104,14 +104,10 @@ def test_bytes_that_are_sent_instead() -> None:
     """A road that works, but not as it should, is in the way of itself, and says which road was taken."""
     checks = [Check("sealed memfd", State.BROKEN, "forbidden", "allow it")]
     trial = Trial("unix: mapped", "unix")
-    found = paths._host_path(
-        trial,
-        "",
-        Outcome(first_view=0.1, path="unix: packed", why="no"),
-        {each.name: each for each in checks},
-    )
+    causes = paths._causes({each.name: each for each in checks}, ["sealed memfd"])
+    found = paths._path(trial, "", Outcome(first_view=0.1, path="unix: packed", why="no"), causes)
     assert [each.what for each in found.in_the_way] == [
-        "the bytes were sent instead: unix: packed: no",
+        "the bytes came otherwise: unix: packed: no",
         "sealed memfd: forbidden",
     ]
 

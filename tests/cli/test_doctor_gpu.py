@@ -16,9 +16,10 @@ from bowstring.cli.doctor.report import examine
 from bowstring.cli.doctor.trials import Outcome, Programs
 from bowstring.memory.nvml import read_topology
 from bowstring.memory.topology import Topology
+from bowstring.testing import fake_device
 from tests.memory.fake_nvml import FakeNvml, divided, gpu, two_linked
 
-FAKE = Programs(preload=("bowstring.testing",))
+FAKE = Programs(preload=("bowstring.testing", "tests.cli.lendable"))
 READY = [Check(CUPY, State.OK), Check(BINDINGS, State.OK), Check("CUDA driver", State.OK)]
 
 
@@ -36,7 +37,20 @@ def test_every_road_of_a_device() -> None:
             assert found[name].tried
             assert (found[name].first_view or 0) > 0
         in_place = found[f"{device}: in place"]
+        assert in_place.works == hasattr(fake_device(), "allocate"), in_place.in_the_way
         assert in_place.works or "no memory in place" in in_place.in_the_way[0].what
+
+
+def test_what_was_asked_in_place_and_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where memory in place was asked for, and a copy came, the path does not work, and the stream says why."""
+    outcomes(
+        monkeypatch, Outcome(first_view=0.1, path="unix: mapped", why="x; copied were 8 bytes", copied="y")
+    )
+    found = by_name(try_paths(READY, Seen((), ("cuda:0", "cuda:1"), None)))
+    [obstacle] = found["cuda:0: in place"].in_the_way
+    assert obstacle.what == "the bytes came otherwise: unix: mapped: x; copied were 8 bytes; y"
+    assert found["cuda:0: mapped"].works
+    assert found["cuda:0 → cuda:1"].took == "unix: mapped: x; copied were 8 bytes; y"
 
 
 def test_a_driver_that_takes_processes_down() -> None:

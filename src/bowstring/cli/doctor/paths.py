@@ -34,9 +34,20 @@ _HOST_CHECKS: Final = {
     "tcp": ("TCP loopback", "open files"),
     "inproc": (),
 }
-_GPU_CHECKS: Final = (CUDA, CUPY, BINDINGS, "address space", "GPU device nodes", "CUDA_VISIBLE_DEVICES")
+_GPU_CHECKS: Final = (
+    CUDA,
+    CUPY,
+    BINDINGS,
+    "numba-cuda",
+    "address space",
+    "GPU device nodes",
+    "CUDA_VISIBLE_DEVICES",
+)
 _IN_PLACE_CHECKS: Final = (*_GPU_CHECKS, "pid namespace", "ipc namespace")
-_HOST_SECONDS: Final = 10.0
+_UNEXPLAINED: Final = "Nothing that was looked at explains it: try `bowstring demo`, and dmesg after a crash."
+# What the stream calls the road, where the trial is of that one.
+_WORDS: Final = {"unix": "mapped", "tcp": "packed", "inproc": "mapped", IN_PLACE: "in place"}
+_HOST_SECONDS: Final = 20.0
 _GPU_SECONDS: Final = 60.0
 
 
@@ -103,7 +114,7 @@ def try_paths(
     by_name = {check.name: check for check in checks}
     outcomes = try_roads("cpu", [trial for trial, _ in _HOST], host_seconds, programs)
     found = [
-        _host_path(trial, meaning, outcome, by_name)
+        _path(trial, meaning, outcome, _causes(by_name, _HOST_CHECKS[trial.way]))
         for (trial, meaning), outcome in zip(_HOST, outcomes, strict=True)
     ]
     missing = _causes(by_name, (CUDA, CUPY, BINDINGS))
@@ -115,22 +126,16 @@ def try_paths(
     return [*found, _ucx(by_name)]
 
 
-def _host_path(trial: Trial, meaning: str, outcome: Outcome, by_name: dict[str, Check]) -> Path:
-    path = _path(trial, meaning, outcome, _causes(by_name, _HOST_CHECKS[trial.way]))
-    if path.works and trial.way == "unix" and outcome.path is not None and "mapped" not in outcome.path:
-        sent = Obstacle(f"the bytes were sent instead: {path.took}")
-        return dataclasses.replace(path, in_the_way=(sent, *_causes(by_name, _HOST_CHECKS["unix"])))
-    return path
-
-
 def _path(trial: Trial, meaning: str, outcome: Outcome, causes: tuple[Obstacle, ...]) -> Path:
     took = None if outcome.path is None else f"{outcome.path}: {outcome.why}"
+    if took and outcome.copied:
+        took = f"{took}; {outcome.copied}"
     obstacles: tuple[Obstacle, ...] = ()
     if outcome.failure is not None:
-        obstacles = (Obstacle(outcome.failure, outcome.hint), *causes)
-        if outcome.hint is None and not causes:
-            hint = "Nothing that was looked at explains it: try `bowstring demo`, and dmesg after a crash."
-            obstacles = (Obstacle(outcome.failure, hint),)
+        hint = outcome.hint or (None if causes else _UNEXPLAINED)
+        obstacles = (Obstacle(outcome.failure, hint), *causes)
+    elif trial.mode == "map" and trial.device is None and _WORDS[trial.way] not in str(outcome.path):
+        obstacles = (Obstacle(f"the bytes came otherwise: {took}"), *causes)
     tried = outcome.failure is None or not outcome.failure.startswith("not tried")
     return Path(trial.name, meaning, tried, outcome.first_view, took, obstacles)
 

@@ -119,4 +119,8 @@ def _take(uri: str | None, mode: Any, device: str | None, own: str) -> dict[str,
             "device": batches[0].device.name,
             "path": stats.path,
             "why": stats.why,
+            # How it was copied, where the stream tells.
+            "copied": ": ".join(
+                filter(None, (getattr(stats, name, "") for name in ("copied", "copied_why")))
+            ),
         }

@@ -57,8 +57,8 @@ class Outcome:
         How many bytes the table has.
     device
         Where it was taken to.
-    path, why
-        The road that the bodies took, in the stream's own words.
+    path, why, copied
+        The road that the bodies took, and how they were copied, in the stream's own words.
     """
 
     failure: str | None = None
@@ -68,6 +68,7 @@ class Outcome:
     device: str | None = None
     path: str | None = None
     why: str | None = None
+    copied: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
