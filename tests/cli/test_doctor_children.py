@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -209,3 +212,32 @@ def test_time_is_bounded() -> None:
     trials = [Trial(str(number), "unix") for number in range(9)]
     found = try_roads("cpu", trials, 0.3, Programs(OFFERS, HANG))
     assert found[-1] == Outcome("not tried: the roads before it took too long")
+
+
+INTERRUPTED = """
+import os, sys
+from bowstring.cli import doctor, main
+from bowstring.cli.doctor.report import examine
+look = f"import os, time; open({sys.argv[1]!r}, 'w').write(f'{{os.getpid()}}.'); time.sleep(600)"
+doctor.examine = lambda: examine(look)
+sys.exit(main(["doctor"]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_doctor(number: signal.Signals, tmp_path: Path) -> None:
+    """A doctor that is interrupted while somebody hangs ends at once, and takes everybody with it."""
+    file = tmp_path / "pid"
+    started = subprocess.Popen([sys.executable, "-c", INTERRUPTED, str(file)], stderr=subprocess.PIPE)
+    try:
+        end = time.monotonic() + 60.0
+        while not (file.exists() and file.read_text().endswith(".")) and time.monotonic() < end:
+            time.sleep(0.01)
+        hanging = int(file.read_text().rstrip("."))
+        started.send_signal(number)
+        _, said = started.communicate(timeout=60)
+        assert started.returncode == 130, said.decode()
+        assert state(hanging) == "Z" or not Path(f"/proc/{hanging}").exists()
+    finally:
+        started.kill()
+        started.communicate()

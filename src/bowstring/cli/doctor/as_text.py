@@ -66,6 +66,8 @@ def _paths(report: Report) -> Iterator[str]:
         mark = _MARKS[State.OK if path.works else State.ABSENT]
         took = "" if path.first_view is None else f"{duration(path.first_view)}; "
         yield from _hanging(f"  {mark} {path.name.ljust(width)}  ", f"{took}{path.meaning}")
+        if path.works and path.took and "→" in path.name:  # there are several ways to get there
+            yield from _hanging(f"    {' ' * width}  ", path.took)
         for obstacle in path.in_the_way:
             yield from _hanging(f"    {' ' * width}  → in the way: ", obstacle.what)
             if obstacle.hint and obstacle.hint not in said:  # those of checks stand with them
