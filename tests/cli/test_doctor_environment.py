@@ -209,6 +209,9 @@ def test_nodes_that_are_forbidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ({"numba-cuda": "0.30.4", "numpy": "2.4.6"}, None, "numba-cuda", State.OK),
         ({"numba-cuda": "0.30.4", "numpy": "2.5.5"}, None, "numba-cuda", State.BROKEN),
         ({"libucx-cu13": "1.22.0"}, None, "UCX", State.OK),
+        ({"nvidia-libnvcomp-cu12": "5.3.0"}, None, "nvCOMP", State.OK),
+        ({}, None, "nvCOMP", State.ABSENT),
+        ({"cudf-cu13": "26.10.2"}, None, "cuDF", State.OK),
     ],
 )
 def test_packages_that_fit(

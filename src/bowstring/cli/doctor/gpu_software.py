@@ -15,6 +15,8 @@ BINDINGS: Final = "cuda.bindings"
 UCX: Final = "UCX"
 _EXTRA: Final = "pip install 'bowstring[cuda13]' (or cuda12)"
 _WHEELS: Final = {"cupy-cuda13x": 13, "cupy-cuda12x": 12, "cupy": None}
+_NVCOMP_WHEELS: Final = ("nvidia-libnvcomp-cu13", "nvidia-libnvcomp-cu12")
+_CUDF_WHEELS: Final = ("cudf-cu13", "cudf-cu12")
 _UCX_WHEELS: Final = ("libucx-cu13", "libucx-cu12")
 # numba-cuda 0.30 asks NumPy for `row_stack`, which 2.5 took away.
 _LAST_NUMPY: Final = (2, 5)
@@ -31,9 +33,16 @@ def find_gpu_software(driver_cuda: str | None = None) -> list[Check]:
     Examples
     --------
     >>> [check.name for check in find_gpu_software()]
-    ['CuPy', 'cuda.bindings', 'numba-cuda', 'UCX']
+    ['CuPy', 'cuda.bindings', 'numba-cuda', 'nvCOMP', 'cuDF', 'UCX']
     """
-    return [_cupy(driver_cuda), _bindings(driver_cuda), _numba(), _ucx()]
+    return [
+        _cupy(driver_cuda),
+        _bindings(driver_cuda),
+        _numba(),
+        _one_of("nvCOMP", _NVCOMP_WHEELS, "for compressed bodies on GPUs"),
+        _one_of("cuDF", _CUDF_WHEELS, "for tables of cuDF"),
+        _ucx(),
+    ]
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -85,11 +94,19 @@ def _numba() -> Check:
     return Check("numba-cuda", State.OK, version)
 
 
-def _ucx() -> Check:
-    for wheel in _UCX_WHEELS:
+def _one_of(name: str, wheels: tuple[str, ...], use: str) -> Check:
+    for wheel in wheels:
         version = version_of(wheel)
         if version:
-            return Check(UCX, State.OK, f"{wheel} {version}")
+            return Check(name, State.OK, f"{wheel} {version}")
+    hint = f"pip install {wheels[0]} (or {wheels[1]}), as the driver's CUDA is"
+    return Check(name, State.ABSENT, f"not installed; {use}", hint)
+
+
+def _ucx() -> Check:
+    found = _one_of(UCX, _UCX_WHEELS, "for RDMA and NVLink")
+    if found.state is State.OK:
+        return found
     system = ctypes.util.find_library("ucp")
     if system:
         return Check(UCX, State.OK, f"{system} of the system")
