@@ -204,7 +204,9 @@ def test_no_folder_for_sockets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     """Where no socket can be made that is the outcome, with its hint, and nothing was started."""
     monkeypatch.setattr("bowstring.cli.doctor.trials.private_folder", lambda: str(tmp_path / ("x" * 120)))
     found = try_roads("cpu", ROADS[:2], 30.0)
-    assert all("Error" in str(outcome.failure) for outcome in found)
+    assert all(str(outcome.failure).startswith("UsageError: the path is too long") for outcome in found)
+    assert all("set XDG_RUNTIME_DIR to a short folder" in str(outcome.hint) for outcome in found)
+    assert all(str(outcome.hint) not in str(outcome.failure) for outcome in found)
 
 
 def test_time_is_bounded() -> None:

@@ -355,6 +355,6 @@ def find_device(arrow_device_type: int, uuid: bytes) -> Device:
         raise NotOnDevice(
             "the memory is on a device that this process cannot reach",
             found=f"Arrow device type {arrow_device_type}, UUID {uuid.hex()}",
-            hint='The producer can publish them from the host: to_device("cpu").',
+            hint='The producer can publish it from the host: to_device("cpu").',
         )
     return kind.by_uuid(uuid)

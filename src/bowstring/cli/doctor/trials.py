@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from bowstring.cli.doctor.child import Child, ChildFault
 from bowstring.cli.doctor.sides import CONSUMER, IN_PLACE, PRODUCER
+from bowstring.cli.failure import as_json
 from bowstring.errors import BowstringError
 from bowstring.transport.socket_file import address_of, private_folder
 
@@ -121,7 +122,7 @@ def _round(device: str, trials: Sequence[Trial], seconds: float, programs: Progr
             # It loads what it needs while the producer does; the table's addresses come later.
             consumer = stack.enter_context(Child(programs.consumer))
         except (BowstringError, OSError) as error:
-            failure = Outcome(f"{type(error).__name__}: {error}", getattr(error, "hint", None))
+            failure = _outcome({"error": as_json(error)})
             return [failure] * len(trials)
         try:
             offers = producer.line(seconds) if order["ways"] else {}
@@ -185,7 +186,10 @@ def _part(found: Any, name: str) -> dict[str, Any]:
 def _outcome(said: Any) -> Outcome:
     error = _part(said, "error")
     if error:
-        return Outcome(f"{error.get('kind')}: {error.get('message')}", error.get("hint"))
+        hint = error.get("hint")
+        message = str(error.get("message"))
+        # An error's text ends with its hint, which has a place of its own here.
+        return Outcome(f"{error.get('kind')}: {message.removesuffix(str(hint)).rstrip(' .')}", hint)
     try:
         outcome = Outcome(**said)
     except TypeError:
