@@ -23,7 +23,7 @@ from bowstring.errors import (
     UsageError,
     ViewsAlive,
 )
-from bowstring.testing import FakeDevice, fake_device
+from bowstring.testing import FakeDevice, OnlyCurrent, fake_device
 from tests.columnar import fake_rapids
 from tests.columnar.fake_rapids import DataFrame, ListDtype, RangeIndex, StructDtype, Table
 
@@ -102,7 +102,9 @@ def test_bitmaps_begin_where_libcudf_can_read_them(device: FakeDevice, start: in
     """Bitmaps of slices begin at whole words of 32 bits; those that did not are copied, and nothing else is."""
     batch = Batch.from_arrow(SOURCE).to_device(device).slice(start)
     device.statistics.reset()
-    owner = batch.to_cudf().to_pylibcudf()[0].columns()[0].owner
+    with OnlyCurrent():  # which the device is not, before it is asked
+        frame = batch.to_cudf()
+    owner = frame.to_pylibcudf()[0].columns()[0].owner
     for name in ("n", "s"):
         assert owner[name].validity.data.ptr % 4 == 0
     assert owner["n"].values.data.ptr == batch["n"].values.data.ptr

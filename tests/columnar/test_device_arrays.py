@@ -50,9 +50,13 @@ def test_columns_are_the_arrays(device: FakeDevice) -> None:
 
 
 def test_steps_and_nothing(device: FakeDevice) -> None:
-    """Every second element, and arrays of no elements, are columns too."""
+    """Every second element, backwards, and arrays of no elements, are columns too, of Booleans as of numbers."""
     numbers = device.from_host(np.arange(10))
     assert Batch.from_arrow({"a": numbers[::2]}).to_arrow().to_pydict() == {"a": [0, 2, 4, 6, 8]}
+    flags = np.arange(200) % 3 == 0
+    for step in (2, -1):
+        taken = Batch.from_arrow({"b": device.from_host(flags)[::step]})
+        assert taken.to_arrow()["b"].to_pylist() == flags[::step].tolist()
     empty = Batch.from_arrow({"a": numbers[:0]})
     assert (empty.num_rows, empty.device) == (0, device)
     assert empty.to_arrow().to_pydict() == {"a": []}

@@ -100,6 +100,16 @@ def test_a_schema_that_cannot_be_had_is_an_error(device: FakeDevice) -> None:
         batches(producer)
 
 
+@pytest.mark.parametrize("where", ["cpu", "fake:1"])
+def test_a_batch_that_is_not_what_the_schema_says_is_an_error(where: str) -> None:
+    """A producer whose later batch has other columns than its schema: an error of ours, wherever the batch is."""
+    other = Batch.from_arrow(pa.record_batch({"x": pa.array([[1]]), "y": [2]})).to_device(where)
+    _, taken = batches(Producer(SCHEMA, [*on(fake_device(1))[:1], other]))
+    assert next(taken).to_arrow().equals(TABLES[0])
+    with pytest.raises(UsageError):
+        next(taken)
+
+
 def test_one_batch_of_a_stream(device: FakeDevice) -> None:
     """A stream of one batch is a batch, of none is one without rows; several are not joined in silence."""
     [first, *_] = on(device)

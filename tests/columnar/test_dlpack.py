@@ -22,7 +22,7 @@ from bowstring.columnar.capsule import address_in
 from bowstring.columnar.dlpack import _Tensor, _Versioned
 from bowstring.errors import NotExportable, ViewsAlive
 from bowstring.memory import Device
-from bowstring.testing import FakeDevice, fake_device
+from bowstring.testing import FakeDevice, OnlyCurrent, fake_device
 
 NUMBERS = arrays.arrays(
     st.sampled_from([f"{kind}{width}" for kind in "iu" for width in (1, 2, 4, 8)] + ["f2", "f4", "f8"]),
@@ -112,7 +112,8 @@ def test_old_consumers_are_refused(device: Device, max_version: tuple[int, int] 
 def test_copies_are_said_and_may_be_written(device: Device) -> None:
     """A copy is on the device, is marked as one, is not read-only, and keeps nothing of the batch."""
     column = column_of(np.arange(5), device)
-    capsule = column.__dlpack__(max_version=(1, 0), copy=True)
+    with OnlyCurrent():  # which the device is not, before it is asked
+        capsule = column.__dlpack__(max_version=(1, 0), copy=True)
     struct = versioned(capsule)
     assert struct.flags == IS_COPIED
     assert (struct.tensor.device_type, struct.tensor.device_id) == column.__dlpack_device__()
@@ -145,7 +146,10 @@ def test_numpy_does_not_read_a_device(fake: FakeDevice) -> None:
 
 
 def test_streams_of_consumers_wait(fake: FakeDevice) -> None:
-    """A consumer's stream waits for what is queued here, unless it says that nobody shall; the host knows none."""
+    """A consumer's stream waits for what is queued here, unless it says that nobody shall; the host knows none.
+
+    A copy to the host is there when it is handed out, so any stream of the consumer's comes after it.
+    """
     column = column_of(np.arange(5), fake)
     fake.driver.waits.clear()
     for stream in (None, 9, -1):
@@ -153,9 +157,12 @@ def test_streams_of_consumers_wait(fake: FakeDevice) -> None:
     assert [stream for stream, _ in fake.driver.waits] == [1, 9]
     with pytest.raises(BufferError, match="no stream"):
         column.__dlpack__(stream=0, max_version=(1, 0))
-    for on_host in (column, column_of(np.arange(5))):
-        with pytest.raises(BufferError, match="the host has no streams"):
-            on_host.__dlpack__(stream=1, max_version=(1, 0), dl_device=(1, 0))
+    with pytest.raises(BufferError, match="the host has no streams"):
+        column_of(np.arange(5)).__dlpack__(stream=1, max_version=(1, 0), dl_device=(1, 0))
+    fake.driver.waits.clear()
+    copy = column.__dlpack__(stream=9, max_version=(1, 0), dl_device=(1, 0))
+    assert versioned(copy).flags & IS_COPIED
+    assert not fake.driver.waits
 
 
 OTHERS = {

@@ -17,7 +17,7 @@ import pytest
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.capsule import STRUCT_BYTES, address_in, event_in
-from bowstring.errors import DeviceError
+from bowstring.errors import DeviceError, UsageError
 from bowstring.testing import FakeDevice, fake_device
 from tests.columnar.elsewhere import Elsewhere
 
@@ -161,6 +161,19 @@ def test_an_event_that_is_none_is_an_error(device: FakeDevice) -> None:
     del capsule
     gc.collect()
     ours.release()
+
+
+def test_a_struct_that_somebody_took_is_not_looked_at(device: FakeDevice) -> None:
+    """Who moved a struct out may have freed its event, so nobody reads the pointer that was left behind."""
+    ours = Batch.from_arrow(SOURCE).to_device(device)
+    capsule, _ = taken(ours)
+    release = ctypes.c_int64.from_address(address_in(capsule, b"arrow_device_array") + 8 * 8)
+    before, release.value = release.value, 0
+    device.driver.waits.clear()
+    with pytest.raises(UsageError, match="released"):
+        Batch.from_arrow(Capsules(ours.schema, capsule))
+    assert not device.driver.waits
+    release.value = before
 
 
 @pytest.mark.parametrize("call", ["event_create", "event_record"])

@@ -170,10 +170,11 @@ def well_placed(batch: Batch) -> Batch:
     table, regions = batch.spans.table.copy(), list(batch.spans.regions)
     for position in replaced:
         row = int(rows[position])
-        if absent[position]:
-            array = batch.device.xp.zeros(int(widths[position]), np.uint8)
-        else:
-            array = batch.spans.array(row).copy()
+        with batch.device.use():
+            if absent[position]:
+                array = batch.device.xp.zeros(int(widths[position]), np.uint8)
+            else:
+                array = batch.spans.array(row).copy()
         buffer = buffer_of(array, batch.device)
         table[row] = len(regions), 0, buffer.nbytes
         regions.append(buffer.region)

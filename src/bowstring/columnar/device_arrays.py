@@ -79,6 +79,5 @@ def _arrow_type(name: str, array: Any) -> pa.DataType:
 def _buffer(array: Any, device: Device) -> Buffer | None:
     if not array.size:
         return None
-    if array.dtype == np.bool_:
-        return buffer_of(bitmap.packed(array), device)
-    return buffer_of(device.xp.ascontiguousarray(array), device)
+    array = device.xp.ascontiguousarray(array)
+    return buffer_of(bitmap.packed(array) if array.dtype == np.bool_ else array, device)

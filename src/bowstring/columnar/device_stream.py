@@ -102,10 +102,17 @@ def _batches(source: _Source, schema: pa.Schema, importer: Importer) -> Iterator
     while (capsule := source.next()) is not None:
         named = schema.__arrow_c_schema__()
         if device_in(address_in(capsule, b"arrow_device_array"))[0] == CPU_DEVICE_TYPE:
-            yield importer.batch(pa.RecordBatch._import_from_c_device_capsule(named, capsule))
+            yield importer.batch(_on_host(named, capsule))
             continue
         batch = importer.device_batch(named, capsule)
         assert batch is not None
         del capsule
         yield batch
         del batch
+
+
+def _on_host(schema: Any, capsule: Any) -> pa.RecordBatch:
+    try:
+        return pa.RecordBatch._import_from_c_device_capsule(schema, capsule)
+    except pa.ArrowException as error:
+        raise UsageError("a batch of a stream is not what its schema says", found=str(error)) from error

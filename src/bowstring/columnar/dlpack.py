@@ -120,14 +120,15 @@ def dlpack_capsule(
             found=f"max_version={max_version}",
             hint="Give copy=True, or hand it `values`.",
         )
+    if device.is_host and stream is not None:
+        raise NotExportable("the host has no streams", found=stream)
     if device.is_host or moves:
-        if stream is not None:
-            raise NotExportable("the host has no streams", found=stream)
-        taken = device.to_host(array)
+        taken = device.to_host(array)  # it is there when this returns, whatever stream comes next
         # What came from another device is a copy already.
         named = taken.copy() if copied and device.is_host else taken
     else:
-        lent = array.copy() if copied else array
+        with device.use():
+            lent = array.copy() if copied else array
         device.order_for(stream)
         named = np.asarray(_Elsewhere(lent, read_only=not copied))
     capsule = _made(named, max_version if versioned else None)

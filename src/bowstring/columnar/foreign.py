@@ -11,7 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.capsule import STRUCT_BYTES, STRUCT_WORDS, address_in, device_in, event_in
+from bowstring.columnar.capsule import (
+    STRUCT_BYTES,
+    STRUCT_WORDS,
+    address_in,
+    device_in,
+    event_in,
+    is_released,
+)
 from bowstring.columnar.cudf import as_told
 from bowstring.columnar.cut import cut
 from bowstring.columnar.dictionary import Dictionary
@@ -251,6 +258,8 @@ class Importer:
             schema = pa.Schema._import_from_c_capsule(schema_capsule)
         except pa.ArrowException as error:
             raise UsageError("the data of a device are no record batch", found=str(error)) from error
+        if is_released(address):  # who took it may have freed its event
+            raise UsageError("a struct of a device was released, or taken by somebody else")
         event = event_in(address)
         if event is not None:
             device.wait_event(event)

@@ -60,7 +60,9 @@ def array_without_nulls(column: Column, na_value: Any = None) -> Any:
     if na_value is not None and column.null_count and (_is_number(column.type) or _is_boolean(column.type)):
         values = column.values
         valid = bitmap.expanded(column.validity, 0, len(column))
-        return column.device.xp.where(valid, values, _held(column, values.dtype, na_value))
+        filler = _held(column, values.dtype, na_value)
+        with column.device.use():
+            return column.device.xp.where(valid, values, filler)
     if _is_boolean(column.type):
         _refuse_nulls(column)
         return column.values
