@@ -160,7 +160,7 @@ class DeviceBodies:
     ) -> None:
         """Write every byte of the target, and wait until it is written, whatever stream looks at it next."""
         # What is read here is ready: it must not wait for what the user has queued.
-        with self.device.aside(), target.writable() as array:
+        with self.device.use(), self.device.aside(), target.writable() as array:
             uploaded = self._uploaded(staged, array, middle)
             failed = self._run(road, frames, staged, uploaded, array, spans, plans)
             for row, data in zip(failed, self._from_host(frames, failed), strict=True):
