@@ -165,6 +165,7 @@ def copied(device: Device, nbytes: int) -> Callable[[], Measured]:
         nonlocal turn
         turn ^= 1
         source, target = pairs[turn]
+        target[-1:] = 0  # so that what is looked at was copied now
 
         def copy() -> None:
             target[:] = source

@@ -6,6 +6,10 @@ import ctypes
 import subprocess
 from typing import Any, Final
 
+from bowstring.errors import BowstringError
+from bowstring.memory import device_by_name
+from bowstring.memory.topology import uuid_text
+
 __all__ = ["device_facts"]
 
 _ASKED: Final = {
@@ -34,8 +38,8 @@ def device_facts(device: str) -> dict[str, Any]:
     >>> device_facts("fake:0")["is_gpu"]
     False
     """
-    kind, _, number = device.partition(":")
-    facts = _asked(number or "0") if kind == "cuda" else {}
+    kind = device.partition(":")[0]
+    facts = _asked(device) if kind == "cuda" else {}
     memory = facts.get("memory")
     mebibytes = memory.split()[0] if memory else ""
     return {
@@ -47,11 +51,15 @@ def device_facts(device: str) -> dict[str, Any]:
     }
 
 
-def _asked(number: str) -> dict[str, str]:
-    """Ask the tool that comes with the driver."""
+def _asked(device: str) -> dict[str, str]:
+    """Ask the tool that comes with the driver: by the UUID, since CUDA may number the GPUs otherwise."""
+    try:
+        uuid = uuid_text(device_by_name(device).uuid)
+    except BowstringError:
+        return {}
     command = [
         "nvidia-smi",
-        f"--id={number}",
+        f"--id=GPU-{uuid}",
         f"--query-gpu={','.join(_ASKED.values())}",
         "--format=csv,noheader",
     ]

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from bowstring.benchmarks.cases import GPU_CASES
+
 __all__ = ["BEGIN", "END", "NONE", "table", "verified"]
 
 BEGIN: Final = "<!-- verified hardware: begin -->"
@@ -33,7 +35,7 @@ def table(folder: Path) -> str:
 
 
 def verified(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield the result files that come from a GPU, by name.
+    """Yield the result files in which something was measured on a GPU, by name.
 
     Raises
     ------
@@ -43,7 +45,7 @@ def verified(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
     for path in sorted(folder.glob("*.json")):
         result = json.loads(path.read_text(encoding="utf-8"))
         device = result["environment"].get("device") or {}
-        if not device.get("is_gpu"):
+        if not device.get("is_gpu") or not any(_measured(case) for case in _of_gpu(result)):
             continue
         said = {
             "commit": result["environment"].get("commit"),
@@ -61,12 +63,21 @@ def verified(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
         yield path, result
 
 
+def _of_gpu(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the cases of a result that run on the device; the others ran on the host beside it."""
+    return [case for case in result["cases"] if case["name"] in GPU_CASES]
+
+
+def _measured(case: dict[str, Any]) -> bool:
+    return any("ways" in each for each in case["line_ups"])
+
+
 def _row(name: str, result: dict[str, Any]) -> str:
     about = result["environment"]
     device = about["device"]
-    line_ups = [each for case in result["cases"] for each in case["line_ups"]]
+    line_ups = [each for case in _of_gpu(result) for each in case["line_ups"]]
     targets = [target for each in line_ups for target in each.get("targets", ())]
-    ran = [case["name"] for case in result["cases"] if any("ways" in each for each in case["line_ups"])]
+    ran = [case["name"] for case in _of_gpu(result) if _measured(case)]
     failed = sum("failed" in each for each in line_ups)
     cells = (
         device["name"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import types
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +78,16 @@ def test_a_gpu_is_named_with_its_driver(monkeypatch: pytest.MonkeyPatch) -> None
         asked.append(command)
         return type("Done", (), {"stdout": answer})
 
+    seen = types.SimpleNamespace(uuid=bytes(range(16)))  # CUDA's number 3 may be the tool's number 0
+    monkeypatch.setattr("bowstring.benchmarks.gpu_facts.device_by_name", {"cuda:3": seen}.__getitem__)
     monkeypatch.setattr(subprocess, "run", run)
     facts = device_facts("cuda:3")
-    assert "--id=3" in asked[0]
+    assert "--id=GPU-00010203-0405-0607-0809-0a0b0c0d0e0f" in asked[0]
     assert (facts["is_gpu"], facts["name"], facts["driver"]) == (True, "Some GPU", "580.65.06")
     assert facts["memory_bytes"] == 143771 << 20
     monkeypatch.setattr(subprocess, "run", _missing)
+    assert device_facts("cuda:3")["is_gpu"] is False
+    monkeypatch.setattr("bowstring.benchmarks.gpu_facts.device_by_name", _none)
     assert device_facts("cuda:0")["is_gpu"] is False
 
 

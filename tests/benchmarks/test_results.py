@@ -60,6 +60,24 @@ def test_results_without_a_gpu_are_no_evidence(tmp_path: Path) -> None:
     assert table(written(tmp_path, fake)) == NONE
 
 
+@pytest.mark.parametrize("what", [{"skipped": "no CuPy"}, {"failed": "out of memory", "wrong_bytes": False}])
+def test_a_gpu_on_which_nothing_was_measured_is_no_line(tmp_path: Path, what: dict[str, Any]) -> None:
+    """A machine with a GPU where every case was skipped or failed has verified nothing."""
+    result = copy.deepcopy(RESULT)
+    result["cases"][0]["line_ups"] = [{"name": "a", **what}]
+    assert table(written(tmp_path, result)) == NONE
+
+
+def test_cases_of_the_host_are_not_said_of_a_gpu(tmp_path: Path) -> None:
+    """Of a run of all cases only those of a GPU, and their targets, are told; without one there is no line."""
+    result = copy.deepcopy(RESULT)
+    host = {"name": "ipc_read", "line_ups": [{"name": "c", "ways": [{}], "targets": [{"holds": True}]}]}
+    result["cases"].insert(0, host)
+    assert "| gpu_publish | 1 of 2 |" in table(written(tmp_path, result))
+    result["cases"] = [host]
+    assert table(written(tmp_path, result)) == NONE
+
+
 def test_a_run_on_a_gpu_is_a_line(tmp_path: Path) -> None:
     """GPU, driver, CUDA, commit, cases, targets and the file stand in its line."""
     head, ruler, line = table(written(tmp_path, RESULT)).splitlines()

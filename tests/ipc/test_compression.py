@@ -234,7 +234,7 @@ def test_bodies_on_a_device_are_decompressed_there_by_one_copy(codec: str) -> No
     device.statistics.reset()
     batch = unpack(header, Layout.of(table.schema), on_device)
     assert batch.device is device
-    assert device.statistics.host_writes == 1
+    assert device.statistics.host_writes == 2  # the buffers, and which ends of text and lists to look at
     assert batch.to_device("cpu").to_arrow().equals(table.combine_chunks().to_batches()[0])
 
 
