@@ -52,7 +52,7 @@ test-peers:
 # make test-gpu       what needs a CUDA device
 test-gpu: env
 	@if nvidia-smi >/dev/null 2>&1 || $(RUN) -c 'import ctypes; ctypes.CDLL("libcuda.so.1")' 2>/dev/null; then \
-	    set -x; $(RUN) -m pytest -m gpu; \
+	    set -x; $(RUN) -m pytest tests/gpu -m gpu; \
 	else \
 	    echo "no CUDA driver here (neither nvidia-smi nor libcuda.so.1): the GPU tests were not run"; \
 	fi

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import faulthandler
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Final
 
 import pytest
 
 from bowstring.benchmarks.processes import Child
+
+# Kernels are compiled, 8 GiB moved, memory handed over 10,000 times: the limit of all other tests is too short.
+_GPU_SECONDS: Final = 1800.0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Bear with the libraries of a machine with a GPU: they are those that it has, and may warn of each other."""
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.filterwarnings("default::DeprecationWarning"))
+
+
+@pytest.fixture(autouse=True)
+def patience(request: pytest.FixtureRequest) -> None:
+    """Give a test on a GPU more time before all stacks are printed, and the run ends."""
+    if request.node.get_closest_marker("gpu"):
+        faulthandler.dump_traceback_later(_GPU_SECONDS, exit=True, file=sys.__stderr__ or 2)
 
 
 @pytest.fixture(params=["fake:0", pytest.param("cuda:0", marks=pytest.mark.gpu)])

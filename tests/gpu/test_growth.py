@@ -22,6 +22,12 @@ SLACK = 64 * MIB
 FEW = 2
 
 
+def kill(child: Child) -> None:
+    """Kill a process, and wait until it has ended: what it had on the device has gone back to the driver then."""
+    os.kill(child.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+
 def compare(before: dict[str, Any], after: dict[str, Any]) -> None:
     """Fail where more is held than before."""
     assert after["descriptors"] <= before["descriptors"] + FEW
@@ -59,7 +65,7 @@ def test_consumers_that_are_killed_leave_nothing(start: Callable[..., Child], de
         uri, _ = producer.call("publish_bytes", nbytes=8 * MIB, seed=number)
         consumer.call("hold", endpoint=uri)
         assert producer.call("in_use") > 0
-        os.kill(consumer.pid, signal.SIGKILL)
+        kill(consumer)
         assert producer.call("wait_until_free", seconds=10.0) == 0
         producer.call("trim")
         held.append(producer.call("held"))
@@ -74,7 +80,7 @@ def test_producers_that_are_killed_leave_nothing(start: Callable[..., Child], de
         producer = start(SizedProducer, device=device)
         uri, _ = producer.call("publish_bytes", nbytes=8 * MIB, seed=number)
         consumer.call("hold", endpoint=uri)
-        os.kill(producer.pid, signal.SIGKILL)
+        kill(producer)
         consumer.call("drop")
         held.append(consumer.call("held"))
     compare(held[0], held[-1])

@@ -5,26 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 
 import pytest
 
 from bowstring.benchmarks.processes import Child
 from tests.gpu.lending import Borrower, Lender
-
-
-@pytest.fixture(params=["fake:0", pytest.param("cuda:0", marks=pytest.mark.gpu)])
-def device(request: pytest.FixtureRequest) -> str:
-    """Return the name of a device."""
-    return str(request.param)
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., Child]]:
-    """Return a function that starts a process, which ends with the test."""
-    with ExitStack() as ends:
-        yield lambda role, **arguments: ends.enter_context(Child(role, **arguments))
 
 
 @pytest.fixture
@@ -93,7 +79,8 @@ def test_an_address_that_is_used_again(pair: tuple[Child, Child], device: str) -
         lender.call("wait_released")
         lender.call("drop")
         assert lender.call("wait_dead") == 0 or device.startswith("cuda")  # CuPy's pool keeps its blocks
-    assert len(addresses) == 1
+    # CuPy's pool has several free blocks to choose from, but not five.
+    assert len(addresses) == 1 or (device.startswith("cuda") and len(addresses) < 5)
 
 
 def test_memory_comes_back_from_a_consumer_that_is_killed(pair: tuple[Child, Child]) -> None:

@@ -20,7 +20,8 @@ def test_nothing_is_freed_before_the_private_stream_is_done(
     start: Callable[..., Child], device: str, size: int
 ) -> None:
     """While the stream reads, the producer still lends, and writes elsewhere; then the memory comes back."""
-    producer, reader = start(SizedProducer, device=device), start(PrivateReader, device=device)
+    producer = start(SizedProducer, device=device, budget=4 * (1 + OTHERS) * size)
+    reader = start(PrivateReader, device=device)
     uri, expected = producer.call("publish_bytes", nbytes=size, seed=1)
     each = producer.call("in_use")
     reader.call("begin", endpoint=uri)
