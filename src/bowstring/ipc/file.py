@@ -2,20 +2,18 @@ r"""The file format: a stream between ``ARROW1\0\0`` and a footer that says wher
 
 from __future__ import annotations
 
-import itertools
 import struct
 import threading
 from typing import TYPE_CHECKING, Any
 
 from bowstring.errors import (
-    BowstringError,
     ClosedError,
     InvalidMetadata,
-    LimitExceeded,
     UsageError,
 )
 from bowstring.ipc.decoder import Decoder
 from bowstring.ipc.dictionaries import Arrival
+from bowstring.ipc.first_schema import compare, first_schema
 from bowstring.ipc.footer import (
     FILE_MAGIC,
     FILE_START,
@@ -30,7 +28,6 @@ from bowstring.ipc.landing import Landing
 from bowstring.ipc.metadata import Message, MessageKind, decode_message, decode_record_batch
 from bowstring.ipc.options import IpcReadOptions
 from bowstring.ipc.reader import ReadCounts, RecordBatchReader, RecordBatchWithMetadata
-from bowstring.ipc.schema import DecodedSchema, decode_schema
 from bowstring.ipc.source import Source, open_source
 from bowstring.ipc.writer import RecordBatchWriter
 from bowstring.limits import DEFAULT_LIMITS, Limits
@@ -48,7 +45,6 @@ if TYPE_CHECKING:
 __all__ = ["RecordBatchFileReader", "RecordBatchFileWriter", "new_file", "open_file"]
 
 _LENGTH = struct.Struct("<i")
-_SHOWN = 500
 
 
 def open_file(
@@ -181,7 +177,7 @@ class RecordBatchFileReader(RecordBatchReader):
         self._source: Source | None = open_source(source)
         try:
             footer = _read_footer(self._source, footer_offset, limits)
-            _compare(footer.schema, _first_schema(self._source, footer.start, limits))
+            compare(footer.schema, first_schema(self._source, footer.start, limits))
             self._decoder = Decoder(footer.schema, chosen, limits, landing=landing)
         except BaseException:
             self.close()
@@ -330,34 +326,6 @@ def _read_footer(source: Source, footer_offset: int | None, limits: Limits) -> F
     if not 0 <= end <= size:
         raise UsageError("footer_offset lies outside the source", expected=f"0 to {size}", found=end)
     return read_footer(source, end, limits)
-
-
-def _first_schema(source: Source, end: int, limits: Limits) -> DecodedSchema | None:
-    """Return the schema that the stream inside the file begins with, if there is one: Arrow C++ asks for none."""
-    source.seek(len(FILE_START))
-    try:
-        metadata = read_metadata(source, limits)
-        if metadata is None or source.position > end:
-            return None
-        return decode_schema(decode_message(metadata, limits), limits)
-    except LimitExceeded:
-        raise
-    except BowstringError:
-        return None
-
-
-def _compare(footer: DecodedSchema, stream: DecodedSchema | None) -> None:
-    """Refuse a footer that says other columns than the stream; their metadata may differ."""
-    if stream is None or (footer.schema.equals(stream.schema) and footer[1:] == stream[1:]):
-        return
-    here, said = ([f"{each.endianness}-endian", *map(str, each.schema)] for each in (stream, footer))
-    differ = (pair for pair in itertools.zip_longest(here, said) if pair[0] != pair[1])
-    expected, found = next(differ, (stream.dictionary_ids, footer.dictionary_ids))
-    raise InvalidMetadata(
-        "the footer has another schema than the file begins with",
-        expected=str(expected)[:_SHOWN],
-        found=str(found)[:_SHOWN],
-    )
 
 
 class RecordBatchFileWriter(RecordBatchWriter):
