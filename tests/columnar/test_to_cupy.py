@@ -63,12 +63,21 @@ def test_nulls_become_what_one_says(device: FakeDevice) -> None:
     assert np.isnan(device.to_host(batch.select(["f"]).to_cupy(na_value=float("nan"))["f"])[1])
 
 
-@pytest.mark.parametrize("na_value", [float("nan"), 1.5, 300, "x", [1]])
+@pytest.mark.parametrize("na_value", [float("nan"), 1.5, 300, "x", [1], [1, 2]])
 def test_what_a_type_does_not_hold_is_refused(device: FakeDevice, na_value: Any) -> None:
     """A value that integers of the column's width cannot say is refused, and not made another number."""
     batch = Batch.from_arrow(pa.record_batch({"i": pa.array([None, 7], pa.int8())})).to_device(device)
     with pytest.raises(NotExportable, match=r"does not hold na_value.*at i"):
         batch.to_cupy(na_value=na_value)
+
+
+@pytest.mark.parametrize("na_value", [1e300, "x", [1.0, 2.0]])
+def test_what_a_narrow_float_does_not_hold_is_refused(device: FakeDevice, na_value: Any) -> None:
+    """A number beyond the type's range does not become infinite; what is infinite itself stays so."""
+    batch = Batch.from_arrow(pa.record_batch({"f": pa.array([None, 7], pa.float32())})).to_device(device)
+    with pytest.raises(NotExportable, match=r"does not hold na_value.*at f"):
+        batch.to_cupy(na_value=na_value)
+    assert on_host(device, batch.to_cupy(na_value=-np.inf)) == {"f": [-np.inf, 7.0]}
 
 
 @pytest.mark.parametrize("value", ["x", b"x", [1], {"a": 1}, dt.date(2024, 1, 1)])

@@ -72,11 +72,17 @@ def array_without_nulls(column: Column, na_value: Any = None) -> Any:
 def _held(column: Column, dtype: np.dtype[Any], value: Any) -> Any:
     """Return a value as a number of a type that holds it: for integers exactly, for others as near as they come."""
     try:
-        held = np.asarray(value).astype(dtype) if dtype.kind == "f" else np.array(value, dtype)
-        fits = dtype.kind == "f" or held == value
+        given = np.asarray(value)
+        if dtype.kind == "f":
+            with np.errstate(over="ignore"):
+                held = given.astype(dtype)
+            fits = np.isinf(held) == np.isinf(given.astype(np.float64))
+        else:
+            held = np.array(value, dtype)
+            fits = held == value
     except (OverflowError, ValueError, TypeError):
         fits = False
-    if not fits or held.ndim:
+    if np.ndim(fits) or not fits:
         raise NotExportable(
             "the column's type does not hold na_value",
             expected=str(dtype),
