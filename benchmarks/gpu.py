@@ -11,9 +11,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from bowstring.benchmarks.case import LineUp, Measured, Scale, Skipped, Target, Way
 from bowstring.benchmarks.environment import available_bytes
 from bowstring.errors import BowstringError
+from bowstring.kernels.compilers import can_compile
 from bowstring.memory import Device, device_by_name
 
 __all__ = [
@@ -62,10 +65,11 @@ def why_not(scale: Scale) -> str | None:
     >>> why_not(Scale(device="fake:0"))
     """
     try:
-        made_ready(scale.device)
+        device = made_ready(scale.device)
     except BowstringError as error:
         return str(error).partition("\n")[0]
-    return None
+    # Without it much would be done in another way, and be measured in the kernels' place.
+    return None if can_compile(device.xp.zeros(1, np.uint8)) else "no compiler of kernels is installed for it"
 
 
 def sizes(scale: Scale, full: Sequence[int], quick: Sequence[int], tried: Sequence[int]) -> Sequence[int]:
