@@ -16,8 +16,9 @@ from bowstring.benchmarks.processes import Child
 from bowstring.errors import DeviceError, InvalidRegion, NotOnDevice, OutOfBudget
 from bowstring.memory import LentHandle, cuda, lendable
 from bowstring.memory.cuda import CudaDevice
+from bowstring.memory.cuda_driver import CudaDriver
 from bowstring.memory.device import find_device
-from bowstring.memory.driver import Capturing, CudaDriver
+from bowstring.memory.driver import Capturing
 from bowstring.testing.fake_driver import FakeDriver
 from tests.memory.exporter import Exporter
 
@@ -129,11 +130,12 @@ class Api(types.SimpleNamespace):
         return int(self.fake.can_reach(int(device), int(peer)))
 
     def do_cuMemHostAlloc(self, nbytes: int, flags: int) -> int:
+        assert self.current == ["context 1"]  # not that of a GPU which nobody uses
         assert flags == 1  # for every context
-        return self.fake.pin(nbytes)
+        return self.fake.pin(0, nbytes)
 
     def do_cuMemFreeHost(self, address: int) -> None:
-        self.fake.unpin(address)
+        self.fake.unpin(0, address)
 
     def do_cuMemcpyHtoDAsync(self, target: int, host: int, nbytes: int, stream: int) -> None:
         self.fake.copy_in(0, target, host, nbytes, stream)
@@ -149,7 +151,8 @@ class Api(types.SimpleNamespace):
         assert self.fake.stream_done(0, stream)
 
     def do_cuPointerGetAttributes(self, count: int, wanted: list[Any], address: int) -> list[Any]:
-        found = self.fake.pointer_attributes(address)
+        assert self.current
+        found = self.fake.pointer_attributes(0, address)
         answers = {
             "MEMORY_TYPE": bindings.CUmemorytype(found.memory_type or 1),
             "DEVICE_ORDINAL": found.ordinal,
@@ -288,10 +291,13 @@ def test_memory_is_made_exported_and_imported(gpu: CudaDevice, api: Api) -> None
 
 
 def test_errors_name_the_call_and_the_status(gpu: CudaDevice, api: Api) -> None:
-    """A device without room is out of budget; every other refusal names the driver's call and its error."""
+    """A device or a host without room is out of budget; other refusals name the driver's call and its error."""
     api.refuse["cuMemCreate"] = bindings.CUresult.CUDA_ERROR_OUT_OF_MEMORY
     with pytest.raises(OutOfBudget, match=r"cuMemCreate failed; found CUDA_ERROR_OUT_OF_MEMORY \(2\)"):
         gpu.make_slab(MIB)
+    api.refuse["cuMemHostAlloc"] = bindings.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+    with pytest.raises(OutOfBudget, match="cuMemHostAlloc failed"):
+        gpu.driver.pin(0, MIB)
     api.refuse["cuMemCreate"] = bindings.CUresult.CUDA_ERROR_INVALID_DEVICE
     with pytest.raises(DeviceError, match=r"cuMemCreate failed; found CUDA_ERROR_INVALID_DEVICE \(101\)"):
         gpu.make_slab(MIB)
@@ -347,7 +353,7 @@ def test_memory_is_copied_in_out_and_to_a_peer(gpu: CudaDevice, api: Api) -> Non
     other = cuda.cuda_device(1)
     driver = gpu.driver
     here, there = gpu.make_slab(MIB), other.make_slab(MIB)
-    pinned = driver.pin(64)
+    pinned = driver.pin(1, 64)
     assert driver.memory_info(0)[1] == api.fake.memory
     assert driver.can_reach(1, 0)
     ctypes.memset(pinned, 7, 64)
@@ -367,7 +373,7 @@ def test_memory_is_copied_in_out_and_to_a_peer(gpu: CudaDevice, api: Api) -> Non
     api.refuse["cuStreamQuery"] = bindings.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
     with pytest.raises(DeviceError, match="cuStreamQuery"):
         driver.stream_done(0, 0)
-    driver.unpin(pinned)
+    driver.unpin(1, pinned)
     del here, there
     gpu.sweep()
     other.sweep()

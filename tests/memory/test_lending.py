@@ -75,7 +75,7 @@ def device() -> Iterator[FakeDevice]:
     gc.collect()
     device.sweep()
     assert device.driver.held == held
-    assert not device._opened
+    assert not device.openings
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ def fill(target: Buffer, pieces: Pieces, source: Device, regions: list[Region], 
     device = target.device
     if source is not device:
         stretches = functools.partial(_stretches, source, pieces, regions)
-        return carry(stretches, source, device, target.address, regions, seconds)
+        return carry(stretches, source, target, regions, seconds)
     if device.is_host:
         _fill_on_host(target.address, pieces)
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bowstring.errors import DeviceError, NotOnDevice, OutOfBudget
@@ -14,6 +13,7 @@ from bowstring.memory.staging import CHUNK, Chunk, stage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from bowstring.memory.buffer import Buffer
     from bowstring.memory.device import Device
     from bowstring.memory.region import Region
 
@@ -43,7 +43,6 @@ class Stretch(NamedTuple):
 
 
 _roads: dict[tuple[bytes, bytes], Road] = {}
-_lock = threading.Lock()
 
 
 def road_between(source: Device, target: Device) -> Road:
@@ -61,18 +60,15 @@ def road_between(source: Device, target: Device) -> Road:
         return Road("copy to the host", "the host was asked for")
     if source.is_host:
         return Road("copy from the host", f"{target.name} was asked for, and the data are on the host")
+    # Without a lock, which a fork may leave taken for good: two that come together both ask.
     key = source.uuid, target.uuid
-    with _lock:
-        road = _roads.get(key)
-        if road is None:
-            road = _roads[key] = _probed(source, target)
-    return road
+    road = _roads.get(key)
+    return road if road is not None else _roads.setdefault(key, _probed(source, target))
 
 
 def forget_roads() -> None:
     """Have the drivers asked again."""
-    with _lock:
-        _roads.clear()
+    _roads.clear()
 
 
 def _probed(source: Device, target: Device) -> Road:
@@ -92,8 +88,7 @@ def _probed(source: Device, target: Device) -> Road:
 def carry(
     stretches: Callable[[], Iterable[Stretch]],
     source: Device,
-    target: Device,
-    address: int,
+    into: Buffer,
     regions: Sequence[Region] = (),
     seconds: float = _SECONDS,
 ) -> Road:
@@ -105,10 +100,11 @@ def carry(
     ----------
     stretches
         What to copy; called again where a road turns out to be closed.
-    source, target
-        Two devices, of which one may be the host.
-    address
-        Where the target begins.
+    source
+        Where they are.
+    into
+        The target, on another device; one of the two may be the host. Where copying ends by an error, its region
+        goes home when no copy can reach it any more.
     regions
         What the stretches lie in, as far as the target must be let in.
     seconds
@@ -121,24 +117,39 @@ def carry(
     DeviceError, DeadlineExceeded
         A device failed, or did not come to a copy in time.
     """
-    road = road_between(source, target)
-    if road.name == "peer copy":
-        assert isinstance(source, DriverDevice)
-        assert isinstance(target, DriverDevice)
+    road = road_between(source, into.device)
+    if road.name != "peer copy":
+        return _staged(road, stretches, source, into, seconds)
+    assert isinstance(source, DriverDevice)
+    try:
         try:
-            _peer_copy(stretches(), source, target, address, regions)
+            _peer_copy(stretches(), source, into, regions)
         except DeviceError as error:
             # Such as memory that somebody else mapped for its own device alone.
             road = Road("staged copy", f"the peer copy was refused: {error}")
-        else:
-            source.wait_stream(seconds)
-            return road
+            return _staged(road, stretches, source, into, seconds)
+        source.wait_stream(seconds)
+    except BaseException:
+        # Whoever uses the target's memory next waits for its own device, and the source is who writes there.
+        source.later(functools.partial(_let_go, [into.region]))
+        raise
+    return road
+
+
+def _let_go(kept: list[Region]) -> None:
+    kept.clear()
+
+
+def _staged(
+    road: Road, stretches: Callable[[], Iterable[Stretch]], source: Device, into: Buffer, seconds: float
+) -> Road:
+    target = into.device
     chunks = (chunk for stretch in stretches() for chunk in _chunks(stretch, source))
     device = source if target.is_host else target
     if not isinstance(device, DriverDevice):
         raise NotOnDevice("there is no way to copy", expected=target.name, found=source.name)
     try:
-        stage(chunks, source, target, address, device.driver, seconds)
+        stage(chunks, source, target, into.address, device, seconds)
     except OutOfBudget as error:
         raise NotOnDevice(
             f"there is no way from {source.name} to {target.name}",
@@ -150,15 +161,16 @@ def carry(
 def _peer_copy(
     stretches: Iterable[Stretch],
     source: DriverDevice,
-    target: DriverDevice,
-    address: int,
+    into: Buffer,
     regions: Sequence[Region],
 ) -> None:
+    target = into.device
+    assert isinstance(target, DriverDevice)
     for region in regions:
         if region.slab is not None:
             source.let_in(region.slab, target)
     for stretch in stretches:
-        source.copy_to_peer(target, address + stretch.start, stretch.address, stretch.nbytes)
+        source.copy_to_peer(target, into.address + stretch.start, stretch.address, stretch.nbytes)
 
 
 def _chunks(stretch: Stretch, source: Device) -> Iterator[Chunk]:

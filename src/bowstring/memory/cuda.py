@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bowstring.errors import DeviceError, ForkedError, MissingDependency, NotOnDevice
+from bowstring.memory.cuda_driver import cuda_driver
 from bowstring.memory.device import register_devices
-from bowstring.memory.driver import cuda_driver
 from bowstring.memory.driver_device import DriverDevice
 from bowstring.memory.remedies import hidden_gpu, no_gpu
 from bowstring.memory.topology import uuid_text

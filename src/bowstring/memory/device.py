@@ -137,6 +137,10 @@ class Device(abc.ABC):
         What cannot be given back in `seconds`, because work of this process may still read it, is so later.
         """
 
+    def later(self, call: Callable[[], object]) -> None:
+        """Do something as soon as all that is queued on this device now is done: at once, where nothing ever is."""
+        call()
+
     def __repr__(self) -> str:
         return f"<Device {self.name}>"
 

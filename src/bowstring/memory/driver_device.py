@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import functools
 import os
-import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -20,21 +18,18 @@ from bowstring.errors import (
     NotExportable,
 )
 from bowstring.limits import DEFAULT_LIMITS
+from bowstring.memory.afterwards import Afterwards, Mapped
 from bowstring.memory.device import Device
-from bowstring.memory.driver import Capturing
-from bowstring.memory.ending import Ending
-from bowstring.memory.events import RecordedEvent
+from bowstring.memory.events import Events
+from bowstring.memory.openings import Openings
 from bowstring.memory.slab import Slab, identity_of
-from bowstring.memory.waiting import Rounds
 
 if TYPE_CHECKING:
     from bowstring.memory.driver import Driver
+    from bowstring.memory.events import RecordedEvent
     from bowstring.memory.handle import LentHandle
 
 __all__ = ["DriverDevice"]
-
-# Takes a mapping away; called when nothing reads it any more.
-_Unmap = Callable[[], None]
 
 # A copy of 16 MiB takes from 10 µs, on one GPU, to 2 ms, over a slow bus.
 _SHORTEST_PAUSE: Final = 5e-6
@@ -42,17 +37,6 @@ _LONGEST_PAUSE: Final = 5e-4
 # Streams in DLPack: https://dmlc.github.io/dlpack/latest/python_spec.html
 _NO_STREAM: Final = -1
 _DEFAULT_STREAM: Final = 1
-
-
-class _Mapped:
-    """A mapped range. When nothing refers to it any more, it is noted down, to be unmapped at a quiet moment."""
-
-    __slots__ = ("_end", "address")
-
-    def __init__(self, address: int, unmap: _Unmap, ended: collections.deque[_Unmap]) -> None:
-        self.address = address
-        # At any moment, in any thread, inside any lock, maybe while a kernel reads it: no call of the driver then.
-        self._end = Ending(ended.append, unmap)
 
 
 class DriverDevice(Device):
@@ -83,13 +67,11 @@ class DriverDevice(Device):
         self.uuid = driver.device_uuid(ordinal)
         self.maps_read_only: bool | None = None
         self._granularity = driver.granularity(ordinal)
-        self._ended: collections.deque[_Unmap] = collections.deque()
-        self._opened: dict[int, tuple[int, int]] = {}
-        self._opened_lock = threading.Lock()
+        self._afterwards = Afterwards(self.synchronize, f"bowstring-device-{ordinal}")
+        self.openings = Openings(driver, ordinal)
         self._let_in: weakref.WeakKeyDictionary[Slab, set[int]] = weakref.WeakKeyDictionary()
-        self._rounds = Rounds(self._round, f"bowstring-device-{ordinal}")
         self._pid = os.getpid()
-        self._idle_events: collections.deque[int] = collections.deque()
+        self._events = Events(driver, ordinal)
 
     def make_slab(self, nbytes: int) -> Slab:
         """Allocate memory that other processes can map.
@@ -173,49 +155,31 @@ class DriverDevice(Device):
         if handle.nbytes <= 0:
             raise InvalidRegion("a region has no bytes", found=handle.nbytes)
         try:
-            mapped = self._opened_by(handle)
+            address = self.openings.open(handle)
         except DeviceError as error:
             raise InvalidRegion(
                 "lent memory cannot be opened", found=str(error), where=self.name, hint=_why_not(handle)
             ) from error
         return Slab(
             self,
-            mapped,
-            address=mapped.address,
+            Mapped(address, functools.partial(self.openings.close, address), self._afterwards),
+            address=address,
             nbytes=handle.nbytes,
             uuid=handle.uuid,
             identity=handle,
             writable=False,
         )
 
-    def _opened_by(self, handle: LentHandle) -> _Mapped:
-        """Open all of an allocation; where that fails, or it is too small, nothing stays open."""
-        driver = self.driver
-        with contextlib.ExitStack() as undo:
-            address = driver.open_ipc_handle(self.ordinal, handle.token)
-            undo.callback(driver.close_ipc_handle, self.ordinal, address)
-            start, nbytes = driver.address_range(self.ordinal, address)
-            if start > address or address + handle.nbytes > start + nbytes:
-                raise InvalidRegion(
-                    "lent memory is smaller than announced", expected=handle.nbytes, found=nbytes
-                )
-            undo.pop_all()
-        with self._opened_lock:
-            size, count = self._opened.get(address, (0, 0))
-            self._opened[address] = max(size, handle.nbytes), count + 1
-        return _Mapped(address, functools.partial(self._close_lent, address), self._ended)
-
-    def _close_lent(self, address: int) -> None:
-        with self._opened_lock:
-            size, count = self._opened.pop(address)
-            if count > 1:
-                self._opened[address] = size, count - 1
-        self.driver.close_ipc_handle(self.ordinal, address)
-
     def is_borrowed(self, address: int) -> bool:
-        """Whether memory of another process lies there, which :meth:`open_lent` opened."""
-        with self._opened_lock:
-            return any(start <= address < start + size for start, (size, _) in self._opened.items())
+        """Whether memory of another process lies there, which :meth:`open_lent` opened.
+
+        Raises
+        ------
+        ForkedError
+            This process was forked after the device came into use.
+        """
+        self._check_process()
+        return self.openings.hold(address)
 
     def sweep(self, seconds: float = DEFAULT_LIMITS.close_timeout) -> None:
         """Unmap what nobody refers to any more, once the device has done what was queued.
@@ -228,11 +192,19 @@ class DriverDevice(Device):
             This process was forked after the device came into use.
         """
         self._check_process()
-        self._drop_events()
-        if self._ended:
+        self._events.drop_idle()
+        if self._afterwards:
             # A device that failed or went away has nothing left to wait for; its memory is gone with it.
             with contextlib.suppress(DeviceError, DeadlineExceeded):
-                self._rounds.wait(seconds)
+                self._afterwards.wait(seconds)
+
+    def later(self, call: Callable[[], object]) -> None:
+        """Do something as soon as all that is queued on this device now is done, in its own thread."""
+        self._afterwards.add(call)
+        # Where no thread can be had, or in a child that was forked, the next sweep does it, or nobody.
+        if os.getpid() == self._pid:
+            with contextlib.suppress(DeviceError):
+                self._afterwards.begin()
 
     def settle(self, seconds: float = DEFAULT_LIMITS.device_timeout) -> None:
         """Wait until all work queued on this device is done, for some time only.
@@ -250,31 +222,7 @@ class DriverDevice(Device):
             This process was forked after the device came into use.
         """
         self._check_process()
-        self._rounds.wait(seconds)
-
-    def _round(self) -> None:
-        """Wait for the device, then unmap what nobody referred to before."""
-        ended: list[_Unmap] = []
-        with contextlib.suppress(IndexError):
-            while True:
-                ended.append(self._ended.popleft())
-        try:
-            self.synchronize()
-        except Capturing:
-            self._ended.extend(ended)  # nobody can wait now, and it may be read still
-            raise
-        except DeviceError:
-            self._take_away(ended)
-            raise
-        except BaseException:
-            self._ended.extend(ended)
-            raise
-        self._take_away(ended)
-
-    def _take_away(self, ended: list[_Unmap]) -> None:
-        for unmap in ended:
-            with contextlib.suppress(DeviceError):
-                unmap()
+        self._afterwards.wait(seconds)
 
     def _unmap(self, address: int, nbytes: int) -> None:
         self.driver.unmap(address, nbytes)
@@ -348,7 +296,7 @@ class DriverDevice(Device):
     def _whole(self, nbytes: int) -> int:
         return max(1, -(-nbytes // self._granularity)) * self._granularity
 
-    def _imported(self, fd: int, nbytes: int) -> _Mapped:
+    def _imported(self, fd: int, nbytes: int) -> Mapped:
         handle = self.driver.import_(fd)
         try:
             if self.maps_read_only is not False:
@@ -368,7 +316,7 @@ class DriverDevice(Device):
         finally:
             self.driver.release(handle)
 
-    def _mapped(self, handle: int, nbytes: int, *, writable: bool) -> _Mapped:
+    def _mapped(self, handle: int, nbytes: int, *, writable: bool) -> Mapped:
         """Map all of a handle; where that fails, nothing stays mapped or reserved."""
         driver = self.driver
         with contextlib.ExitStack() as undo:
@@ -378,7 +326,7 @@ class DriverDevice(Device):
             undo.callback(driver.unmap, address, nbytes)
             driver.set_access(address, nbytes, self.ordinal, writable=writable)
             undo.pop_all()
-        return _Mapped(address, functools.partial(self._unmap, address, nbytes), self._ended)
+        return Mapped(address, functools.partial(self._unmap, address, nbytes), self._afterwards)
 
     # The order of work
 
@@ -391,14 +339,7 @@ class DriverDevice(Device):
             This process was forked after the device came into use.
         """
         self._check_process()
-        try:
-            handle = self._idle_events.popleft()
-        except IndexError:
-            handle = self.driver.event_create(self.ordinal)
-        # From here on the handle is idle as soon as nobody has it.
-        event = RecordedEvent(handle, self._idle_events)
-        self.driver.event_record(self.ordinal, handle, self.current_stream())
-        return event
+        return self._events.record(self.current_stream())
 
     def wait_event(self, handle: int) -> None:
         """Let the current stream wait for an event; the host does not wait."""
@@ -413,14 +354,6 @@ class DriverDevice(Device):
             raise NotExportable("no stream has this number in DLPack", found=stream, hint="0 is ambiguous.")
         event = self.record()
         self.driver.stream_wait_event(self.ordinal, stream or _DEFAULT_STREAM, event.handle)
-
-    def _drop_events(self) -> None:
-        """Destroy events that nobody holds; a stream that was told to wait for one waits all the same."""
-        with contextlib.suppress(IndexError):
-            while True:
-                handle = self._idle_events.popleft()
-                with contextlib.suppress(DeviceError):
-                    self.driver.event_destroy(self.ordinal, handle)
 
 
 def _why_not(handle: LentHandle) -> str:

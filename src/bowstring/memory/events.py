@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import ctypes
 from typing import TYPE_CHECKING
 
+from bowstring.errors import DeviceError
 from bowstring.memory.ending import Ending
 
 if TYPE_CHECKING:
-    import collections
+    from bowstring.memory.driver import Driver
 
-__all__ = ["RecordedEvent"]
+__all__ = ["Events", "RecordedEvent"]
 
 
 class RecordedEvent:
@@ -40,3 +43,45 @@ class RecordedEvent:
     def handle(self) -> int:
         """The driver's handle."""
         return self._cell.value
+
+
+class Events:
+    """The events of one device. Those that nobody holds any more are used again.
+
+    Parameters
+    ----------
+    driver
+        Makes, records and destroys them.
+    ordinal
+        The device.
+    """
+
+    def __init__(self, driver: Driver, ordinal: int) -> None:
+        self._driver = driver
+        self._ordinal = ordinal
+        self._idle: collections.deque[int] = collections.deque()
+
+    def record(self, stream: int) -> RecordedEvent:
+        """Return an event after all that is queued on a stream now.
+
+        Raises
+        ------
+        DeviceError
+            The driver refuses.
+        """
+        try:
+            handle = self._idle.popleft()
+        except IndexError:
+            handle = self._driver.event_create(self._ordinal)
+        # From here on the handle is idle as soon as nobody has it.
+        event = RecordedEvent(handle, self._idle)
+        self._driver.event_record(self._ordinal, handle, stream)
+        return event
+
+    def drop_idle(self) -> None:
+        """Destroy events that nobody holds; a stream that was told to wait for one waits all the same."""
+        with contextlib.suppress(IndexError):
+            while True:
+                handle = self._idle.popleft()
+                with contextlib.suppress(DeviceError):
+                    self._driver.event_destroy(self._ordinal, handle)

@@ -35,7 +35,7 @@ def lendable(device: Device, address: int) -> LentHandle | str:
     if device.is_borrowed(address):
         return "memory of another producer"
     driver = device.driver
-    found = driver.pointer_attributes(address)
+    found = driver.pointer_attributes(device.ordinal, address)
     if found.memory_type != _DEVICE_MEMORY:
         return "memory that is not the device's"
     if found.ordinal != device.ordinal:

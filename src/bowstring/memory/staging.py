@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from bowstring.errors import BowstringError, DeadlineExceeded, DeviceError, ForkedError
+from bowstring.errors import DeadlineExceeded, DeviceError, ForkedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from bowstring.memory.device import Device
     from bowstring.memory.driver import Driver
+    from bowstring.memory.driver_device import DriverDevice
 
 __all__ = ["CHUNK", "Chunk", "stage"]
 
@@ -35,23 +37,36 @@ class Chunk(NamedTuple):
 class _Stage:
     """Two pinned buffers of one driver. They are pinned when first used, which takes milliseconds, and kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, driver: Driver, ordinal: int) -> None:
+        self._driver = driver
+        self._ordinal = ordinal
         self.lock = threading.Lock()
         self.buffers: list[int] = []
         self.pid = os.getpid()
 
-    def take(self, driver: Driver) -> list[int]:
+    def take(self) -> list[int]:
         """Return the addresses of the buffers."""
         while len(self.buffers) < 2:
-            self.buffers.append(driver.pin(CHUNK))
+            self.buffers.append(self._driver.pin(self._ordinal, CHUNK))
         return self.buffers
 
+    def unpin(self, buffers: list[int]) -> None:
+        """Give buffers back that nothing reads or writes any more."""
+        for buffer in buffers:
+            with contextlib.suppress(DeviceError):
+                self._driver.unpin(self._ordinal, buffer)
 
-_stages: dict[Any, _Stage] = {}
+
+_stages: dict[Driver, _Stage] = {}
 
 
 def stage(
-    chunks: Iterable[Chunk], source: Device, target: Device, address: int, driver: Driver, seconds: float
+    chunks: Iterable[Chunk],
+    source: Device,
+    target: Device,
+    address: int,
+    through: DriverDevice,
+    seconds: float,
 ) -> None:
     """Move memory chunk by chunk; while one is stored, the next one is loaded.
 
@@ -66,8 +81,8 @@ def stage(
         Where it comes from and where it goes; one of them may be the host.
     address
         Where the target begins.
-    driver
-        Pins the buffers.
+    through
+        One of the two, whose driver pins the buffers.
     seconds
         The most that each wait may take.
 
@@ -75,28 +90,27 @@ def stage(
     ------
     DeadlineExceeded
         A device did not come to a copy, or another transfer did not end, in time.
+    OutOfBudget
+        No memory can be pinned.
     DeviceError
-        A device failed, or no memory can be pinned.
+        A device failed.
     """
-    with _taken(driver, seconds) as kept:
-        buffers = kept.take(driver)
+    with _taken(through, seconds) as kept:
+        buffers = kept.take()
         try:
             _pump(chunks, source, target, address, buffers, seconds)
         except BaseException:
-            # Copies may be under way still. Where that cannot be waited for, the buffers are never used again.
-            try:
-                source.wait_stream(seconds)
-                target.wait_stream(seconds)
-            except DeadlineExceeded:
-                kept.buffers = []
-            except BowstringError:  # a device that failed copies no more
-                pass
+            # Copies may be under way still, on either device: the buffers are given back after them, and the next
+            # transfer has others.
+            kept.buffers = []
+            unpin = functools.partial(kept.unpin, buffers)
+            source.later(functools.partial(target.later, unpin))
             raise
 
 
 @contextlib.contextmanager
-def _taken(driver: Driver, seconds: float) -> Iterator[_Stage]:
-    kept = _stages.setdefault(driver, _Stage())
+def _taken(device: DriverDevice, seconds: float) -> Iterator[_Stage]:
+    kept = _stages.setdefault(device.driver, _Stage(device.driver, device.ordinal))
     if kept.pid != os.getpid():
         raise ForkedError(
             "pinned memory does not survive a fork", hint="Start processes by spawn or forkserver."
@@ -148,6 +162,4 @@ def give_up_pinned(driver: Driver) -> None:
         return
     with kept.lock:
         buffers, kept.buffers = kept.buffers, []
-        for buffer in buffers:
-            with contextlib.suppress(DeviceError):
-                driver.unpin(buffer)
+        kept.unpin(buffers)

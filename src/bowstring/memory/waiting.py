@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -46,9 +47,21 @@ class Rounds:
         self._changed = threading.Condition()
         self._waiting: list[_Asked] = []
         self._running = False
+        self._thread: int | None = None
+
+    def ask(self) -> None:
+        """Have a round begin from now on, and wait for nothing.
+
+        Raises
+        ------
+        DeviceError
+            No thread can be started to do it.
+        """
+        with self._changed:
+            self._enter(_Asked())
 
     def wait(self, seconds: float) -> None:
-        """Wait for a round that begins from now on.
+        """Wait for a round that begins from now on. In the thread of the rounds itself, it is done at once.
 
         Raises
         ------
@@ -59,11 +72,13 @@ class Rounds:
         BaseException
             What the round raised.
         """
+        if threading.get_ident() == self._thread:
+            # A finalizer, which the collector runs in whichever thread: nobody else would serve it.
+            self._work()
+            return
         asked = _Asked()
         with self._changed:
-            self._start()
-            self._waiting.append(asked)
-            self._changed.notify_all()
+            self._enter(asked)
             if not self._changed.wait_for(lambda: asked.done, seconds):
                 raise DeadlineExceeded(
                     "a device is still at work", expected=f"done within {seconds:g} s", where=self._name
@@ -71,7 +86,15 @@ class Rounds:
         if asked.error is not None:
             raise asked.error
 
+    def _enter(self, asked: _Asked) -> None:
+        self._start()
+        self._waiting.append(asked)
+        self._changed.notify_all()
+
     def _start(self) -> None:
+        if sys.is_finalizing():
+            # Threads of this kind stand still by now, and would be waited for in vain.
+            raise DeviceError("a device cannot be waited for", found="the interpreter ends", where=self._name)
         if self._running:
             return
         thread = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -83,11 +106,13 @@ class Rounds:
 
     def _run(self) -> None:
         thread = threading.current_thread()
+        self._thread = thread.ident
         while True:
             thread.name = f"idle {self._name}"
             with self._changed:
                 if not self._changed.wait_for(lambda: self._waiting, _IDLE_SECONDS):
                     self._running = False
+                    self._thread = None  # its number may be given to another one
                     return
                 served, self._waiting = self._waiting, []
                 thread.name = self._name

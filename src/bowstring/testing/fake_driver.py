@@ -244,7 +244,7 @@ class FakeDriver:
             os.close(self._known(handle))
             del self._handles[handle]
 
-    def pointer_attributes(self, address: int) -> PointerAttributes:
+    def pointer_attributes(self, ordinal: int, address: int) -> PointerAttributes:  # noqa: ARG002
         self._call("pointer_attributes")
         with self._lock:
             found = self._allocations.at(address)
@@ -327,7 +327,7 @@ class FakeDriver:
             self._check_mapped(address, nbytes)
             self._readers.setdefault(address, set()).add(ordinal)
 
-    def pin(self, nbytes: int) -> int:
+    def pin(self, ordinal: int, nbytes: int) -> int:  # noqa: ARG002  of all the same
         self._call("pin")
         address = _mmap(0, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
         _libc().mprotect(address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE)
@@ -335,7 +335,7 @@ class FakeDriver:
             self._pinned[address] = nbytes
         return address
 
-    def unpin(self, address: int) -> None:
+    def unpin(self, ordinal: int, address: int) -> None:  # noqa: ARG002
         self._call("unpin")
         with self._lock:
             if address not in self._pinned:
