@@ -6,6 +6,8 @@ import dataclasses
 import gc
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -183,6 +185,18 @@ def test_who_a_process_is(exporter: Child) -> None:
     _, handle = lent_by(exporter, 1)
     assert handle.exporter.alive
     assert (handle.exporter.pid, handle.exporter.place) == (exporter.pid, here.place)
+
+
+def test_a_process_that_nobody_waited_for() -> None:
+    """A process that has ended lends nothing any more, also while its parent has not heard of it."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as ended:
+        started = process._started(ended.pid)
+        assert started is not None
+        there = dataclasses.replace(this_process(), pid=ended.pid, started=started)
+        assert there.alive
+        ended.kill()
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        assert not there.alive
 
 
 def test_a_sandbox_that_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:

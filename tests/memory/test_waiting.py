@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
@@ -11,7 +13,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.errors import DeadlineExceeded, DeviceError, ForkedError
-from bowstring.memory import Pool, settle_devices
+from bowstring.memory import Pool, cpu, lendable, settle_devices
 from bowstring.memory.waiting import Rounds
 from bowstring.testing import FakeDevice, fake_device
 from bowstring.testing.fake_device import FakeDevice as _Device  # a device of the test's own
@@ -141,6 +143,60 @@ def test_what_a_round_raises_is_raised() -> None:
     rounds.wait(10.0)
 
 
+@pytest.mark.usefixtures("no_leaks")
+def test_a_finalizer_in_the_thread_that_waits(device: _Device, driver: Blocking) -> None:
+    """What the collector runs in the thread of the rounds can wait for the device, and does not wait for itself."""
+    done: list[str] = []
+
+    def finalizer() -> None:
+        slab = device.make_slab(MIB)
+        del slab
+        device.settle(600.0)
+        done.append("settled")
+
+    device.later(finalizer)
+    device.settle(10.0)
+    assert done == ["settled"]
+    assert driver.held == (0, 0, 0)
+
+
+def test_later_is_when_the_device_is_done(driver: Blocking, device: _Device) -> None:
+    """What is done later is done when all that is queued is, though nobody waits; on the host at once."""
+    driver.over.clear()
+    done: list[str] = []
+    device.later(lambda: done.append("device"))
+    cpu().later(lambda: done.append("host"))
+    assert driver.entered.wait(10.0)
+    assert done == ["host"]
+    driver.over.set()
+    until(lambda: done == ["host", "device"])
+    device.settle(10.0)
+    assert done == ["host", "device"]
+
+
+def test_nobody_waits_while_the_interpreter_ends() -> None:
+    """The last objects of a program that wait for a device, whose thread is no more, are refused at once."""
+    program = """
+import sys
+from bowstring.errors import DeviceError
+from bowstring.testing import fake_device
+
+class Last:
+    def __del__(self, device=fake_device(), refused=DeviceError, finalizing=sys.is_finalizing, write=print):
+        try:
+            device.settle(600.0)
+        except refused as error:
+            write(finalizing(), error.found, flush=True)
+
+fake_device().settle(10.0)
+last = Last()
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60.0, check=True
+    )
+    assert ended.stdout == "True the interpreter ends\n"
+
+
 def test_no_thread_can_be_started(device: _Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no thread can be had the wait is refused; memory that ended is given back later."""
     slab = device.make_slab(MIB)
@@ -170,6 +226,7 @@ def test_a_child_waits_for_nothing(in_child: Callable[[Callable[[], bool]], bool
         lambda: device.wait_stream(1.0),
         lambda: batch.to_device(fake_device(1), Pool(fake_device(1), budget=MIB)),
         lambda: batch.to_device("cpu"),
+        lambda: lendable(device, 1 << 40),
     ]
 
     def all_refused() -> bool:

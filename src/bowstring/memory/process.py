@@ -15,7 +15,8 @@ __all__ = ["PROCESS_BYTES", "Process", "this_process"]
 # boot id, pid namespace, start time, pid, reserved
 _PROCESS: Final = struct.Struct("<16sQQII")
 PROCESS_BYTES: Final = _PROCESS.size
-_START_FIELD: Final = 19  # starttime, counted from the state, which is the first behind the name in brackets
+_START_FIELD: Final = 18  # starttime, counted from what is behind the state
+_OVER: Final = (b"Z", b"X")  # has ended, though whoever started it has not heard of it yet
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,7 +82,8 @@ def _started(pid: int) -> int | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The name of the program stands in brackets and may hold blanks and brackets itself.
-            return int(file.read().rpartition(b")")[2].split()[_START_FIELD])
+            state, *fields = file.read().rpartition(b")")[2].split()
+        return None if state in _OVER else int(fields[_START_FIELD])
     except (OSError, IndexError, ValueError):
         return None
 
