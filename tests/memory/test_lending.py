@@ -31,6 +31,8 @@ from bowstring.memory import (
     MappingCache,
     Pool,
     Region,
+    Stretch,
+    carry,
     cpu,
     handle_of,
     lend,
@@ -39,6 +41,7 @@ from bowstring.memory import (
     this_process,
     unpack_handle,
 )
+from bowstring.memory.copying import forget_roads
 from bowstring.memory.process import Process
 from bowstring.testing import FakeDevice, fake_device
 from tests.memory.exporter import Exporter
@@ -397,6 +400,31 @@ def test_more_than_there_is(exporter: Child, device: FakeDevice, cache: MappingC
             cache.open_lent(dataclasses.replace(handle, nbytes=nbytes))
     assert device.driver.held == held
     assert cache.open_lent(dataclasses.replace(handle, nbytes=4999)).nbytes == 4999
+
+
+@pytest.mark.parametrize("whose", ["another process", "this process"])
+def test_lent_memory_goes_to_a_peer(
+    exporter: Child, device: FakeDevice, cache: MappingCache, whose: str
+) -> None:
+    """Another device copies it directly; who may read is only asked of memory that the driver mapped for us."""
+    forget_roads()
+    if whose == "another process":
+        region = cache.open_lent(lent_by(exporter, 6)[1])
+    else:
+        array = device.allocate(1000)
+        array[:] = 6
+        handle = lendable(device, array.data.ptr)
+        assert isinstance(handle, LentHandle)
+        region = lend(device, handle, array)
+    into = Pool(fake_device(1), budget=1 << 24).allocate(1000)
+    device.driver.calls.clear()
+    stretch = Stretch(0, 1000, region.address)
+    road = carry(lambda: [stretch], device, into, [region])
+    assert (road.name, device.driver.calls["let_read"]) == ("peer copy", 0)
+    assert set(into.to_host().tolist()) == {6}
+    del region, into
+    gc.collect()
+    fake_device(1).sweep()
 
 
 def test_memory_that_was_freed(exporter: Child, cache: MappingCache) -> None:

@@ -21,13 +21,13 @@ from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory.afterwards import Afterwards, Mapped
 from bowstring.memory.device import Device
 from bowstring.memory.events import Events
+from bowstring.memory.handle import LentHandle
 from bowstring.memory.openings import Openings
 from bowstring.memory.slab import Slab, identity_of
 
 if TYPE_CHECKING:
     from bowstring.memory.driver import Driver
     from bowstring.memory.events import RecordedEvent
-    from bowstring.memory.handle import LentHandle
 
 __all__ = ["DriverDevice"]
 
@@ -266,8 +266,13 @@ class DriverDevice(Device):
         self.driver.copy_peer(target, peer.ordinal, address, self.ordinal, nbytes, stream)
 
     def let_in(self, slab: Slab, peer: DriverDevice) -> None:
-        """Let another device of the same driver read a slab of this one."""
+        """Let another device of the same driver read a slab of this one.
+
+        That of memory which others allocated, and lend, is not ours to say; the driver copies it all the same.
+        """
         self._check_process()
+        if slab.lent is not None or isinstance(slab.identity, LentHandle):
+            return
         readers = self._let_in.setdefault(slab, set())
         if peer.ordinal not in readers:
             self.driver.let_read(slab.address, self._whole(slab.nbytes), peer.ordinal)
