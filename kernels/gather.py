@@ -41,7 +41,7 @@ def gather_pieces(i: Any, source: Any, table: Any, pieces: Any, out: Any) -> Non
     is left of a piece's last tile is zeroed. No word of `source` is touched but those that hold a byte of a piece.
     """
     tile, lane = i >> THREE, i & SEVEN
-    if pieces < ONE or FOUR * pieces > i64(len(table)):
+    if pieces < ONE or pieces > i64(len(table)) >> TWO:
         return
     low, high = ZERO, pieces
     while high - low > ONE:

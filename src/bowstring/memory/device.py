@@ -90,8 +90,11 @@ class Device(abc.ABC):
         """Wait until all work queued on this device is done, however long that takes: see :meth:`settle`."""
 
     def aside(self) -> contextlib.AbstractContextManager[None]:
-        """Return a ``with`` block whose reads do not wait for what others queued; of data that are ready only."""
-        return contextlib.nullcontext()
+        """Return a ``with`` block whose reads do not wait for what others queued; of data that are ready only.
+
+        The device is the current one in it, as in that of :meth:`use`.
+        """
+        return self.use()
 
     def use(self) -> contextlib.AbstractContextManager[None]:
         """Return a ``with`` block in which the device is the current one of this thread.

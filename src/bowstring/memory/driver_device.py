@@ -67,7 +67,7 @@ class DriverDevice(Device):
         self.uuid = driver.device_uuid(ordinal)
         self.maps_read_only: bool | None = None
         self._granularity = driver.granularity(ordinal)
-        self._afterwards = Afterwards(self.synchronize, f"bowstring-device-{ordinal}")
+        self._afterwards = Afterwards(self._come_to_rest, f"bowstring-device-{ordinal}")
         self.openings = Openings(driver, ordinal)
         self._let_in: weakref.WeakKeyDictionary[Slab, set[int]] = weakref.WeakKeyDictionary()
         self._pid = os.getpid()
@@ -223,6 +223,9 @@ class DriverDevice(Device):
         """
         self._check_process()
         self._afterwards.wait(seconds)
+
+    def _come_to_rest(self) -> None:
+        self.synchronize()  # whatever it is by then
 
     def _unmap(self, address: int, nbytes: int) -> None:
         self.driver.unmap(address, nbytes)

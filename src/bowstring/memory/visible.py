@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -70,10 +71,10 @@ def _named(value: str, gpus: Sequence[Gpu], wrong: list[str]) -> list[str]:
 
 def _one(name: str, gpus: Sequence[Gpu]) -> list[str] | str:
     """Return the devices that one value names, or why it names none."""
-    if name.lstrip("+-").isdecimal():
-        number = int(name)
-        known = {gpu.index: gpu for gpu in gpus}
-        return _of_gpu(known[number]) if number in known else f"there is no GPU {number}"
+    if re.fullmatch(r"[+-]?[0-9]+", name):
+        known = {str(gpu.index): gpu for gpu in gpus}
+        digits = name.lstrip("+0") or "0"
+        return _of_gpu(known[digits]) if digits in known else f"there is no GPU {name}"
     if name.startswith("MIG-GPU-"):
         return _old_name(name, gpus)
     if not name.startswith(("GPU-", "MIG-")):
