@@ -368,3 +368,27 @@ def test_devices_have_names() -> None:
     for name in ("fake:7", "fake:", "fake:x", "tpu:0", ""):
         with pytest.raises(NotOnDevice):
             device_by_name(name)
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_what_ended_is_given_up_with_a_device_that_failed(device: FakeDevice, driver: FakeDriver) -> None:
+    """A device that failed reads nothing any more: its memory is unmapped in the same sweep, not kept for good."""
+    held = driver.held
+    slab = device.make_slab(MIB)
+    del slab
+    driver.fail_next("synchronize")
+    device.sweep()
+    assert driver.held == held
+
+
+def test_one_that_cannot_be_unmapped_keeps_no_other(device: FakeDevice, driver: FakeDriver) -> None:
+    """Where the driver refuses to give one back, the others are given back all the same."""
+    held, ranges = driver.held, driver.held_ranges
+    slabs = [device.make_slab(MIB) for _ in range(3)]
+    slabs.clear()
+    driver.fail_next("unmap")
+    device.sweep()
+    assert driver.held == (held[0], held[1] + 1, held[2] + 1)
+    [lost] = driver.held_ranges - ranges
+    driver.unmap(lost, 2 * MIB)  # refused to the device: the test gives it back
+    driver.free_address(lost, 2 * MIB)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from bowstring.errors import DeadlineExceeded, DeviceError
-from bowstring.memory import Buffer, Device, Pool, Stretch, carry, cpu, staging
+from bowstring.errors import DeadlineExceeded, DeviceError, ForkedError
+from bowstring.memory import Buffer, Device, Pool, Stretch, carry, cpu, road_between, staging
 from bowstring.memory.copying import forget_roads
 from bowstring.testing import FakeDevice
 from bowstring.testing.fake_device import FakeDevice as _Device  # devices of the test's own
@@ -243,3 +243,60 @@ def test_a_failure_in_the_middle_leaks_no_pinned_memory(
         until(lambda: len(driver._pinned) <= 2)
     move(buffer, into)
     assert into.to_host().tobytes() == content
+
+
+def test_transfers_wait_for_each_other_for_a_while(driver: Late, devices: list[FakeDevice]) -> None:
+    """While one transfer has the pinned buffers others wait, until their own time is over."""
+    here, there = devices
+    buffer, content = filled(cpu(), CHUNK)
+    into = Pool(there, budget=64 * MIB).allocate(CHUNK)
+    driver.stick(1)
+    first = threading.Thread(target=move, args=(buffer, into))
+    first.start()
+    until(lambda: staging._stages.get(driver) is not None and staging._stages[driver].lock.locked())
+    other = Pool(here, budget=64 * MIB).allocate(CHUNK)
+    with pytest.raises(DeadlineExceeded, match="another copy"):
+        move(buffer, other, 0.05)
+    driver.go_on()
+    first.join(20.0)
+    assert into.to_host().tobytes() == content
+
+
+def test_a_child_waits_for_no_transfer_of_its_parent(
+    driver: Late, devices: list[FakeDevice], in_child: Callable[[Callable[[], bool]], bool]
+) -> None:
+    """A child that was forked in the middle of a transfer is refused, and does not wait for who is not there."""
+    buffer, _ = filled(cpu(), CHUNK)
+    into = Pool(devices[1], budget=64 * MIB).allocate(CHUNK)
+    move(buffer, into)
+
+    def refused() -> bool:
+        try:
+            move(buffer, into, 0.05)
+        except ForkedError:
+            return True
+        return False
+
+    with staging._stages[driver].lock:
+        assert in_child(refused)
+
+
+def test_who_must_reach_whom(
+    driver: Late, devices: list[FakeDevice], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The target must reach the source's memory; the other direction says nothing."""
+    here, there = devices
+    monkeypatch.setattr(driver, "can_reach", lambda ordinal, peer: (ordinal, peer) == (1, 0))
+    assert road_between(here, there).name == "peer copy"
+    assert road_between(there, here).name == "staged copy"
+
+
+def test_devices_of_two_drivers(driver: Late, devices: list[FakeDevice]) -> None:
+    """What one driver maps another one knows nothing of, so copies go through the host."""
+    elsewhere = _Device(1, FakeDriver())
+    buffer, content = filled(devices[0], CHUNK + 1)
+    into = Pool(elsewhere, budget=64 * MIB).allocate(CHUNK + 1)
+    assert move(buffer, into) == "staged copy"
+    assert into.to_host().tobytes() == content
+    assert not driver.calls["copy_peer"]
+    staging.give_up_pinned(elsewhere.driver)

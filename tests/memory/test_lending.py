@@ -369,6 +369,21 @@ def test_the_lending_process_opens_nothing(device: FakeDevice, cache: MappingCac
         cache.open_lent(dataclasses.replace(handle, address=4096))
 
 
+def test_allocations_that_are_not_where_they_are_said_to_be(
+    exporter: Child, device: FakeDevice, cache: MappingCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is opened must lie in the allocation from its first byte on; what is open is all that anybody opened."""
+    _, handle = lent_by(exporter, 4)
+    whole = cache.open_lent(handle)
+    part = cache.open_lent(dataclasses.replace(handle, nbytes=10))
+    assert whole.address == part.address
+    assert device.is_borrowed(whole.address + 999)
+    with monkeypatch.context() as patched:
+        patched.setattr(device.driver, "address_range", lambda _, address: (address + 1, 1 << 20))
+        with pytest.raises(InvalidRegion, match="smaller"):
+            MappingCache().open_lent(handle)
+
+
 def test_memory_is_not_lent_on(exporter: Child, device: FakeDevice, cache: MappingCache) -> None:
     """What another process lends is not lent on, also not by somebody's view of it."""
     _, handle = lent_by(exporter, 1)
