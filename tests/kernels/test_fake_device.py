@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import operator
 import os
 import pickle
@@ -45,8 +46,10 @@ READS: dict[str, Callable[[Any], object]] = {
 
 @pytest.fixture
 def fake() -> FakeDevice:
-    """Return the fake device with its counters at zero."""
+    """Return the fake device with its counters at zero, and nothing left to unmap, for which it would be waited."""
     device = fake_device()
+    gc.collect()
+    device.sweep()
     device.statistics.reset()
     return device
 

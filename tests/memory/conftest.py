@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -42,3 +43,12 @@ def in_child() -> Callable[[Callable[[], bool]], bool]:
         return os.waitpid(pid, 0)[1] == 0
 
     return run
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what another thread does."""
+    for _ in range(2000):
+        if condition():
+            return
+        threading.Event().wait(0.005)
+    raise AssertionError("it does not happen")

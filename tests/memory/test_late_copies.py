@@ -15,6 +15,7 @@ from bowstring.memory.copying import forget_roads
 from bowstring.testing import FakeDevice
 from bowstring.testing.fake_device import FakeDevice as _Device  # devices of the test's own
 from bowstring.testing.fake_driver import FakeDriver
+from tests.memory.conftest import until
 
 MIB = 1 << 20
 CHUNK = 1 << 16
@@ -112,15 +113,6 @@ def move(source: Buffer, into: Buffer, seconds: float = 10.0) -> str:
         return [Stretch(0, source.nbytes, source.address, load if source.device.is_host else None)]
 
     return carry(stretches, source.device, into, [source.region], seconds).name
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for what another thread does."""
-    for _ in range(2000):
-        if condition():
-            return
-        threading.Event().wait(0.005)
-    raise AssertionError("it does not happen")
 
 
 @pytest.mark.parametrize("nbytes", [1, CHUNK - 1, CHUNK, CHUNK + 1, 7 * CHUNK + 100])

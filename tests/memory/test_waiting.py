@@ -18,6 +18,7 @@ from bowstring.memory.waiting import Rounds
 from bowstring.testing import FakeDevice, fake_device
 from bowstring.testing.fake_device import FakeDevice as _Device  # a device of the test's own
 from bowstring.testing.fake_driver import FakeDriver
+from tests.memory.conftest import until
 
 MIB = 1 << 20
 
@@ -50,15 +51,6 @@ def driver() -> Iterator[Blocking]:
 def device(driver: Blocking) -> _Device:
     """Return a device of that driver."""
     return _Device(0, driver)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for what another thread does."""
-    for _ in range(2000):
-        if condition():
-            return
-        threading.Event().wait(0.005)
-    raise AssertionError("it does not happen")
 
 
 @pytest.mark.usefixtures("no_leaks")

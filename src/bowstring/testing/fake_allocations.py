@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import mmap
 import os
 import struct
 from typing import Final, Literal
 
-from bowstring.errors import DeviceError
+from bowstring.testing.fake_memory import libc, map_untouchable, refused, whole_pages
 
 __all__ = ["Allocation", "FakeAllocations", "Kind", "Token"]
 
@@ -83,11 +84,30 @@ class Token:
         try:
             fd = os.open(f"/proc/{self.pid}/fd/{self.fd}", os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
-            raise DeviceError("open_ipc_handle failed", found="CUDA_ERROR_INVALID_HANDLE (400)") from error
+            raise refused("open_ipc_handle", "CUDA_ERROR_INVALID_HANDLE (400)") from error
         if os.fstat(fd).st_ino != self.inode:
             os.close(fd)
-            raise DeviceError("open_ipc_handle failed", found="CUDA_ERROR_MAP_FAILED (205)")
+            raise refused("open_ipc_handle", "CUDA_ERROR_MAP_FAILED (205)")
         return fd
+
+    def mapped(self) -> int:
+        """Map the exporter's memory, for writing, too, as a GPU does; return the address, as the host has it.
+
+        Raises
+        ------
+        DeviceError
+            The exporter is gone, or has freed it, or it is smaller than the token says.
+        """
+        fd = self.opened()
+        try:
+            if not 0 < self.nbytes <= os.fstat(fd).st_size:
+                raise refused("open_ipc_handle", "CUDA_ERROR_INVALID_VALUE (1)")
+            room = whole_pages(self.nbytes)
+            address = map_untouchable(0, room, mmap.MAP_SHARED, fd)
+            libc().mprotect(address, room, mmap.PROT_READ | mmap.PROT_WRITE)
+        finally:
+            os.close(fd)
+        return address
 
 
 class FakeAllocations:

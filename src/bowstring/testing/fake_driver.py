@@ -5,28 +5,24 @@ from __future__ import annotations
 import collections
 import ctypes
 import fcntl
-import functools
 import hashlib
 import itertools
 import mmap
 import os
 import threading
-from typing import Any, Final
+from typing import Final
 
 from bowstring.errors import BowstringError, DeviceError, OutOfBudget
 from bowstring.memory.driver import PointerAttributes
 from bowstring.memory.slab import SEALS, fresh_memfd
 from bowstring.testing.fake_allocations import FakeAllocations, Kind, Token
 from bowstring.testing.fake_array import ADDRESS_SHIFT
+from bowstring.testing.fake_memory import FIXED, libc, map_untouchable, refused, whole_pages
 
 __all__ = ["FakeDriver"]
 
 _GRANULARITY: Final = 1 << 21
-_DEVICES: Final = 2
 _FIRST_EVENT: Final = 1 << 40  # no number of anything else
-_NOTHING: Final = 0
-_FIXED: Final = 0x10
-_FAILED: Final = ctypes.c_void_p(-1).value
 
 
 class FakeDriver:
@@ -104,14 +100,14 @@ class FakeDriver:
         kind
             ``"malloc"``, which other processes can open by a handle; ``"async"``, ``"managed"`` or ``"vmm"``.
         """
-        room = _room(nbytes)
+        room = whole_pages(nbytes)
         with self._lock:
             address = self._allocations.address_again(room)
             if address is None:
-                address = _mmap(0, room, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1) + ADDRESS_SHIFT
+                address = map_untouchable(0, room, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1) + ADDRESS_SHIFT
             fd = fresh_memfd(room)
-            _mmap(address - ADDRESS_SHIFT, room, mmap.MAP_SHARED | _FIXED, fd)
-            _libc().mprotect(address - ADDRESS_SHIFT, room, mmap.PROT_READ | mmap.PROT_WRITE)
+            map_untouchable(address - ADDRESS_SHIFT, room, mmap.MAP_SHARED | FIXED, fd)
+            libc().mprotect(address - ADDRESS_SHIFT, room, mmap.PROT_READ | mmap.PROT_WRITE)
             self._allocations.add(address, fd, nbytes, kind, ordinal)
         return address
 
@@ -120,11 +116,11 @@ class FakeDriver:
         with self._lock:
             found = self._allocations.at(address)
             if found is None or found[0] != address:
-                raise _refused("free", "CUDA_ERROR_INVALID_VALUE (1)")
-            room = _room(found[1].nbytes)
+                raise refused("free", "CUDA_ERROR_INVALID_VALUE (1)")
+            room = whole_pages(found[1].nbytes)
             self._allocations.remove(address, room)
             os.close(found[1].fd)
-            _mmap(address - ADDRESS_SHIFT, room, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _FIXED, -1)
+            map_untouchable(address - ADDRESS_SHIFT, room, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | FIXED, -1)
 
     @property
     def held_ranges(self) -> set[int]:
@@ -142,7 +138,7 @@ class FakeDriver:
 
     def device_count(self) -> int:
         self._call("device_count")
-        return _DEVICES
+        return 2
 
     def device_uuid(self, ordinal: int) -> bytes:
         self._call("device_uuid")
@@ -163,7 +159,7 @@ class FakeDriver:
     def create(self, ordinal: int, nbytes: int) -> int:  # noqa: ARG002  all memory is the host's
         self._call("create")
         if nbytes <= 0 or nbytes % _GRANULARITY:
-            raise _refused("create", "CUDA_ERROR_INVALID_VALUE (1)")
+            raise refused("create", "CUDA_ERROR_INVALID_VALUE (1)")
         fd = fresh_memfd(nbytes)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
         return self._handle(fd)
@@ -186,17 +182,17 @@ class FakeDriver:
         except OSError:
             ours = False
         if not ours:
-            raise _refused("import_", "CUDA_ERROR_INVALID_VALUE (1)")
+            raise refused("import_", "CUDA_ERROR_INVALID_VALUE (1)")
         return self._handle(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 0))
 
     def _known(self, handle: int) -> int:
         if handle not in self._handles:
-            raise _refused("handle", "CUDA_ERROR_INVALID_HANDLE (400)")
+            raise refused("handle", "CUDA_ERROR_INVALID_HANDLE (400)")
         return self._handles[handle]
 
     def reserve(self, nbytes: int) -> int:
         self._call("reserve")
-        address = _mmap(0, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1) + ADDRESS_SHIFT
+        address = map_untouchable(0, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1) + ADDRESS_SHIFT
         with self._lock:
             self._reserved[address] = nbytes
         return address
@@ -207,36 +203,38 @@ class FakeDriver:
             fd = self._known(handle)
             fits = self._reserved.get(address) == nbytes and os.fstat(fd).st_size >= nbytes
             if not fits or address in self._mapped:
-                raise _refused("map", "CUDA_ERROR_INVALID_VALUE (1)")
-            _mmap(address - ADDRESS_SHIFT, nbytes, mmap.MAP_SHARED | _FIXED, fd)
+                raise refused("map", "CUDA_ERROR_INVALID_VALUE (1)")
+            map_untouchable(address - ADDRESS_SHIFT, nbytes, mmap.MAP_SHARED | FIXED, fd)
             self._mapped[address] = nbytes
 
     def set_access(self, address: int, nbytes: int, ordinal: int, *, writable: bool) -> None:  # noqa: ARG002
         self._call("set_access")
         self._check_mapped(address, nbytes)
         allowed = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        if _libc().mprotect(address - ADDRESS_SHIFT, nbytes, allowed):
-            raise _refused("set_access", os.strerror(ctypes.get_errno()))
+        if libc().mprotect(address - ADDRESS_SHIFT, nbytes, allowed):
+            raise refused("set_access", os.strerror(ctypes.get_errno()))
 
     def unmap(self, address: int, nbytes: int) -> None:
         self._call("unmap")
         with self._lock:
             self._check_mapped(address, nbytes)
-            _mmap(address - ADDRESS_SHIFT, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _FIXED, -1)
+            map_untouchable(
+                address - ADDRESS_SHIFT, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | FIXED, -1
+            )
             del self._mapped[address]
             self._readers.pop(address, None)
 
     def _check_mapped(self, address: int, nbytes: int) -> None:
         if self._mapped.get(address) != nbytes:
-            raise _refused("unmap", "CUDA_ERROR_INVALID_VALUE (1)")
+            raise refused("unmap", "CUDA_ERROR_INVALID_VALUE (1)")
 
     def free_address(self, address: int, nbytes: int) -> None:
         self._call("free_address")
         with self._lock:
             if self._reserved.get(address) != nbytes or address in self._mapped:
-                raise _refused("free_address", "CUDA_ERROR_INVALID_VALUE (1)")
+                raise refused("free_address", "CUDA_ERROR_INVALID_VALUE (1)")
             del self._reserved[address]
-            _libc().munmap(address - ADDRESS_SHIFT, nbytes)
+            libc().munmap(address - ADDRESS_SHIFT, nbytes)
 
     def release(self, handle: int) -> None:
         self._call("release")
@@ -272,14 +270,14 @@ class FakeDriver:
             for start, nbytes, _ in self._opened.values():
                 if start <= address < start + nbytes:
                     return start, nbytes
-        raise _refused("address_range", "CUDA_ERROR_NOT_FOUND (500)")
+        raise refused("address_range", "CUDA_ERROR_NOT_FOUND (500)")
 
     def get_ipc_handle(self, ordinal: int, address: int) -> bytes:  # noqa: ARG002
         self._call("get_ipc_handle")
         with self._lock:
             found = self._allocations.at(address)
             if found is None or found[1].kind != "malloc":
-                raise _refused("get_ipc_handle", "CUDA_ERROR_INVALID_VALUE (1)")
+                raise refused("get_ipc_handle", "CUDA_ERROR_INVALID_VALUE (1)")
             fd = found[1].fd
             return Token(os.getpid(), fd, os.fstat(fd).st_ino, found[1].nbytes).pack()
 
@@ -287,13 +285,13 @@ class FakeDriver:
         self._call("open_ipc_handle")
         said = Token.unpack(token)
         if said is None:
-            raise _refused("open_ipc_handle", "CUDA_ERROR_INVALID_VALUE (1)")
+            raise refused("open_ipc_handle", "CUDA_ERROR_INVALID_VALUE (1)")
         if said.pid == os.getpid():
-            raise _refused("open_ipc_handle", "CUDA_ERROR_INVALID_CONTEXT (201)")
+            raise refused("open_ipc_handle", "CUDA_ERROR_INVALID_CONTEXT (201)")
         with self._lock:
             address, nbytes, count = self._opened.get(token, (0, said.nbytes, 0))
             if not count:
-                address = _mapped_from(said)
+                address = said.mapped() + ADDRESS_SHIFT
             self._opened[token] = address, nbytes, count + 1
         return address
 
@@ -302,13 +300,13 @@ class FakeDriver:
         with self._lock:
             token = next((each for each, (start, _, _) in self._opened.items() if start == address), None)
             if token is None:
-                raise _refused("close_ipc_handle", "CUDA_ERROR_INVALID_VALUE (1)")
+                raise refused("close_ipc_handle", "CUDA_ERROR_INVALID_VALUE (1)")
             start, nbytes, count = self._opened[token]
             if count > 1:
                 self._opened[token] = start, nbytes, count - 1
             else:
                 del self._opened[token]
-                _libc().munmap(start - ADDRESS_SHIFT, _room(nbytes))
+                libc().munmap(start - ADDRESS_SHIFT, whole_pages(nbytes))
 
     def synchronize(self, ordinal: int) -> None:  # noqa: ARG002  nothing is queued anywhere
         self._call("synchronize")
@@ -329,8 +327,8 @@ class FakeDriver:
 
     def pin(self, ordinal: int, nbytes: int) -> int:  # noqa: ARG002  of all the same
         self._call("pin")
-        address = _mmap(0, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
-        _libc().mprotect(address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE)
+        address = map_untouchable(0, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
+        libc().mprotect(address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE)
         with self._lock:
             self._pinned[address] = nbytes
         return address
@@ -339,8 +337,8 @@ class FakeDriver:
         self._call("unpin")
         with self._lock:
             if address not in self._pinned:
-                raise _refused("unpin", "CUDA_ERROR_INVALID_VALUE (1)")
-            _libc().munmap(address, self._pinned.pop(address))
+                raise refused("unpin", "CUDA_ERROR_INVALID_VALUE (1)")
+            libc().munmap(address, self._pinned.pop(address))
 
     def copy_in(self, ordinal: int, target: int, host: int, nbytes: int, stream: int) -> None:  # noqa: ARG002  it is done at once
         self._call("copy_in")
@@ -356,7 +354,7 @@ class FakeDriver:
         self._call("copy_peer")
         del stream  # it is done at once
         if not self.can_reach(target_ordinal, source_ordinal) or not self._may_read(source, target_ordinal):
-            raise _refused("copy_peer", "CUDA_ERROR_ILLEGAL_ADDRESS (700)")
+            raise refused("copy_peer", "CUDA_ERROR_ILLEGAL_ADDRESS (700)")
         ctypes.memmove(target - ADDRESS_SHIFT, source - ADDRESS_SHIFT, nbytes)
 
     def _may_read(self, address: int, ordinal: int) -> bool:
@@ -399,52 +397,4 @@ class FakeDriver:
 
     def _check_event(self, call: str, event: int) -> None:
         if event not in self._events:
-            raise _refused(call, "CUDA_ERROR_INVALID_HANDLE (400)")
-
-
-def _room(nbytes: int) -> int:
-    return max(1, -(-nbytes // mmap.PAGESIZE)) * mmap.PAGESIZE
-
-
-def _mapped_from(token: Token) -> int:
-    """Map another process's allocation; return the address."""
-    fd = token.opened()
-    try:
-        if not 0 < token.nbytes <= os.fstat(fd).st_size:
-            raise _refused("open_ipc_handle", "CUDA_ERROR_INVALID_VALUE (1)")
-        room = _room(token.nbytes)
-        address = _mmap(0, room, mmap.MAP_SHARED, fd)
-        # A GPU maps it for writing, too.
-        _libc().mprotect(address, room, mmap.PROT_READ | mmap.PROT_WRITE)
-    finally:
-        os.close(fd)
-    return address + ADDRESS_SHIFT
-
-
-def _refused(call: str, found: str) -> DeviceError:
-    return DeviceError(f"{call} failed", found=found)
-
-
-@functools.cache
-def _libc() -> Any:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = (
-        ctypes.c_void_p,
-        ctypes.c_size_t,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_long,
-    )
-    libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-    return libc
-
-
-def _mmap(address: int, nbytes: int, flags: int, fd: int) -> int:
-    """Map memory that nobody may touch yet: whoever does gets what a GPU gives."""
-    found = _libc().mmap(address or None, nbytes, _NOTHING, flags, fd, 0)
-    if found in (None, _FAILED):
-        raise OutOfBudget("the system has no room to map memory", found=f"{nbytes} bytes")
-    return int(found)
+            raise refused(call, "CUDA_ERROR_INVALID_HANDLE (400)")
