@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bowstring.dissociated.devices import DeviceId
 from bowstring.dissociated.messages import Hello, pack_addresses, pack_u64, unpack_pairs
 from bowstring.dissociated.producer import (
+    Answered,
     Done,
     Forked,
     Freed,
@@ -117,6 +119,9 @@ def test_what_a_reader_may_say(material: Material, tag: int) -> None:
     elif tag == Control.DONE:
         producer.end()
         assert isinstance(producer.receive(tag, b""), Done)
+    elif tag == Control.ANSWER:
+        producer.ask([DeviceId(2, bytes(16))])
+        assert isinstance(producer.receive(tag, b""), Answered)
     else:
         with pytest.raises(ProtocolError, match="cannot say"):
             producer.receive(tag, b"")

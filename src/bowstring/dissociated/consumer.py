@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
+from bowstring.dissociated.devices import unpack_devices
 from bowstring.dissociated.messages import (
     END,
     Hello,
@@ -31,12 +32,14 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from bowstring.dissociated.devices import DeviceId
     from bowstring.dissociated.uri import Location
     from bowstring.ipc.metadata import Message
     from bowstring.limits import Limits
 
 __all__ = [
     "Announced",
+    "Asked",
     "Blocked",
     "ConsumerProtocol",
     "End",
@@ -78,6 +81,13 @@ class Part:
     sequence: int
     message: Message
     body: Packed | Pointers | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Asked:
+    """The server asks whether memory of these devices can be mapped here, and sends nothing before it knows."""
+
+    devices: tuple[DeviceId, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -137,7 +147,7 @@ class End:
     """Every part was given out, and the stream said that these were all."""
 
 
-Event = Part | Welcomed | Announced | Blocked | NoRoom | Failed | Ping | Pong | Stopped | End
+Event = Part | Asked | Welcomed | Announced | Blocked | NoRoom | Failed | Ping | Pong | Stopped | End
 
 
 class ConsumerProtocol:
@@ -162,6 +172,7 @@ class ConsumerProtocol:
         self._begun = False
         self._broken = False
         self._failed = False
+        self._asked = False
         self._metadata: dict[int, Message] = {}
         self._bodies: dict[int, Packed | Pointers] = {}
         self._end: int | None = None
@@ -268,6 +279,8 @@ class ConsumerProtocol:
         match tag:
             case Control.WELCOME:
                 return [Welcomed(Welcome.unpack(body))]
+            case Control.DEVICES:
+                return [self._receive_devices(body)]
             case Control.REGION:
                 base, handle = unpack_region(body)
                 _check_attachments(handle, attachments)
@@ -288,6 +301,12 @@ class ConsumerProtocol:
                 return [NoRoom(unpack_u64(body))]
             case _:
                 raise ProtocolError("a server cannot say this", found=f"tag {tag:#x}")
+
+    def _receive_devices(self, body: Any) -> Asked:
+        if self._asked:
+            raise ProtocolError("a server asks once which devices can be reached")
+        self._asked = True
+        return Asked(unpack_devices(body))
 
     def _complete(self) -> list[Event]:
         """Give out what has become complete, in order."""

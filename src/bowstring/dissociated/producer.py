@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 import numpy as np
 
 from bowstring.dissociated.credits import Window
+from bowstring.dissociated.devices import pack_devices, unpack_answer
 from bowstring.dissociated.leases import Ledger
 from bowstring.dissociated.messages import (
     END,
@@ -31,14 +32,16 @@ from bowstring.errors import ProtocolError
 from bowstring.memory import handle_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
 
+    from bowstring.dissociated.devices import DeviceId
     from bowstring.limits import Limits
     from bowstring.memory import Region
 
 __all__ = [
+    "Answered",
     "Done",
     "Forked",
     "Freed",
@@ -147,6 +150,11 @@ class Wanted:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Answered:
+    """The reader said whether it can map memory of the devices; the stream can begin."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Freed:
     """The reader gave memory or credit back."""
 
@@ -176,7 +184,7 @@ class Heard:
     """The reader is there."""
 
 
-ReaderEvent = Wanted | Freed | Forked | Done | Stopped | Pinged | Heard
+ReaderEvent = Wanted | Answered | Freed | Forked | Done | Stopped | Pinged | Heard
 
 
 class ProducerProtocol:
@@ -198,8 +206,11 @@ class ProducerProtocol:
         self.ledger = Ledger()
         self.window = Window(None)
         self.pointers = False
+        self.asked = False  # whether the reader's answer about devices is to come
+        self.why_not = ""  # why the reader cannot map memory of a device
         self.ended = False
         self.done = False
+        self._over = False  # the reader wants nothing more
         self.unused = False  # the reader never looked at what was lent, and will not
 
     # What the reader says.
@@ -259,12 +270,15 @@ class ProducerProtocol:
                 # A connection of bodies has no end of its own: the reader may know it before we do.
                 if not self.ended and self.role is not Role.BODIES:
                     raise ProtocolError("a reader cannot be done with a stream that goes on")
-                self.done = True
+                self._over = self.done = True
                 return Done()
+            case Control.ANSWER:
+                return self._receive_answer(body)
             case Control.STOP:
+                self._over = True
                 return Stopped()
             case Control.UNUSED:
-                self.unused = True
+                self._over = self.unused = True
                 return Stopped()
             case Control.PING:
                 return Pinged()
@@ -273,7 +287,23 @@ class ProducerProtocol:
             case _:
                 raise ProtocolError("a reader cannot say this", found=f"tag {tag:#x}")
 
+    def _receive_answer(self, body: Any) -> ReaderEvent:
+        if not self.asked:
+            raise ProtocolError("a reader answers once, and what it was asked")
+        self.asked = False
+        if self._over:
+            return Heard()  # too late to change anything: it was said by another thread than the end
+        self.why_not = unpack_answer(body)
+        self.pointers = not self.why_not
+        return Answered()
+
     # What we say.
+
+    def ask(self, devices: Iterable[DeviceId]) -> list[Outgoing]:
+        """Return the question whether the reader can map memory of some devices; its answer is to be waited for."""
+        self.asked = True
+        self.pointers = False
+        return [Outgoing(Control.DEVICES, [pack_devices(devices)])]
 
     def cost(self, item: Item) -> int:
         """Return the credit in bytes that sending an item takes."""

@@ -55,12 +55,14 @@ class Control(enum.IntEnum):
     BLOCKED = _CONTROL | 0x06
     STOPPED = _CONTROL | 0x07
     NO_ROOM = _CONTROL | 0x08
+    DEVICES = _CONTROL | 0x09
     CREDIT = _CONTROL | 0x11
     WINDOW = _CONTROL | 0x12
     FORKED = _CONTROL | 0x13
     DONE = _CONTROL | 0x14
     STOP = _CONTROL | 0x15
     UNUSED = _CONTROL | 0x16
+    ANSWER = _CONTROL | 0x17
 
 
 def body_tag(sequence: int, body_type: int) -> int:

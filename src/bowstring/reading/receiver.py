@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.dissociated.consumer import (
     Announced,
+    Asked,
     Blocked,
     ConsumerProtocol,
     End,
@@ -29,6 +30,7 @@ from bowstring.dissociated.consumer import (
     Stopped,
     Welcomed,
 )
+from bowstring.dissociated.devices import pack_answer
 from bowstring.dissociated.messages import Hello, Outgoing, Welcome
 from bowstring.dissociated.tags import Control
 from bowstring.errors import (
@@ -45,6 +47,7 @@ from bowstring.reading.answerer import Answerer, Note
 from bowstring.reading.assembler import Assembled, Assembler
 from bowstring.reading.counters import Counters
 from bowstring.reading.process import watch_end
+from bowstring.reading.reach import why_not_here
 from bowstring.reading.wire import Wire, open_wires
 from bowstring.transport.descriptors import close_all
 from bowstring.transport.standby import run_in_thread
@@ -224,6 +227,10 @@ class Receiver:
             case Welcomed(welcome=welcome):
                 self.welcome = welcome
                 self._assembler.charged = welcome.charged
+            case Asked(devices=devices):
+                # From here, because whoever opens a stream waits for what comes next, and may read it himself.
+                answer = Outgoing(Control.ANSWER, [pack_answer(why_not_here(devices))])
+                self._wires[-1].send([answer], self.limits.stall_timeout)
             case Blocked(nbytes=nbytes):
                 self._answerer.blocked = nbytes
                 self._answerer.give_back()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.columnar.lend import Lending
     from bowstring.dissociated.producer import Item
-    from bowstring.memory import Allocator, Pool
+    from bowstring.memory import Allocator, Device, Pool
     from bowstring.serving.source import MakeRoom
 
 __all__ = ["Lazy"]
@@ -55,6 +55,7 @@ class Lazy:
         self.schema = schema
         self._produce: Callable[[], tuple[pa.Schema, Iterable[Batch]]] | None = produce
         self._pool = pool
+        self.devices: tuple[Device, ...] = () if pool.device.is_host else (pool.device,)
         self._seconds = seconds
 
     def items(

@@ -62,6 +62,7 @@ class Resident:
         self._on_host = pool.device.is_host
         self._lock = threading.RLock()
         self._released = False
+        self.devices = tuple({batch.device for batch in self._batches if not batch.device.is_host})
         self.num_rows: int | None = sum(batch.num_rows for batch in self._batches)
         self.num_batches: int | None = len(self._batches)
         self.nbytes: int | None = sum(batch.nbytes for batch in self._batches)

@@ -8,8 +8,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from bowstring.dissociated.devices import DeviceId
 from bowstring.dissociated.messages import Outgoing, Welcome, pack_error, pack_u64
 from bowstring.dissociated.producer import (
+    Answered,
     Done,
     Freed,
     Pinged,
@@ -74,10 +76,12 @@ class Session:
         self._changed = threading.Condition()
         self._publication: Publication | None = None
         self._over = False
+        self._begun = False
         self._stopped = False
         self._told = False
         self._heard = time.monotonic()
         self._asked = False
+        self._asked_devices = 0.0
         self._sending = threading.Lock()
         self._owed_pongs = 0
         self._frees = self._frees_seen = 0
@@ -142,10 +146,13 @@ class Session:
             case Pinged():
                 self._owed_pongs += 1
                 self._pay_pongs()
+            case Answered():
+                self._start_sending()
             case Stopped() | Done():
                 with self._changed:
                     self._stopped = True
                     self._changed.notify_all()
+                self._start_sending()  # what it was asked, if anything, need not be known any more
             case _:
                 pass
 
@@ -160,6 +167,22 @@ class Session:
             and self._channel.carries in ("fds", "objects")
             and self._can_open(self._publication.source)
         )
+        devices = self._publication.source.devices
+        if (
+            self._protocol.pointers
+            and devices
+            and self._channel.carries == "fds"
+            and self._protocol.role is not Role.METADATA
+        ):
+            self._asked_devices = time.monotonic()
+            self._send(self._protocol.ask(DeviceId(each.arrow_device_type, each.uuid) for each in devices))
+        else:
+            self._start_sending()
+
+    def _start_sending(self) -> None:
+        if self._begun or self._publication is None:
+            return
+        self._begun = True
         if self._publication.source.charged or not self._protocol.pointers:
             self._spawn(self._serve, "bowstring-server-sender")
         else:
@@ -183,6 +206,8 @@ class Session:
             return
         if self._protocol.hello is None:
             return  # it knows no questions; sends to it have deadlines of their own
+        if self._protocol.asked and time.monotonic() - self._asked_devices > self._limits.lease_timeout:
+            raise LeaseExpired("the reader did not say in time which devices it can reach")
         if self._asked and silent > self._limits.heartbeat + self._limits.lease_timeout:
             raise LeaseExpired(
                 "the reader did not answer in time",
@@ -313,6 +338,8 @@ class Session:
             return f"{scheme}: {path}", why + copied
         if self._channel.carries == "nothing":
             return f"{scheme}: packed", f"{scheme} cannot hand over memory, so the bytes are sent"
+        if self._protocol.why_not:
+            return f"{scheme}: packed", f"the bytes are sent: {self._protocol.why_not}"
         if not self._can_open(source):
             return f"{scheme}: packed", _NOT_OPENED
         return f"{scheme}: packed", "the reader asked for the bytes"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.lend import Lending
     from bowstring.dissociated.producer import Item
-    from bowstring.memory import Pool
+    from bowstring.memory import Device, Pool
 
 __all__ = ["MakeRoom", "Source", "source_of"]
 
@@ -35,6 +35,8 @@ class Source(Protocol):
     num_rows: int | None
     num_batches: int | None
     nbytes: int | None
+    devices: tuple[Device, ...]
+    """Where the memory of batches is, the host aside."""
     lending: Lending | None
     """What is lent where it lies, if that was asked for."""
 

@@ -1,0 +1,167 @@
+"""Devices: a producer asks whether its reader can map them, in any order of what else is said."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bowstring.dissociated.consumer import Asked
+from bowstring.dissociated.devices import (
+    DeviceId,
+    pack_answer,
+    pack_devices,
+    unpack_answer,
+    unpack_devices,
+)
+from bowstring.dissociated.messages import Hello, pack_u64
+from bowstring.dissociated.producer import Answered, Done, Heard, ProducerProtocol, Role, Stopped
+from bowstring.dissociated.tags import Control, Want
+from bowstring.errors import ProtocolError
+from bowstring.limits import DEFAULT_LIMITS
+
+if TYPE_CHECKING:
+    from tests.dissociated.conftest import Material
+
+GPU = DeviceId(2, bytes(range(16)))
+DEVICES = st.lists(
+    st.builds(DeviceId, st.integers(0, 2**32 - 1), st.binary(min_size=16, max_size=16)),
+    min_size=1,
+    max_size=256,
+)
+ENDINGS = {Control.STOP: Stopped, Control.UNUSED: Stopped, Control.DONE: Done}
+
+
+def asked(role: Role = Role.BOTH) -> ProducerProtocol:
+    """Return a producer that has asked a reader."""
+    producer = ProducerProtocol(DEFAULT_LIMITS)
+    producer.receive(Want.HELLO, Hello(window=1 << 20, pointers=True).pack())
+    producer.receive(role.value, b"ticket")
+    producer.pointers = True
+    (question,) = producer.ask([GPU])
+    assert (question.tag, b"".join(question.pieces)) == (Control.DEVICES, pack_devices([GPU]))
+    return producer
+
+
+@given(DEVICES)
+def test_questions_travel(devices: list[DeviceId]) -> None:
+    """What is asked arrives as it was asked."""
+    assert list(unpack_devices(pack_devices(devices))) == devices
+
+
+@pytest.mark.parametrize("size", [0, 1, 19, 21, 39, 20 * 257])
+def test_questions_of_a_wrong_length(size: int) -> None:
+    """No device, half a one, and more than anybody has, are refused."""
+    with pytest.raises(ProtocolError, match="devices"):
+        unpack_devices(bytes(size))
+
+
+@given(st.text())
+def test_answers_travel(text: str) -> None:
+    """A reason arrives, cut where it is too long; no reason stays none."""
+    found = unpack_answer(pack_answer(text))
+    assert len(found) <= 500
+    assert bool(found) == bool(text)
+
+
+@given(st.binary(max_size=2000))
+def test_any_answer_can_be_printed(body: bytes) -> None:
+    """Whatever bytes come as a reason, it is text of a bounded length, and empty only where nothing came."""
+    found = unpack_answer(body)
+    found.encode()
+    assert len(found) <= 500
+    assert bool(found) == bool(body)
+
+
+@pytest.mark.parametrize("why", ["", "no GPU here"])
+def test_the_answer_decides(why: str) -> None:
+    """Bodies go by pointers if the reader can map them, and packed if not; before the answer nothing is decided."""
+    producer = asked()
+    assert not producer.pointers
+    assert isinstance(producer.receive(Control.ANSWER, pack_answer(why)), Answered)
+    assert (producer.pointers, producer.why_not, producer.asked) == (not why, why, False)
+
+
+@pytest.mark.parametrize("why", ["", "no GPU here"])
+def test_an_answer_comes_once_and_when_asked(why: str) -> None:
+    """An answer without a question, and a second one, break the protocol."""
+    producer = ProducerProtocol(DEFAULT_LIMITS)
+    with pytest.raises(ProtocolError):
+        producer.receive(Control.ANSWER, pack_answer(why))
+    producer.receive(Want.HELLO, Hello(pointers=True).pack())
+    with pytest.raises(ProtocolError):
+        producer.receive(Control.ANSWER, pack_answer(why))
+    producer.receive(Want.DATA, b"ticket")
+    with pytest.raises(ProtocolError):
+        producer.receive(Control.ANSWER, pack_answer(why))
+    producer = asked()
+    producer.receive(Control.ANSWER, pack_answer(why))
+    with pytest.raises(ProtocolError):
+        producer.receive(Control.ANSWER, pack_answer(why))
+
+
+@pytest.mark.parametrize("why", ["", "no GPU here"])
+@pytest.mark.parametrize("ending", ENDINGS, ids=lambda tag: tag.name)
+def test_an_answer_behind_the_end_changes_nothing(ending: Control, why: str) -> None:
+    """A reader may stop before it answers: what it says then neither breaks nor begins anything."""
+    producer = asked(Role.BODIES)
+    assert isinstance(producer.receive(ending, b""), ENDINGS[ending])
+    assert isinstance(producer.receive(Control.ANSWER, pack_answer(why)), Heard)
+    assert not producer.pointers
+    with pytest.raises(ProtocolError):
+        producer.receive(Control.ANSWER, pack_answer(why))
+
+
+SAYINGS = {
+    Control.PING: b"",
+    Control.PONG: b"",
+    Control.WINDOW: pack_u64(8),
+    Control.FORKED: b"",
+    Control.STOP: b"",
+    Control.UNUSED: b"",
+    Control.ANSWER: b"",
+}
+
+
+@pytest.mark.parametrize("first", SAYINGS, ids=lambda tag: tag.name)
+def test_every_order_of_what_a_reader_says(first: Control) -> None:
+    """In every order of four sayings a stream begins with one answer, or with an end before it, never with both."""
+    for rest in itertools.permutations([tag for tag in SAYINGS if tag is not first], 3):
+        producer = asked()
+        answered = ended = False
+        for tag in (first, *rest):
+            event = producer.receive(tag, SAYINGS[tag])
+            ended |= isinstance(event, Stopped)
+            if tag is Control.ANSWER:
+                assert isinstance(event, Heard if ended else Answered)
+                answered = not ended
+            assert producer.pointers == answered
+            assert producer.asked == (Control.ANSWER not in (first, *rest)[: (first, *rest).index(tag) + 1])
+
+
+@pytest.mark.parametrize("why", ["", "no GPU here"])
+def test_the_stream_after_the_answer(material: Material, why: str) -> None:
+    """A stream goes on as any: with regions and pairs behind a yes, with packed bytes behind a no."""
+    items = [material.schema, material.item(3, material.region(), mark=7)]
+    producer = asked()
+    producer.receive(Control.ANSWER, pack_answer(why))
+    plain = material.producer(pointers=not why)
+    for item in items:
+        said, expected = producer.send(item), plain.send(item)
+        assert [(each.tag, b"".join(each.pieces)) for each in said] == [
+            (each.tag, b"".join(each.pieces)) for each in expected
+        ]
+
+
+def test_a_reader_is_asked_once(material: Material) -> None:
+    """A reader hears the question as an event; a second one, or one that names nothing, breaks the protocol."""
+    listener = material.listener()
+    listener.hear(material.say(Control.DEVICES, pack_devices([GPU])))
+    assert listener.events == [Asked((GPU,))]
+    with pytest.raises(ProtocolError, match="once"):
+        listener.hear(material.say(Control.DEVICES, pack_devices([GPU])))
+    with pytest.raises(ProtocolError):
+        material.listener().hear(material.say(Control.DEVICES, b""))
