@@ -27,7 +27,8 @@ from bowstring.dissociated.producer import (
 from bowstring.dissociated.tags import PACKED, POINTERS, Control, Want, body_tag
 from bowstring.errors import BowstringError, ProtocolError
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.memory import Region, cpu
+from bowstring.memory import LentHandle, Region, cpu, lend, lendable
+from bowstring.testing import fake_device
 
 if TYPE_CHECKING:
     from tests.dissociated.conftest import Material
@@ -299,3 +300,25 @@ def test_packed_bodies_go_in_pieces(material: Material) -> None:
     _, body = material.producer().send(item)
     assert body.tag == body_tag(0, PACKED)
     assert body.pieces is item.pieces
+
+
+def test_lent_memory_is_returned_by_a_word(material: Material) -> None:
+    """What a reader opens by a handle is not back when its addresses are: only when it says so, or is gone."""
+    device = fake_device()
+    array = device.allocate(4096)
+    handle = lendable(device, array.data.ptr)
+    assert isinstance(handle, LentHandle)
+    region = lend(device, handle, array)
+    producer = material.producer(pointers=True)
+    assert producer.returned
+    producer.send(material.schema)
+    assert producer.returned
+    *_, body = producer.send(material.item(3, region))
+    (pair,) = np.frombuffer(b"".join(body.pieces), "<u8").reshape(-1, 2)[2:].tolist()
+    assert not producer.returned
+    producer.receive(Want.FREE, pack_addresses(np.array(pair[:1], np.uint64)))
+    assert producer.ledger.outstanding == 0
+    assert not producer.returned
+    assert producer.ledger.regions == [region]
+    producer.receive(Control.UNUSED, b"")
+    assert producer.returned

@@ -38,6 +38,7 @@ class Ledger:
         self._bases: dict[bytes, int] = {}
         self._starts: list[int] = []
         self._held: dict[int, tuple[Region, int]] = {}
+        self._lent: list[Region] = []
         self._next = _FIRST_BASE
         self._outstanding: collections.Counter[int] = collections.Counter()
 
@@ -50,6 +51,8 @@ class Ledger:
         self._next += -(-region.nbytes // _FIRST_BASE) * _FIRST_BASE + _FIRST_BASE
         self._bases[key] = base
         self._starts.append(base)
+        if region.lent:
+            self._lent.append(region)
         return base, True
 
     def lend(self, addresses: Sequence[int], held: Iterable[tuple[int, Region, int]]) -> None:
@@ -118,9 +121,15 @@ class Ledger:
         return sum(count for _, count in self._held.values())
 
     @property
+    def lends(self) -> bool:
+        """Whether the reader was told of memory that it opens by a handle: freeing addresses does not close it."""
+        return bool(self._lent)
+
+    @property
     def regions(self) -> list[Region]:
-        """The regions in which the reader holds an address."""
-        return [region for region, _ in self._held.values()]
+        """The regions in which the reader holds an address, or which it may have open."""
+        held = [region for region, _ in self._held.values() if not region.lent]
+        return held + self._lent
 
     def retire(self, *, forked: bool = False) -> None:
         """Never write again what the reader holds: it, or its child, may look at it without our hearing of it."""
@@ -132,6 +141,7 @@ class Ledger:
     def clear(self) -> None:
         """Let go of everything."""
         self._held.clear()
+        self._lent.clear()
         self._outstanding.clear()
 
 

@@ -211,7 +211,7 @@ class ProducerProtocol:
         self.ended = False
         self.done = False
         self._over = False  # the reader wants nothing more
-        self.unused = False  # the reader never looked at what was lent, and will not
+        self.unused = False  # the reader looks at nothing that was lent, and has nothing of it open
 
     # What the reader says.
 
@@ -361,6 +361,11 @@ class ProducerProtocol:
         number = self._sequence
         self._sequence = (number + 1) & SEQUENCE_MASK
         return number
+
+    @property
+    def returned(self) -> bool:
+        """Whether the reader can look at nothing any more: what it was lent may be used again, and freed."""
+        return self.unused or not (self.ledger.outstanding or self.ledger.lends)
 
     @property
     def settled(self) -> bool:

@@ -11,6 +11,7 @@ import weakref
 from typing import Final
 
 from bowstring.errors import InvalidRegion
+from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory.device import find_device
 from bowstring.memory.driver_device import DriverDevice
 from bowstring.memory.handle import Handle, LentHandle
@@ -183,11 +184,11 @@ class MappingCache:
         """How many regions were mapped already when they were opened."""
         return self._hits
 
-    def trim(self) -> None:
-        """Unmap what is old or too much; called whenever a stream ends."""
+    def trim(self, seconds: float = DEFAULT_LIMITS.close_timeout) -> None:
+        """Unmap what is old or too much, waiting for each device at most so long; called when a stream ends."""
         with self._lock:
             dropped = self._collect()
-        let_go(dropped)
+        let_go(dropped, seconds)
 
     def clear(self) -> None:
         """Unmap everything that no view needs.

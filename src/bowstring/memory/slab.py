@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bowstring.errors import InvalidRegion, OutOfBudget
+from bowstring.limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from bowstring.memory.device import Device
@@ -106,12 +107,12 @@ class Slab:
         return f"<Slab {self.uuid.hex()[:8]} {self.device.name} {self.nbytes} bytes{state}>"
 
 
-def let_go(slabs: list[Slab]) -> None:
+def let_go(slabs: list[Slab], seconds: float = DEFAULT_LIMITS.close_timeout) -> None:
     """Empty a list of slabs, and let their devices unmap what nobody uses; never under a lock."""
     devices = {slab.device for slab in slabs}
     slabs.clear()
     for device in devices:
-        device.sweep()
+        device.sweep(seconds)
 
 
 def identity_of(fd: int) -> tuple[int, int]:

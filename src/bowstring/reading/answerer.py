@@ -42,6 +42,7 @@ class Note(enum.Enum):
     READ = "the stream was read to its end"
     CLOSED = "the stream was closed"
     QUIET = "the producer sends nothing more"
+    RETURNED = "what was lent is closed, or cannot be"
     STOPPED = "the connection is gone"
 
 
@@ -64,9 +65,12 @@ class _Stream(Protocol):
     def leases(self) -> int: ...
     @property
     def quiet(self) -> bool: ...
+    @property
+    def borrows(self) -> bool: ...
     def starved(self, nbytes: int, held: int, why: str) -> None: ...
     def discard(self) -> bool: ...
     def wake(self) -> None: ...
+    def give_back(self) -> None: ...
     def finish(self) -> None: ...
 
 
@@ -118,7 +122,8 @@ class Answerer:
         # One thread at most waits for devices, whatever ends meanwhile: the next wait is for all of that.
         self._busy: list[Ended] = []
         self._settling = False
-        self._uncounted: list[_Counted] = []
+        self._returning = self._all_returned = False
+        self._uncounted: list[threading.Event] = []
         self._unheard = False
         self.finished = False
         self.waiting = False
@@ -269,11 +274,29 @@ class Answerer:
             outgoing.append(Outgoing(Control.STOP, []))
         self._send(outgoing)
         barriers = [*self._uncounted, *(note for note in notes if isinstance(note, threading.Event))]
+        over = self._over() and self.all_freed and self._given_back(done=Note.RETURNED in notes)
+        self.finished = Note.STOPPED in notes or over
         busy = self._settling or bool(self._busy)
-        self._uncounted = [each for each in barriers if busy and isinstance(each, _Counted)]
+        returning = self._returning and not self.finished
+        self._uncounted = [each for each in barriers if returning or (busy and isinstance(each, _Counted))]
         if self._raise_barriers([each for each in barriers if each not in self._uncounted]):
             self._stream.wake()
-        self.finished = Note.STOPPED in notes or (self._over() and self._ended >= self._stream.leases)
+
+    @property
+    def all_freed(self) -> bool:
+        """Whether every lease has ended, and its addresses were freed."""
+        return self._ended >= self._stream.leases
+
+    def _given_back(self, *, done: bool) -> bool:
+        """Whether what was lent by handles is closed, as far as it can be; somebody else waits for that."""
+        self._all_returned = self._all_returned or done or not self._stream.borrows
+        if not (self._all_returned or self._returning):
+            self._returning = True
+            try:
+                run_in_thread(self._stream.give_back, name="bowstring-client-returner")
+            except RuntimeError:  # no thread can be had: it is done before we hang up
+                return True
+        return self._all_returned
 
     def _settle(self, busy: list[Ended], *, done: bool) -> None:
         """Have somebody wait for the devices before their memory is freed."""

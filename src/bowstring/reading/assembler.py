@@ -93,7 +93,9 @@ class Assembler:
         self._memo = DictionaryMemo()
         self.leases = 0
         self.charged = False
-        self.borrows = False  # memory that others may free when we have hung up
+        # Memory that others may free when we have hung up, and the devices that it was opened on.
+        self.borrows = False
+        self.lenders: set[Device] = set()
 
     def take(self, part: Part) -> Assembled | None:
         """Take the next part; return the batch, if it is one.
@@ -133,6 +135,7 @@ class Assembler:
             close_all((attachment,))
             raise
         before = mappings().hits
+        self.borrows |= isinstance(event.handle, LentHandle)
         if attachment is None:
             assert isinstance(event.handle, LentHandle)
             region = mappings().open_lent(event.handle)
@@ -149,7 +152,8 @@ class Assembler:
                 "a region has not the announced size", expected=event.handle.nbytes, found=region.nbytes
             )
         self.announced.add(event.base, region, event.handle.nbytes)
-        self.borrows |= isinstance(event.handle, LentHandle)
+        if isinstance(event.handle, LentHandle):
+            self.lenders.add(region.device)
         return mappings().hits > before
 
     def forget_regions(self) -> None:

@@ -42,12 +42,14 @@ from bowstring.errors import (
     ProtocolError,
     Starved,
 )
+from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Pool, mappings, watch_forks
 from bowstring.reading.answerer import Answerer, Note
 from bowstring.reading.assembler import Assembled, Assembler
 from bowstring.reading.counters import Counters
 from bowstring.reading.process import watch_end
 from bowstring.reading.reach import why_not_here
+from bowstring.reading.settling import closed
 from bowstring.reading.wire import Wire, open_wires
 from bowstring.transport.descriptors import close_all
 from bowstring.transport.standby import run_in_thread
@@ -60,7 +62,6 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.dissociated.uri import Endpoint
     from bowstring.ipc.compression_device import DeviceBodies
-    from bowstring.limits import Limits
 
 __all__ = ["Receiver"]
 
@@ -121,6 +122,8 @@ class Receiver:
         self._complete = False
         self._stopped = False
         self._closed = self._discarded = self._read_all = False
+        self._giving_back = threading.Lock()
+        self._gave_back = False
         window = hello.window if self.extended else 0
         free_tag = endpoint.locations[-1].free_data
         self._answerer = Answerer(self, self._wires, self._notes, free_tag, window, streams)
@@ -260,17 +263,22 @@ class Receiver:
             if self._error is None and not self._complete:
                 self._error = error
             self._changed.notify_all()
-        self._say_unused()
+        if self.borrows:  # whoever answers closes what was lent, and then hangs up
+            self._answerer.stop()
+            return
+        with self._changed:
+            used = self._assembler.leases or self._error is None
+        if not used:  # or the producer would have to think the worst
+            with contextlib.suppress(BowstringError):
+                self._forget_regions()
+            self._say_unused()
         self._answerer.stop()
         self.hang_up()
 
     def _say_unused(self) -> None:
-        """Tell the producer, if nothing of what it lent was ever used: it would have to think the worst."""
-        with self._changed:
-            used = self._assembler.leases or self._error is None
-        if not used and self.extended and not self._wires[-1].channel.closed:
+        """Tell the producer that we look at nothing of what it lent, and have nothing of it open."""
+        if self.extended and not self._wires[-1].channel.closed:
             with contextlib.suppress(BowstringError):
-                self._forget_regions()
                 self._wires[-1].send([Outgoing(Control.UNUSED, [])], _LOOK)
 
     # What the stream asks.
@@ -379,6 +387,11 @@ class Receiver:
         return self._assembler.leases
 
     @property
+    def borrows(self) -> bool:
+        """Whether memory was lent by handles, which must be closed before we hang up."""
+        return self._assembler.borrows
+
+    @property
     def quiet(self) -> bool:
         """Whether the producer sends nothing more."""
         return self._complete or self._stopped or self._error is not None
@@ -429,20 +442,34 @@ class Receiver:
     def finish(self) -> None:
         """Let go of connections and regions: nothing more is said, and no batch needs them."""
         try:
-            if self._assembler.borrows:
-                # First: the producer frees what it lent when we have hung up, and it must be open nowhere then.
-                self._forget_regions()
+            if self.borrows:
+                self.give_back()
         finally:
             self.hang_up()
         self._forget_regions()
         for wire in self._wires:
             wire.forget()
 
-    def _forget_regions(self) -> None:
+    def give_back(self) -> None:
+        """Close what was lent by handles, and only then say so: the producer's process may free it from then on.
+
+        What is still open after ``Limits.device_timeout``, because a device is busy all that time, or because the
+        user holds it and the connection is gone, is not said to be closed: then the producer keeps it for good.
+        """
+        with self._giving_back:
+            if not self._gave_back:
+                self._gave_back = True
+                with contextlib.suppress(BowstringError):
+                    self._forget_regions(0.0)
+                if self._answerer.all_freed and closed(self._assembler.lenders, self.limits.device_timeout):
+                    self._say_unused()
+        self._notes.put(Note.RETURNED)
+
+    def _forget_regions(self, seconds: float = DEFAULT_LIMITS.close_timeout) -> None:
         with self._changed:
             self._assembler.finish()
             self._assembler.forget_regions()
-        mappings().trim()
+        mappings().trim(seconds)
 
     def hang_up(self) -> None:
         """Close all connections."""

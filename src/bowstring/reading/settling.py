@@ -7,6 +7,7 @@ import dataclasses
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from bowstring.errors import BowstringError
 from bowstring.memory.driver import Capturing
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from bowstring.memory import Device
     from bowstring.reading.assembler import Ended
 
-__all__ = ["Settled", "settle"]
+__all__ = ["Settled", "closed", "settle"]
 
 _AGAIN_SECONDS: Final = 0.05
 
@@ -54,6 +55,24 @@ def settle(ended: Sequence[Ended], streams: Sequence[Any], notes: queue.SimpleQu
     for device in devices:
         with contextlib.suppress(Exception):
             device.sweep()
+
+
+def closed(devices: Iterable[Device], seconds: float) -> bool:
+    """Wait until devices have closed what nobody refers to any more; false if they have not, or may not have."""
+    deadline = time.monotonic() + seconds
+    for device in devices:
+        while True:
+            try:
+                device.settle(max(0.0, deadline - time.monotonic()))
+            except Capturing:
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(_AGAIN_SECONDS)
+                continue
+            except BowstringError:
+                return False
+            break
+    return True
 
 
 def _wait(devices: Iterable[Device]) -> None:

@@ -388,10 +388,10 @@ class Session:
             self._over = True
             self._changed.notify_all()
             protocol = self._protocol
-            held = 0 if protocol.unused else protocol.ledger.outstanding
+            returned = protocol.returned
         # A process that dies closes its sockets a moment before it counts as gone.
         grace = _EXIT_GRACE if isinstance(error, BrokenError) else 0.0
-        gone = held == 0 or self._channel.peer.exited(grace)
+        gone = returned or self._channel.peer.exited(grace)
         with self._changed:
             if not gone:
                 # It is alive, but we lost it: it may look at this memory for ever, so nobody writes it again.
