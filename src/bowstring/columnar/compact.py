@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from bowstring.columnar.cut import cut
 from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.ends import ends_of
 from bowstring.columnar.layout import Kind
 from bowstring.columnar.survey import surveyed
 
@@ -39,6 +40,8 @@ def compacted(batch: Batch) -> Batch:
     >>> batch["a"].offsets.tolist(), compacted(batch)["a"].offsets.tolist()
     ([3, 6], [0, 3])
     """
+    if batch.device.is_host:
+        return _compacted(batch, None, {})
     unknown = _unknown(batch)
     mine, *others = surveyed([batch, *(dictionary.values for dictionary in unknown)])
     known = {id(dictionary): survey for dictionary, survey in zip(unknown, others, strict=True)}
@@ -57,7 +60,7 @@ def _unknown(batch: Batch) -> list[Dictionary]:
     return list(found.values())
 
 
-def _compacted(batch: Batch, survey: Survey, known: dict[int, Survey]) -> Batch:
+def _compacted(batch: Batch, survey: Survey | None, known: dict[int, Survey]) -> Batch:
     dictionaries = {id_: _compacted_dictionary(each, known) for id_, each in batch.dictionaries.items()}
     same = all(dictionaries[id_] is batch.dictionaries[id_] for id_ in dictionaries)
     if _is_compact(batch, survey):
@@ -69,7 +72,7 @@ def _compacted(batch: Batch, survey: Survey, known: dict[int, Survey]) -> Batch:
 def _compacted_dictionary(dictionary: Dictionary, known: dict[int, Survey]) -> Dictionary:
     # Kept, so that batches that shared a dictionary still do.
     if not dictionary._is_compact and dictionary._compact is None:
-        values = _compacted(dictionary.values, known[id(dictionary)], known)
+        values = _compacted(dictionary.values, known.get(id(dictionary)), known)
         # Never itself: a cycle would keep its memory until the collector comes by.
         dictionary._is_compact = values is dictionary.values
         if not dictionary._is_compact:
@@ -86,13 +89,11 @@ def is_compact(batch: Batch) -> bool:
     >>> is_compact(Batch.from_arrow({"a": ["x"]})), is_compact(Batch.from_arrow({"a": ["x", "y"]}).slice(1))
     (True, False)
     """
-    if (batch.nodes[:, 1] < 0).any():
-        return False
-    [survey] = surveyed([batch])
-    return _is_compact(batch, survey)
+    return _is_compact(batch, None)
 
 
-def _is_compact(batch: Batch, survey: Survey) -> bool:
+def _is_compact(batch: Batch, survey: Survey | None) -> bool:
+    """Do what `is_compact` does; without a survey what must be read is read when all else fits."""
     layout, nodes = batch.layout, batch.nodes
     if (nodes[:, 1] < 0).any():
         return False
@@ -115,7 +116,7 @@ def _sizes_are_exact(batch: Batch) -> bool:
     return bool(((sizes == needed) | (layout.buffer_kinds == Kind.BYTES)).all())
 
 
-def _offsets_span_all(batch: Batch, survey: Survey) -> bool:
+def _offsets_span_all(batch: Batch, survey: Survey | None) -> bool:
     """Whether offsets start at 0 and end where their bytes or children end, and run ends where their rows do."""
     layout = batch.layout
     lengths = batch.nodes[:, 0].tolist()
@@ -129,4 +130,5 @@ def _offsets_span_all(batch: Batch, survey: Survey) -> bool:
         ends, values = layout.nodes[node].children
         if lengths[ends] != lengths[values] or bool(lengths[ends]) != bool(lengths[node]):
             return False
-    return all(end.last == end.bound and (end.is_runs or not end.first) for end in survey.ends)
+    found = ends_of(batch) if survey is None else survey.ends
+    return all(end.last == end.bound and (end.is_runs or not end.first) for end in found)

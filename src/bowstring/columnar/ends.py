@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from bowstring.columnar.spans import Asked, fetch
+from bowstring.columnar.spans import Asked
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
@@ -37,9 +37,11 @@ def ends_of(batch: Batch) -> list[End]:
     >>> [(end.first, end.last, end.bound) for end in ends_of(Batch.from_arrow({"a": ["x", "yz"]}))]
     [(0, 3, 3)]
     """
+    if not batch.layout.offsets and not batch.layout.run_ends:
+        return []
     wanted = wanted_ends(batch)
-    [values], _ = fetch(batch.device, [wanted.asked])
-    return wanted.given(values)
+    _, rows, at, widths = wanted.asked
+    return wanted.given(batch.spans.fetch(batch.device, rows, at, widths))
 
 
 class Wanted(NamedTuple):

@@ -171,13 +171,14 @@ def _settled(
         offset = int(addresses[row]) - region.address
         region.freeze(offset, int(sizes[row]))
         table[row] = index[row], offset, sizes[row]
-    lent = spans.lent
-    if lent.any():  # these stay, too
+    if any(region.lent for region in spans.regions):  # these stay, too
+        lent = spans.lent
         used, numbers = np.unique(spans.table[lent, 0], return_inverse=True)
         table[lent] = spans.table[lent]
         table[lent, 0] = numbers.reshape(-1) + len(regions)
         regions = [*regions, *(spans.regions[index] for index in used.tolist())]
-    return table, regions, present & ~stays & ~lent
+        stays |= lent
+    return table, regions, present & ~stays
 
 
 def _room(sizes: Any, alignment: int) -> Any:
@@ -190,9 +191,10 @@ def _copied(
     """Copy the buffers that are `moving` into one new one, and enter them behind what stays."""
     rows = np.flatnonzero(moving)
     sizes = spans.table[rows, 2]
-    bounds = np.array([region.nbytes for region in spans.regions])[spans.table[rows, 0]]
-    if (spans.table[rows, 1:].min(initial=0) < 0) or (spans.table[rows, 1] > bounds - sizes).any():
-        raise InvalidBody("a buffer lies outside its region")
+    bounds = [region.nbytes for region in spans.regions]
+    for region, offset, size in spans.table[rows].tolist():
+        if not 0 <= offset <= bounds[region] - size or size < 0:
+            raise InvalidBody("a buffer lies outside its region")
     rooms = _room(sizes, _alignment(spans.device, allocator.device))
     ends = np.cumsum(rooms)
     target = allocator.allocate(int(ends[-1]))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, overload
+from typing import Any, Final, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,9 @@ from bowstring.memory import Buffer, Device, Lease, Region, cpu, foreign_region
 __all__ = ["Asked", "Spans", "Table", "buffer_of", "fetch", "joint_lease"]
 
 Table = npt.NDArray[np.int64]
+
+# On the host: up to here single reads cost less than arrays of indices.
+_FEW: Final = 64
 
 
 class Spans(Sequence["Buffer | None"]):
@@ -108,8 +112,20 @@ class Spans(Sequence["Buffer | None"]):
         InvalidBody
             One lies outside its buffer.
         """
+        if not rows:
+            return []
+        if device.is_host and len(rows) <= _FEW:
+            return [self._integer(*each) for each in zip(rows, at, widths, strict=True)]
         [values], _ = fetch(device, [Asked(self, rows, at, widths)])
         return values
+
+    def _integer(self, row: int, at: int, width: int) -> int:
+        """Return a single integer of a buffer on the host."""
+        index, offset, nbytes = self.table[row].tolist()
+        if at < 0 or at + width > nbytes or not 0 <= offset <= self.regions[index].nbytes - nbytes:
+            raise _too_short()
+        address = self.regions[index].address + offset + at
+        return int.from_bytes(ctypes.string_at(address, width), "little", signed=True)
 
     def take(self, indices: Any) -> Spans:
         """Return some of the rows, over the same memory."""
@@ -185,10 +201,12 @@ def fetch(
     values = np.empty(begin, np.int64)
     if places:
         values[np.concatenate(places)] = together[:begin]
-    listed: list[int] = values.tolist()
-    ends = np.cumsum([len(each.rows) for each in asked]).tolist()
-    result = [listed[end - len(each.rows) : end] for each, end in zip(asked, ends, strict=True)]
-    return result, together[begin:].tolist()
+    listed = iter(values.tolist())
+    return [[next(listed) for _ in each.rows] for each in asked], together[begin:].tolist()
+
+
+def _too_short() -> InvalidBody:
+    return InvalidBody("a buffer of offsets or run ends is too short for its slots")
 
 
 def _gathered(
@@ -199,7 +217,7 @@ def _gathered(
     byte_at = np.array(at, np.int64)
     width_of = np.array(widths, np.int64)
     if (byte_at < 0).any() or (byte_at + width_of > chosen[:, 2]).any():
-        raise InvalidBody("a buffer of offsets or run ends is too short for its slots")
+        raise _too_short()
     groups = chosen[:, 0] * 16 + width_of
     for group in set(groups.tolist()):
         region, width = spans.regions[group >> 4], group & 15

@@ -52,7 +52,9 @@ class Resident:
         allocator = pool.allocator(_room(compact, pool.device))
         known: dict[Dictionary, Dictionary] = {}
         self._batches: list[Batch] = [
-            batch if wholly_lent(batch) else placed_compact(batch, allocator, known, seconds=seconds)
+            batch
+            if lender is not None and wholly_lent(batch)
+            else placed_compact(batch, allocator, known, seconds=seconds)
             for batch in compact
         ]
         self.lending = None if lender is None else lender.result(self._batches, pool.device)
@@ -126,6 +128,7 @@ def _room(batches: list[Batch], device: Device) -> int:
 
 
 def _room_of(batch: Batch, device: Device) -> int:
-    stays = batch.spans.lent & (batch.device is device)
-    moving = batch.spans.table[~stays, 2]
+    moving = batch.spans.table[:, 2]
+    if batch.device is device and any(region.lent for region in batch.spans.regions):
+        moving = moving[~batch.spans.lent]
     return int(moving.sum()) + max(device.alignment, batch.device.alignment) * len(moving)
