@@ -33,7 +33,7 @@ def test_few_and_many(wanted: list[tuple[int, int, int]]) -> None:
     """What is read one by one is what is gathered, and both refuse what lies outside of its buffer."""
     rows, at, widths = (list(each) for each in zip(*wanted, strict=True))
     buffers = spans()
-    if all(0 <= byte and byte + width <= ROWS[row][2] for row, byte, width in wanted):
+    if all(byte >= 0 and byte + width <= ROWS[row][2] for row, byte, width in wanted):
         [gathered], _ = fetch(cpu(), [Asked(buffers, rows, at, widths)])
         assert buffers.fetch(cpu(), rows, at, widths) == gathered
     else:
