@@ -11,20 +11,18 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
-from bowstring.dissociated.producer import Role
 from bowstring.dissociated.tags import Want
 from bowstring.dissociated.uri import Endpoint, Location
 from bowstring.errors import (
     BowstringError,
     ClosedError,
-    DeadlineExceeded,
     ForkedError,
     NotPicklable,
-    UnknownTicket,
     UsageError,
 )
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Pool, kept_for_good
+from bowstring.serving.catalogue import Catalogue
 from bowstring.serving.publication import Publication
 from bowstring.serving.session import Session
 from bowstring.serving.source import source_of
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from bowstring.dissociated.producer import Role
     from bowstring.transport import Channel
 
 __all__ = ["Server", "ServerStatistics"]
@@ -100,7 +99,7 @@ class Server:
         self._token = token
         self._pid = os.getpid()
         self._changed = threading.Condition()
-        self._publications: dict[bytes, Publication] = {}
+        self._catalogue = Catalogue(self._changed)
         self._sessions: set[Session] = set()
         self._closed = False
         self._completed = self._refused = self._lost = 0
@@ -172,8 +171,7 @@ class Server:
             raise UsageError("no such way to share", expected="'copy' or 'in_place'", found=repr(share))
         if readers is not None and readers < 1:
             raise UsageError("a data set needs a reader", found=f"readers={readers}")
-        with self._changed:
-            self._check_free(name)
+        self._catalogue.check_free(name)
         source, readers = source_of(
             data, schema, self.pool, readers, self.limits.device_timeout, in_place=share == "in_place"
         )
@@ -187,8 +185,7 @@ class Server:
         publication = Publication(name, source, readers, self._changed)
         with self._changed:
             self._check()
-            self._check_free(name)
-            self._publications[publication.ticket] = publication
+            self._catalogue.add(publication)
         return self._endpoint(publication, separate=separate)
 
     def _endpoint(self, publication: Publication, *, separate: bool) -> Endpoint:
@@ -208,10 +205,7 @@ class Server:
             There is no such data set.
         """
         self._check()
-        publication = self._find(name)
-        if publication is None:
-            raise _unknown(name)
-        publication.withdraw()
+        self._catalogue.named(name).withdraw()
 
     def wait_released(self, name: str | None = None, timeout: float | None = None) -> None:
         """Wait until a data set, or all of them, was read to the end by its readers, and freed by them.
@@ -231,34 +225,21 @@ class Server:
             There is no such data set, and never was one.
         """
         self._check()
-        with self._changed:
-            waited = [each for each in self._publications.values() if name in (None, each.name)]
-            if name is not None and not waited:
-                raise _unknown(name)
-            limit = self.limits.release_timeout if timeout is None else timeout
-            if not self._changed.wait_for(lambda: self._closed or all(p.released for p in waited), limit):
-                raise DeadlineExceeded(
-                    "data sets are still read, or wait for a reader",
-                    found=", ".join(repr(each) for each in waited if not each.released),
-                    hint="Data sets published without readers= are released when they are withdrawn.",
-                )
-            if self._closed:  # which withdraws them all, read or not
-                raise ClosedError("the server was closed")
+        seconds = self.limits.release_timeout if timeout is None else timeout
+        self._catalogue.wait_released(name, seconds, lambda: self._closed)
 
     @property
     def endpoints(self) -> dict[str, Endpoint]:
         """The data sets that are offered now, by name."""
         self._check_process()
-        with self._changed:
-            offered = [p for p in self._publications.values() if not (p.withdrawn or p.released)]
-        return {each.name: self._endpoint(each, separate=False) for each in offered}
+        return {each.name: self._endpoint(each, separate=False) for each in self._catalogue.offered()}
 
     @property
     def statistics(self) -> ServerStatistics:
         """What the server has done, and does now."""
         self._check_process()
         with self._changed:
-            sources = [p.source for p in self._publications.values() if not p.released]
+            sources = self._catalogue.sources()
             return ServerStatistics(
                 connections=len(self._sessions),
                 readers=self._completed,
@@ -270,42 +251,11 @@ class Server:
                 pool=self.pool.statistics,
             )
 
-    def _check_free(self, name: str) -> None:
-        if self._find(name) is not None:
-            raise UsageError("the name is taken", found=repr(name), hint="Withdraw the other one first.")
-
-    def _find(self, name: str) -> Publication | None:
-        for publication in self._publications.values():
-            if publication.name == name and not (publication.withdrawn or publication.released):
-                return publication
-        return None
-
     # What the sessions ask of the server.
 
     def admit(self, ticket: bytes, role: Role) -> Publication:
-        """Return the data set that a reader asks for, by ticket or by name, and count the reader in.
-
-        Of two connections that carry one stream, the one with the bodies counts.
-        """
-        with self._changed:
-            publication = self._publications.get(ticket)
-            if publication is None:
-                publication = self._find(ticket.decode(errors="replace"))
-            if publication is None:
-                raise UnknownTicket(
-                    "no such data set",
-                    found=repr(ticket[:80]),
-                    hint="It may have been withdrawn; ask its producer.",
-                )
-            if role is not Role.BOTH and publication.source.charged:
-                raise UsageError(
-                    "a lazily produced data set goes over one connection", found=publication.name
-                )
-            if role is Role.METADATA:
-                publication.check_offered()
-            else:
-                publication.enter()
-            return publication
+        """Return the data set that a reader asks for, and count the reader in (:meth:`Catalogue.admit`)."""
+        return self._catalogue.admit(ticket, role)
 
     def token_matches(self, token: str | None) -> bool:
         """Whether a reader may come in; takes the same time for every wrong token."""
@@ -321,9 +271,7 @@ class Server:
             self._completed += outcome == "completed"
             self._refused += outcome == "refused"
             self._lost += outcome == "lost"
-            for ticket, publication in list(self._publications.items()):
-                if publication.released and len(self._publications) > _REMEMBERED:
-                    del self._publications[ticket]
+            self._catalogue.forget()
             self._changed.notify_all()
 
     # Life.
@@ -376,11 +324,9 @@ class Server:
                 return
             self._closed = True
             sessions = list(self._sessions)
-            publications = list(self._publications.values())
             self._changed.notify_all()
         self._listener.close()
-        for publication in publications:
-            publication.withdraw()
+        self._catalogue.withdraw_all()
         deadline = time.monotonic() + seconds
         for session in sessions:
             session.close(max(_LEAST_PATIENCE, deadline - time.monotonic()))
@@ -402,21 +348,14 @@ class Server:
 
     def __repr__(self) -> str:
         state = (
-            "closed"
-            if self._closed
-            else f"{len(self._publications)} data sets, {len(self._sessions)} readers"
+            "closed" if self._closed else f"{len(self._catalogue)} data sets, {len(self._sessions)} readers"
         )
         return f"<Server {self.address} {state}>"
 
 
-_REMEMBERED = 1024
 _LEAST_PATIENCE = 0.05
 # Threads that run somebody's generator are not waited for when the interpreter ends.
 _END_SECONDS = 0.5
-
-
-def _unknown(name: str) -> UnknownTicket:
-    return UnknownTicket("no data set of that name is offered", found=repr(name))
 
 
 @atexit.register

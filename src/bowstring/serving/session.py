@@ -32,7 +32,7 @@ from bowstring.errors import (
     ProtocolError,
     RefusedError,
 )
-from bowstring.memory import this_process
+from bowstring.serving.road import hands_over, road
 from bowstring.transport import Message
 from bowstring.transport.descriptors import close_all
 from bowstring.transport.outgoing import as_messages
@@ -52,10 +52,6 @@ __all__ = ["Session"]
 _TOGETHER: Final = 128
 _FIRST_TOGETHER: Final = 8
 _EXIT_GRACE: Final = 1.0
-_NOT_OPENED: Final = (
-    "the producer lends its own memory, which a reader of another PID namespace, or one that did not say that it "
-    "takes handles, cannot open: the bytes are sent"
-)
 _PATIENCE: Final = 1.0
 _LOOK: Final = 0.01
 
@@ -161,12 +157,7 @@ class Session:
         if not self._server.token_matches(hello.token if hello is not None else None):
             raise AccessDenied("the token is wrong", hint="Use the whole URI that the server printed.")
         self._publication = self._server.admit(ticket, self._protocol.role or Role.BOTH)
-        self._protocol.pointers = (
-            hello is not None
-            and hello.pointers
-            and self._channel.carries in ("fds", "objects")
-            and self._can_open(self._publication.source)
-        )
+        self._protocol.pointers = hands_over(self._channel, hello, self._publication.source)
         devices = self._publication.source.devices
         if (
             self._protocol.pointers
@@ -188,14 +179,6 @@ class Session:
         else:
             # Resident data cost a few short messages, and the reader is waiting: a thread would come too late.
             self._serve()
-
-    def _can_open(self, source: Source) -> bool:
-        """Whether the reader can open what a data set lends, if it lends anything."""
-        lends = source.lending is not None and source.lending.nbytes > 0
-        if not lends or self._channel.carries == "objects":
-            return True
-        hello = self._protocol.hello
-        return hello is not None and hello.ipc == this_process().place
 
     def _ask(self) -> None:
         """Ask a silent reader whether it is there; give up on one that does not answer in time."""
@@ -274,7 +257,7 @@ class Session:
     def _welcome(self, source: Source) -> list[Outgoing]:
         if self._protocol.hello is None or self._protocol.role is Role.METADATA:
             return []
-        path, why = self._path(source)
+        path, why = road(self._channel, self._protocol, source)
         charged = source.charged or not self._protocol.pointers
         packed = _packed_welcome(charged, path, why, source.num_rows, source.num_batches, source.nbytes)
         return [Outgoing(Control.WELCOME, [packed])]
@@ -326,23 +309,6 @@ class Session:
         with self._changed:
             self._changed.wait(_LOOK)
             return not (self._stopped or self._over)
-
-    def _path(self, source: Source) -> tuple[str, str]:
-        scheme, lending = self._channel.scheme, source.lending
-        if self._protocol.pointers:
-            road = "file descriptors" if self._channel.carries == "fds" else "references"
-            path, why = "mapped", f"producer and reader share memory, handed over as {road}"
-            if lending is not None and lending.nbytes:
-                path, why = "in place", "the producer lends its own memory, which dies with it"
-            copied = f"; {lending.why}" if lending is not None and lending.refused else ""
-            return f"{scheme}: {path}", why + copied
-        if self._channel.carries == "nothing":
-            return f"{scheme}: packed", f"{scheme} cannot hand over memory, so the bytes are sent"
-        if self._protocol.why_not:
-            return f"{scheme}: packed", f"the bytes are sent: {self._protocol.why_not}"
-        if not self._can_open(source):
-            return f"{scheme}: packed", _NOT_OPENED
-        return f"{scheme}: packed", "the reader asked for the bytes"
 
     # Both.
 
