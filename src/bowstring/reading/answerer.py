@@ -8,13 +8,13 @@ import queue
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 import numpy as np
 
 from bowstring.dissociated.messages import Outgoing, pack_addresses, pack_u64
 from bowstring.dissociated.tags import Control
-from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded
+from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded, Starved
 from bowstring.reading.assembler import Ended
 from bowstring.reading.settling import Settled, settle
 from bowstring.transport.standby import run_in_thread
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from bowstring.limits import Limits
     from bowstring.reading.assembler import Assembled
+    from bowstring.reading.counters import Counters
     from bowstring.reading.wire import Wire
 
 __all__ = ["Answerer", "Note"]
@@ -59,6 +60,7 @@ class _Counted(threading.Event):
 
 class _Stream(Protocol):
     limits: Limits
+    counters: Counters
     extended: bool
 
     @property
@@ -67,7 +69,6 @@ class _Stream(Protocol):
     def quiet(self) -> bool: ...
     @property
     def borrows(self) -> bool: ...
-    def starved(self, nbytes: int, held: int, why: str) -> None: ...
     def discard(self) -> bool: ...
     def wake(self) -> None: ...
     def give_back(self) -> None: ...
@@ -167,13 +168,23 @@ class Answerer:
         if not self._counted():
             return
         if full:
-            self._stream.starved(self.no_room, self._held(), "the producer's pool has no room for more")
+            self._starved(self.no_room, "the producer's pool has no room for more")
         grown = self._held() + needed
         if grown > self._stream.limits.outstanding_bytes:
             bound = f"Limits.outstanding_bytes is {self._stream.limits.outstanding_bytes}"
-            self._stream.starved(needed, self._held(), bound)
+            self._starved(needed, bound)
         self._notes.put(_Enlarged(grown - self._window))
         self._window = grown
+
+    def _starved(self, nbytes: int, why: str) -> NoReturn:
+        """Let the reading call fail: the user's own batches hold the credit."""
+        raise Starved(
+            "the batches that you keep hold all the credit of the stream",
+            expected=why,
+            found=f"{self._held()} bytes kept, {nbytes} more needed for the next batch",
+            where=f"batch {self._stream.counters.batches}",
+            hint="Let batches go before asking for more, copy what you keep, or allow for more.",
+        )
 
     def _counted(self) -> bool:
         """Whether all that was freed until now has been counted; if not, the thread will wake the caller."""

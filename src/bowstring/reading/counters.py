@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bowstring.columnar.batch import Batch
 
 __all__ = ["Counters"]
 
@@ -17,3 +21,9 @@ class Counters:
     seconds_waited: float = 0.0
     regions: int = 0
     cached_regions: int = 0
+
+    def count(self, batch: Batch) -> None:
+        """Count a batch that the user has now."""
+        self.batches += 1
+        self.rows += batch.num_rows
+        self.nbytes += batch.nbytes

@@ -7,7 +7,6 @@ are alive, because a lease ends with its last view and not before.
 from __future__ import annotations
 
 import collections
-import contextlib
 import copy
 import os
 import queue
@@ -24,7 +23,6 @@ from bowstring.dissociated.consumer import (
     Event,
     Failed,
     NoRoom,
-    Packed,
     Part,
     Ping,
     Stopped,
@@ -36,20 +34,20 @@ from bowstring.dissociated.tags import Control
 from bowstring.errors import (
     BowstringError,
     ClosedError,
-    DeadlineExceeded,
     EndOfStream,
     ForkedError,
     ProtocolError,
-    Starved,
 )
-from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.memory import Pool, mappings, watch_forks
+from bowstring.limits import Limits
+from bowstring.memory import Pool, watch_forks
 from bowstring.reading.answerer import Answerer, Note
 from bowstring.reading.assembler import Assembled, Assembler
 from bowstring.reading.counters import Counters
+from bowstring.reading.listening import is_urgent, listen, take_first
+from bowstring.reading.loans import Loans
 from bowstring.reading.process import watch_end
 from bowstring.reading.reach import why_not_here
-from bowstring.reading.settling import closed
+from bowstring.reading.silence import check_silence
 from bowstring.reading.wire import Wire, open_wires
 from bowstring.transport.descriptors import close_all
 from bowstring.transport.standby import run_in_thread
@@ -67,9 +65,6 @@ __all__ = ["Receiver"]
 
 _LOOK: Final = 0.5
 _MOST_AHEAD: Final = 4096
-_TOGETHER: Final = 16
-_MOST_FIRST: Final = 256
-_URGENT: Final = (Blocked, End, Failed, NoRoom, Stopped)
 
 
 class Receiver:
@@ -119,73 +114,39 @@ class Receiver:
         self._protocol = ConsumerProtocol(limits)
         self._batches: collections.deque[Assembled] = collections.deque()
         self._error: BowstringError | None = None
-        self._complete = False
-        self._stopped = False
+        self._complete = self._stopped = False
         self._closed = self._discarded = self._read_all = False
-        self._giving_back = threading.Lock()
-        self._gave_back = False
+        self._loans = Loans(
+            self._assembler, self._changed, self._wires[-1] if self.extended else None, limits
+        )
         window = hello.window if self.extended else 0
         free_tag = endpoint.locations[-1].free_data
         self._answerer = Answerer(self, self._wires, self._notes, free_tag, window, streams)
         watch_forks(self)
         watch_end(self)
-        self._take_first()
+        if len(self._wires) == 1:
+            take_first(self, self._wires[0])
         for wire in self._wires:
             run_in_thread(self._read, wire, name="bowstring-client-reader")
-
-    def _take_first(self) -> None:
-        """Read until the stream has begun and nothing more is there yet.
-
-        Whoever opens a stream waits for just this, and a thread would only have to be started, and wake him.
-        """
-        wire = self._wires[0]
-        end = time.monotonic() + self.limits.connect_timeout
-        try:
-            for _ in range(_MOST_FIRST):
-                opened = self._opened()
-                if len(self._wires) > 1 or self.quiet or (opened and wire.channel.carries == "nothing"):
-                    break
-                received = wire.receive(0.0 if opened else max(0.0, end - time.monotonic()))
-                if received is None:
-                    break
-                self._hear(*received, 0)
-        except BowstringError as error:
-            error.__traceback__ = None
-            self._fail(error)
-        except BaseException:
-            self.hang_up()
-            raise
-
-    # The reading threads.
 
     def _read(self, wire: Wire) -> None:
         if wire is self._wires[0]:
             # From here, because starting a thread takes long, and whoever opens a stream waits for it.
             run_in_thread(self._answerer.run, self, name="bowstring-client-sender")
-        unsaid = 0
-        try:
-            while not self._answerer.finished:
-                # What is there already is taken together: each time that the user is woken costs the two of us more
-                # than the message does.
-                received = wire.receive(0.0 if unsaid else self.limits.heartbeat)
-                if received is not None:
-                    unsaid = self._hear(*received, unsaid)
-                    self._hold_back(wire)
-                if unsaid and (received is None or unsaid >= _TOGETHER):
-                    unsaid = 0
-                    self.wake()
-        except BowstringError as error:
-            # Its frames hold this receiver, which holds it, and so does the channel.
-            error.__traceback__ = None
-            # Of a stream that came whole, the connection with the bodies is needed until all is freed.
-            if not self._complete or wire is self._wires[-1]:
-                self._fail(error)
-        except Exception as error:  # noqa: BLE001  the user must hear of it, not the thread's end
-            failure = ProtocolError("the stream cannot be read", found=f"{type(error).__name__}: {error}")
-            failure.__cause__ = error
-            self._fail(failure)
+        listen(self, wire)
 
-    def _hear(self, tag: int | None, body: Any, attachments: tuple[Any, ...], unsaid: int) -> int:
+    # What its connections bring (:mod:`bowstring.reading.listening`).
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing has to be read any more."""
+        return self._answerer.finished
+
+    def needs(self, wire: Wire) -> bool:
+        """Whether the stream cannot do without a connection; one that came whole, without that of bodies."""
+        return not self._complete or wire is self._wires[-1]
+
+    def hear(self, tag: int | None, body: Any, attachments: tuple[Any, ...], unsaid: int) -> int:
         """Take a message; return of how many events the user was not told yet."""
         with self._changed:
             try:
@@ -203,12 +164,12 @@ class Receiver:
                 self._error = self._error or error
                 self._changed.notify_all()
                 raise
-            if any(isinstance(event, _URGENT) or _is_packed(event) for event in events):
+            if any(is_urgent(event) for event in events):
                 self._changed.notify_all()
                 return 0
             return unsaid + len(events)
 
-    def _hold_back(self, wire: Wire) -> None:
+    def hold_back(self, wire: Wire) -> None:
         """Let metadata not run far ahead of bodies that come over another connection."""
         if wire is not self._wires[-1]:
             with self._changed:
@@ -255,10 +216,9 @@ class Receiver:
                 self._stopped = True
                 self._assembler.finish()
                 self._notes.put(Note.QUIET)
-            case _:
-                pass
 
-    def _fail(self, error: BowstringError) -> None:
+    def fail(self, error: BowstringError) -> None:
+        """Let the stream end with an error, and hang up."""
         with self._changed:
             if self._error is None and not self._complete:
                 self._error = error
@@ -269,17 +229,9 @@ class Receiver:
         with self._changed:
             used = self._assembler.leases or self._error is None
         if not used:  # or the producer would have to think the worst
-            with contextlib.suppress(BowstringError):
-                self._forget_regions()
-            self._say_unused()
+            self._loans.say_never_used()
         self._answerer.stop()
         self.hang_up()
-
-    def _say_unused(self) -> None:
-        """Tell the producer that we look at nothing of what it lent, and have nothing of it open."""
-        if self.extended and not self._wires[-1].channel.closed:
-            with contextlib.suppress(BowstringError):
-                self._wires[-1].send([Outgoing(Control.UNUSED, [])], _LOOK)
 
     # What the stream asks.
 
@@ -293,10 +245,12 @@ class Receiver:
         """
         self.check_process()
         with self._changed:
-            self._wait(self._opened, self.limits.connect_timeout)
+            self._wait(lambda: self.opened, self.limits.connect_timeout)
             return self._assembler.schema
 
-    def _opened(self) -> bool:
+    @property
+    def opened(self) -> bool:
+        """Whether the stream has begun."""
         return self._assembler.schema is not None and (self.welcome is not None or not self.extended)
 
     def next(self) -> Batch:
@@ -321,9 +275,7 @@ class Receiver:
                 raise EndOfStream("there are no more batches")
             assembled = self._batches.popleft()
             batch = assembled.batch
-            self.counters.batches += 1
-            self.counters.rows += batch.num_rows
-            self.counters.nbytes += batch.nbytes
+            self.counters.count(batch)
             self._answerer.delivered(assembled)
         return batch
 
@@ -341,23 +293,9 @@ class Receiver:
             self._answerer.waiting = True
             self._answerer.feed()
             self._changed.wait(_LOOK)
-            self._look(began, seconds)
+            check_silence(self._wires, began, seconds, answers=self.extended, missing=self._protocol.missing)
         self._answerer.waiting = False
         self.counters.seconds_waited += time.monotonic() - began
-
-    def _look(self, began: float, seconds: float) -> None:
-        # The deadline runs only while the peer does not answer: a slow producer that lives is waited for.
-        # Only a server that answers questions must be heard on each connection.
-        heard = [wire.heard for wire in self._wires]
-        silent_since = max(began, min(heard) if self.extended else max(heard))
-        silent = time.monotonic() - silent_since
-        if silent > seconds and not any(wire.busy for wire in self._wires):
-            raise DeadlineExceeded(
-                "the producer said nothing in time",
-                expected=f"something within {seconds} s (Limits.connect_timeout, reply_timeout)",
-                found=self._protocol.missing,
-                where=self.peer,
-            )
 
     def check_process(self) -> None:
         """Refuse to go on in a child of the process that opened the stream."""
@@ -389,7 +327,7 @@ class Receiver:
     @property
     def borrows(self) -> bool:
         """Whether memory was lent by handles, which must be closed before we hang up."""
-        return self._assembler.borrows
+        return self._loans.by_handles
 
     @property
     def quiet(self) -> bool:
@@ -412,16 +350,6 @@ class Receiver:
         """Let the reading call look again."""
         with self._changed:
             self._changed.notify_all()
-
-    def starved(self, nbytes: int, held: int, why: str) -> None:
-        """Let the reading call fail: the user's own batches hold the credit."""
-        raise Starved(
-            "the batches that you keep hold all the credit of the stream",
-            expected=why,
-            found=f"{held} bytes kept, {nbytes} more needed for the next batch",
-            where=f"batch {self.counters.batches}",
-            hint="Let batches go before asking for more, copy what you keep, or allow for more.",
-        )
 
     def close(self) -> None:
         """Ask for nothing more. Batches that were given out stay true, and are freed when they are collected."""
@@ -446,30 +374,14 @@ class Receiver:
                 self.give_back()
         finally:
             self.hang_up()
-        self._forget_regions()
+        self._loans.forget()
         for wire in self._wires:
             wire.forget()
 
     def give_back(self) -> None:
-        """Close what was lent by handles, and only then say so: the producer's process may free it from then on.
-
-        What is still open after ``Limits.device_timeout``, because a device is busy all that time, or because the
-        user holds it and the connection is gone, is not said to be closed: then the producer keeps it for good.
-        """
-        with self._giving_back:
-            if not self._gave_back:
-                self._gave_back = True
-                with contextlib.suppress(BowstringError):
-                    self._forget_regions(0.0)
-                if self._answerer.all_freed and closed(self._assembler.lenders, self.limits.device_timeout):
-                    self._say_unused()
+        """Close what was lent by handles (:meth:`Loans.give_back`)."""
+        self._loans.give_back(all_freed=self._answerer.all_freed)
         self._notes.put(Note.RETURNED)
-
-    def _forget_regions(self, seconds: float = DEFAULT_LIMITS.close_timeout) -> None:
-        with self._changed:
-            self._assembler.finish()
-            self._assembler.forget_regions()
-        mappings().trim(seconds)
 
     def hang_up(self) -> None:
         """Close all connections."""
@@ -485,7 +397,3 @@ class Receiver:
         """Go on after a fork, in the parent."""
         if self._pid == os.getpid():
             self._answerer.after_fork()
-
-
-def _is_packed(event: Event) -> bool:
-    return isinstance(event, Part) and isinstance(event.body, Packed)

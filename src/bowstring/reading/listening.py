@@ -1,0 +1,90 @@
+"""Listening: what comes over the connections of a stream is brought to it, by its opener first, then by threads."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from bowstring.dissociated.consumer import Blocked, End, Failed, NoRoom, Packed, Part, Stopped
+from bowstring.errors import BowstringError, ProtocolError
+
+if TYPE_CHECKING:
+    from bowstring.dissociated.consumer import Event
+    from bowstring.limits import Limits
+    from bowstring.reading.wire import Wire
+
+__all__ = ["is_urgent", "listen", "take_first"]
+
+_TOGETHER: Final = 16
+_MOST_FIRST: Final = 256
+_URGENT: Final = (Blocked, End, Failed, NoRoom, Stopped)
+
+
+class _Stream(Protocol):
+    limits: Limits
+
+    @property
+    def opened(self) -> bool: ...
+    @property
+    def quiet(self) -> bool: ...
+    @property
+    def over(self) -> bool: ...
+    def hear(self, tag: int | None, body: Any, attachments: tuple[Any, ...], unsaid: int) -> int: ...
+    def hold_back(self, wire: Wire) -> None: ...
+    def needs(self, wire: Wire) -> bool: ...
+    def wake(self) -> None: ...
+    def fail(self, error: BowstringError) -> None: ...
+    def hang_up(self) -> None: ...
+
+
+def is_urgent(event: Event) -> bool:
+    """Whether the user must be woken for an event at once, and not for several together."""
+    return isinstance(event, _URGENT) or (isinstance(event, Part) and isinstance(event.body, Packed))
+
+
+def take_first(stream: _Stream, wire: Wire) -> None:
+    """Read the one connection of a stream until it has begun and nothing more is there yet.
+
+    Whoever opens a stream waits for just this, and a thread would only have to be started, and wake him.
+    """
+    end = time.monotonic() + stream.limits.connect_timeout
+    try:
+        for _ in range(_MOST_FIRST):
+            opened = stream.opened
+            if stream.quiet or (opened and wire.channel.carries == "nothing"):
+                break
+            received = wire.receive(0.0 if opened else max(0.0, end - time.monotonic()))
+            if received is None:
+                break
+            stream.hear(*received, 0)
+    except BowstringError as error:
+        error.__traceback__ = None
+        stream.fail(error)
+    except BaseException:
+        stream.hang_up()
+        raise
+
+
+def listen(stream: _Stream, wire: Wire) -> None:
+    """Read one connection of a stream until it is over; what goes wrong fails the stream."""
+    unsaid = 0
+    try:
+        while not stream.over:
+            # What is there already is taken together: each time that the user is woken costs the two of us more
+            # than the message does.
+            received = wire.receive(0.0 if unsaid else stream.limits.heartbeat)
+            if received is not None:
+                unsaid = stream.hear(*received, unsaid)
+                stream.hold_back(wire)
+            if unsaid and (received is None or unsaid >= _TOGETHER):
+                unsaid = 0
+                stream.wake()
+    except BowstringError as error:
+        # Its frames hold the stream, which holds it, and so does the channel.
+        error.__traceback__ = None
+        if stream.needs(wire):
+            stream.fail(error)
+    except Exception as error:  # noqa: BLE001  the user must hear of it, not the thread's end
+        failure = ProtocolError("the stream cannot be read", found=f"{type(error).__name__}: {error}")
+        failure.__cause__ = error
+        stream.fail(failure)
