@@ -22,6 +22,7 @@ from bowstring.errors import __all__ as _error_names
 from bowstring.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
+    from bowstring import depot as depot
     from bowstring import ipc as ipc
     from bowstring import variant as variant
     from bowstring.client import connect
@@ -51,6 +52,7 @@ __all__ = [  # noqa: PLE0604  the names of the errors are listed where the tree 
     "StreamStatistics",
     "connect",
     "cpu",
+    "depot",
     "errors",
     "ipc",
     "variant",
@@ -75,7 +77,7 @@ _HOMES = {
     "connect": "bowstring.client",
     "cpu": "bowstring.memory",
 }
-_MODULES = frozenset({"columnar", "ipc", "kernels", "memory", "testing", "transport", "variant"})
+_MODULES = frozenset({"columnar", "depot", "ipc", "kernels", "memory", "testing", "transport", "variant"})
 
 
 def __getattr__(name: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
 import os
 import secrets
 import threading
@@ -11,6 +12,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
+from bowstring.dissociated.host import this_host
 from bowstring.dissociated.tags import Want
 from bowstring.dissociated.uri import Endpoint, Location
 from bowstring.errors import (
@@ -36,7 +38,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.dissociated.producer import Role
-    from bowstring.transport import Channel
+    from bowstring.serving.source import Source
+    from bowstring.transport import Channel, Listener
 
 __all__ = ["Server", "ServerStatistics"]
 
@@ -87,12 +90,7 @@ class Server:
     ) -> None:
         if token is not None and (not token or not token.isascii()):
             raise UsageError("a token must be ASCII and not empty")
-        if token is None and not is_loopback(address):
-            raise UsageError(
-                "a server that other machines can reach needs a token",
-                found=address,
-                hint="Give token=secrets.token_urlsafe(), or listen on 127.0.0.1.",
-            )
+        _check_token(token, address)
         self.limits = limits
         self._own_pool = pool is None
         self.pool = pool or Pool()
@@ -103,14 +101,14 @@ class Server:
         self._sessions: set[Session] = set()
         self._closed = False
         self._completed = self._refused = self._lost = 0
-        self._listener = listen(address, limits)
-        self._accepting = run_in_thread(self._accept, name="bowstring-accept")
+        self._listeners = [listen(address, limits)]
+        self._accepting = [run_in_thread(self._accept, self._listeners[0], name="bowstring-accept")]
         _servers.add(self)
 
     @property
     def address(self) -> str:
         """Where the server listens, as a transport dials it."""
-        return self._listener.uri
+        return self._listeners[0].uri
 
     # Offering.
 
@@ -188,13 +186,48 @@ class Server:
             self._catalogue.add(publication)
         return self._endpoint(publication, separate=separate)
 
-    def _endpoint(self, publication: Publication, *, separate: bool) -> Endpoint:
-        def location(want: Want) -> str:
-            return str(Location(self.address, int(want), int(Want.FREE), None, int(Want.HELLO), self._token))
+    def offer(self, name: str, source: Source, readers: int | None = None) -> tuple[Publication, Endpoint]:
+        """Offer what somebody else has prepared; that `name` is new is his business.
 
+        Where the server listens on a second address, the endpoint is for readers on this host, and elsewhere.
+        """
+        self._check()
+        publication = Publication(name, source, readers, self._changed)
+        with self._changed:
+            self._check()
+            self._catalogue.forget()
+            self._catalogue.enter(publication)
+        endpoint = self._endpoint(publication, separate=False)
+        if len(self._listeners) > 1:
+            other = self._location(Want.DATA, self._listeners[1].uri)
+            endpoint = dataclasses.replace(endpoint, elsewhere=other, host=this_host())
+        return publication, endpoint
+
+    def listen_too(self, address: str) -> str:
+        """Take readers on one more address, too; return it as a transport dials it.
+
+        Raises
+        ------
+        UsageError
+            The address is malformed, in use, or needs a token.
+        """
+        self._check()
+        _check_token(self._token, address)
+        listener = listen(address, self.limits)
+        with self._changed:
+            self._listeners.append(listener)
+        self._accepting.append(run_in_thread(self._accept, listener, name="bowstring-accept"))
+        return listener.uri
+
+    def _endpoint(self, publication: Publication, *, separate: bool) -> Endpoint:
+        location = self._location
         if separate:
             return Endpoint(location(Want.METADATA), publication.ticket, location(Want.BODIES))
         return Endpoint(location(Want.DATA), publication.ticket)
+
+    def _location(self, want: Want, address: str | None = None) -> str:
+        at = self.address if address is None else address
+        return str(Location(at, int(want), int(Want.FREE), None, int(Want.HELLO), self._token))
 
     def withdraw(self, name: str) -> None:
         """Offer a data set no longer; those who read it keep what they have.
@@ -276,10 +309,10 @@ class Server:
 
     # Life.
 
-    def _accept(self) -> None:
+    def _accept(self, listener: Listener) -> None:
         while not self._closed:
             try:
-                channel = self._listener.accept(_ACCEPT_SECONDS)
+                channel = listener.accept(_ACCEPT_SECONDS)
             except ClosedError:
                 return
             except (BowstringError, OSError):
@@ -324,13 +357,15 @@ class Server:
                 return
             self._closed = True
             sessions = list(self._sessions)
+            listeners = list(self._listeners)
             self._changed.notify_all()
-        self._listener.close()
+        for listener in listeners:
+            listener.close()
         self._catalogue.withdraw_all()
         deadline = time.monotonic() + seconds
         for session in sessions:
             session.close(max(_LEAST_PATIENCE, deadline - time.monotonic()))
-        for work in [self._accepting, *(work for session in sessions for work in session.work)]:
+        for work in [*self._accepting, *(work for session in sessions for work in session.work)]:
             work.join(max(0.0, deadline - time.monotonic()))
         if self._own_pool:
             self.pool.close()
@@ -356,6 +391,15 @@ class Server:
 _LEAST_PATIENCE = 0.05
 # Threads that run somebody's generator are not waited for when the interpreter ends.
 _END_SECONDS = 0.5
+
+
+def _check_token(token: str | None, address: str) -> None:
+    if token is None and not is_loopback(address):
+        raise UsageError(
+            "a server that other machines can reach needs a token",
+            found=address,
+            hint="Give token=secrets.token_urlsafe(), or listen on 127.0.0.1.",
+        )
 
 
 @atexit.register

@@ -6,11 +6,13 @@ import base64
 import binascii
 import dataclasses
 import functools
+import json
 import re
 import urllib.parse
 from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.errors import UsageError
+from bowstring.dissociated.host import this_host
+from bowstring.errors import BrokenError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +23,20 @@ __all__ = ["Dataset", "Endpoint", "Location"]
 
 _U64: Final = 1 << 64
 _KNOWN: Final = frozenset(
-    {"want_data", "free_data", "remote_handle", "bow", "hello", "token", "ticket", "data"}
+    {
+        "want_data",
+        "free_data",
+        "remote_handle",
+        "bow",
+        "hello",
+        "token",
+        "ticket",
+        "data",
+        "elsewhere",
+        "host",
+    }
 )
+_OF_ENDPOINTS: Final = frozenset({"ticket", "data", "elsewhere", "host"})
 # What an error may show of a URI. All else is a secret, holds one, or may be one whose name is misspelt or whose
 # marks were encoded once too often.
 _PUBLIC: Final = re.compile(r"(want_data|free_data|bow|hello)=[0-9]*")
@@ -95,6 +109,11 @@ class Endpoint:
         The opaque name of the data set.
     data_uri
         The server of the bodies, where that is another connection.
+    elsewhere
+        The road for readers on other hosts than `host`, where `uri` is for those on it alone.
+    host
+        Where the server is, as :func:`~bowstring.dissociated.host.this_host` says there; not said where any reader
+        takes `uri`.
 
     Examples
     --------
@@ -108,16 +127,23 @@ class Endpoint:
     uri: str
     ticket: bytes
     data_uri: str | None = None
+    elsewhere: str | None = None
+    host: str | None = None
 
     def __repr__(self) -> str:
         # What ends up in logs must not let anybody in; str() is what gets copied to readers.
-        uris = [_without_token(uri) for uri in (self.uri, self.data_uri) if uri is not None]
+        known = (self.uri, self.data_uri, self.elsewhere)
+        uris = [_without_token(uri) for uri in known if uri is not None]
         return f"Endpoint({', '.join(map(repr, uris))}, ticket={self.ticket!r})"
 
     def __str__(self) -> str:
-        extra = {"ticket": base64.urlsafe_b64encode(self.ticket).decode().rstrip("=")}
-        if self.data_uri is not None:
-            extra["data"] = self.data_uri
+        extra = {
+            "ticket": base64.urlsafe_b64encode(self.ticket).decode().rstrip("="),
+            "data": self.data_uri,
+            "elsewhere": self.elsewhere,
+            "host": self.host,
+        }
+        extra = {name: value for name, value in extra.items() if value is not None}
         return f"{self.uri}{'&' if '?' in self.uri else '?'}{urllib.parse.urlencode(extra)}"
 
     @classmethod
@@ -130,34 +156,58 @@ class Endpoint:
             It is not a URI of this protocol, or there is no ticket.
         """
         head, _, query = text.partition("?")
-        kept, found, data_uri = [], None, None
+        kept: list[str] = []
+        said: dict[str, str] = {}
         for part in query.split("&") if query else []:
             name, _, value = part.partition("=")
-            if (name == "ticket" and found is not None) or (name == "data" and data_uri is not None):
+            if name in said:
                 raise UsageError("the URI says something twice", found=name)
-            if name == "ticket":
-                found = _base64(urllib.parse.unquote_plus(value), "ticket")
-            elif name == "data":
-                data_uri = urllib.parse.unquote_plus(value)
+            if name in _OF_ENDPOINTS:
+                said[name] = urllib.parse.unquote_plus(value)
             else:
                 kept.append(part)
         if ticket is not None:
             found = ticket.encode() if isinstance(ticket, str) else bytes(ticket)
-        if found is None:
+        elif "ticket" in said:
+            found = _base64(said["ticket"], "ticket")
+        else:
             raise UsageError(
                 "the URI names no data set",
                 found=_without_secrets(text),
                 hint="Give connect(…, ticket=…), or the whole URI that the server printed.",
             )
         uri = f"{head}?{'&'.join(kept)}" if kept else head
-        endpoint = cls(uri, found, data_uri)
-        _ = endpoint.locations
+        endpoint = cls(uri, found, said.get("data"), said.get("elsewhere"), said.get("host"))
+        for each in (endpoint.uri, endpoint.data_uri, endpoint.elsewhere):
+            if each is not None:
+                Location.parse(each)
         return endpoint
 
     @property
+    def is_here(self) -> bool:
+        """Whether a reader of this process takes `uri`: the server is on this host, or does not say where it is."""
+        return self.host is None or self.host == this_host()
+
+    @property
     def locations(self) -> tuple[Location, ...]:
-        """The one or two connections that a reader opens: metadata first."""
-        uris = (self.uri,) if self.data_uri is None else (self.uri, self.data_uri)
+        """The one or two connections that a reader on this host opens: metadata first.
+
+        Raises
+        ------
+        BrokenError
+            The server is on another host, and there is no road to it.
+        """
+        if self.is_here:
+            uris = (self.uri,) if self.data_uri is None else (self.uri, self.data_uri)
+        elif self.elsewhere is not None:
+            uris = (self.elsewhere,)
+        else:
+            raise BrokenError(
+                "the data set is on another host, and is not offered to others",
+                expected=f"host {self.host}",
+                found=f"host {this_host()}",
+                hint="Let its producer listen on tcp:, too.",
+            )
         return tuple(Location.parse(uri) for uri in uris)
 
 
@@ -189,6 +239,47 @@ class Dataset:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "endpoints", tuple(self.endpoints))
+
+    def to_json(self) -> str:
+        """Return the data set as text; what is in `metadata` must be fit for that.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> dataset = Dataset((Endpoint("inproc:a?want_data=1", b"t"),), pa.schema({"a": pa.int8()}), 3)
+        >>> Dataset.from_json(dataset.to_json()) == dataset
+        True
+        """
+        fields = {
+            "endpoints": [str(each) for each in self.endpoints],
+            "schema": base64.b64encode(self.schema.serialize()).decode(),
+            "num_rows": self.num_rows,
+            "nbytes": self.nbytes,
+            "metadata": self.metadata,
+        }
+        return json.dumps(fields)
+
+    @classmethod
+    def from_json(cls, text: str) -> Dataset:
+        """Return the data set that a text of :meth:`to_json` says.
+
+        Raises
+        ------
+        UsageError
+            It says none.
+        """
+        import pyarrow as pa
+
+        try:
+            fields = json.loads(text)
+            schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(fields["schema"])))
+            num_rows, nbytes = fields["num_rows"], fields["nbytes"]
+            if not all(count is None or type(count) is int for count in (num_rows, nbytes)):
+                raise TypeError(f"{num_rows} rows, {nbytes} bytes")
+            endpoints = tuple(Endpoint.parse(each) for each in fields["endpoints"])
+            return cls(endpoints, schema, num_rows, nbytes, dict(fields["metadata"]))
+        except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
+            raise UsageError("this is no data set", found=str(error)[:200]) from None
 
     def __len__(self) -> int:
         return len(self.endpoints)

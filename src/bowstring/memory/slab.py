@@ -10,6 +10,7 @@ import errno
 import fcntl
 import mmap
 import os
+import stat
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -27,6 +28,7 @@ _MFD_NOEXEC_SEAL: Final = 0x0008
 # Linux 5.1. What is mapped for writing by then stays so; nothing else can be.
 _F_SEAL_FUTURE_WRITE: Final = 0x0010
 SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_BLOCK: Final = 512  # of st_blocks, whatever the file system's own are
 _SEAL_NAMES: Final = {
     fcntl.F_SEAL_SHRINK: "SHRINK",
     fcntl.F_SEAL_GROW: "GROW",
@@ -167,7 +169,7 @@ def host_slab(device: Device, nbytes: int) -> Slab:
     return Slab(
         device,
         memory,
-        address=_address_of(memory),
+        address=address_of(memory),
         nbytes=nbytes,
         uuid=os.urandom(16),
         fd=shared,
@@ -195,7 +197,7 @@ def map_host_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab:
     return Slab(
         device,
         memory,
-        address=_address_of(memory),
+        address=address_of(memory),
         nbytes=nbytes,
         uuid=uuid,
         identity=identity,
@@ -204,23 +206,43 @@ def map_host_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab:
 
 
 def check_sealed(fd: int, nbytes: int) -> None:
-    """Refuse a descriptor whose memory could shrink under our views, or that is not what was announced."""
-    try:
-        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
-    except OSError as error:
-        raise InvalidRegion(
-            "a region must be a sealed memfd",
-            found=f"a descriptor without seals ({error.strerror})",
-            hint="A plain file could be cut short under the views of its reader.",
-        ) from error
-    missing = [name for seal, name in _SEAL_NAMES.items() if not seals & seal]
-    if missing:
-        raise InvalidRegion("a region is not sealed", expected="SHRINK, GROW, SEAL", found=f"no {missing}")
+    """Refuse a descriptor whose memory could shrink under our views, or that is not what was announced.
+
+    A file is taken where it is ours, has no name, and all of its room on the disk: only processes of this user have
+    it open then, and those are trusted to leave its length alone, as they are trusted for what is in it.
+    """
+    if not _is_reserved_file(fd):
+        _check_seals(fd)
     size = os.fstat(fd).st_size
     if size != nbytes or nbytes <= 0:
         raise InvalidRegion("a region is not of the announced size", expected=nbytes, found=size)
 
 
-def _address_of(memory: mmap.mmap) -> int:
+def _check_seals(fd: int) -> None:
+    try:
+        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+    except OSError as error:
+        raise InvalidRegion(
+            "a region must be a sealed memfd, or a file of ours without a name",
+            found=f"a descriptor without seals ({error.strerror})",
+            hint="A file with a name could be cut short by anybody under the views of its reader.",
+        ) from error
+    missing = [name for seal, name in _SEAL_NAMES.items() if not seals & seal]
+    if missing:
+        raise InvalidRegion("a region is not sealed", expected="SHRINK, GROW, SEAL", found=f"no {missing}")
+
+
+def _is_reserved_file(fd: int) -> bool:
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink or found.st_uid != os.geteuid():
+        return False
+    if found.st_blocks * _BLOCK < found.st_size:
+        return False
+    # A memfd has no name either, but it can be sealed, and must be.
+    return not os.readlink(f"/proc/self/fd/{fd}").startswith("/memfd:")
+
+
+def address_of(memory: mmap.mmap) -> int:
+    """Return where a memory map lies."""
     address: int = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
     return address

@@ -31,6 +31,7 @@ class Catalogue:
     def __init__(self, changed: threading.Condition) -> None:
         self._changed = changed
         self._publications: dict[bytes, Publication] = {}
+        self._most = _REMEMBERED
 
     def add(self, publication: Publication) -> None:
         """Offer a data set.
@@ -42,6 +43,11 @@ class Catalogue:
         """
         with self._changed:
             self.check_free(publication.name)
+            self.enter(publication)
+
+    def enter(self, publication: Publication) -> None:
+        """Offer a data set whose name is known to be new."""
+        with self._changed:
             self._publications[publication.ticket] = publication
 
     def check_free(self, name: str) -> None:
@@ -129,9 +135,12 @@ class Catalogue:
 
     def forget(self) -> None:
         """Forget data sets that were released, but for some whose readers may still be told so."""
-        for ticket, publication in list(self._publications.items()):
-            if publication.released and len(self._publications) > _REMEMBERED:
-                del self._publications[ticket]
+        with self._changed:
+            if len(self._publications) <= self._most:
+                return
+            self._publications = {t: p for t, p in self._publications.items() if not p.released}
+            # So many more may come before it is worth looking again.
+            self._most = max(_REMEMBERED, 2 * len(self._publications))
 
     def __len__(self) -> int:
         return len(self._publications)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.lend import Lender, wholly_lent
@@ -15,12 +15,13 @@ from bowstring.memory import settle_devices
 from bowstring.serving.encoder import Encoder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
+    from bowstring.columnar.lend import Lending
     from bowstring.dissociated.producer import Item
     from bowstring.memory import Device, Pool
     from bowstring.serving.source import MakeRoom
@@ -51,17 +52,30 @@ class Resident:
             compact = [lender.lent(batch) for batch in compact]
         allocator = pool.allocator(_room(compact, pool.device))
         known: dict[Dictionary, Dictionary] = {}
-        self._batches: list[Batch] = [
+        placed = [
             batch
             if lender is not None and wholly_lent(batch)
             else placed_compact(batch, allocator, known, seconds=seconds)
             for batch in compact
         ]
-        self.lending = None if lender is None else lender.result(self._batches, pool.device)
+        lending = None if lender is None else lender.result(placed, pool.device)
         # What is lent was maybe made compact just now, by work that was queued on its own device.
         settle_devices((pool.device, *(batch.device for batch in compact if in_place)), seconds)
+        self._hold(placed, on_host=pool.device.is_host, lending=lending)
+
+    @classmethod
+    def of_placed(cls, schema: pa.Schema, placed: Sequence[Batch]) -> Self:
+        """Return a data set of batches on the host that lie in regions which readers can map already."""
+        made = cls.__new__(cls)
+        made.schema = schema
+        made._hold(placed, on_host=True)
+        return made
+
+    def _hold(self, placed: Sequence[Batch], *, on_host: bool, lending: Lending | None = None) -> None:
+        self._batches: list[Batch] = list(placed)
+        self.lending = lending
         self._items: collections.OrderedDict[tuple[Any, ...], list[Item]] = collections.OrderedDict()
-        self._on_host = pool.device.is_host
+        self._on_host = on_host
         self._lock = threading.RLock()
         self._released = False
         self.devices = tuple({batch.device for batch in self._batches if not batch.device.is_host})

@@ -1,0 +1,48 @@
+"""The depot: a small process that owns shared memory, for writers that come and go.
+
+Whoever makes tables in short-lived processes (Spark's Python workers, say) cannot own what others read afterwards.
+They borrow memory from the depot of their host and user, write into it, and hand it back; the depot serves it::
+
+    with bow.depot.connect() as depot:
+        with depot.begin(application="app-1", dataset="app-1/trips", partition=0, attempt=0) as attempt:
+            for batch in batches:
+                attempt.write(batch)
+            endpoint = attempt.commit().endpoint
+
+    with bow.connect(endpoint) as stream:  # in any process
+        ...
+
+It starts with its first client, and ends some minutes after it holds nothing any more.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bowstring.depot.client import Depot, connect
+    from bowstring.depot.options import Options
+    from bowstring.depot.status import DataSetStatus, DepotStatus
+    from bowstring.depot.writing import Attempt, Committed
+
+__all__ = ["Attempt", "Committed", "DataSetStatus", "Depot", "DepotStatus", "Options", "connect"]
+
+_HOMES = {
+    "Attempt": "bowstring.depot.writing",
+    "Committed": "bowstring.depot.writing",
+    "DataSetStatus": "bowstring.depot.status",
+    "Depot": "bowstring.depot.client",
+    "DepotStatus": "bowstring.depot.status",
+    "Options": "bowstring.depot.options",
+    "connect": "bowstring.depot.client",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # The process itself begins here, and needs none of this.
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bowstring.depot' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,407 @@
+"""The client of a depot: ``connect``, and what it returns."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+
+from bowstring.depot.connection import Connection
+from bowstring.depot.options import Options
+from bowstring.depot.places import Places
+from bowstring.depot.starting import found_or_started
+from bowstring.depot.status import DepotStatus
+from bowstring.depot.words import Fields, Verb, pack
+from bowstring.dissociated.uri import Dataset, Endpoint
+from bowstring.errors import BowstringError, BrokenError, ClosedError, ForkedError, NotPicklable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+
+    import pyarrow as pa
+
+    from bowstring.depot.writing import Attempt, Committed
+
+__all__ = ["Depot", "connect"]
+
+_ANSWER_SECONDS: Final = 30.0
+_STOP_SECONDS: Final = 10.0
+
+
+def connect(
+    *,
+    start: bool = True,
+    address: str | None = None,
+    folder: str | None = None,
+    tcp: str | None = None,
+    options: Options | None = None,
+    timeout: float = 30.0,
+) -> Depot:
+    """Find this user's depot on this host, and start one where there is none.
+
+    Parameters
+    ----------
+    start
+        Whether to start one; else there must be one.
+    address
+        A certain depot, by its :attr:`Depot.address` or :attr:`Depot.remote_address`; it is not started.
+    folder
+        Where this user's depot lies, where that is not the private runtime folder.
+    tcp
+        An address of this host (``tcp://192.0.2.7:0``) at which readers and drivers on other hosts find the depot,
+        too. The first one that is asked for stays.
+    options
+        For a depot that is started.
+    timeout
+        How long all of it may take, in seconds.
+
+    Returns
+    -------
+    Depot
+        Close it, or use it in a ``with`` block.
+
+    Raises
+    ------
+    BrokenError
+        There is no depot, and none shall be started.
+    RefusedError
+        It cannot be started.
+    DeadlineExceeded
+        It does not answer.
+    AccessDenied
+        The token is wrong.
+
+    Examples
+    --------
+    >>> import tempfile, bowstring as bow
+    >>> with tempfile.TemporaryDirectory() as folder, bow.depot.connect(folder=folder) as depot:
+    ...     held = depot.status().applications
+    ...     depot.stop()
+    >>> held
+    ()
+    """
+    places = None if address is not None else Places(folder)
+    where = address if places is None else places.control
+    assert where is not None
+
+    def find(seconds: float) -> Connection:
+        return Connection(where, seconds)
+
+    def find_or_start() -> Connection:
+        if places is None or not start:
+            return find(timeout)
+        return found_or_started(places, options or Options(), find, timeout)
+
+    depot = Depot(where, find_or_start)
+    if tcp is not None and depot.remote_address is None:
+        try:
+            depot._listen(tcp)
+        except BaseException:
+            depot.close()
+            raise
+    return depot
+
+
+class Depot:
+    """A depot, as its clients see it; from :func:`connect`. Any thread may use it.
+
+    Attributes
+    ----------
+    address
+        Where other processes of this user find it on this host.
+    remote_address
+        Where those of other hosts do, with the token; ``None`` where it listens for them nowhere.
+    """
+
+    def __init__(self, address: str, find: Callable[[], Connection]) -> None:
+        self.address = address
+        self._find = find
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._main: Connection | None = find()
+        self.remote_address = self._main.remote_address
+        self._free: Connection | None = None
+        self._held: dict[str, dict[str, Any]] = {}
+        self._closed = False
+
+    # Tasks.
+
+    def begin(
+        self,
+        *,
+        application: str,
+        dataset: str,
+        partition: int = 0,
+        attempt: int = 0,
+        schema: pa.Schema | None = None,
+        readers: int | None = None,
+        spill_folder: str | None = None,
+        wait: float = 300.0,
+    ) -> Attempt:
+        """Begin to write a partition of a data set.
+
+        Parameters
+        ----------
+        application
+            Whose it is: what belongs to an application is freed when that ends.
+        dataset
+            The data set's name, of which a depot has one.
+        partition, attempt
+            Which part of it, and which try at that.
+        schema
+            What will be written; where it is not said, that of the first batch.
+        readers
+            How many read it to its end before its memory is freed; any number by default, until it is released.
+        spill_folder
+            Where files are made when there is no memory left: a local folder that is there.
+        wait
+            How long to wait for room, in seconds.
+
+        Raises
+        ------
+        RefusedError
+            The depot takes no attempts any more.
+        UsageError
+            The data set is another application's.
+        """
+        from bowstring.depot.writing import Attempt as Writing
+
+        fields: dict[str, Any] = {
+            "application": application,
+            "dataset": dataset,
+            "partition": partition,
+            "attempt": attempt,
+        }
+        if readers is not None:
+            fields["readers"] = readers
+        if spill_folder is not None:
+            fields["spill_folder"] = os.path.abspath(spill_folder)
+        return Writing(self, self._begun(Verb.BEGIN, fields, _ANSWER_SECONDS), schema, wait)
+
+    def _begun(self, verb: Verb, fields: dict[str, Any], seconds: float) -> Connection:
+        """Return a connection for one use, after its first answer: its loss is the end of an attempt."""
+        self._check()
+        with self._lock:
+            free, self._free = self._free, None
+        if free is not None:
+            try:
+                free.ask(verb, fields, seconds)
+            except (BrokenError, ClosedError):
+                free.close()  # the depot ended since; there may be another one
+            except BaseException:
+                free.close()
+                raise
+            else:
+                return free
+        fresh = self._find()
+        try:
+            fresh.ask(verb, fields, seconds)
+        except BaseException:
+            fresh.close()
+            raise
+        return fresh
+
+    def _take_back(self, connection: Connection) -> None:
+        with self._lock:
+            if self._free is None and not self._closed:
+                self._free = connection
+                return
+        connection.close()
+
+    # Drivers.
+
+    def hold(
+        self, application: str, lease_seconds: float | None = None, *, watch_pid: int | None = None
+    ) -> None:
+        """Keep what belongs to an application, for as long as this Depot is open.
+
+        When it is closed, or its process or host is gone, the lease begins to run. It may be called again.
+
+        Parameters
+        ----------
+        application
+            Which one.
+        lease_seconds
+            How long everything is kept after the last sign of life; the depot's own time by default.
+        watch_pid
+            A process of this host: the lease does not begin to run before that is gone, too.
+        """
+        fields: dict[str, Any] = {"application": application}
+        if lease_seconds is not None:
+            fields["lease_seconds"] = lease_seconds
+        if watch_pid is not None:
+            self._ask(Verb.HOLD, {**fields, "watch_pid": watch_pid})
+        self._ask(Verb.HOLD, fields)
+        self._held[application] = fields
+
+    def settle(self, dataset: str, endpoints: Iterable[Endpoint]) -> int:
+        """Keep these streams of a data set, and free all others of it; return how many are kept.
+
+        Attempts that go on fail. Later ones may add streams, for another call that names those, too.
+
+        Raises
+        ------
+        UnknownTicket
+            The depot has no such data set.
+        """
+        tickets = [endpoint.ticket.hex() for endpoint in endpoints]
+        return self._ask(Verb.SETTLE, {"dataset": dataset, "tickets": tickets}).number("kept")
+
+    def offered(self, dataset: str) -> tuple[Committed, ...]:
+        """Return the committed streams of a data set that are offered still."""
+        from bowstring.depot.writing import Committed as Stream
+
+        streams = self._ask(Verb.OFFERED, {"dataset": dataset}).raw().get("streams", [])
+        return tuple(Stream.of(Fields(pack(each))) for each in streams)
+
+    def release(self, dataset: str) -> bool:
+        """Free a data set, and return whether there was one. Readers keep what they have."""
+        return self._ask(Verb.RELEASE, {"dataset": dataset}).flag("known")
+
+    def wait_released(self, dataset: str, timeout: float = 3600.0) -> None:
+        """Wait until a data set was read by its readers, or released.
+
+        Raises
+        ------
+        DeadlineExceeded
+            It was not, in `timeout` seconds.
+        UnknownTicket
+            There never was such a data set.
+        """
+        # A connection of its own: others may be asked for something meanwhile.
+        fields = {"dataset": dataset, "timeout": timeout}
+        self._take_back(self._begun(Verb.WAIT_RELEASED, fields, timeout + _ANSWER_SECONDS))
+
+    def end(self, application: str) -> bool:
+        """Free all that belongs to an application; return whether the depot knew it."""
+        self._held.pop(application, None)
+        return self._ask(Verb.END, {"application": application}).flag("known")
+
+    def announce(
+        self,
+        name: str,
+        dataset: Dataset,
+        *,
+        application: str,
+        append: bool = False,
+        batch: int | None = None,
+    ) -> bool:
+        """Let a name mean a data set, for :meth:`lookup`, as long as its application lasts.
+
+        Parameters
+        ----------
+        name
+            What a reader asks for.
+        dataset
+            What it gets.
+        application
+            Whose it is.
+        append
+            Whether its endpoints are added to those that the name has.
+        batch
+            Number of a micro-batch: appended the second time, it changes nothing.
+
+        Returns
+        -------
+        bool
+            Whether it changed anything.
+
+        Raises
+        ------
+        UsageError
+            The name is another application's, or what is appended has another schema.
+        """
+        fields = {"name": name, "dataset": dataset.to_json(), "application": application, "append": append}
+        if batch is not None:
+            fields["batch"] = batch
+        return self._ask(Verb.ANNOUNCE, fields).flag("changed")
+
+    def lookup(self, name: str) -> Dataset:
+        """Return the data set that a name means.
+
+        Raises
+        ------
+        UnknownTicket
+            None.
+        """
+        return Dataset.from_json(self._ask(Verb.LOOKUP, {"name": name}).text("dataset", 1 << 26))
+
+    # Whoever looks after it.
+
+    def status(self) -> DepotStatus:
+        """Return what the depot holds and does."""
+        return DepotStatus.from_json(self._ask(Verb.STATUS, {}).raw())
+
+    def stop(self) -> None:
+        """End the depot. Readers keep what they have mapped; all else is gone."""
+        self._ask(Verb.STOP, {})
+        if self._main is not None:
+            self._main.wait_exited(_STOP_SECONDS)
+        self.close()
+
+    def _listen(self, address: str) -> None:
+        self.remote_address = self._ask(Verb.LISTEN, {"address": address}).text("remote")
+
+    # Connections.
+
+    def _ask(self, verb: Verb, fields: dict[str, Any]) -> Fields:
+        self._check()
+        try:
+            return self._connected().ask(verb, fields, _ANSWER_SECONDS).fields
+        except (BrokenError, ClosedError):
+            # It may be another one by now: what was held is held there, too.
+            if verb is Verb.STOP:
+                raise
+        return self._reconnected().ask(verb, fields, _ANSWER_SECONDS).fields
+
+    def _connected(self) -> Connection:
+        with self._lock:
+            main = self._main
+        return main if main is not None else self._reconnected()
+
+    def _reconnected(self) -> Connection:
+        fresh = self._find()
+        with self._lock:
+            old, self._main = self._main, fresh
+        if old is not None:
+            old.close()
+        for fields in list(self._held.values()):
+            fresh.ask(Verb.HOLD, fields, _ANSWER_SECONDS)
+        return fresh
+
+    def _check(self) -> None:
+        if self._pid != os.getpid():
+            raise ForkedError("the Depot belongs to the parent process", hint="Connect in the child.")
+        if self._closed:
+            raise ClosedError("the Depot is closed")
+
+    def close(self) -> None:
+        """Hang up; what was held is kept for the time of its lease. Idempotent."""
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            self._closed = True
+            connections = (self._main, self._free)
+            self._main = self._free = None
+        for connection in connections:
+            if connection is not None:
+                with contextlib.suppress(BowstringError):
+                    connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise NotPicklable(
+            "a Depot is a connection of its process", hint="Send its address and connect there."
+        )
+
+    def __repr__(self) -> str:
+        return f"<Depot {self.address}{' closed' if self._closed else ''}>"

@@ -1,0 +1,324 @@
+"""What the depot holds: the committed streams, by data set and by application, and until when."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from bowstring.depot.catalog import Catalog
+from bowstring.errors import RefusedError, UnknownTicket, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from bowstring.depot.attempt import Attempt
+    from bowstring.depot.leases import Holder
+    from bowstring.dissociated.uri import Dataset, Endpoint
+    from bowstring.serving.publication import Publication
+
+__all__ = ["Application", "Committed", "DataSet", "Holdings"]
+
+
+_REMEMBERED: Final = 4096
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Committed:
+    """One committed stream: an attempt that can be read."""
+
+    publication: Publication
+    endpoint: Endpoint
+    partition: int
+    number: int
+    num_rows: int
+    num_batches: int
+    nbytes: int
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class DataSet:
+    """The streams of a data set that are offered, by ticket, and the attempts that go on."""
+
+    name: str
+    application: str
+    streams: dict[bytes, Committed] = dataclasses.field(default_factory=dict)
+    attempts: set[Attempt] = dataclasses.field(default_factory=set)
+
+
+class Application:
+    """Whose data sets they are, and how long they are kept.
+
+    Parameters
+    ----------
+    name
+        As its tasks and its driver call it.
+    lease_seconds
+        How long everything is kept after the last sign of life.
+    """
+
+    def __init__(self, name: str, lease_seconds: float) -> None:
+        self.name = name
+        self.lease_seconds = lease_seconds
+        self.holders: set[Holder] = set()
+        self.datasets: dict[str, DataSet] = {}
+        self.renew()
+
+    def renew(self) -> None:
+        """Let the lease begin anew."""
+        self._expires = time.monotonic() + self.lease_seconds
+
+    @property
+    def held(self) -> bool:
+        """Whether somebody is known to be alive for whom it is kept."""
+        return any(holder.alive() for holder in self.holders)
+
+    @property
+    def expired(self) -> bool:
+        """Whether nobody gave a sign of life for as long as the lease runs."""
+        if self.held or any(dataset.attempts for dataset in self.datasets.values()):
+            self.renew()
+        return time.monotonic() >= self._expires
+
+
+class Holdings:
+    """All applications and data sets of a depot; every method may be called from any thread.
+
+    Parameters
+    ----------
+    lease_seconds
+        Of applications that do not say it.
+    """
+
+    def __init__(self, lease_seconds: float) -> None:
+        self._lease_seconds = lease_seconds
+        self._lock = threading.RLock()
+        self.applications: dict[str, Application] = {}
+        self.datasets: dict[str, DataSet] = {}
+        self.catalog = Catalog()
+        self._finished: dict[str, None] = {}
+
+    def application(self, name: str) -> Application:
+        """Return an application, a new one where it is not known; a sign of life of it."""
+        with self._lock:
+            found = self.applications.get(name)
+            if found is None:
+                found = self.applications[name] = Application(name, self._lease_seconds)
+            found.renew()
+            return found
+
+    def hold(self, name: str, lease_seconds: float | None, holder: Holder) -> None:
+        """Keep an application for as long as somebody lives, and then for the time of the lease."""
+        with self._lock:
+            application = self.application(name)
+            if lease_seconds is not None:
+                application.lease_seconds = lease_seconds
+            gone = {each for each in application.holders if not each.alive()}
+            # Somebody who says it again is the same one.
+            again = {
+                each for each in application.holders if holder.pid is not None and each.pid == holder.pid
+            }
+            application.holders -= gone | again
+            application.holders.add(holder)
+            application.renew()
+
+    def let_go(self, holder: Holder) -> None:
+        """Let the leases run that somebody held who is gone."""
+        with self._lock:
+            for application in self.applications.values():
+                if holder in application.holders:
+                    application.holders.discard(holder)
+                    application.renew()
+
+    def begin(self, attempt: Attempt) -> None:
+        """Enter an attempt.
+
+        Raises
+        ------
+        UsageError
+            The data set belongs to another application.
+        """
+        with self._lock:
+            application = self.application(attempt.application)
+            dataset = self.datasets.get(attempt.dataset)
+            if dataset is None:
+                dataset = DataSet(attempt.dataset, application.name)
+                self.datasets[dataset.name] = application.datasets[dataset.name] = dataset
+            elif dataset.application != application.name:
+                raise UsageError(
+                    "a data set of that name belongs to another application",
+                    expected=dataset.application,
+                    found=application.name,
+                    hint="Make the names of data sets unique, with the application's name in them.",
+                )
+            self._finished.pop(attempt.dataset, None)
+            dataset.attempts.add(attempt)
+
+    def over(self, attempt: Attempt) -> None:
+        """Forget an attempt that was aborted or lost."""
+        with self._lock:
+            dataset = self.datasets.get(attempt.dataset)
+            if dataset is not None:
+                dataset.attempts.discard(attempt)
+                self._forget_empty(dataset)
+
+    def commit(self, attempt: Attempt, stream: Committed) -> None:
+        """Enter what an attempt wrote.
+
+        Raises
+        ------
+        RefusedError
+            The data set was settled or released since it began.
+        """
+        with self._lock:
+            dataset = self.datasets.get(attempt.dataset)
+            if dataset is None or attempt not in dataset.attempts:
+                raise RefusedError("the data set was settled or released before the attempt was done")
+            dataset.attempts.discard(attempt)
+            dataset.streams[stream.publication.ticket] = stream
+            self.applications[dataset.application].renew()
+
+    def settle(self, name: str, tickets: Iterable[bytes]) -> int:
+        """Keep these streams of a data set and free all others; return how many are kept.
+
+        Attempts that go on fail with their next request.
+
+        Raises
+        ------
+        UnknownTicket
+            There is no such data set.
+        """
+        kept = frozenset(tickets)
+        with self._lock:
+            dataset = self._known(name)
+            self.applications[dataset.application].renew()
+            self._cancel(dataset, "the data set was settled without this attempt")
+            for ticket in [ticket for ticket in dataset.streams if ticket not in kept]:
+                dataset.streams.pop(ticket).publication.withdraw()
+            return len(dataset.streams)
+
+    def release(self, name: str) -> bool:
+        """Free a data set; readers keep what they have. Return whether there was one."""
+        with self._lock:
+            dataset = self.datasets.pop(name, None)
+            if dataset is None:
+                return False
+            application = self.applications[dataset.application]
+            application.datasets.pop(name, None)
+            application.renew()
+            self._cancel(dataset, "the data set was released")
+            for stream in dataset.streams.values():
+                stream.publication.withdraw()
+            dataset.streams.clear()
+            self._remember(name)
+            return True
+
+    def end(self, name: str) -> bool:
+        """Free all that belongs to an application; return whether there was anything."""
+        with self._lock:
+            application = self.applications.get(name)
+            if application is None:
+                return False
+            for dataset in list(application.datasets):
+                self.release(dataset)
+            self.catalog.forget_application(name)
+            application.holders.clear()
+            del self.applications[name]
+            return True
+
+    def offered(self, name: str) -> list[Committed]:
+        """Return the streams of a data set that are offered now."""
+        with self._lock:
+            self._sweep()
+            dataset = self.datasets.get(name)
+            return [] if dataset is None else list(dataset.streams.values())
+
+    def is_released(self, name: str) -> bool:
+        """Whether nothing of a data set is offered or read any more.
+
+        Raises
+        ------
+        UnknownTicket
+            There never was such a data set, or so long ago that nobody remembers.
+        """
+        with self._lock:
+            self._sweep()
+            if name in self._finished:
+                return True
+            return not self._known(name).streams
+
+    def overview(self, most: int) -> list[tuple[DataSet, list[Committed]]]:
+        """Return the first data sets, each with its streams."""
+        with self._lock:
+            self._sweep()
+            first = list(self.datasets.values())[:most]
+            return [(dataset, list(dataset.streams.values())) for dataset in first]
+
+    def announce(
+        self, name: str, dataset: Dataset, application: str, *, append: bool, batch: int | None
+    ) -> bool:
+        """Let a name mean a data set: see :meth:`Catalog.announce`."""
+        with self._lock:
+            self.application(application)
+            return self.catalog.announce(name, dataset, application, append=append, batch=batch)
+
+    def lookup(self, name: str) -> Dataset:
+        """Return the data set of a name: see :meth:`Catalog.lookup`."""
+        with self._lock:
+            return self.catalog.lookup(name)
+
+    def _known(self, name: str) -> DataSet:
+        dataset = self.datasets.get(name)
+        if dataset is None:
+            raise UnknownTicket(
+                "the depot has no such data set",
+                found=repr(name[:80]),
+                hint="It was released, or its application ended.",
+            )
+        return dataset
+
+    def _cancel(self, dataset: DataSet, why: str) -> None:
+        for attempt in dataset.attempts:
+            attempt.fail(RefusedError(why))
+        dataset.attempts.clear()
+
+    def _forget_empty(self, dataset: DataSet) -> None:
+        if not (dataset.attempts or dataset.streams):
+            self.datasets.pop(dataset.name, None)
+            application = self.applications.get(dataset.application)
+            if application is not None:
+                application.datasets.pop(dataset.name, None)
+
+    def _remember(self, name: str) -> None:
+        self._finished[name] = None
+        while len(self._finished) > _REMEMBERED:
+            del self._finished[next(iter(self._finished))]
+
+    def _sweep(self) -> None:
+        for dataset in list(self.datasets.values()):
+            done = [ticket for ticket, each in dataset.streams.items() if each.publication.released]
+            for ticket in done:
+                del dataset.streams[ticket]
+            if done:
+                self._remember(dataset.name)
+                self._forget_empty(dataset)
+
+    def tidy(self) -> None:
+        """Forget what was read to its end, and end the applications whose lease ran out."""
+        with self._lock:
+            self._sweep()
+            for application in list(self.applications.values()):
+                if application.expired:
+                    self.end(application.name)
+                elif not (
+                    application.datasets or application.held or self.catalog.is_used_by(application.name)
+                ):
+                    # It comes back by itself when one of its tasks begins.
+                    del self.applications[application.name]
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is held, for nobody."""
+        with self._lock:
+            return not self.applications and not self.datasets

@@ -1,0 +1,264 @@
+"""The depot: what the process of that name does."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import threading
+import time
+import urllib.parse
+from typing import TYPE_CHECKING, Final
+
+from bowstring.depot.holdings import Holdings
+from bowstring.depot.places import locked, try_lock
+from bowstring.depot.session import Session
+from bowstring.depot.status import DataSetStatus, DepotStatus
+from bowstring.depot.stock import Stock
+from bowstring.depot.words import CONTROL_LIMITS, VERSION, Verb, pack
+from bowstring.errors import BowstringError, ClosedError, RefusedError, UsageError
+from bowstring.limits import DEFAULT_LIMITS
+from bowstring.server import Server
+from bowstring.transport import Message, dial, listen
+from bowstring.transport.standby import run_in_thread
+
+if TYPE_CHECKING:
+    from bowstring.depot.options import Options
+    from bowstring.depot.places import Places
+    from bowstring.transport import Channel, Listener
+
+__all__ = ["Depot"]
+
+_TICK: Final = 0.5
+_ACCEPT_SECONDS: Final = 1.0
+_LIFE_SECONDS: Final = 5.0
+_DRAIN_SECONDS: Final = 2.0
+_MOST_DATASETS: Final = 1000
+_MOST_SESSIONS: Final = 1024
+
+
+class Depot:
+    """Owns slabs, lends them to tasks, and serves what these committed.
+
+    Parameters
+    ----------
+    places
+        Where it listens.
+    options
+        What it may use.
+
+    Raises
+    ------
+    UsageError
+        Another depot of this version lives there.
+    """
+
+    def __init__(self, places: Places, options: Options) -> None:
+        self.places = places
+        self.options = options
+        self.limits = DEFAULT_LIMITS
+        self._life = _lock_for_life(places.life_lock)
+        self.token = secrets.token_urlsafe()
+        self.stock = Stock(options.memory, options.disk, options.warm_seconds)
+        self.holdings = Holdings(options.lease_seconds)
+        self.server = Server(places.data, token=self.token)
+        self.stopping = False
+        self.draining = False
+        self.remote_address: str | None = None
+        self._wake = threading.Event()
+        self._lock = threading.Lock()
+        self._sessions: set[Session] = set()
+        self._listeners: list[Listener] = []
+        self._started = self._asked = time.monotonic()
+        self._listen(places.control)
+
+    def _listen(self, address: str) -> Listener:
+        listener = listen(address, CONTROL_LIMITS)
+        self._listeners.append(listener)
+        run_in_thread(self._accept, listener, name="bowstring-depot-accept")
+        return listener
+
+    def run(self) -> None:
+        """Do what there is to do until it is stopped, or holds nothing and is asked for nothing for long."""
+        self._drain_older()
+        try:
+            while not self.stopping:
+                self._wake.wait(_TICK)
+                self.holdings.tidy()
+                self.stock.trim()
+                if self._is_idle():
+                    self._end_if_idle()
+        finally:
+            self._close()
+
+    # Clients.
+
+    def _accept(self, listener: Listener) -> None:
+        while not self.stopping:
+            try:
+                channel = listener.accept(_ACCEPT_SECONDS)
+            except ClosedError:
+                return
+            except (BowstringError, OSError):
+                time.sleep(_PAUSE)  # somebody who may not come in, or no descriptors left: both pass
+                continue
+            if channel is not None:
+                self._welcome(channel)
+
+    def _welcome(self, channel: Channel) -> None:
+        session = Session(self, channel)
+        with self._lock:
+            if self.stopping or len(self._sessions) >= _MOST_SESSIONS:
+                channel.close()
+                return
+            self._sessions.add(session)
+            self._asked = time.monotonic()
+        run_in_thread(session.run, name="bowstring-depot-session")
+
+    def ended(self, session: Session) -> None:
+        """Forget a session."""
+        with self._lock:
+            self._sessions.discard(session)
+
+    def asked(self) -> None:
+        """Note that somebody asked for something."""
+        self._asked = time.monotonic()
+
+    def check_takes_more(self) -> None:
+        """Refuse new attempts where they are not taken.
+
+        Raises
+        ------
+        RefusedError
+            The depot drains.
+        """
+        if self.draining:
+            raise RefusedError(
+                "the depot drains: one of a newer version takes its place",
+                hint="Use the version of Bowstring that started it.",
+            )
+
+    # What it is told.
+
+    def listen_too(self, address: str) -> str:
+        """Serve readers and clients on other hosts, too; return where those clients find the depot.
+
+        It is done once: whoever asks again is told the address that there is.
+
+        Raises
+        ------
+        UsageError
+            The address is not one that others can dial.
+        """
+        with self._lock:
+            if self.remote_address is None:
+                parts = urllib.parse.urlsplit(address)
+                if parts.scheme != "tcp" or parts.hostname in (None, "0.0.0.0", "::"):  # noqa: S104  refused
+                    raise UsageError(
+                        "an address for others says which of this host's it is",
+                        expected="tcp://host:0",
+                        found=repr(address),
+                    )
+                self.server.listen_too(address)
+                # A second port, whatever the first one is.
+                host = parts.netloc.rpartition("@")[2]
+                bare = host[: host.rindex(":")] if parts.port is not None else host
+                control = self._listen(f"tcp://{bare}:0")
+                self.remote_address = f"{control.uri}?token={self.token}"
+            return self.remote_address
+
+    def drain(self) -> None:
+        """Take no more attempts, and end when nothing is held."""
+        self.draining = True
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End soon. Readers keep what they have mapped."""
+        self.stopping = True
+        self._wake.set()
+
+    def status(self) -> DepotStatus:
+        """Say what it holds."""
+        stock = self.stock.statistics
+        datasets = tuple(
+            DataSetStatus(
+                name=dataset.name,
+                application=dataset.application,
+                streams=len(streams),
+                attempts=len(dataset.attempts),
+                num_rows=sum(each.num_rows for each in streams),
+                nbytes=sum(each.nbytes for each in streams),
+                readers=sum(each.publication.active for each in streams),
+            )
+            for dataset, streams in self.holdings.overview(_MOST_DATASETS)
+        )
+        with self._lock:
+            clients = len(self._sessions)
+        return DepotStatus(
+            version=VERSION,
+            pid=os.getpid(),
+            uptime=time.monotonic() - self._started,
+            draining=self.draining,
+            memory_budget=stock.memory_budget,
+            memory_in_use=stock.memory_in_use,
+            memory_warm=stock.memory_warm,
+            disk_budget=stock.disk_budget,
+            disk_in_use=stock.disk_in_use,
+            disk_warm=stock.disk_warm,
+            warm_slabs=stock.warm_slabs,
+            waiting=stock.waiting,
+            clients=clients,
+            readers=self.server.statistics.connections,
+            applications=tuple(self.holdings.applications),
+            datasets=datasets,
+        )
+
+    # Its end.
+
+    def _is_idle(self) -> bool:
+        if not self.holdings.empty or self.stock.in_use:
+            return False
+        if self.draining:
+            return True
+        return time.monotonic() - self._asked >= self.options.idle_seconds
+
+    def _end_if_idle(self) -> None:
+        # Whoever looks for the depot holds the lock: either he is heard before it ends, or he starts another one.
+        with contextlib.suppress(BowstringError), locked(self.places.start_lock, 0.0):
+            if self._is_idle():
+                self.stopping = True
+                self._listeners[0].close()
+
+    def _close(self) -> None:
+        self.stopping = True
+        for listener in self._listeners:
+            listener.close()
+        with self._lock:
+            sessions = list(self._sessions)
+        for session in sessions:
+            session.close()
+        self.stock.close()
+        self.server.close()
+        os.close(self._life)
+
+    def _drain_older(self) -> None:
+        for address in self.places.older():
+            with (
+                contextlib.suppress(BowstringError),
+                dial(address, CONTROL_LIMITS, _DRAIN_SECONDS) as channel,
+            ):
+                channel.send([Message(Verb.DRAIN, [pack({"version": VERSION})])], _DRAIN_SECONDS)
+                channel.receive(_DRAIN_SECONDS)
+
+
+_PAUSE: Final = 0.01
+
+
+def _lock_for_life(path: str) -> int:
+    """Take the lock that a depot holds as long as it lives; one that ends just now is waited for."""
+    end = time.monotonic() + _LIFE_SECONDS
+    while (fd := try_lock(path)) is None:
+        if time.monotonic() >= end:
+            raise UsageError("another depot of this version lives here", where=path)
+        time.sleep(_PAUSE)
+    return fd

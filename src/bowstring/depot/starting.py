@@ -1,0 +1,153 @@
+"""Starting: the first who needs a depot starts it, and everybody else finds that one."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import bowstring
+from bowstring.depot.places import locked
+from bowstring.errors import BrokenError, DeadlineExceeded, RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bowstring.depot.options import Options
+    from bowstring.depot.places import Places
+
+__all__ = ["found_or_started"]
+
+_READY: Final = b"ready"
+_MOST_SAID: Final = 4096
+# All that a depot needs of its starter's environment, which may hold secrets.
+_KEPT: Final = frozenset(
+    {
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "LANG",
+        "TZ",
+        "TMPDIR",
+        "XDG_RUNTIME_DIR",
+        "LD_LIBRARY_PATH",
+        "VIRTUAL_ENV",
+    }
+)
+_KEPT_PREFIXES: Final = ("LC_", "BOWSTRING_", "PYTHONHOME", "COVERAGE_")
+_Found = TypeVar("_Found")
+
+
+def found_or_started(
+    places: Places, options: Options, find: Callable[[float], _Found], seconds: float
+) -> _Found:
+    """Return what `find` finds, after starting a depot where there is none.
+
+    Parameters
+    ----------
+    places
+        Where it listens.
+    options
+        For a new one.
+    find
+        Connects to the depot within some seconds; raises BrokenError where there is none.
+    seconds
+        How long all of it may take.
+
+    Raises
+    ------
+    RefusedError
+        A depot cannot be started; says why.
+    DeadlineExceeded
+        It was not ready in time.
+    """
+    end = time.monotonic() + seconds
+
+    def left() -> float:
+        return max(0.0, end - time.monotonic())
+
+    try:
+        return find(left())
+    except BrokenError:
+        pass
+    # Whoever comes meanwhile waits here, and then finds what was started.
+    with locked(places.start_lock, left()):
+        try:
+            return find(left())
+        except BrokenError:
+            _start(places, options, end)
+        return find(left())
+
+
+def _start(places: Places, options: Options, end: float) -> None:
+    heard, told = os.pipe2(os.O_CLOEXEC)
+    try:
+        log = os.open(places.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            command = [sys.executable, "-P", "-m", "bowstring.depot", "--folder", places.folder]
+            starter = subprocess.Popen(  # noqa: S603  our own interpreter, and a module of ours
+                [*command, "--options", options.to_json(), "--ready", str(told)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env=_environment(),
+                pass_fds=(told,),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise RefusedError("a depot cannot be started", found=f"{sys.executable}: {error}") from error
+        finally:
+            os.close(log)
+            os.close(told)
+        said = _all_said(heard, end)
+        try:
+            starter.wait(max(0.1, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            starter.kill()
+            starter.wait()
+    finally:
+        os.close(heard)
+    if said != _READY:
+        raise RefusedError(
+            "a depot could not be started",
+            found=said.decode(errors="replace") or _last_lines(places.log) or "it ended without a word",
+            where=places.log,
+        )
+
+
+def _all_said(heard: int, end: float) -> bytes:
+    poll = select.poll()
+    poll.register(heard, select.POLLIN)
+    said = b""
+    while len(said) < _MOST_SAID:
+        if not poll.poll(max(0.0, end - time.monotonic()) * 1000):
+            raise DeadlineExceeded("a depot was started, and was not ready in time")
+        more = os.read(heard, _MOST_SAID)
+        if not more:
+            break
+        said += more
+    return said
+
+
+def _environment() -> dict[str, str]:
+    """Return what a depot needs of our environment: where to find what this process imported, and little else."""
+    kept = {
+        name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)
+    }
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(bowstring.__file__)))
+    path = [os.path.abspath(each) for each in (ours, *sys.path) if each or each == ours]
+    kept["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path))
+    return kept
+
+
+def _last_lines(path: str) -> str:
+    try:
+        with open(path, errors="replace") as log:
+            return " ".join(log.read().split()[-60:])
+    except OSError:
+        return ""

@@ -1,0 +1,100 @@
+"""What a depot says of itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Self
+
+from bowstring.errors import ProtocolError
+
+__all__ = ["DataSetStatus", "DepotStatus"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DataSetStatus:
+    """One data set that a depot holds.
+
+    Attributes
+    ----------
+    name, application
+        What it is called, and whose it is.
+    streams, attempts
+        Committed streams that are offered; attempts that go on.
+    num_rows, nbytes
+        Of the committed streams.
+    readers
+        Who reads one of them now.
+    """
+
+    name: str
+    application: str
+    streams: int
+    attempts: int
+    num_rows: int
+    nbytes: int
+    readers: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DepotStatus:
+    """What a depot holds and does. Sizes are bytes, times are seconds.
+
+    Attributes
+    ----------
+    version, pid, uptime
+        Of its protocol; its process; how long it runs.
+    draining
+        Whether it takes no new attempts and ends when nothing is held.
+    memory_budget, memory_in_use, memory_warm
+        Of the slabs in memory: the most there may be, lent or full ones, and those kept warm.
+    disk_budget, disk_in_use, disk_warm
+        The same of those on disk.
+    warm_slabs
+        How many are kept warm.
+    waiting
+        Tasks that wait for room.
+    clients, readers
+        Connections of tasks and drivers; of readers.
+    applications, datasets
+        Names of those that something is held for; what is held. Of very many data sets the first ones.
+    """
+
+    version: int
+    pid: int
+    uptime: float
+    draining: bool
+    memory_budget: int
+    memory_in_use: int
+    memory_warm: int
+    disk_budget: int
+    disk_in_use: int
+    disk_warm: int
+    warm_slabs: int
+    waiting: int
+    clients: int
+    readers: int
+    applications: tuple[str, ...]
+    datasets: tuple[DataSetStatus, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the status as an object for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Self:
+        """Return the status that a depot sent.
+
+        Raises
+        ------
+        ProtocolError
+            It is none.
+        """
+        try:
+            known = {field.name: fields[field.name] for field in dataclasses.fields(cls)}
+            known["datasets"] = tuple(DataSetStatus(**each) for each in known["datasets"])
+            known["applications"] = tuple(known["applications"])
+        except (KeyError, TypeError) as error:
+            raise ProtocolError(
+                "a status of the depot that cannot be read", found=repr(error)[:200]
+            ) from error
+        return cls(**known)

@@ -1,0 +1,302 @@
+"""The stock: the slabs of the depot, lent, in use or warm, within a budget of memory and one of disk."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Final, Literal
+
+from bowstring.errors import ClosedError, DeadlineExceeded, OutOfBudget
+from bowstring.memory import Region, cpu
+from bowstring.memory.lent import file_to_lend, memory_to_lend
+from bowstring.memory.pool import size_class
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bowstring.memory import Slab
+
+__all__ = ["Kind", "Lent", "Stock", "StockStatistics"]
+
+Kind = Literal["memory", "disk"]
+_KINDS: Final[tuple[Kind, Kind]] = ("memory", "disk")
+# What comes home says nothing: whoever waits looks this often.
+_LOOK: Final = 0.05
+_DISK_FULL_SECONDS: Final = 0.5
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Lent:
+    """A slab of the stock.
+
+    Attributes
+    ----------
+    slab
+        As readers, and the depot, map it.
+    fd
+        By which a borrower maps it for writing.
+    kind
+        What it is made of.
+    owner
+        The data set that it is used for, empty where it lies warm.
+    since
+        When it became warm, in seconds of the monotonic clock.
+    """
+
+    slab: Slab
+    fd: int
+    kind: Kind
+    owner: str = ""
+    since: float = 0.0
+
+    def __del__(self) -> None:
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StockStatistics:
+    """What a stock holds: bytes in use, bytes warm and budgets, of memory and of disk; and how many wait."""
+
+    memory_budget: int
+    memory_in_use: int
+    memory_warm: int
+    disk_budget: int
+    disk_in_use: int
+    disk_warm: int
+    warm_slabs: int
+    waiting: int
+    made: int
+    reused: int
+    retired: int
+
+
+class Stock:
+    """Slabs to lend.
+
+    Parameters
+    ----------
+    memory, disk
+        The budgets, in bytes.
+    warm_seconds
+        How long a slab that nobody uses is kept.
+    """
+
+    def __init__(self, memory: int, disk: int, warm_seconds: float = 60.0) -> None:
+        self._budget: dict[Kind, int] = {"memory": memory, "disk": disk}
+        self._warm_seconds = warm_seconds
+        self._changed = threading.Condition()
+        self._home: collections.deque[Slab] = collections.deque()
+        self._used: dict[bytes, Lent] = {}
+        self._held: collections.Counter[tuple[Kind, str]] = collections.Counter()
+        self._total: collections.Counter[Kind] = collections.Counter()
+        self._idle: dict[Kind, list[Lent]] = {"memory": [], "disk": []}
+        self._waiting: collections.deque[object] = collections.deque()
+        self._made = self._reused = self._retired = 0
+        self._disk_full_until = 0.0
+        self._closed = False
+
+    def borrow(
+        self, nbytes: int, owner: str, folder: str, wait: float, still_there: Callable[[], object]
+    ) -> tuple[Lent, Region]:
+        """Return a slab of at least `nbytes` bytes, and its use: when nothing refers to that, the slab is home.
+
+        Parameters
+        ----------
+        nbytes
+            How much is needed.
+        owner
+            The data set that it is for.
+        folder
+            Where a file is made when there is no room in memory.
+        wait
+            How long to wait for room, in seconds. Those who wait are served in order.
+        still_there
+            Called while it waits; raises when whoever asked is gone.
+
+        Raises
+        ------
+        OutOfBudget
+            All room is held by the owner itself, so that waiting could never end.
+        DeadlineExceeded
+            There was no room in time.
+        ClosedError
+            The depot ends.
+        """
+        size = size_class(nbytes)
+        end = time.monotonic() + wait
+        turn = object()
+        with self._changed:
+            self._waiting.append(turn)
+        try:
+            while True:
+                lent = self._try(size, owner, folder, turn)
+                if lent is not None:
+                    return lent, Region.of_slab(lent.slab, self._home)
+                self._refuse_hopeless(size, owner)
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise self._too_late(size, wait)
+                with self._changed:
+                    self._changed.wait(min(_LOOK, left))
+                still_there()
+        finally:
+            with self._changed:
+                self._waiting.remove(turn)
+                self._changed.notify_all()
+
+    def _try(self, size: int, owner: str, folder: str, turn: object) -> Lent | None:
+        """Return a slab if it is this one's turn and there is room."""
+        for kind in _KINDS:
+            with self._changed:
+                if self._closed:
+                    raise ClosedError("the depot ends")
+                self._collect()
+                if self._waiting[0] is not turn:
+                    return None
+                lent = self._warm(kind, size, owner)
+                if lent is not None:
+                    return lent
+                if not self._reserve(kind, size, owner):
+                    continue
+            # Not under the lock: making a large file takes its time.
+            try:
+                slab, fd = (
+                    memory_to_lend(cpu(), size) if kind == "memory" else file_to_lend(cpu(), size, folder)
+                )
+            except BaseException as error:
+                with self._changed:
+                    self._count(kind, owner, -size)
+                    if isinstance(error, OutOfBudget):
+                        self._give_up_warm(kind)
+                        continue
+                raise
+            with self._changed:
+                self._made += 1
+                lent = self._used[slab.uuid] = Lent(slab, fd, kind, owner)
+                return lent
+        return None
+
+    def _warm(self, kind: Kind, size: int, owner: str) -> Lent | None:
+        fitting = [lent for lent in self._idle[kind] if size <= lent.slab.nbytes <= 2 * size]
+        if not fitting:
+            return None
+        lent = min(fitting, key=lambda each: each.slab.nbytes)
+        self._idle[kind].remove(lent)
+        lent.owner = owner
+        self._used[lent.slab.uuid] = lent
+        self._count(kind, owner, lent.slab.nbytes)
+        self._reused += 1
+        return lent
+
+    def _reserve(self, kind: Kind, size: int, owner: str) -> bool:
+        if kind == "disk" and time.monotonic() < self._disk_full_until:
+            return False
+        free = self._budget[kind] - self._total[kind]
+        if size > free:
+            return False
+        idle = self._idle[kind]
+        while idle and sum(each.slab.nbytes for each in idle) > free - size:
+            idle.pop(0)
+        self._count(kind, owner, size)
+        return True
+
+    def _give_up_warm(self, kind: Kind) -> None:
+        """Note that the system has no room, whatever the budget says; what lies warm might make some."""
+        if kind == "disk" and not self._idle[kind]:
+            self._disk_full_until = time.monotonic() + _DISK_FULL_SECONDS
+        self._idle[kind].clear()
+
+    def _count(self, kind: Kind, owner: str, nbytes: int) -> None:
+        self._total[kind] += nbytes
+        self._held[kind, owner] += nbytes
+        if not self._held[kind, owner]:
+            del self._held[kind, owner]
+
+    def _collect(self) -> None:
+        """Take back what came home."""
+        now = time.monotonic()
+        while self._home:
+            slab = self._home.popleft()
+            lent = self._used.pop(slab.uuid)
+            self._count(lent.kind, lent.owner, -slab.nbytes)
+            lent.owner, lent.since = "", now
+            if slab.retired or self._closed:
+                self._retired += slab.retired
+            else:
+                self._idle[lent.kind].append(lent)
+
+    def _refuse_hopeless(self, size: int, owner: str) -> None:
+        with self._changed:
+            self._collect()
+            own = {kind: self._held[kind, owner] for kind in _KINDS}
+            others = sum(self._total[kind] - own[kind] for kind in _KINDS)
+            fits = any(size <= self._budget[kind] - own[kind] for kind in _KINDS)
+            now_fits = any(size <= self._budget[kind] - self._total[kind] for kind in _KINDS)
+            # Where it fits now it was only not its turn, or the disk is fuller than its budget says.
+            if fits and (others or (now_fits and time.monotonic() >= self._disk_full_until)):
+                return
+            raise OutOfBudget(
+                "the depot has no room, and will have none while this data set is not done",
+                expected=f"at most {self._budget['memory']} bytes of memory and {self._budget['disk']} of disk",
+                found=f"{size} bytes more than the {sum(own.values())} that the data set holds",
+                hint="Give the depot a larger budget, or publish less at once.",
+            )
+
+    def _too_late(self, size: int, wait: float) -> DeadlineExceeded:
+        found = self.statistics
+        return DeadlineExceeded(
+            "the depot had no room in time",
+            expected=f"{size} bytes within {wait:g} s",
+            found=f"{found.memory_in_use} of {found.memory_budget} bytes of memory in use, "
+            f"{found.disk_in_use} of {found.disk_budget} of disk, {found.waiting} waiting",
+            hint="Let readers read, release data sets, or give the depot a larger budget.",
+        )
+
+    def trim(self, *, everything: bool = False) -> None:
+        """Give back what has been warm for long."""
+        before = time.monotonic() - self._warm_seconds
+        with self._changed:
+            self._collect()
+            for kind in _KINDS:
+                self._idle[kind] = [
+                    lent for lent in self._idle[kind] if lent.since > before and not everything
+                ]
+
+    def close(self) -> None:
+        """Lend nothing more, and give back what is warm; what is in use stays true."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self.trim(everything=True)
+
+    @property
+    def in_use(self) -> int:
+        """How many slabs are lent, or hold data."""
+        with self._changed:
+            self._collect()
+            return len(self._used)
+
+    @property
+    def statistics(self) -> StockStatistics:
+        """What the stock holds now, and what it has done."""
+        with self._changed:
+            self._collect()
+            warm = {kind: sum(lent.slab.nbytes for lent in self._idle[kind]) for kind in _KINDS}
+            return StockStatistics(
+                memory_budget=self._budget["memory"],
+                memory_in_use=self._total["memory"],
+                memory_warm=warm["memory"],
+                disk_budget=self._budget["disk"],
+                disk_in_use=self._total["disk"],
+                disk_warm=warm["disk"],
+                warm_slabs=sum(map(len, self._idle.values())),
+                waiting=len(self._waiting),
+                made=self._made,
+                reused=self._reused,
+                retired=self._retired,
+            )

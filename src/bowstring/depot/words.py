@@ -1,0 +1,171 @@
+"""What the depot and its clients say to each other: one request, one answer, over a channel of Bowstring's.
+
+A request is a tagged message whose tag is a :class:`Verb` and whose body is a JSON object. The answer is tagged
+:attr:`Verb.DONE` (a JSON object, descriptors beside it where some are lent) or :attr:`Verb.FAILED` (an error).
+What an attempt writes is described by untagged messages, which are not answered; what is wrong with one is said in
+answer to the next request. The first request is the hello, in which each side says its version.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from bowstring import errors
+from bowstring.errors import BowstringError, BrokenError, ClosedError, ProtocolError, RefusedError
+from bowstring.limits import DEFAULT_LIMITS
+
+if TYPE_CHECKING:
+    from bowstring.limits import Limits
+
+__all__ = ["CONTROL_LIMITS", "VERSION", "Fields", "Verb", "failure_of", "pack", "pack_failure"]
+
+VERSION: Final = 1
+
+CONTROL_LIMITS: Final[Limits] = DEFAULT_LIMITS.replace(control_bytes=64 << 20)
+
+_WORDS: Final = (0xB2 << 56) | 0xFFFF_FF00
+_MOST_TEXT: Final = 4096
+_DETAILS: Final = ("expected", "found", "where", "hint")
+
+
+class Verb(enum.IntEnum):
+    """The tags. None is ever given another meaning; HELLO, DRAIN and FAILED are the same in every version."""
+
+    HELLO = _WORDS | 0x01
+    DRAIN = _WORDS | 0x02
+    FAILED = _WORDS | 0x03
+    DONE = _WORDS | 0x04
+    BEGIN = _WORDS | 0x10
+    BORROW = _WORDS | 0x11
+    COMMIT = _WORDS | 0x12
+    ABORT = _WORDS | 0x13
+    HOLD = _WORDS | 0x20
+    SETTLE = _WORDS | 0x21
+    RELEASE = _WORDS | 0x22
+    END = _WORDS | 0x23
+    OFFERED = _WORDS | 0x24
+    WAIT_RELEASED = _WORDS | 0x25
+    ANNOUNCE = _WORDS | 0x26
+    LOOKUP = _WORDS | 0x27
+    STATUS = _WORDS | 0x30
+    LISTEN = _WORDS | 0x31
+    STOP = _WORDS | 0x32
+
+
+def pack(fields: dict[str, Any]) -> bytes:
+    """Return the body of a request or an answer."""
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+class Fields:
+    """The body of a request or an answer, read with checks.
+
+    Raises
+    ------
+    ProtocolError
+        It is not a JSON object.
+
+    Examples
+    --------
+    >>> Fields(pack({"nbytes": 3})).number("nbytes")
+    3
+    """
+
+    def __init__(self, body: Any) -> None:
+        data = bytes(body)
+        try:
+            found = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise ProtocolError("a message of the depot is not JSON", found=repr(data[:40])) from error
+        if not isinstance(found, dict):
+            raise ProtocolError("a message of the depot is not a JSON object", found=type(found).__name__)
+        self._fields: dict[str, Any] = found
+
+    def number(self, name: str, default: int | None = None) -> int:
+        """Return a whole number, 0 or more and of at most 63 bits."""
+        value = self._fields.get(name, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
+            raise _wrong(name, "a number", value)
+        return value
+
+    def seconds(self, name: str, default: float | None = None) -> float:
+        """Return a time, finite and 0 or more."""
+        value = self._fields.get(name, default)
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < 1e9:
+            raise _wrong(name, "a number of seconds", value)
+        return float(value)
+
+    def text(self, name: str, longest: int = _MOST_TEXT) -> str:
+        """Return a string that can be printed, and is not empty."""
+        value = self._fields.get(name)
+        if not isinstance(value, str) or not 0 < len(value) <= longest or not _is_plain(value):
+            raise _wrong(name, f"text of 1 to {longest} characters", value)
+        return value
+
+    def maybe_text(self, name: str, longest: int = _MOST_TEXT) -> str | None:
+        """Return a string, or ``None`` where there is none."""
+        return None if self._fields.get(name) is None else self.text(name, longest)
+
+    def maybe_number(self, name: str) -> int | None:
+        """Return a whole number, or ``None`` where there is none."""
+        return None if self._fields.get(name) is None else self.number(name)
+
+    def flag(self, name: str) -> bool:
+        """Return a truth value, false where there is none."""
+        value = self._fields.get(name, False)
+        if not isinstance(value, bool):
+            raise _wrong(name, "true or false", value)
+        return value
+
+    def texts(self, name: str) -> list[str]:
+        """Return a list of strings."""
+        value = self._fields.get(name, [])
+        if not isinstance(value, list) or not all(
+            isinstance(each, str) and _is_plain(each) for each in value
+        ):
+            raise _wrong(name, "a list of text", value)
+        return list(value)
+
+    def numbers(self, name: str) -> list[int]:
+        """Return a list of whole numbers."""
+        value = self._fields.get(name, [])
+        if not isinstance(value, list) or not all(type(each) is int for each in value):
+            raise _wrong(name, "a list of numbers", value)
+        return list(value)
+
+    def raw(self) -> dict[str, Any]:
+        """Return the whole object."""
+        return self._fields
+
+
+def pack_failure(error: BaseException) -> bytes:
+    """Return the body of an answer that says no."""
+    if isinstance(error, ClosedError):
+        error = BrokenError("the depot ends", found=str(error))
+    if not isinstance(error, BowstringError):
+        error = RefusedError("the depot failed", found=f"{type(error).__name__}: {error}"[:2000])
+    kind = next(cls.__name__ for cls in type(error).__mro__ if cls.__name__ in errors.__all__)
+    details = {name: getattr(error, name) for name in _DETAILS}
+    said = {name: None if value is None else str(value)[:2000] for name, value in details.items()}
+    return pack({"kind": kind, "what": error.what[:1000], **said, "version": VERSION})
+
+
+def failure_of(body: Any) -> BowstringError:
+    """Return the error that an answer says."""
+    fields = Fields(body)
+    kind = fields.maybe_text("kind", 100)
+    cls = getattr(errors, kind) if kind in errors.__all__ else RefusedError
+    details = {name: fields.maybe_text(name) for name in _DETAILS}
+    made: BowstringError = cls(fields.text("what"), **details)
+    return made
+
+
+def _is_plain(text: str) -> bool:
+    # Half a surrogate pair cannot be printed.
+    return not any("\ud800" <= each <= "\udfff" for each in text)
+
+
+def _wrong(name: str, expected: str, found: object) -> ProtocolError:
+    return ProtocolError(f"{name} in a message of the depot", expected=expected, found=repr(found)[:80])

@@ -1,0 +1,236 @@
+"""Writing: a task's attempt at one partition of a data set."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import weakref
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+
+import numpy as np
+
+from bowstring.columnar.place import placed
+from bowstring.columnar.source import batches
+from bowstring.depot.lending import LentAllocator
+from bowstring.depot.parts import Told, pack_part
+from bowstring.depot.words import Verb
+from bowstring.dissociated.uri import Endpoint
+from bowstring.errors import BowstringError, ClosedError, ForkedError, NotPicklable, ProtocolError, UsageError
+from bowstring.memory import cpu
+from bowstring.memory.lent import borrowed_slab
+from bowstring.serving.encoder import Encoder
+from bowstring.transport.descriptors import close_all
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    import pyarrow as pa
+
+    from bowstring.columnar.dictionary import Dictionary
+    from bowstring.depot.client import Depot
+    from bowstring.depot.connection import Connection
+    from bowstring.dissociated.producer import Item
+    from bowstring.memory import Slab
+
+__all__ = ["Attempt", "Committed"]
+
+_TOGETHER: Final = 256 << 10
+_ANSWER_SECONDS: Final = 60.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Committed:
+    """What an attempt committed. It pickles.
+
+    Attributes
+    ----------
+    endpoint
+        Where it can be read.
+    partition, attempt
+        Which part of the data set, and which try.
+    num_rows, num_batches, nbytes
+        How much it is.
+    """
+
+    endpoint: Endpoint
+    partition: int
+    attempt: int
+    num_rows: int
+    num_batches: int
+    nbytes: int
+
+    @classmethod
+    def of(cls, fields: Any) -> Self:
+        """Return what the depot says of a stream."""
+        counts = (
+            fields.number(name) for name in ("partition", "attempt", "num_rows", "num_batches", "nbytes")
+        )
+        return cls(Endpoint.parse(fields.text("endpoint", 1 << 16)), *counts)
+
+
+class Attempt:
+    """One try to write one partition, from :meth:`Depot.begin`. Nobody sees anything of it before `commit`.
+
+    Left by an exception, or not committed, it is aborted.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, bowstring as bow
+    >>> with bow.depot.connect() as depot:  # doctest: +SKIP
+    ...     with depot.begin(application="app", dataset="app/numbers", partition=0, attempt=0) as attempt:
+    ...         attempt.write(pa.table({"n": [1, 2, 3]}))
+    ...         endpoint = attempt.commit().endpoint
+    """
+
+    def __init__(self, depot: Depot, connection: Connection, schema: pa.Schema | None, wait: float) -> None:
+        self._depot = depot
+        self._connection: Connection | None = connection
+        self._wait = wait
+        self._pid = os.getpid()
+        self._allocator = LentAllocator(self._borrow)
+        self._known: weakref.WeakKeyDictionary[Dictionary, Dictionary] = weakref.WeakKeyDictionary()
+        self._encoder: Encoder | None = None
+        self._told: list[bytes] = []
+        self._told_bytes = 0
+        self.schema: pa.Schema | None = None
+        self.num_rows = self.num_batches = self.nbytes = 0
+        if schema is not None:
+            self._take_schema(schema)
+
+    def write(self, data: Any) -> None:
+        """Copy batches into what the depot lends.
+
+        Parameters
+        ----------
+        data
+            Anything that a :class:`bowstring.Server` publishes: a batch, a table, a reader, a generator of batches.
+
+        Raises
+        ------
+        UsageError
+            It is no Arrow data, or has another schema than what was written before.
+        OutOfBudget
+            The depot has no room, and waiting for it could never end.
+        DeadlineExceeded
+            The depot had no room in time.
+        """
+        self._open()
+        schema, source = batches(data, self.schema)
+        if self.schema is None:
+            self._take_schema(schema)
+        assert self._encoder is not None
+        for batch in source:
+            there = placed(batch, self._allocator, self._known, in_place=False)  # type: ignore[arg-type]
+            self.num_rows += there.num_rows
+            self.num_batches += 1
+            self.nbytes += there.nbytes
+            for item in self._encoder.encode(there):
+                self._tell(item)
+            del batch, there
+
+    def _take_schema(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._encoder = Encoder(schema, None, pointers=True, charged=False)
+        self._tell(self._encoder.schema())
+
+    def _tell(self, item: Item) -> None:
+        table = np.zeros((0, 3), np.int64)
+        if item.spans is not None:
+            table = item.spans.copy()
+            numbers = np.array(
+                [self._allocator.number_of(region) for region in item.regions] or [0], np.int64
+            )
+            table[:, 0] = numbers[table[:, 0]]
+        pieces = pack_part(Told(item.metadata, table))
+        self._told += pieces
+        self._told_bytes += sum(map(len, pieces))
+        if self._told_bytes >= _TOGETHER:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._told:
+            self._open().tell(self._told)
+            self._told, self._told_bytes = [], 0
+
+    def _borrow(self, nbytes: int) -> tuple[int, Slab]:
+        answer = self._open().ask(
+            Verb.BORROW, {"nbytes": nbytes, "wait": self._wait}, self._wait + _ANSWER_SECONDS
+        )
+        try:
+            if len(answer.descriptors) != 1:
+                raise ProtocolError("a slab is one descriptor", found=len(answer.descriptors))
+            size, uuid = answer.fields.number("nbytes"), bytes.fromhex(answer.fields.text("uuid", 32))
+            number = answer.fields.number("slab")
+        except BaseException:
+            close_all(answer.descriptors)
+            raise
+        return number, borrowed_slab(cpu(), answer.descriptors[0], size, uuid)
+
+    def commit(self) -> Committed:
+        """Let everybody see what was written, at once.
+
+        Returns
+        -------
+        Committed
+            The ticket, and how much it is.
+
+        Raises
+        ------
+        RefusedError
+            The data set was settled or released meanwhile, or the depot refuses what was written.
+        UsageError
+            Nothing was written, and no schema given to `begin`.
+        BrokenError
+            The depot is gone.
+        """
+        connection = self._open()
+        if self.schema is None:
+            raise UsageError("nothing was written, so there is no schema", hint="Give begin(…, schema=…).")
+        self._flush()
+        answer = self._end(connection, Verb.COMMIT)
+        return Committed.of(answer)
+
+    def abort(self) -> None:
+        """Give everything back unseen. Does nothing after the end of the attempt."""
+        connection = self._connection
+        if connection is None or self._pid != os.getpid():
+            return
+        with contextlib.suppress(BowstringError):
+            self._end(connection, Verb.ABORT)
+
+    def _end(self, connection: Connection, verb: Verb) -> Any:
+        self._connection = None
+        self._encoder = None
+        self._known.clear()
+        self._told = []
+        kept = self._allocator.let_go()
+        try:
+            answer = connection.ask(verb, {"kept": kept}, _ANSWER_SECONDS)
+        except BaseException:
+            connection.close()
+            raise
+        self._depot._take_back(connection)
+        return answer.fields
+
+    def _open(self) -> Connection:
+        if self._pid != os.getpid():
+            raise ForkedError("the attempt belongs to the parent process", hint="Begin one in the child.")
+        if self._connection is None:
+            raise ClosedError("the attempt is over")
+        return self._connection
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.abort()
+
+    def __reduce__(self) -> NoReturn:
+        raise NotPicklable("an Attempt belongs to its process", hint="Send what commit() returned.")
+
+    def __repr__(self) -> str:
+        state = "over" if self._connection is None else f"{self.num_batches} batches, {self.nbytes} bytes"
+        return f"<Attempt {state}>"
