@@ -43,9 +43,12 @@ def _begin(session: Session, fields: Fields) -> Answer:
     )
     if attempt.readers == 0:
         raise UsageError("a data set needs a reader", found="readers=0")
+    mapped = {bytes.fromhex(each) for each in fields.texts("mapped")}
+    known = session.depot.stock.known(mapped)
     session.depot.holdings.begin(attempt)
     session.attempt = attempt
-    return _NONE
+    session.mapped = known
+    return {"gone": [each.hex() for each in mapped - known]}, ()
 
 
 def _folder(path: str | None) -> str | None:
@@ -69,6 +72,7 @@ def _borrow(session: Session, fields: Fields) -> Answer:
         attempt.folder,
         fields.seconds("wait"),
         still_wanted,
+        session.mapped,
     )
     said = {
         "slab": attempt.lend(region),

@@ -12,6 +12,7 @@ from bowstring.depot.options import Options
 from bowstring.depot.places import Places
 from bowstring.depot.starting import found_or_started
 from bowstring.depot.status import DepotStatus
+from bowstring.depot.warm import warm_mappings
 from bowstring.depot.words import Fields, Verb, pack
 from bowstring.dissociated.uri import Dataset, Endpoint
 from bowstring.errors import BowstringError, BrokenError, ClosedError, ForkedError, NotPicklable
@@ -173,35 +174,38 @@ class Depot:
             "dataset": dataset,
             "partition": partition,
             "attempt": attempt,
+            "mapped": warm_mappings().names(),
         }
         if readers is not None:
             fields["readers"] = readers
         if spill_folder is not None:
             fields["spill_folder"] = os.path.abspath(spill_folder)
-        return Writing(self, self._begun(Verb.BEGIN, fields, _ANSWER_SECONDS), schema, wait)
+        connection, answer = self._begun(Verb.BEGIN, fields, _ANSWER_SECONDS)
+        warm_mappings().forget(answer.texts("gone"))
+        return Writing(self, connection, schema, wait)
 
-    def _begun(self, verb: Verb, fields: dict[str, Any], seconds: float) -> Connection:
-        """Return a connection for one use, after its first answer: its loss is the end of an attempt."""
+    def _begun(self, verb: Verb, fields: dict[str, Any], seconds: float) -> tuple[Connection, Fields]:
+        """Return a connection for one use, and its first answer: its loss is the end of an attempt."""
         self._check()
         with self._lock:
             free, self._free = self._free, None
         if free is not None:
             try:
-                free.ask(verb, fields, seconds)
+                answer = free.ask(verb, fields, seconds)
             except (BrokenError, ClosedError):
                 free.close()  # the depot ended since; there may be another one
             except BaseException:
                 free.close()
                 raise
             else:
-                return free
+                return free, answer.fields
         fresh = self._find()
         try:
-            fresh.ask(verb, fields, seconds)
+            answer = fresh.ask(verb, fields, seconds)
         except BaseException:
             fresh.close()
             raise
-        return fresh
+        return fresh, answer.fields
 
     def _take_back(self, connection: Connection) -> None:
         with self._lock:
@@ -272,7 +276,8 @@ class Depot:
         """
         # A connection of its own: others may be asked for something meanwhile.
         fields = {"dataset": dataset, "timeout": timeout}
-        self._take_back(self._begun(Verb.WAIT_RELEASED, fields, timeout + _ANSWER_SECONDS))
+        connection, _ = self._begun(Verb.WAIT_RELEASED, fields, timeout + _ANSWER_SECONDS)
+        self._take_back(connection)
 
     def end(self, application: str) -> bool:
         """Free all that belongs to an application; return whether the depot knew it."""

@@ -1,8 +1,8 @@
 """What was lent to an attempt: an allocator over slabs that it borrows one after the other.
 
-The promise by which a slab may be lent to the next one: when an attempt says that it is over, this process has
-unmapped every slab that it does not name then. The one it names, because somebody here may write it still, is never
-lent again.
+The promise by which a slab may be lent to the next one: when an attempt says that it is over, nothing in this
+process writes any of its slabs again, unless it is lent that one again. Those of which somebody holds a view still
+are named, and never lent again.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Final
 
+from bowstring.depot.warm import warm_mappings
 from bowstring.errors import UsageError
 from bowstring.memory import Buffer, Region, cpu
 
@@ -43,7 +44,8 @@ class LentAllocator:
         self._region: Region | None = None
         self._next = 0
         self._numbers: dict[int, int] = {}
-        self._slabs: dict[int, weakref.ref[Slab]] = {}
+        # What is mapped: its use tells whether anything can write there still.
+        self._slabs: dict[int, tuple[Slab, weakref.ref[Region]]] = {}
 
     @property
     def device(self) -> Device:
@@ -62,27 +64,39 @@ class LentAllocator:
             raise UsageError("a buffer cannot have a negative size", found=nbytes)
         with self._lock:
             if self._region is None or self._next + nbytes > self._region.nbytes:
-                number, slab = self._borrow(max(nbytes, self._size))
-                self._slabs[number] = weakref.ref(slab)
-                self._numbers[slab.address] = number
-                self._region, self._next = Region.of_slab(slab), 0
-                self._keep(slab)
+                self._region = None
+                self._put_back()
+                self._open(max(nbytes, self._size))
                 self._size = min(2 * self._size, _LARGEST)
             region, offset = self._region, self._next
+            assert region is not None
             alignment = self.device.alignment
             self._next = offset + -(-nbytes // alignment) * alignment
         return Buffer.fresh(region, offset, nbytes)
 
-    def _keep(self, slab: Slab) -> None:
-        """Keep all slabs mapped until the attempt is over, so that no two of them lie at one address."""
-        self._kept: list[Slab] = [*getattr(self, "_kept", ()), slab]
+    def _open(self, nbytes: int) -> None:
+        number, slab = self._borrow(nbytes)
+        self._region, self._next = Region.of_slab(slab), 0
+        self._slabs[number] = slab, weakref.ref(self._region)
+        # No other one lies there now: what lay there before was unmapped.
+        self._numbers[slab.address] = number
+
+    def _put_back(self) -> None:
+        """Keep the mappings of what is full and written no more, for the next time."""
+        for number, (slab, use) in list(self._slabs.items()):
+            if use() is None:
+                del self._slabs[number]
+                warm_mappings().put(slab)
 
     def number_of(self, region: Region) -> int:
         """Return the number of the slab that a region is."""
         return self._numbers[region.address]
 
     def let_go(self) -> list[int]:
-        """Unmap everything; return the numbers of the slabs that somebody holds still."""
-        self._region = None
-        self._kept = []
-        return [number for number, slab in self._slabs.items() if slab() is not None]
+        """Write nothing any more; return the numbers of the slabs that somebody holds still."""
+        with self._lock:
+            self._region = None
+            self._put_back()
+            held = list(self._slabs)
+            self._slabs = {}
+        return held

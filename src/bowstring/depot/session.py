@@ -51,6 +51,8 @@ class Session:
         self.local = channel.carries == "fds"
         self.attempt: Attempt | None = None
         self.holder: Holder | None = None
+        # Which slabs it would write sooner than others.
+        self.mapped: frozenset[bytes] = frozenset()
         self.after: list[Any] = []
         self._stall = channel.limits.stall_timeout
 

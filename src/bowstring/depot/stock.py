@@ -15,7 +15,7 @@ from bowstring.memory.lent import file_to_lend, memory_to_lend
 from bowstring.memory.pool import size_class
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
     from bowstring.memory import Slab
 
@@ -100,8 +100,21 @@ class Stock:
         self._disk_full_until = 0.0
         self._closed = False
 
+    def known(self, uuids: Container[bytes]) -> frozenset[bytes]:
+        """Return which of some slabs may be lent again."""
+        with self._changed:
+            self._collect()
+            kept = (lent.slab for lents in (self._used.values(), *self._idle.values()) for lent in lents)
+            return frozenset(slab.uuid for slab in kept if slab.uuid in uuids and not slab.retired)
+
     def borrow(
-        self, nbytes: int, owner: str, folder: str, wait: float, still_there: Callable[[], object]
+        self,
+        nbytes: int,
+        owner: str,
+        folder: str,
+        wait: float,
+        still_there: Callable[[], object],
+        mapped: Container[bytes] = frozenset(),
     ) -> tuple[Lent, Region]:
         """Return a slab of at least `nbytes` bytes, and its use: when nothing refers to that, the slab is home.
 
@@ -117,6 +130,8 @@ class Stock:
             How long to wait for room, in seconds. Those who wait are served in order.
         still_there
             Called while it waits; raises when whoever asked is gone.
+        mapped
+            Slabs that whoever asked has mapped already: rather these.
 
         Raises
         ------
@@ -134,7 +149,7 @@ class Stock:
             self._waiting.append(turn)
         try:
             while True:
-                lent = self._try(size, owner, folder, turn)
+                lent = self._try(size, owner, folder, turn, mapped)
                 if lent is not None:
                     return lent, Region.of_slab(lent.slab, self._home)
                 self._refuse_hopeless(size, owner)
@@ -149,7 +164,7 @@ class Stock:
                 self._waiting.remove(turn)
                 self._changed.notify_all()
 
-    def _try(self, size: int, owner: str, folder: str, turn: object) -> Lent | None:
+    def _try(self, size: int, owner: str, folder: str, turn: object, mapped: Container[bytes]) -> Lent | None:
         """Return a slab if it is this one's turn and there is room."""
         for kind in _KINDS:
             with self._changed:
@@ -158,7 +173,7 @@ class Stock:
                 self._collect()
                 if self._waiting[0] is not turn:
                     return None
-                lent = self._warm(kind, size, owner)
+                lent = self._warm(kind, size, owner, mapped)
                 if lent is not None:
                     return lent
                 if not self._reserve(kind, size, owner):
@@ -181,11 +196,11 @@ class Stock:
                 return lent
         return None
 
-    def _warm(self, kind: Kind, size: int, owner: str) -> Lent | None:
+    def _warm(self, kind: Kind, size: int, owner: str, mapped: Container[bytes]) -> Lent | None:
         fitting = [lent for lent in self._idle[kind] if size <= lent.slab.nbytes <= 2 * size]
         if not fitting:
             return None
-        lent = min(fitting, key=lambda each: each.slab.nbytes)
+        lent = min(fitting, key=lambda each: (each.slab.uuid not in mapped, each.slab.nbytes))
         self._idle[kind].remove(lent)
         lent.owner = owner
         self._used[lent.slab.uuid] = lent

@@ -14,11 +14,10 @@ from bowstring.columnar.place import placed
 from bowstring.columnar.source import batches
 from bowstring.depot.lending import LentAllocator
 from bowstring.depot.parts import Told, pack_part
+from bowstring.depot.warm import warm_mappings
 from bowstring.depot.words import Verb
 from bowstring.dissociated.uri import Endpoint
 from bowstring.errors import BowstringError, ClosedError, ForkedError, NotPicklable, ProtocolError, UsageError
-from bowstring.memory import cpu
-from bowstring.memory.lent import borrowed_slab
 from bowstring.serving.encoder import Encoder
 from bowstring.transport.descriptors import close_all
 
@@ -165,7 +164,7 @@ class Attempt:
         except BaseException:
             close_all(answer.descriptors)
             raise
-        return number, borrowed_slab(cpu(), answer.descriptors[0], size, uuid)
+        return number, warm_mappings().open(answer.descriptors[0], size, uuid)
 
     def commit(self) -> Committed:
         """Let everybody see what was written, at once.
