@@ -1,4 +1,4 @@
-"""The command line: ``bowstring demo | serve | fetch | inspect | doctor | bench``.
+"""The command line: ``bowstring demo | serve | fetch | inspect | doctor | depot | bench``.
 
 A command's module is imported when the command runs, so that ``bowstring --help`` is quick.
 """
@@ -24,6 +24,7 @@ __all__ = ["main"]
 _COMMANDS = {
     "bench": "bowstring.cli.bench",
     "demo": "bowstring.cli.demo",
+    "depot": "bowstring.cli.depot",
     "serve": "bowstring.cli.serve",
     "fetch": "bowstring.cli.fetch",
     "inspect": "bowstring.cli.inspection",

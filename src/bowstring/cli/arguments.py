@@ -29,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
     _fetch(commands)
     _inspect(commands)
     _doctor(commands)
+    _depot(commands)
     commands.add_parser("bench", help="run the benchmarks (`bowstring bench --help`)", add_help=False)
     return root
 
@@ -106,6 +107,24 @@ def _inspect(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def _doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     _command(commands, "doctor", "say what this machine can do, and what is in the way of the rest")
+
+
+def _depot(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    depot = _command(
+        commands, "depot", "look at the process that owns memory for short-lived writers, or end it"
+    )
+    depot.add_argument(
+        "action", choices=("status", "stop", "run"), help="what to do; `run` is one until Ctrl-C"
+    )
+    depot.add_argument("--folder", help="where it lies, where that is not the private runtime folder")
+    run = depot.add_argument_group("of `run`")
+    run.add_argument("--memory", type=positive, metavar="BYTES", help="the most memory for data")
+    run.add_argument("--disk", type=count, metavar="BYTES", help="the most of files where memory is used up")
+    run.add_argument("--spill-folder", metavar="FOLDER", help="where those files are made")
+    run.add_argument("--tcp", metavar="tcp://HOST:0", help="where other hosts reach it, too")
+    run.add_argument(
+        "--idle-seconds", type=positive, metavar="S", help="end after holding nothing for so long"
+    )
 
 
 def positive(text: str) -> int:

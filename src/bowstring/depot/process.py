@@ -15,7 +15,7 @@ from bowstring.depot.places import locked, try_lock
 from bowstring.depot.session import Session
 from bowstring.depot.status import DataSetStatus, DepotStatus
 from bowstring.depot.stock import Stock
-from bowstring.depot.words import CONTROL_LIMITS, VERSION, Verb, pack
+from bowstring.depot.words import CONTROL_LIMITS, REMOTE_LIMITS, VERSION, Verb, pack
 from bowstring.errors import BowstringError, ClosedError, RefusedError, UsageError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.server import Server
@@ -35,6 +35,7 @@ _LIFE_SECONDS: Final = 5.0
 _DRAIN_SECONDS: Final = 2.0
 _MOST_DATASETS: Final = 1000
 _MOST_SESSIONS: Final = 1024
+_PAUSE: Final = 0.01
 
 
 class Depot:
@@ -73,7 +74,7 @@ class Depot:
         self._listen(places.control)
 
     def _listen(self, address: str) -> Listener:
-        listener = listen(address, CONTROL_LIMITS)
+        listener = listen(address, CONTROL_LIMITS if address.startswith("unix:") else REMOTE_LIMITS)
         self._listeners.append(listener)
         run_in_thread(self._accept, listener, name="bowstring-depot-accept")
         return listener
@@ -249,9 +250,6 @@ class Depot:
             ):
                 channel.send([Message(Verb.DRAIN, [pack({"version": VERSION})])], _DRAIN_SECONDS)
                 channel.receive(_DRAIN_SECONDS)
-
-
-_PAUSE: Final = 0.01
 
 
 def _lock_for_life(path: str) -> int:

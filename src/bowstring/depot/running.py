@@ -6,15 +6,19 @@ import contextlib
 import os
 import resource
 import signal
+from typing import TYPE_CHECKING, Final
 
 from bowstring.depot.options import Options
 from bowstring.depot.places import Places
 from bowstring.depot.process import Depot
 from bowstring.errors import BowstringError
 
-__all__ = ["READY", "run"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-READY = b"ready"
+__all__ = ["run", "serve"]
+
+_READY: Final = b"ready"
 
 
 def run(folder: str, options: str, ready: int) -> int:
@@ -27,27 +31,49 @@ def run(folder: str, options: str, ready: int) -> int:
     options
         As JSON.
     ready
-        A descriptor that hears ``ready``, or what is in the way; -1 for none.
+        A descriptor that hears ``ready``, or what is in the way.
 
     Returns
     -------
     int
         The exit code.
     """
-    os.umask(0o077)
-    _take_all_descriptors()
     try:
-        depot = Depot(Places(folder), Options.from_json(options))
+        serve(Places(folder), Options.from_json(options), ready=lambda _: _say(ready, _READY))
     except (BowstringError, OSError) as error:
         _say(ready, str(error).encode())
         return 1
-    # A terminal that closes, or an executor that ends, is no reason.
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: depot.stop())
-    _say(ready, READY)
-    depot.run()
     return 0
+
+
+def serve(
+    places: Places, options: Options, *, ready: Callable[[str | None], object], tcp: str | None = None
+) -> None:
+    """Be a depot until it is stopped, by a request or by SIGTERM or SIGINT, or has nothing more to do.
+
+    Parameters
+    ----------
+    places, options
+        Where it listens, and what it may use.
+    ready
+        Called with the address for other hosts when clients may come.
+    tcp
+        Where other hosts reach it.
+    """
+    os.umask(0o077)
+    _take_all_descriptors()
+    depot = Depot(places, options)
+    try:
+        # A terminal that closes, or an executor that ends, is no reason.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda _number, _frame: depot.stop())
+        ready(None if tcp is None else depot.listen_too(tcp))
+    except BaseException:
+        depot.stop()
+        raise
+    finally:
+        depot.run()
 
 
 def _take_all_descriptors() -> None:
@@ -59,7 +85,6 @@ def _take_all_descriptors() -> None:
 
 
 def _say(fd: int, text: bytes) -> None:
-    if fd >= 0:
-        with contextlib.suppress(OSError):
-            os.write(fd, text)
+    with contextlib.suppress(OSError):
+        os.write(fd, text)
         os.close(fd)

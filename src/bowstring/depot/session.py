@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.depot.answers import ANSWERS, LOCAL
-from bowstring.depot.words import VERSION, Fields, Verb, pack, pack_failure
+from bowstring.depot.words import HELLO_BYTES, VERSION, Fields, Verb, pack, pack_failure
 from bowstring.errors import (
     AccessDenied,
     BowstringError,
@@ -74,7 +74,7 @@ class Session:
 
     def _greet(self) -> bool:
         """Hear the hello; return whether the client may go on."""
-        received = self.channel.receive(self.channel.limits.connect_timeout)
+        received = self.channel.receive(self.channel.limits.connect_timeout, _hello_only)
         if received is None:
             return False
         self._no_descriptors(received)
@@ -177,3 +177,12 @@ class Session:
     def close(self) -> None:
         """End the session, from any thread."""
         self.channel.close()
+
+
+def _hello_only(tag: int, nbytes: int) -> bytearray:
+    """Land a hello: of somebody who has not said who he is, not more."""
+    if nbytes > HELLO_BYTES:
+        raise ProtocolError(
+            "a hello is too long", expected=f"at most {HELLO_BYTES}", found=f"{nbytes}, {tag:#x}"
+        )
+    return bytearray(nbytes)

@@ -19,11 +19,24 @@ from bowstring.limits import DEFAULT_LIMITS
 if TYPE_CHECKING:
     from bowstring.limits import Limits
 
-__all__ = ["CONTROL_LIMITS", "VERSION", "Fields", "Verb", "failure_of", "pack", "pack_failure"]
+__all__ = [
+    "CONTROL_LIMITS",
+    "HELLO_BYTES",
+    "REMOTE_LIMITS",
+    "VERSION",
+    "Fields",
+    "Verb",
+    "failure_of",
+    "pack",
+    "pack_failure",
+]
 
 VERSION: Final = 1
 
 CONTROL_LIMITS: Final[Limits] = DEFAULT_LIMITS.replace(control_bytes=64 << 20)
+# Of clients on other hosts, who write nothing.
+REMOTE_LIMITS: Final[Limits] = DEFAULT_LIMITS.replace(control_bytes=64 << 20, metadata_bytes=1)
+HELLO_BYTES: Final = 4096
 
 _WORDS: Final = (0xB2 << 56) | 0xFFFF_FF00
 _MOST_TEXT: Final = 4096

@@ -24,6 +24,13 @@ from bowstring.transport.stream import StreamChannel
 __all__ = ["TcpChannel", "TcpListener", "dial", "is_loopback", "listen"]
 
 _LOOPBACK = "127.0.0.1"
+# After 30 s of silence, every 10 s, three times.
+_KEEP_ALIVE = (
+    ((socket.SOL_SOCKET, socket.SO_KEEPALIVE), 1),
+    ((socket.IPPROTO_TCP, socket.TCP_KEEPIDLE), 30),
+    ((socket.IPPROTO_TCP, socket.TCP_KEEPINTVL), 10),
+    ((socket.IPPROTO_TCP, socket.TCP_KEEPCNT), 3),
+)
 
 
 class TcpChannel(StreamChannel):
@@ -35,6 +42,9 @@ class TcpChannel(StreamChannel):
     def __init__(self, sock: socket.socket, address: str, peer: Peer, limits: Limits) -> None:
         # Requests are small and answered at once: nothing is gained by waiting to fill a segment.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A host that is gone says nothing. The kernels ask each other, also while nobody here does.
+        for option, value in _KEEP_ALIVE:
+            sock.setsockopt(*option, value)
         super().__init__(sock, address, peer, limits)
 
 

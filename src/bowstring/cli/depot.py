@@ -1,0 +1,104 @@
+"""``bowstring depot``: look at the depot of this host and user, end it, or be one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from bowstring.cli.tables import print_table
+from bowstring.cli.text import duration, number, size
+from bowstring.depot import Options, connect
+from bowstring.errors import BrokenError
+
+if TYPE_CHECKING:
+    from bowstring.depot import DepotStatus
+
+__all__ = ["run"]
+
+_SECONDS = 10.0
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what is asked of the depot; return the exit code."""
+    if arguments.action == "run":
+        return _run(arguments)
+    try:
+        depot = connect(start=False, folder=arguments.folder, timeout=_SECONDS)
+    except BrokenError:
+        return _not_there(arguments)
+    with depot:
+        if arguments.action == "stop":
+            depot.stop()
+            _say(arguments, {"stopped": True}, "the depot has ended")
+            return 0
+        found = depot.status()
+    if arguments.json:
+        print(json.dumps(found.to_json()))
+    else:
+        _show(found)
+    return 0
+
+
+def _not_there(arguments: argparse.Namespace) -> int:
+    # That there is none is what `stop` wants, and what `status` says.
+    _say(arguments, {"running": False}, "no depot runs")
+    return 0
+
+
+def _say(arguments: argparse.Namespace, facts: dict[str, bool], text: str) -> None:
+    print(json.dumps(facts) if arguments.json else text)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from bowstring.depot.places import Places
+    from bowstring.depot.running import serve
+
+    given = {
+        "memory_budget": arguments.memory,
+        "disk_budget": arguments.disk,
+        "spill_folder": arguments.spill_folder,
+        "idle_seconds": arguments.idle_seconds,
+    }
+    options = Options(**{name: value for name, value in given.items() if value is not None})
+    places = Places(arguments.folder)
+
+    def ready(remote: str | None) -> None:
+        facts = {"address": places.control, "remote": remote}
+        print(json.dumps(facts) if arguments.json else places.control, flush=True)
+        if not arguments.json:
+            print("a depot; Ctrl-C ends it", file=sys.stderr)
+            if remote is not None:
+                print(f"from other hosts: {remote}", file=sys.stderr)
+
+    serve(places, options, tcp=arguments.tcp, ready=ready)
+    return 0
+
+
+def _show(status: DepotStatus) -> None:
+    drains = ", draining" if status.draining else ""
+    print(f"depot, protocol {status.version}, pid {status.pid}, up {duration(status.uptime)}{drains}")
+    rows = [
+        ["memory", size(status.memory_in_use), size(status.memory_warm), size(status.memory_budget)],
+        ["disk", size(status.disk_in_use), size(status.disk_warm), size(status.disk_budget)],
+    ]
+    print_table(["", "In use", "Warm", "Budget"], rows, right=[1, 2, 3])
+    print(f"{status.clients} clients, {status.readers} readers, {status.waiting} wait for room")
+    if status.datasets:
+        print_table(
+            ["Data set", "Application", "Streams", "Attempts", "Rows", "Size", "Readers"],
+            [
+                [
+                    each.name,
+                    each.application,
+                    each.streams,
+                    each.attempts,
+                    number(each.num_rows),
+                    size(each.nbytes),
+                    each.readers,
+                ]
+                for each in status.datasets
+            ],
+            right=[2, 3, 4, 5, 6],
+        )
