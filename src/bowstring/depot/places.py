@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import re
+import secrets
 import stat
 import time
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Places", "locked", "try_lock"]
 
 _CONTROL: Final = re.compile(r"depot-(\d+)\.sock")
+_DATA: Final = re.compile(rf"depot-{VERSION}-[0-9a-f]{{12}}\.sock")
 _PAUSE: Final = 0.005
 
 
@@ -49,10 +51,15 @@ class Places:
         """The address at which clients find the depot."""
         return address_of(self._file(".sock"))
 
-    @property
-    def data(self) -> str:
-        """The address at which readers find it."""
-        return address_of(self._file("-data.sock"))
+    def new_data(self) -> str:
+        """Return an address for readers that no depot had before: who looks for an earlier one finds nobody.
+
+        What earlier ones left is removed: only whoever holds `life_lock` may call this.
+        """
+        for name in os.listdir(self.folder):
+            if _DATA.fullmatch(name):
+                os.unlink(os.path.join(self.folder, name))
+        return address_of(self._file(f"-{secrets.token_hex(6)}.sock"))
 
     @property
     def start_lock(self) -> str:

@@ -62,7 +62,7 @@ class Depot:
         self.token = secrets.token_urlsafe()
         self.stock = Stock(options.memory, options.disk, options.warm_seconds)
         self.holdings = Holdings(options.lease_seconds)
-        self.server = Server(places.data, token=self.token)
+        self.server = Server(places.new_data(), token=self.token)
         self.stopping = False
         self.draining = False
         self.remote_address: str | None = None

@@ -1,0 +1,217 @@
+"""There is one depot of each version, it is found again, and it owes nothing to whoever started it."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import bowstring as bow
+from bowstring.depot.words import VERSION, Fields, Verb, pack
+from bowstring.transport import Message, dial, listen
+from tests.depot.conftest import WAIT, Connect, Task, commit, runs, until
+
+START = "depot = bow.depot.connect(folder=folder)\nsay(depot.status().pid)\n"
+
+
+def test_many_starters_get_one(connect: Connect, task: Callable[..., Task]) -> None:
+    """Twenty threads and four processes that need a depot at once start one."""
+    tasks = [task('say("ready")\n' + START) for _ in range(4)]
+    for each in tasks:
+        each.hear()
+        each.go_on()
+    with concurrent.futures.ThreadPoolExecutor(20) as threads:
+        found = {depot.status().pid for depot in threads.map(lambda _: connect(), range(20))}
+    found |= {int(each.hear()) for each in tasks}
+    assert len(found) == 1
+    assert runs(found.pop())
+
+
+def test_the_killed_one_is_replaced(connect: Connect, folder: str) -> None:
+    """After a SIGKILL the next client starts another one in spite of the socket files, and old clients find it."""
+    before = connect()
+    pid = before.status().pid
+    endpoint = commit(before, {"n": [1]}).endpoint
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not runs(pid), "it is killed")
+    assert any(name.endswith(".sock") for name in os.listdir(folder)), "nothing was left to stumble over"
+    after = connect()
+    assert after.status().pid not in (pid, os.getpid())
+    assert before.status().pid == after.status().pid
+    assert commit(before, {"n": [2]}).num_rows == 1
+    with pytest.raises(bow.BrokenError):
+        bow.connect(endpoint)
+
+
+def test_without_start_there_must_be_one(folder: str) -> None:
+    """Who only looks for a depot starts none."""
+    with pytest.raises(bow.BrokenError):
+        bow.depot.connect(start=False, folder=folder)
+    assert os.listdir(folder) == []
+
+
+@pytest.mark.parametrize("how", ["exit", "SIGKILL", "SIGHUP to its group"])
+def test_it_outlives_its_starter(connect: Connect, task: Callable[..., Task], how: str) -> None:
+    """Whatever becomes of whoever started it, the depot and what it holds stay."""
+    starter = task(
+        START + "with depot.begin(application='app', dataset='data') as attempt:\n"
+        "    attempt.write(table)\n    say(attempt.commit().endpoint)\n"
+    )
+    pid = int(starter.hear())
+    starter.go_on()
+    endpoint = bow.Endpoint.parse(starter.hear())
+    if how == "exit":
+        starter.go_on()
+        assert starter.end() == 0
+    elif how == "SIGKILL":
+        starter.kill()
+    else:
+        os.killpg(starter.process.pid, signal.SIGHUP)
+        starter.process.wait(WAIT)
+    assert connect(start=False).status().pid == pid
+    with bow.connect(endpoint) as stream:
+        assert sum(batch.num_rows for batch in stream) == 1 << 17
+
+
+def test_it_keeps_nothing_of_its_starter(task: Callable[..., Task]) -> None:
+    """Neither folder, pipes, sockets, session, nor secrets of its starter are the depot's."""
+    code = "import os\nfor fd in os.pipe(): os.set_inheritable(fd, True)\n" + START
+    starter = task(code, env={"SECRET_OF_THE_STARTER": "x"})
+    pid = int(starter.hear())
+    process = Path(f"/proc/{pid}")
+    assert "SECRET_OF_THE_STARTER" not in (process / "environ").read_text()
+    assert str((process / "cwd").readlink()) == "/"
+    assert os.getsid(pid) != os.getsid(starter.process.pid)
+    opened = {fd.name: str(fd.readlink()) for fd in (process / "fd").iterdir()}
+    assert opened["0"] == "/dev/null"
+    assert opened["1"] == opened["2"]
+    assert opened["1"].endswith(".log")
+    theirs = {str(fd.readlink()) for fd in Path(f"/proc/{starter.process.pid}/fd").iterdir()}
+    assert not {each for each in opened.values() if each.startswith("pipe:")} & theirs
+    assert int((process / "stat").read_text().rpartition(")")[2].split()[1]) != starter.process.pid
+
+
+def test_it_ends_when_nobody_needs_it(connect: Connect, folder: str) -> None:
+    """It waits for a while, longer where something is held, and leaves locks and log only."""
+    depot = connect(options={"idle_seconds": 0.2})
+    pid = depot.status().pid
+    committed = commit(depot, {"n": [1]})
+    with pytest.raises(AssertionError):
+        until(lambda: not runs(pid), "it ends", 1.5)
+    with bow.connect(committed.endpoint) as stream:
+        batch = stream.read_next_batch()
+        depot.release("data")
+        assert batch["n"].values.tolist() == [1]
+        del batch
+    until(lambda: not runs(pid), "it ends")
+    assert sorted(os.listdir(folder)) == ["depot-1.life", "depot-1.log", "depot-1.start"]
+    assert Path(folder, "depot-1.log").read_text() == ""
+    assert depot.status().pid != pid, "the client does not find the next one"
+
+
+@pytest.mark.parametrize("how", ["stop", "SIGTERM"])
+def test_readers_keep_what_they_mapped_when_it_stops(connect: Connect, folder: str, how: str) -> None:
+    """A batch that was read stays true when the depot ends; a stream that goes on breaks."""
+    depot = connect()
+    pid = depot.status().pid
+    endpoint = commit(depot, ({"n": [number]} for number in range(3000))).endpoint
+    with bow.connect(endpoint) as stream:
+        first = stream.read_next_batch()
+        if how == "stop":
+            depot.stop()
+        else:
+            os.kill(pid, signal.SIGTERM)
+        until(lambda: not runs(pid), "it ends")
+        assert first["n"].values.tolist() == [0]
+        with pytest.raises(bow.BrokenError):
+            stream.read_all()
+    assert not [name for name in os.listdir(folder) if name.endswith(".sock")]
+    with pytest.raises(bow.BrokenError):
+        bow.connect(endpoint)
+
+
+def test_a_folder_that_others_may_enter_is_refused(folder: str) -> None:
+    """Nobody else may put a depot in our way."""
+    os.chmod(folder, 0o755)
+    with pytest.raises(bow.UsageError, match="not private"):
+        bow.depot.connect(folder=folder)
+    os.chmod(folder, 0o700)
+
+
+def test_why_it_cannot_be_started_is_said(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the depot stumbles over reaches whoever wanted it."""
+    Path(folder, "depot-1.sock").write_text("in the way")
+    with pytest.raises(bow.RefusedError, match="in the way of the socket"):
+        bow.depot.connect(folder=folder)
+    os.unlink(Path(folder, "depot-1.sock"))
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(bow.RefusedError, match="/nowhere/python"):
+        bow.depot.connect(folder=folder)
+
+
+def test_one_that_says_nothing_is_not_waited_for(folder: str) -> None:
+    """A depot that hangs costs its clients the time they gave, and no more."""
+    with listen(f"unix:{folder}/depot-1.sock"), pytest.raises(bow.DeadlineExceeded):
+        bow.depot.connect(folder=folder, timeout=0.3)
+
+
+# Versions.
+
+
+def _ask(folder: str, verb: int, version: int) -> tuple[int | None, Fields]:
+    with dial(f"unix:{folder}/depot-{VERSION}.sock") as channel:
+        channel.send([Message(verb, [pack({"version": version})])], WAIT)
+        received = channel.receive(WAIT)
+        assert received is not None
+        return received.tag, Fields(received.body)
+
+
+def test_another_version_is_refused(depot: bow.depot.Depot, folder: str) -> None:
+    """A client of another version hears which one this is, and no more."""
+    tag, said = _ask(folder, Verb.HELLO, VERSION + 1)
+    assert tag == Verb.FAILED
+    assert said.text("kind") == "RefusedError"
+    assert said.number("version") == VERSION
+    assert depot.status().version == VERSION
+
+
+def test_an_old_one_drains(connect: Connect, folder: str) -> None:
+    """Told that a newer one is there it takes no attempts, serves what it has, and ends with that."""
+    depot = connect()
+    pid = depot.status().pid
+    going_on = depot.begin(application="app", dataset="going on")
+    committed = commit(depot, {"n": [1, 2]})
+    assert _ask(folder, Verb.DRAIN, VERSION + 1)[0] == Verb.DONE
+    with pytest.raises(bow.RefusedError, match="drains"):
+        depot.begin(application="app", dataset="more")
+    going_on.write({"n": [3]})
+    late = going_on.commit()
+    assert depot.status().draining
+    for each, rows in ((committed, 2), (late, 1)):
+        with bow.connect(each.endpoint) as stream:
+            assert sum(batch.num_rows for batch in stream) == rows
+    depot.end("app")
+    until(lambda: not runs(pid), "it ends")
+
+
+def test_a_new_one_tells_older_ones(connect: Connect, folder: str) -> None:
+    """A depot that starts asks those of older versions to drain, and stumbles over none that is dead."""
+    dead = socket.socket(socket.AF_UNIX)
+    dead.bind(f"{folder}/depot-0.sock")
+    dead.close()
+    connect().stop()
+    os.unlink(f"{folder}/depot-0.sock")
+    with listen(f"unix:{folder}/depot-0.sock") as older:
+        depot = connect()
+        with older.accept(WAIT) or pytest.fail("nobody came") as channel:
+            received = channel.receive(WAIT)
+            assert received is not None
+            assert received.tag == Verb.DRAIN
+            channel.send([Message(Verb.DONE, [pack({"version": 0})])], WAIT)
+        assert depot.status().version == VERSION
