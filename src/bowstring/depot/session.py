@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Session"]
 
 _EXIT_GRACE: Final = 1.0
+_GONE: Final = (BrokenError, ClosedError, DeadlineExceeded)
 _MOST_TOKEN: Final = 200
 
 
@@ -64,10 +65,10 @@ class Session:
                     received = self.channel.receive(self.channel.limits.heartbeat)
                     if received is not None:
                         self._hear(received)
-        except (BrokenError, ClosedError, DeadlineExceeded):
-            pass
         except BowstringError as error:
-            self._say_no(error)
+            # Who breaks the protocol hears of it; who is gone does not.
+            if isinstance(error, ProtocolError) or not isinstance(error, _GONE):
+                self._say_no(error)
         finally:
             self._settle()
             self.depot.ended(self)

@@ -1,0 +1,241 @@
+"""Clients that say what they must not: refused, and the depot serves the next one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bowstring as bow
+from bowstring.depot.connection import Connection
+from bowstring.depot.parts import Told, pack_part, unpack_parts
+from bowstring.depot.words import VERSION, Fields, Verb, failure_of, pack, pack_failure
+from bowstring.ipc.schema import encode_schema
+from bowstring.transport import Channel, Message, dial
+from bowstring.transport.descriptors import close_all
+from tests.depot.conftest import APP, MIB, WAIT, commit, read, until_free
+
+TABLE = pa.table({"n": np.arange(100)})
+BEGIN = {"application": APP, "dataset": "data", "partition": 0, "attempt": 0}
+
+
+@pytest.fixture
+def well(depot: bow.depot.Depot) -> Iterator[bow.depot.Depot]:
+    """Return a depot that must be as well after the test as it was before."""
+    pid = depot.status().pid
+    yield depot
+    until_free(depot)
+    assert read(commit(depot, TABLE, "after").endpoint).equals(TABLE)
+    assert depot.status().pid == pid
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"BOW\x01\x01\x00\x00\x00" + struct.pack("<QQ", Verb.HELLO, 1 << 40),
+        b"BOW\x01\x01\x00\x00\x00" + struct.pack("<QQ", Verb.HELLO, 8000) + bytes(8000),
+        b"BOW\x01\x01\x00\x00\x00" + struct.pack("<QQ", Verb.HELLO, 4) + b"null",
+        b"BOW\x01\x01\x00\x00\x00" + struct.pack("<QQ", Verb.STATUS, 2) + b"{}",
+        b"BOW\x01\x00\x00\x00\x00" + struct.pack("<QQ", 0, 2) + b"{}",
+        os.urandom(4096),
+    ],
+    ids=["nothing", "http", "huge", "too long", "no object", "no hello", "untagged", "noise"],
+)
+def test_strangers_are_sent_away(well: bow.depot.Depot, folder: str, said: bytes) -> None:
+    """What is no hello ends the connection."""
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.settimeout(WAIT)
+        stranger.connect(f"{folder}/depot-1.sock")
+        stranger.sendall(said)
+        stranger.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(ConnectionResetError):
+            while stranger.recv(1 << 16):
+                pass
+
+
+@pytest.fixture
+def client(depot: bow.depot.Depot) -> Iterator[Connection]:
+    """Return a connection after its hello."""
+    connection = Connection(depot.address, WAIT)
+    yield connection
+    connection.close()
+
+
+REQUESTS: list[tuple[int, Any]] = [
+    (Verb.BEGIN, {}),
+    (Verb.BEGIN, BEGIN | {"partition": -1}),
+    (Verb.BEGIN, BEGIN | {"attempt": 1 << 63}),
+    (Verb.BEGIN, BEGIN | {"dataset": ""}),
+    (Verb.BEGIN, BEGIN | {"dataset": "\ud800"}),
+    (Verb.BEGIN, BEGIN | {"dataset": "x" * 5000}),
+    (Verb.BEGIN, BEGIN | {"readers": True}),
+    (Verb.BEGIN, BEGIN | {"mapped": "no list"}),
+    (Verb.BORROW, {"nbytes": 1, "wait": 1}),
+    (Verb.COMMIT, {"kept": []}),
+    (Verb.HOLD, {"application": "a", "lease_seconds": float("inf")}),
+    (Verb.HOLD, {"application": "a", "watch_pid": 0}),
+    (Verb.SETTLE, {"dataset": "unknown", "tickets": []}),
+    (Verb.SETTLE, {"dataset": "unknown", "tickets": ["xyz"]}),
+    (Verb.ANNOUNCE, {"name": "n", "application": "a", "dataset": "[]"}),
+    (Verb.LOOKUP, {"name": 7}),
+    (Verb.LISTEN, {"address": "unix:"}),
+    (Verb.HELLO, {"version": VERSION}),
+    (Verb.DONE, {}),
+    (0xB2 << 56, {}),
+    (7 << 56, {}),
+]
+
+
+@pytest.mark.parametrize(("verb", "fields"), REQUESTS)
+def test_senseless_requests_are_refused(
+    well: bow.depot.Depot, client: Connection, verb: int, fields: dict[str, Any]
+) -> None:
+    """A request that means nothing is answered with an error, or by the end of the connection."""
+    with pytest.raises(bow.BowstringError):
+        client.ask(verb, fields, WAIT)  # type: ignore[arg-type]
+    assert well.status().datasets == ()
+
+
+def begun(client: Connection, nbytes: int = 1) -> None:
+    """Begin an attempt that has borrowed a slab and said its schema."""
+    client.ask(Verb.BEGIN, BEGIN, WAIT)
+    close_all(client.ask(Verb.BORROW, {"nbytes": nbytes, "wait": 0}, WAIT).descriptors)
+    client.tell(pack_part(Told(encode_schema(TABLE.schema), np.zeros((0, 3), np.int64))))
+
+
+def metadata() -> bytes:
+    """Return what says that there is a batch of 100 numbers."""
+    return bytes(pa.ipc.read_message(TABLE.to_batches()[0].serialize()).metadata)
+
+
+GOOD = np.array([[0, 0, 0], [0, 64, 800]])
+
+
+def told(more: list[list[int]]) -> np.ndarray[Any, Any]:
+    """Return where the buffers lie, and a lie."""
+    return GOOD + np.array(more)
+
+
+LIES: dict[str, Callable[[], list[bytes]]] = {
+    "another slab": lambda: pack_part(Told(metadata(), told([[0, 0, 0], [1, 0, 0]]))),
+    "a slab below": lambda: pack_part(Told(metadata(), told([[0, 0, 0], [-1, 0, 0]]))),
+    "behind the end": lambda: pack_part(Told(metadata(), told([[0, 0, 0], [0, MIB - 800, 0]]))),
+    "far behind": lambda: pack_part(Told(metadata(), told([[0, 0, 0], [0, (1 << 63) - 800, 0]]))),
+    "before the beginning": lambda: pack_part(Told(metadata(), told([[0, 0, 0], [0, -128, 0]]))),
+    "not aligned": lambda: pack_part(Told(metadata(), told([[0, 0, 0], [0, 3, 0]]))),
+    "another length": lambda: pack_part(Told(metadata(), told([[0, 0, 0], [0, 0, 8]]))),
+    "too few buffers": lambda: pack_part(Told(metadata(), GOOD[:1])),
+    "no metadata": lambda: pack_part(Told(b"", GOOD)),
+    "noise": lambda: pack_part(Told(os.urandom(300), GOOD)),
+    "a second schema": lambda: pack_part(Told(encode_schema(TABLE.schema), GOOD[:0])),
+    "cut short": lambda: [b"".join(pack_part(Told(metadata(), GOOD)))[:-1]],
+    "no head": lambda: [b"abc"],
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_lies_about_what_was_written(well: bow.depot.Depot, client: Connection, lie: str) -> None:
+    """An attempt that says what cannot be is refused when it commits, and nothing of it is seen."""
+    begun(client)
+    client.tell(LIES[lie]())
+    with pytest.raises(bow.BowstringError):
+        client.ask(Verb.COMMIT, {"kept": []}, WAIT)
+    assert well.offered("data") == ()
+
+
+def test_the_truth_is_taken(well: bow.depot.Depot, client: Connection) -> None:
+    """What the lies differ from is committed: they are refused for what is wrong with them."""
+    begun(client)
+    client.tell(pack_part(Told(metadata(), GOOD)))
+    client.ask(Verb.COMMIT, {"kept": [0, 17, -5]}, WAIT)
+    assert [each.num_rows for each in well.offered("data")] == [100]
+    well.release("data")
+
+
+@given(data=st.binary(max_size=200))
+def test_parts_of_noise(data: bytes) -> None:
+    """Any bytes are parts, or refused."""
+    try:
+        parts = list(unpack_parts(data))
+    except bow.ProtocolError:
+        return
+    assert b"".join(piece for part in parts for piece in pack_part(part))[: len(data)] is not None
+    assert sum(8 + len(part.metadata) + 24 * len(part.table) for part in parts) <= len(data)
+
+
+def test_too_many_slabs(well: bow.depot.Depot, client: Connection) -> None:
+    """An attempt cannot borrow without end, and an amount without end is refused at once."""
+    client.ask(Verb.BEGIN, BEGIN, WAIT)
+    with pytest.raises(bow.OutOfBudget):
+        client.ask(Verb.BORROW, {"nbytes": (1 << 63) - 1, "wait": 1e6}, WAIT)
+
+    def borrow_on() -> None:
+        for _ in range(1000):
+            close_all(client.ask(Verb.BORROW, {"nbytes": 1, "wait": 1e6}, WAIT).descriptors)
+
+    with pytest.raises(bow.OutOfBudget):
+        borrow_on()
+
+
+def raw(folder: str) -> Channel:
+    """Return a channel after the hello."""
+    channel = dial(f"unix:{folder}/depot-1.sock")
+    channel.send([Message(Verb.HELLO, [pack({"version": VERSION})])], WAIT)
+    assert channel.receive(WAIT) is not None
+    return channel
+
+
+def test_descriptors_are_not_taken(well: bow.depot.Depot, folder: str) -> None:
+    """Whoever hands descriptors to the depot is sent away, and they are closed."""
+    before = len(os.listdir(f"/proc/{well.status().pid}/fd"))
+    with raw(folder) as channel:
+        channel.send([Message(Verb.STATUS, [b"{}"], (0,) * 50)], WAIT)
+        received = channel.receive(WAIT)
+        assert received is None or received.tag == Verb.FAILED
+    assert len(os.listdir(f"/proc/{well.status().pid}/fd")) <= before + 3
+
+
+def test_who_asks_twice_while_he_waits(well: bow.depot.Depot, folder: str) -> None:
+    """A client that does not wait for its answer is sent away, and with it what it had."""
+    commit(well, {"n": np.zeros(1 << 24)}, "large")
+    with raw(folder) as channel:
+        channel.send([Message(Verb.BEGIN, [pack(BEGIN)])], WAIT)
+        channel.receive(WAIT)
+        wanted = Message(Verb.BORROW, [pack({"nbytes": 200 * MIB, "wait": 1e6})])
+        channel.send([wanted] * 3, WAIT)  # the first one is lent a file
+        while (received := channel.receive(WAIT)) is not None and received.tag == Verb.DONE:
+            close_all(received.attachments)
+        assert received is not None
+        assert received.tag == Verb.FAILED
+    well.release("large")
+
+
+@pytest.mark.parametrize("name", [each for each in bow.errors.__all__ if each != "BowstringError"])
+def test_errors_arrive_as_they_are(name: str) -> None:
+    """An error of the depot is raised by its client as the same one, but that its closing is our loss."""
+    sent = getattr(bow.errors, name)("what", expected=1, found="x", where="there", hint="do so")
+    got = failure_of(pack_failure(sent))
+    if name == "ClosedError":
+        assert type(got) is bow.BrokenError
+    else:
+        assert type(got) is type(sent)
+        assert str(got) == str(sent)
+
+
+def test_a_foreign_error_is_told_in_words() -> None:
+    """What is no error of ours is told as a refusal that names it; an unknown one is a refusal."""
+    assert "ZeroDivisionError" in str(failure_of(pack_failure(ZeroDivisionError("x"))))
+    assert type(failure_of(pack({"kind": "os", "what": "x"}))) is bow.RefusedError
+    with pytest.raises(bow.ProtocolError):
+        Fields(b"[]")

@@ -1,0 +1,99 @@
+"""Readers and drivers on other hosts: another road to the same data, for whoever has the token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import bowstring as bow
+from bowstring.dissociated.host import this_host
+from tests.depot.conftest import APP, Connect, commit, read, until_free
+
+TABLE = pa.table({"n": np.arange(1000), "s": pa.array(["x", None] * 500).dictionary_encode()})
+REMOTE = "tcp://127.0.0.1:0"
+
+
+@pytest.fixture
+def depot(connect: Connect) -> bow.depot.Depot:
+    """Return a depot that listens for other hosts."""
+    return connect(tcp=REMOTE)
+
+
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be on another host from now on."""
+    monkeypatch.setenv("BOWSTRING_HOST", "another")
+
+
+def test_each_takes_its_road(depot: bow.depot.Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the depot's host memory is mapped; on others the bytes are sent; both read the same."""
+    endpoint = bow.Endpoint.parse(str(commit(depot, [TABLE, TABLE]).endpoint))
+    assert endpoint.host == this_host()
+    assert endpoint.is_here
+    paths = []
+    for _ in range(2):
+        with bow.connect(endpoint, columns=["s", "n"]) as stream:
+            paths.append(stream.stats.path)
+        assert read(endpoint).equals(pa.concat_tables([TABLE, TABLE]))
+        elsewhere(monkeypatch)
+    assert paths == ["unix: mapped", "tcp: packed"]
+    assert not endpoint.is_here
+
+
+def test_the_token_decides(depot: bow.depot.Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has not the whole URI gets neither data nor a word with the depot."""
+    endpoint = commit(depot, TABLE).endpoint
+    assert endpoint.elsewhere is not None
+    elsewhere(monkeypatch)
+    head, _, token = endpoint.elsewhere.rpartition("token=")
+    for wrong in (f"{head}token=x{token[1:]}", head.rstrip("&")):
+        stranger = bow.Endpoint(endpoint.uri, endpoint.ticket, elsewhere=wrong, host=endpoint.host)
+        with pytest.raises(bow.AccessDenied):
+            bow.connect(stranger)
+    assert depot.remote_address is not None
+    for wrong in (depot.remote_address[:-1], depot.remote_address.partition("?")[0]):
+        with pytest.raises(bow.AccessDenied):
+            bow.depot.connect(address=wrong)
+    assert token not in repr(endpoint)
+
+
+def test_without_a_road_it_is_said(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader on another host of a depot that listens for nobody there hears what is missing."""
+    endpoint = commit(connect(), TABLE).endpoint
+    elsewhere(monkeypatch)
+    with pytest.raises(bow.BrokenError, match="another host"):
+        bow.connect(endpoint)
+
+
+def test_a_driver_on_another_host(depot: bow.depot.Depot) -> None:
+    """It settles, asks and releases; what needs memory of the depot's host is refused."""
+    first, second = (commit(depot, TABLE, attempt=number) for number in range(2))
+    with bow.depot.connect(address=depot.remote_address) as driver:
+        driver.hold(APP)
+        assert driver.offered("data") == (first, second)
+        assert driver.settle("data", [second.endpoint]) == 1
+        for refused in (
+            lambda: driver.begin(application=APP, dataset="data"),
+            lambda: driver.hold(APP, watch_pid=1),
+            driver.stop,
+        ):
+            with pytest.raises((bow.AccessDenied, bow.UsageError)):
+                refused()
+        assert driver.status().pid == depot.status().pid
+        assert driver.release("data")
+    until_free(depot)
+
+
+def test_it_listens_once(depot: bow.depot.Depot, connect: Connect) -> None:
+    """Whoever asks for an address for other hosts again is told the one that there is."""
+    assert connect(tcp=REMOTE).remote_address == depot.remote_address
+    assert connect().remote_address == depot.remote_address
+
+
+@pytest.mark.parametrize("address", ["tcp://0.0.0.0:0", "tcp://[::]:0", "unix:", "nonsense", "tcp://"])
+def test_an_address_for_others_says_which(connect: Connect, address: Any) -> None:
+    """An address that nobody could dial from elsewhere is refused."""
+    with pytest.raises(bow.UsageError):
+        connect(tcp=address)

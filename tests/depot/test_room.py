@@ -1,0 +1,269 @@
+"""Room: memory first, files next, and waiting only where it can end."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import errno
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import bowstring as bow
+from bowstring.depot.stock import Lent, Stock
+from bowstring.memory import Region
+from tests.depot.conftest import APP, MIB, WAIT, Connect, commit, held, read, until, until_free
+
+TABLE = pa.table({"n": np.arange(3 << 17)})  # 3 MiB
+
+Slab = tuple[Lent, Region]
+
+
+def borrow(stock: Stock, nbytes: int, owner: str = "a", wait: float = 0.0, folder: str = "/tmp") -> Slab:
+    """Borrow for somebody who stays."""
+    return stock.borrow(nbytes, owner, folder, wait, lambda: None)
+
+
+def test_what_is_beyond_the_budget_goes_to_files(connect: Connect, tmp_path: Path) -> None:
+    """Four times the memory budget is read as it was written, some of it from files without a name."""
+    depot = connect(options={"memory_budget": 8 * MIB, "disk_budget": 64 * MIB})
+    tables = [pa.table({"n": np.arange(3 << 17) + number}) for number in range(8)]
+    written = [
+        commit(depot, table, partition=number, spill_folder=str(tmp_path)).endpoint
+        for number, table in enumerate(tables)
+    ]
+    status = depot.status()
+    assert (status.memory_in_use, status.disk_in_use) == (8 * MIB, 24 * MIB)
+    assert os.listdir(tmp_path) == []
+    files = [str(fd.readlink()) for fd in Path(f"/proc/{status.pid}/fd").iterdir()]
+    assert any(each.startswith(f"{tmp_path}/") and each.endswith(" (deleted)") for each in files)
+    dataset = bow.Dataset(tuple(written), tables[0].schema)
+    assert read(dataset).equals(pa.concat_tables(tables))
+    with bow.connect(dataset) as stream:
+        assert stream.read_all().num_rows == 8 * TABLE.num_rows
+        assert stream.stats.path == "unix: mapped"
+    depot.end(APP)
+    until_free(depot)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[str]:
+    """Return a file system of 8 MiB, where this process may make one."""
+    folder = str(tmp_path / "disk")
+    os.mkdir(folder)
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], capture_output=True)
+    if made.returncode:
+        pytest.skip(f"no file system can be mounted here: {made.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_a_disk_that_is_full_is_no_crash(connect: Connect, small_disk: str) -> None:
+    """A disk with less room than the budget says costs no task its life, and no data set what it has there."""
+    depot = connect(options={"memory_budget": 4 * MIB, "disk_budget": 1 << 40})
+    before = commit(depot, TABLE, "before", spill_folder=small_disk)
+    with depot.begin(application=APP, dataset="data", spill_folder=small_disk, wait=0.2) as attempt:
+        attempt.write(TABLE)
+        attempt.write(TABLE)
+        with pytest.raises(bow.DeadlineExceeded):
+            attempt.write(TABLE)
+        depot.release("before")
+        attempt.write(TABLE)
+        with pytest.raises(bow.OutOfBudget):
+            attempt.write(TABLE)
+        committed = attempt.commit()
+    assert read(committed.endpoint).equals(pa.concat_tables([TABLE] * 3))
+    with pytest.raises(bow.UnknownTicket):
+        bow.connect(before.endpoint)
+    depot.stop()
+
+
+def test_a_folder_that_is_not_there_is_refused(depot: bow.depot.Depot) -> None:
+    """A spill folder is a folder."""
+    with pytest.raises(bow.UsageError, match="folder"):
+        depot.begin(application=APP, dataset="data", spill_folder="/nowhere/at/all")
+
+
+def test_waiting_ends_when_there_is_room(connect: Connect) -> None:
+    """A task waits until another data set is released, and goes on."""
+    depot = connect(options={"memory_budget": 4 * MIB, "disk_budget": 0})
+    commit(depot, TABLE, "before")
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        later = threads.submit(commit, connect(), TABLE, "after", wait=WAIT)
+        until(lambda: depot.status().waiting == 1, "it waits")
+        assert not later.done()
+        depot.release("before")
+        assert read(later.result(WAIT).endpoint).equals(TABLE)
+
+
+def test_waiting_has_a_deadline(connect: Connect) -> None:
+    """Where nobody makes room, a task hears so in time, and leaves nothing."""
+    depot = connect(options={"memory_budget": 4 * MIB, "disk_budget": 0})
+    commit(depot, TABLE, "before")
+    began = time.monotonic()
+    with pytest.raises(bow.DeadlineExceeded, match="no room in time"):
+        commit(depot, TABLE, wait=0.3)
+    assert 0.3 <= time.monotonic() - began < WAIT
+    assert held(depot) == 4 * MIB
+
+
+def test_who_waits_for_himself_fails_at_once(connect: Connect) -> None:
+    """Where all room is held by the data set itself, which is not done before it has more, waiting is pointless."""
+    depot = connect(options={"memory_budget": 8 * MIB, "disk_budget": 4 * MIB})
+    commit(depot, TABLE, "other")
+    commit(depot, TABLE, partition=0)
+    with depot.begin(application=APP, dataset="data", partition=1, wait=1e6) as attempt:
+        attempt.write(TABLE)
+        began = time.monotonic()
+        attempt._wait = 0.1
+        with pytest.raises(bow.DeadlineExceeded):  # the other one may go
+            attempt.write(TABLE)
+        depot.release("other")
+        attempt._wait = 1e6
+        attempt.write(TABLE)
+        with pytest.raises(bow.OutOfBudget, match="will have none"):
+            attempt.write(TABLE)
+    assert time.monotonic() - began < WAIT
+    with pytest.raises(bow.OutOfBudget):
+        commit(depot, {"n": np.zeros(1 << 24)}, "larger than everything")
+
+
+def test_a_waiting_task_that_dies_is_forgotten(connect: Connect) -> None:
+    """Nothing is lent to somebody who is gone, and whoever waits behind him gets it."""
+    depot = connect(options={"memory_budget": 4 * MIB, "disk_budget": 0})
+    commit(depot, TABLE, "before")
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        impatient = connect().begin(application=APP, dataset="gone", wait=1e6)
+        gone = threads.submit(impatient.write, TABLE)
+        until(lambda: depot.status().waiting == 1, "it waits")
+        later = threads.submit(commit, connect(), TABLE, "after", wait=WAIT)
+        until(lambda: depot.status().waiting == 2, "both wait")
+        assert impatient._connection is not None
+        impatient._connection.close()
+        with pytest.raises(bow.ClosedError):
+            gone.result(WAIT)
+        depot.release("before")
+        assert later.result(WAIT).num_rows == TABLE.num_rows
+
+
+# The stock by itself.
+
+
+def test_those_who_wait_are_served_in_order() -> None:
+    """A small request does not overtake a large one that came before."""
+    stock = Stock(4 * MIB, 0)
+    kept = [borrow(stock, MIB, "before") for _ in range(4)]
+    served: list[str] = []
+
+    def wait_for(nbytes: int, name: str) -> None:
+        lent = borrow(stock, nbytes, name, WAIT)
+        served.append(name)
+        time.sleep(0.1)
+        del lent
+
+    threads = []
+    for name, nbytes in (("large", 4 * MIB), ("small", MIB), ("smaller", 1)):
+        threads.append(threading.Thread(target=wait_for, args=(nbytes, name)))
+        threads[-1].start()
+        until(lambda: stock.statistics.waiting == len(threads), f"{name} waits")
+    kept.pop()
+    time.sleep(0.2)
+    assert served == []
+    kept.clear()
+    for thread in threads:
+        thread.join(WAIT)
+    assert served[0] == "large"
+    assert sorted(served[1:]) == ["small", "smaller"]
+    assert stock.statistics.memory_in_use == 0
+    stock.close()
+
+
+def full_disk(monkeypatch: pytest.MonkeyPatch, error: int = errno.ENOSPC) -> None:
+    """Let no file have any room."""
+
+    def fail(*_: Any) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(os, "posix_fallocate", fail)
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_is_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: int) -> None:
+    """A disk without room, whatever the budget says, is waited for where another data set may give some back."""
+    stock = Stock(MIB, 1 << 40)
+    other = borrow(stock, MIB, "other")
+    with monkeypatch.context() as patched:
+        full_disk(patched, error)
+        with pytest.raises(bow.DeadlineExceeded):
+            borrow(stock, MIB, "mine", 0.2, str(tmp_path))
+    time.sleep(0.5)
+    mine = borrow(stock, MIB, "mine", WAIT, str(tmp_path))
+    assert mine[0].kind == "disk"
+    del other, mine
+    assert stock.statistics.disk_in_use == stock.statistics.memory_in_use == 0
+    stock.close()
+
+
+def test_a_full_disk_that_nobody_empties_fails_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where nobody else holds anything, a full disk is no reason to wait."""
+    stock = Stock(MIB, 1 << 40)
+    mine = borrow(stock, MIB)
+    full_disk(monkeypatch)
+    with pytest.raises(bow.OutOfBudget):
+        borrow(stock, MIB, "a", 1e6, str(tmp_path))
+    del mine
+    stock.close()
+
+
+def test_what_fails_midway_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error while a slab is made leaves the account as it was."""
+    stock = Stock(MIB, 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "ftruncate", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "broken")))
+        with pytest.raises(OSError, match="broken"):
+            borrow(stock, MIB)
+    lent = borrow(stock, MIB)
+    del lent
+    stock.close()
+    with pytest.raises(bow.ClosedError):
+        borrow(stock, MIB)
+
+
+def test_the_budget_is_never_passed() -> None:
+    """Whatever is borrowed and given back by many at once, what is used and warm together is within the budget."""
+    stock = Stock(16 * MIB, 8 * MIB, warm_seconds=0.0)
+    numbers = np.random.default_rng(0)
+    sizes = numbers.integers(1, 5 * MIB, 200).tolist()
+    worst = []
+
+    def work(mine: list[int]) -> None:
+        kept: list[Slab] = []
+        for nbytes in mine:
+            if len(kept) > 2:
+                kept.pop(0)
+            try:
+                kept.append(borrow(stock, nbytes, str(threading.get_ident()), 0.05))
+            except (bow.DeadlineExceeded, bow.OutOfBudget):
+                kept.clear()
+            found = stock.statistics
+            worst.append(
+                (found.memory_in_use + found.memory_warm <= 16 * MIB)
+                and (found.disk_in_use + found.disk_warm <= 8 * MIB)
+            )
+
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, [sizes[start::4] for start in range(4)]))
+    assert all(worst)
+    assert stock.in_use == 0
+    stock.trim()
+    assert stock.statistics.warm_slabs == 0
+    stock.close()
