@@ -9,7 +9,7 @@ import pytest
 
 from bowstring.cli import main
 
-COMMANDS = ("demo", "serve", "fetch", "inspect", "doctor", "bench")
+COMMANDS = ("demo", "serve", "fetch", "inspect", "doctor", "depot", "bench")
 NOBODY = "unix:/nowhere/bow.sock?want_data=1&ticket=dA"
 
 

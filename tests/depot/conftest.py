@@ -79,10 +79,9 @@ def connect(folder: str) -> Iterator[Connect]:
     with contextlib.ExitStack() as stack:
 
         def make(**given: Any) -> bow.depot.Depot:
-            options = bow.depot.Options(
-                **{"memory_budget": 256 * MIB, "disk_budget": 256 * MIB} | given.pop("options", {})
-            )
-            return stack.enter_context(bow.depot.connect(**{"folder": folder, "options": options} | given))
+            budgets = {"memory_budget": 256 * MIB, "disk_budget": 256 * MIB} | given.pop("options", {})
+            chosen: Any = {"folder": folder, "options": bow.depot.Options(**budgets)} | given
+            return stack.enter_context(bow.depot.connect(**chosen))
 
         yield make
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import struct
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,26 +17,44 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bowstring as bow
+from bowstring.depot.attempt import Attempt
 from bowstring.depot.connection import Connection
 from bowstring.depot.parts import Told, pack_part, unpack_parts
 from bowstring.depot.words import VERSION, Fields, Verb, failure_of, pack, pack_failure
 from bowstring.ipc.schema import encode_schema
+from bowstring.memory import Pool
 from bowstring.transport import Channel, Message, dial
 from bowstring.transport.descriptors import close_all
-from tests.depot.conftest import APP, MIB, WAIT, commit, read, until_free
+from tests.depot.conftest import APP, MIB, WAIT, commit, read, until, until_free
 
+OPTIONS = bow.depot.Options(memory_budget=256 * MIB, disk_budget=256 * MIB)
 TABLE = pa.table({"n": np.arange(100)})
 BEGIN = {"application": APP, "dataset": "data", "partition": 0, "attempt": 0}
 
 
+@pytest.fixture(scope="module")
+def folder() -> Iterator[str]:
+    """Return the folder of one depot for all: each test leaves it as it was."""
+    with (
+        tempfile.TemporaryDirectory(prefix="bow-") as made,
+        bow.depot.connect(folder=made, options=OPTIONS) as depot,
+    ):
+        yield made
+        depot.stop()
+
+
 @pytest.fixture
-def well(depot: bow.depot.Depot) -> Iterator[bow.depot.Depot]:
+def well(folder: str) -> Iterator[bow.depot.Depot]:
     """Return a depot that must be as well after the test as it was before."""
-    pid = depot.status().pid
-    yield depot
-    until_free(depot)
-    assert read(commit(depot, TABLE, "after").endpoint).equals(TABLE)
-    assert depot.status().pid == pid
+    with bow.depot.connect(start=False, folder=folder) as depot:
+        before = depot.status()
+        yield depot
+        until_free(depot)
+        assert read(commit(depot, TABLE, "after").endpoint).equals(TABLE)
+        depot.end(APP)
+        until_free(depot)
+        until(lambda: depot.status().clients <= before.clients + 1, "whoever was refused is gone")
+        assert depot.status().pid == before.pid
 
 
 @pytest.mark.parametrize(
@@ -65,9 +84,9 @@ def test_strangers_are_sent_away(well: bow.depot.Depot, folder: str, said: bytes
 
 
 @pytest.fixture
-def client(depot: bow.depot.Depot) -> Iterator[Connection]:
+def client(well: bow.depot.Depot) -> Iterator[Connection]:
     """Return a connection after its hello."""
-    connection = Connection(depot.address, WAIT)
+    connection = Connection(well.address, WAIT)
     yield connection
     connection.close()
 
@@ -186,6 +205,17 @@ def test_too_many_slabs(well: bow.depot.Depot, client: Connection) -> None:
 
     with pytest.raises(bow.OutOfBudget):
         borrow_on()
+
+
+def test_an_attempt_is_lent_so_many_slabs() -> None:
+    """The bound on regions of a stream bounds what an attempt borrows."""
+    attempt = Attempt(
+        APP, "data", partition=0, number=0, readers=None, folder="", limits=bow.Limits(regions=2)
+    )
+    region = Pool(budget=MIB).allocate(1).region
+    assert [attempt.lend(region), attempt.lend(region)] == [0, 1]
+    with pytest.raises(bow.LimitExceeded, match="too many"):
+        attempt.lend(region)
 
 
 def raw(folder: str) -> Channel:

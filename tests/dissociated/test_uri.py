@@ -5,14 +5,16 @@ from __future__ import annotations
 import base64
 import pickle
 import urllib.parse
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from bowstring.dissociated.host import this_host
 from bowstring.dissociated.uri import Dataset, Endpoint, Location
-from bowstring.errors import UsageError
+from bowstring.errors import BrokenError, UsageError
 
 U64 = st.integers(0, 2**64 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -59,6 +61,54 @@ def test_an_endpoint_is_read_back(
     endpoint = Endpoint(str(location), ticket, str(other) if separate else None)
     assert Endpoint.parse(str(endpoint)) == endpoint
     assert endpoint.locations == ((location, other) if separate else (location,))
+
+
+@given(
+    here=locations(),
+    there=st.none() | locations(),
+    ticket=st.binary(max_size=60),
+    host=st.none() | TEXT,
+    separate=st.none() | locations(),
+)
+def test_an_endpoint_with_two_roads_is_read_back(
+    here: Location, there: Location | None, ticket: bytes, host: str | None, separate: Location | None
+) -> None:
+    """Both roads and the host survive being printed and pasted; what is not there is not printed."""
+    endpoint = Endpoint(
+        str(here),
+        ticket,
+        None if separate is None else str(separate),
+        None if there is None else str(there),
+        host,
+    )
+    assert Endpoint.parse(str(endpoint)) == endpoint
+    assert pickle.loads(pickle.dumps(endpoint)) == endpoint
+    assert Dataset.from_json(Dataset((endpoint,), pa.schema([]), 1).to_json()).endpoints == (endpoint,)
+    assert ("elsewhere=" in str(endpoint).replace(str(here), "")) == (there is not None)
+
+
+def test_a_reader_takes_the_road_of_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the producer's host it is `uri`, elsewhere it is `elsewhere`, and where there is none it is an error."""
+    monkeypatch.setenv("BOWSTRING_HOST", "one")
+    both = Endpoint("unix:/a?want_data=1", b"t", None, "tcp://h:1?want_data=2", this_host())
+    one = Endpoint("unix:/a?want_data=1", b"t", host=this_host())
+    assert [each.is_here for each in (both, one)] == [True, True]
+    assert both.locations == one.locations == (Location("unix:/a", 1),)
+    monkeypatch.setenv("BOWSTRING_HOST", "two")
+    assert both.locations == (Location("tcp://h:1", 2),)
+    with pytest.raises(BrokenError, match="another host"):
+        _ = one.locations
+    anywhere = Endpoint("unix:/a?want_data=1", b"t", None, "tcp://h:1?want_data=2")
+    assert anywhere.locations == (Location("unix:/a", 1),)
+    monkeypatch.delenv("BOWSTRING_HOST")
+    assert this_host() not in ("", "one", "two", Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"endpoints": ["x"], "schema": "", "num_rows": 1}', "nul"])
+def test_what_is_no_data_set_is_refused(text: str) -> None:
+    """A text that says no data set is a wrong call, whatever it is."""
+    with pytest.raises(UsageError):
+        Dataset.from_json(text)
 
 
 @given(endpoint=st.builds(Endpoint, locations().map(str), st.binary(max_size=20)))
@@ -115,7 +165,19 @@ def test_ipv6_and_odd_paths_keep_their_address() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["want_data", "free_data", "remote_handle", "bow", "hello", "token", "ticket", "data"]
+    "name",
+    [
+        "want_data",
+        "free_data",
+        "remote_handle",
+        "bow",
+        "hello",
+        "token",
+        "ticket",
+        "data",
+        "elsewhere",
+        "host",
+    ],
 )
 def test_nothing_is_said_twice(name: str) -> None:
     """A known parameter that comes twice is refused: which one counts would be a guess."""

@@ -1,0 +1,72 @@
+"""``bowstring depot``: what it says of the depot, and that it ends one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import bowstring as bow
+from bowstring.cli import main
+
+
+@pytest.fixture
+def folder() -> Iterator[str]:
+    """Return a private folder with a short name."""
+    made = tempfile.mkdtemp(prefix="bow-")
+    yield made
+    shutil.rmtree(made)
+
+
+def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Run a command that must succeed; return what it prints."""
+    assert main(["depot", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_it_is_shown_and_ended(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What it holds is printed for people and for programs; after `stop` there is none, which is no failure."""
+    with bow.depot.connect(folder=folder) as depot:
+        with depot.begin(application="app", dataset="app/\x1b[2J") as attempt:
+            attempt.write({"n": list(range(1234))})
+            attempt.commit()
+        said = asked(capsys, "status", "--folder", folder)
+        assert "1,234" in said
+        assert "app" in said
+        assert "\x1b" not in said
+        facts = json.loads(asked(capsys, "status", "--folder", folder, "--json"))
+        assert (facts["pid"], facts["datasets"][0]["num_rows"]) == (depot.status().pid, 1234)
+        assert asked(capsys, "stop", "--folder", folder) == "the depot has ended\n"
+    assert asked(capsys, "status", "--folder", folder) == "no depot runs\n"
+    assert json.loads(asked(capsys, "status", "--folder", folder, "--json")) == {"running": False}
+    assert json.loads(asked(capsys, "stop", "--folder", folder, "--json")) == {"running": False}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_one_is_run(folder: str, start: Any, number: int) -> None:
+    """`run` is a depot that clients find, with the budgets that were given, until it is told to end."""
+    given = ["--memory", str(64 << 20), "--disk", "0", "--tcp", "tcp://127.0.0.1:0", "--idle-seconds", "600"]
+    program = start("depot", "run", "--folder", folder, "--json", *given)
+    said = json.loads(program.line())
+    with bow.depot.connect(start=False, folder=folder) as depot:
+        status = depot.status()
+        assert status.pid == program.process.pid
+        assert (status.memory_budget, status.disk_budget) == (64 << 20, 0)
+        assert (depot.address, depot.remote_address) == (said["address"], said["remote"])
+    assert program.end(number)[0] == 0
+    assert not [name for name in os.listdir(folder) if name.endswith(".sock")]
+
+
+def test_a_second_one_is_not_run(folder: str, start: Any) -> None:
+    """Where one lives, another one of its version ends with the reason."""
+    with bow.depot.connect(folder=folder) as depot:
+        code, _, said = start("depot", "run", "--folder", folder).end()
+        assert code == 2
+        assert "another depot of this version lives here" in said
+        depot.stop()
