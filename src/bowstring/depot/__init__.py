@@ -21,7 +21,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bowstring.depot.client import Depot, connect
+    from bowstring.depot.client import Depot
+    from bowstring.depot.connecting import connect
     from bowstring.depot.options import Options
     from bowstring.depot.status import DataSetStatus, DepotStatus
     from bowstring.depot.writing import Attempt, Committed
@@ -35,7 +36,7 @@ _HOMES = {
     "Depot": "bowstring.depot.client",
     "DepotStatus": "bowstring.depot.status",
     "Options": "bowstring.depot.options",
-    "connect": "bowstring.depot.client",
+    "connect": "bowstring.depot.connecting",
 }
 
 

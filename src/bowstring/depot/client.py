@@ -1,4 +1,4 @@
-"""The client of a depot: ``connect``, and what it returns."""
+"""The client of a depot."""
 
 from __future__ import annotations
 
@@ -7,10 +7,6 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
-from bowstring.depot.connection import Connection
-from bowstring.depot.options import Options
-from bowstring.depot.places import Places
-from bowstring.depot.starting import found_or_started
 from bowstring.depot.status import DepotStatus
 from bowstring.depot.warm import warm_mappings
 from bowstring.depot.words import Fields, Verb, pack
@@ -23,90 +19,17 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from bowstring.depot.connection import Connection
     from bowstring.depot.writing import Attempt, Committed
 
-__all__ = ["Depot", "connect"]
+__all__ = ["Depot"]
 
 _ANSWER_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 10.0
 
 
-def connect(
-    *,
-    start: bool = True,
-    address: str | None = None,
-    folder: str | None = None,
-    tcp: str | None = None,
-    options: Options | None = None,
-    timeout: float = 30.0,
-) -> Depot:
-    """Find this user's depot on this host, and start one where there is none.
-
-    Parameters
-    ----------
-    start
-        Whether to start one; else there must be one.
-    address
-        A certain depot, by its :attr:`Depot.address` or :attr:`Depot.remote_address`; it is not started.
-    folder
-        Where this user's depot lies, where that is not the private runtime folder.
-    tcp
-        An address of this host (``tcp://192.0.2.7:0``) at which readers and drivers on other hosts find the depot,
-        too. The first one that is asked for stays.
-    options
-        For a depot that is started.
-    timeout
-        How long all of it may take, in seconds.
-
-    Returns
-    -------
-    Depot
-        Close it, or use it in a ``with`` block.
-
-    Raises
-    ------
-    BrokenError
-        There is no depot, and none shall be started.
-    RefusedError
-        It cannot be started.
-    DeadlineExceeded
-        It does not answer.
-    AccessDenied
-        The token is wrong.
-
-    Examples
-    --------
-    >>> import tempfile, bowstring as bow
-    >>> with tempfile.TemporaryDirectory() as folder, bow.depot.connect(folder=folder) as depot:
-    ...     held = depot.status().applications
-    ...     depot.stop()
-    >>> held
-    ()
-    """
-    places = None if address is not None else Places(folder)
-    where = address if places is None else places.control
-    assert where is not None
-
-    def find(seconds: float) -> Connection:
-        return Connection(where, seconds)
-
-    def find_or_start() -> Connection:
-        if places is None or not start:
-            return find(timeout)
-        return found_or_started(places, options or Options(), find, timeout)
-
-    depot = Depot(where, find_or_start)
-    if tcp is not None and depot.remote_address is None:
-        try:
-            depot._listen(tcp)
-        except BaseException:
-            depot.close()
-            raise
-    return depot
-
-
 class Depot:
-    """A depot, as its clients see it; from :func:`connect`. Any thread may use it.
+    """A depot, as its clients see it; from :func:`bowstring.depot.connect`. Any thread may use it.
 
     Attributes
     ----------
@@ -124,7 +47,7 @@ class Depot:
         self._main: Connection | None = find()
         self.remote_address = self._main.remote_address
         self._free: Connection | None = None
-        self._held: dict[str, dict[str, Any]] = {}
+        self._held: dict[str, list[dict[str, Any]]] = {}
         self._closed = False
 
     # Tasks.
@@ -235,10 +158,10 @@ class Depot:
         fields: dict[str, Any] = {"application": application}
         if lease_seconds is not None:
             fields["lease_seconds"] = lease_seconds
-        if watch_pid is not None:
-            self._ask(Verb.HOLD, {**fields, "watch_pid": watch_pid})
-        self._ask(Verb.HOLD, fields)
-        self._held[application] = fields
+        said = [fields] if watch_pid is None else [{**fields, "watch_pid": watch_pid}, fields]
+        for each in said:
+            self._ask(Verb.HOLD, each)
+        self._held[application] = said
 
     def settle(self, dataset: str, endpoints: Iterable[Endpoint]) -> int:
         """Keep these streams of a data set, and free all others of it; return how many are kept.
@@ -372,8 +295,9 @@ class Depot:
             old, self._main = self._main, fresh
         if old is not None:
             old.close()
-        for fields in list(self._held.values()):
-            fresh.ask(Verb.HOLD, fields, _ANSWER_SECONDS)
+        for said in list(self._held.values()):
+            for fields in said:
+                fresh.ask(Verb.HOLD, fields, _ANSWER_SECONDS)
         return fresh
 
     def _check(self) -> None:

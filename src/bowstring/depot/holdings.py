@@ -248,6 +248,11 @@ class Holdings:
                 return True
             return not self._known(name).streams
 
+    def names(self) -> tuple[str, ...]:
+        """Return the applications."""
+        with self._lock:
+            return tuple(self.applications)
+
     def overview(self, most: int) -> list[tuple[DataSet, list[Committed]]]:
         """Return the first data sets, each with its streams."""
         with self._lock:

@@ -210,7 +210,7 @@ class Depot:
             waiting=stock.waiting,
             clients=clients,
             readers=self.server.statistics.connections,
-            applications=tuple(self.holdings.applications),
+            applications=self.holdings.names(),
             datasets=datasets,
         )
 

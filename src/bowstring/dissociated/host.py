@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import urllib.parse
 from pathlib import Path
 from typing import Final
 
-__all__ = ["this_host"]
+__all__ = ["is_within_reach", "this_host"]
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -22,6 +23,18 @@ def this_host() -> str:
     True
     """
     return os.environ.get("BOWSTRING_HOST") or _of_boot()
+
+
+def is_within_reach(address: str) -> bool:
+    """Return whether an address of this host may be one of this process, too: containers see files of their own.
+
+    Examples
+    --------
+    >>> is_within_reach("tcp://127.0.0.1:1"), is_within_reach("unix:/not/there.sock")
+    (True, False)
+    """
+    scheme, _, path = address.partition(":")
+    return scheme != "unix" or os.path.exists(urllib.parse.unquote_to_bytes(path))
 
 
 @functools.cache

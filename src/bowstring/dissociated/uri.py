@@ -11,7 +11,7 @@ import re
 import urllib.parse
 from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.dissociated.host import this_host
+from bowstring.dissociated.host import is_within_reach, this_host
 from bowstring.errors import BrokenError, UsageError
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Endpoint:
     data_uri
         The server of the bodies, where that is another connection.
     elsewhere
-        The road for readers on other hosts than `host`, where `uri` is for those on it alone.
+        The road for readers on other hosts than `host`, or in containers of it that do not see the socket of `uri`.
     host
         Where the server is, as :func:`~bowstring.dissociated.host.this_host` says there; not said where any reader
         takes `uri`.
@@ -190,17 +190,18 @@ class Endpoint:
 
     @property
     def locations(self) -> tuple[Location, ...]:
-        """The one or two connections that a reader on this host opens: metadata first.
+        """The one or two connections that a reader in this process opens: metadata first.
 
         Raises
         ------
         BrokenError
             The server is on another host, and there is no road to it.
         """
-        if self.is_here:
-            uris = (self.uri,) if self.data_uri is None else (self.uri, self.data_uri)
-        elif self.elsewhere is not None:
+        uris: tuple[str, ...]
+        if self.elsewhere is not None and not (self.is_here and is_within_reach(self.uri.partition("?")[0])):
             uris = (self.elsewhere,)
+        elif self.is_here:
+            uris = (self.uri,) if self.data_uri is None else (self.uri, self.data_uri)
         else:
             raise BrokenError(
                 "the data set is on another host, and is not offered to others",
