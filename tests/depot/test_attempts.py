@@ -304,3 +304,21 @@ def test_one_large_batch(connect: Connect) -> None:
     with bow.connect(committed.endpoint) as stream:
         assert (stream.read_next_batch()["n"].values == numbers).all()
     assert held(depot) == 1 << 30
+
+
+def test_an_interrupted_request_spoils_no_other(
+    depot: bow.depot.Depot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After Ctrl-C while an answer is awaited the next request gets its own answer."""
+    assert depot._main is not None
+    channel = depot._main._channel
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(channel, "receive", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            depot.status()
+    assert not depot.release("data")
+    assert depot.status().datasets == ()

@@ -172,3 +172,16 @@ def test_small_messages_are_not_held_back(no_leaks: None) -> None:
         for end in (here, there):
             assert isinstance(end, TcpChannel)
             assert end._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_a_host_that_is_gone_is_noticed(no_leaks: None) -> None:
+    """Both ends let their kernels ask, within minutes, whether the other one is there."""
+    with listen("tcp://") as listener, dial(listener.uri) as here, listener.accept(PATIENCE) as there:  # type: ignore[union-attr]  # it waits
+        for end in (here, there):
+            assert isinstance(end, TcpChannel)
+            asked = [
+                end._sock.getsockopt(socket.IPPROTO_TCP, option)
+                for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            ]
+            assert end._sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert asked[0] + asked[1] * asked[2] <= 120

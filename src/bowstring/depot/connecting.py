@@ -29,7 +29,8 @@ def connect(
     address
         A certain depot, by its :attr:`Depot.address` or :attr:`Depot.remote_address`; it is not started.
     folder
-        Where this user's depot lies, where that is not the private runtime folder.
+        Where this user's depot lies, where that is not the private runtime folder, or the one that
+        ``BOWSTRING_DEPOT`` names in the environment.
     tcp
         An address of this host (``tcp://192.0.2.7:0``) at which readers and drivers on other hosts find the depot,
         too. The first one that is asked for stays.

@@ -82,12 +82,15 @@ class Connection:
             It does not answer; the connection is closed, as nobody knows what it has done.
         """
         with self._lock:
-            stall = CONTROL_LIMITS.stall_timeout
-            self._channel.send([Message(verb, [pack(fields)])], stall)
-            received = self._channel.receive(seconds)
-            if received is None:
+            try:
+                self._channel.send([Message(verb, [pack(fields)])], CONTROL_LIMITS.stall_timeout)
+                received = self._channel.receive(seconds)
+                if received is None:
+                    raise DeadlineExceeded(f"the depot did not answer in {seconds:g} s", found=repr(verb))
+            except BaseException:
+                # An answer to this, that comes later, must not be taken for one to the next request.
                 self._channel.close()
-                raise DeadlineExceeded(f"the depot did not answer in {seconds:g} s", found=verb.name)
+                raise
         descriptors = tuple(each for each in received.attachments if isinstance(each, int))
         if received.tag == Verb.FAILED:
             close_all(descriptors)
