@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 
 import bowstring as bow
+from bowstring.depot.connection import Connection
+from bowstring.depot.places import Places
+from bowstring.depot.starting import found_or_started
 from bowstring.depot.words import VERSION, Fields, Verb, pack
 from bowstring.transport import Message, dial, listen
 from tests.depot.conftest import WAIT, Connect, Task, commit, runs, until
@@ -47,6 +50,22 @@ def test_the_killed_one_is_replaced(connect: Connect, folder: str) -> None:
     assert commit(before, {"n": [2]}).num_rows == 1
     with pytest.raises(bow.BrokenError):
         bow.connect(endpoint)
+
+
+def test_one_that_comes_up_just_then_is_taken(depot: bow.depot.Depot, folder: str) -> None:
+    """Whoever starts a second one, because the first was not there a moment ago, gets the first."""
+    looked = []
+
+    def find(seconds: float) -> Connection:
+        looked.append(seconds)
+        if len(looked) <= 2:
+            raise bow.BrokenError("not yet")
+        return Connection(depot.address, seconds)
+
+    found = found_or_started(Places(folder), bow.depot.Options(), find, WAIT)
+    assert found.pid == depot.status().pid
+    assert len(looked) == 3
+    found.close()
 
 
 def test_without_start_there_must_be_one(folder: str) -> None:

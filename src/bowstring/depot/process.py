@@ -58,7 +58,7 @@ class Depot:
         self.places = places
         self.options = options
         self.limits = DEFAULT_LIMITS
-        self._life = _lock_for_life(places.life_lock)
+        self._life = _lock_for_life(places)
         self.token = secrets.token_urlsafe()
         self.stock = Stock(options.memory, options.disk, options.warm_seconds)
         self.holdings = Holdings(options.lease_seconds)
@@ -252,11 +252,20 @@ class Depot:
                 channel.receive(_DRAIN_SECONDS)
 
 
-def _lock_for_life(path: str) -> int:
+def _lock_for_life(places: Places) -> int:
     """Take the lock that a depot holds as long as it lives; one that ends just now is waited for."""
     end = time.monotonic() + _LIFE_SECONDS
-    while (fd := try_lock(path)) is None:
-        if time.monotonic() >= end:
-            raise UsageError("another depot of this version lives here", where=path)
+    while (fd := try_lock(places.life_lock)) is None:
+        if _listens(places.control) or time.monotonic() >= end:
+            raise UsageError("another depot of this version lives here", where=places.folder)
         time.sleep(_PAUSE)
     return fd
+
+
+def _listens(address: str) -> bool:
+    """Whether a depot takes clients there: one that ends does not."""
+    try:
+        dial(address, CONTROL_LIMITS, _LIFE_SECONDS).close()
+    except BowstringError:
+        return False
+    return True

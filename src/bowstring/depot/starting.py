@@ -79,7 +79,15 @@ def found_or_started(
         try:
             return find(left())
         except BrokenError:
+            pass
+        try:
             _start(places, options, end)
+        except RefusedError as refused:
+            # There may be one by now: whoever began to start it was killed, and his lock went with him.
+            try:
+                return find(left())
+            except BrokenError:
+                raise refused from None
         return find(left())
 
 
