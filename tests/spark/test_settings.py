@@ -1,0 +1,101 @@
+"""The settings of a session, and that those of the user's win."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bowstring.spark import session_config
+from bowstring.spark.settings import given_settings, read_properties
+
+BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+
+
+@pytest.fixture(autouse=True)
+def without_a_session(bare: pytest.MonkeyPatch) -> None:
+    """No test here sees the settings of a session that another test started."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pyspark"]:
+        bare.delitem(sys.modules, name)
+
+
+def test_importing_needs_no_pyspark() -> None:
+    """``import bowstring`` and the room of Spark load neither PySpark nor pandas."""
+    code = "import sys, bowstring; bowstring.spark; assert not {'pyspark', 'pandas'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_settings_that_nobody_made() -> None:
+    """A local session gets this Python, quiet, and the settings that the speed depends on."""
+    found = session_config()
+    assert found[BYTES] == "2147483647"
+    assert found["spark.pyspark.python"] == sys.executable
+    assert found["spark.executorEnv.UCX_ERROR_SIGNALS"] == ""
+    assert not any("timeZone" in name for name in found)
+
+
+@pytest.mark.parametrize("where", ["argument", "file", "command line", "properties file"])
+@pytest.mark.parametrize("name", sorted(session_config()))
+def test_what_the_user_set_stays(bare: pytest.MonkeyPatch, tmp_path: Path, where: str, name: str) -> None:
+    """A setting made in any of the places that Spark reads is not among ours."""
+    argument = {name: "theirs"} if where == "argument" else None
+    if where == "file":
+        (tmp_path / "spark-defaults.conf").write_text(f"# mine\n{name}   theirs\n")
+        bare.setenv("SPARK_CONF_DIR", str(tmp_path))
+    elif where == "command line":
+        bare.setenv("PYSPARK_SUBMIT_ARGS", f"--verbose --conf '{name}=theirs' pyspark-shell")
+    elif where == "properties file":
+        (tmp_path / "a b.conf").write_text(f"{name}=theirs")
+        bare.setenv("PYSPARK_SUBMIT_ARGS", f"--properties-file '{tmp_path}/a b.conf' pyspark-shell")
+    assert name not in session_config(argument)
+    if where != "argument":
+        assert given_settings() == {name: "theirs"}
+
+
+def test_the_environment_stays(bare: pytest.MonkeyPatch) -> None:
+    """A Python that the environment names, and UCX's signals, are left alone."""
+    bare.setenv("PYSPARK_PYTHON", "python3")
+    bare.setenv("UCX_ERROR_SIGNALS", "11")
+    assert not {"spark.pyspark.python", "spark.executorEnv.UCX_ERROR_SIGNALS"} & set(session_config())
+
+
+def test_a_cluster_keeps_its_python() -> None:
+    """The path of this Python means nothing on other machines."""
+    assert "spark.pyspark.python" not in session_config({"spark.master": "k8s://host"})
+    assert "spark.pyspark.python" in session_config({"spark.master": "local-cluster[2,1,1024]"})
+
+
+def test_a_bound_on_memory_beside_gpus_is_warned_of_once(bare: pytest.MonkeyPatch) -> None:
+    """The bound on the address space that CUDA cannot live with is named, once, and only where GPUs are used."""
+    bare.setattr(importlib.import_module("bowstring.spark.session"), "_warned", set())
+    bound = {"spark.executor.pyspark.memory": "2g"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session_config(bound)
+    both = {**bound, "spark.task.resource.gpu.amount": "1"}
+    with pytest.warns(RuntimeWarning, match="leave it unset"):
+        session_config(both)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session_config(both)
+
+
+NAMES = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1).map("spark.".__add__)
+LETTERS = st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"])
+
+
+def _escaped(letter: str) -> str:
+    return f"\\u{ord(letter):04x}"
+
+
+@given(st.dictionaries(NAMES, st.text(LETTERS)), st.sampled_from(["=", " ", "\t", " = ", ":", " : "]))
+def test_properties_read_back(settings: dict[str, str], between: str) -> None:
+    """Names and values written as Java writes them are read as they were, but for spaces around values."""
+    text = "".join(f"  {name}{between}{''.join(map(_escaped, value))}\n" for name, value in settings.items())
+    assert read_properties(text) == {name: value.strip() for name, value in settings.items()}
