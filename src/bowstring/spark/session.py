@@ -16,7 +16,7 @@ from bowstring.errors import MissingDependency, UsageError
 from bowstring.spark.java import find_java
 from bowstring.spark.settings import given_settings
 
-__all__ = ["session", "session_config", "warn_of_memory_limit"]
+__all__ = ["pyspark_sql", "session", "session_config", "warn_of_memory_limit"]
 
 _LOCAL: Final = re.compile(r"local(\[|-cluster\[|$)")
 _STARTING: Final = threading.Lock()
@@ -115,7 +115,7 @@ def session(
     >>> spark.range(3).count()  # doctest: +SKIP
     3
     """
-    sql = _pyspark()
+    sql = pyspark_sql()
     named = {"spark.app.name": app_name, "spark.master": master}
     asked = {name: value for name, value in named.items() if value is not None}
     asked |= {name: str(value) for name, value in (config or {}).items()}
@@ -157,7 +157,8 @@ def _is_local(master: str) -> bool:
     return _LOCAL.match(master) is not None
 
 
-def _pyspark() -> Any:
+def pyspark_sql() -> Any:
+    """Return the module ``pyspark.sql``, or say which extra brings it."""
     try:
         importlib.import_module("pandas")
         return importlib.import_module("pyspark.sql")

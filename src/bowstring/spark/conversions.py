@@ -1,0 +1,301 @@
+"""Arrays as Spark takes them: decoded, widened, re-based; without a copy where only labels change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bowstring.errors import InvalidData, LimitExceeded, Unsupported
+
+__all__ = [
+    "AS_LIST",
+    "TooLong",
+    "cast_to",
+    "decode",
+    "decode_runs",
+    "to_list",
+    "to_map",
+    "to_micros",
+    "to_struct",
+    "to_time",
+    "to_variant",
+    "without_nulls",
+]
+
+Convert = Callable[[Any], Any]
+_MOST: Final = (1 << 31) - 1
+_DAY: Final = 86_400_000_000_000
+_TRUNCATE: Final = "Ask for truncate=True to cut them to microseconds."
+
+
+class TooLong(LimitExceeded):
+    """Spark's 32-bit offsets do not reach; half the rows may do."""
+
+
+def cast_to(target: pa.DataType, path: str) -> Convert:
+    """Return a function that casts, and loses nothing."""
+
+    def cast(array: Any) -> Any:
+        try:
+            return pc.cast(array, target)
+        except pa.ArrowInvalid as error:
+            if pa.types.is_string(target) or pa.types.is_binary(target):
+                raise TooLong("Spark's strings of one batch are 2 GiB at most", where=path) from error
+            raise Unsupported(
+                "Spark's type cannot hold a value", expected=str(target), found=str(error), where=path
+            ) from error
+
+    return cast
+
+
+def to_micros(target: pa.DataType, path: str, *, truncate: bool) -> Convert:
+    """Return a function that makes timestamps or durations of microseconds."""
+
+    def cast(array: Any) -> Any:
+        if truncate and array.type.unit == "ns":
+            # Downwards, as Spark does: a cast would cut towards 1970.
+            numbers = array.cast(pa.int64())
+            wide = pc.subtract(numbers, _remainder(numbers, 1000))
+            array = wide.cast(array.type)
+        try:
+            return pc.cast(array, target)
+        except pa.ArrowInvalid as error:
+            lost = array.type.unit == "ns"
+            raise Unsupported(
+                "Spark has microseconds",
+                found=str(error),
+                where=path,
+                hint=_TRUNCATE if lost else None,
+            ) from error
+
+    return cast
+
+
+def _remainder(numbers: Any, by: int) -> Any:
+    values = np.mod(numbers.fill_null(0).to_numpy(), by)
+    return pa.array(values)
+
+
+def to_time(path: str, *, truncate: bool) -> Convert:
+    """Return a function that makes times of day of nanoseconds, whole microseconds of one day each."""
+
+    def cast(array: Any) -> Any:
+        wide = array if array.type == pa.time64("ns") else pc.cast(array, pa.time64("ns"))
+        numbers = wide.cast(pa.int64())
+        bounds = pc.min_max(numbers)
+        least, most = bounds["min"].as_py(), bounds["max"].as_py()
+        if least is not None and (least < 0 or most >= _DAY):
+            raise InvalidData("a time is not of one day", found=least if least < 0 else most, where=path)
+        if array.type.unit != "ns":
+            return wide
+        rest = _remainder(numbers, 1000)
+        if not pc.max(rest).as_py():
+            return wide
+        if not truncate:
+            raise Unsupported("Spark's times have microseconds", where=path, hint=_TRUNCATE)
+        return pc.subtract(numbers, rest).cast(pa.time64("ns"))
+
+    return cast
+
+
+def decode(array: Any, convert: Convert | None) -> Any:
+    """Return the values of a dictionary-encoded array."""
+    return _taken(array.dictionary if convert is None else convert(array.dictionary), array.indices)
+
+
+def decode_runs(array: Any, convert: Convert | None) -> Any:
+    """Return the values of a run-end encoded array."""
+    places = np.arange(array.offset, array.offset + len(array))
+    indices = np.searchsorted(array.run_ends.to_numpy(), places, side="right")
+    return _taken(array.values if convert is None else convert(array.values), pa.array(indices))
+
+
+def _taken(values: Any, indices: Any) -> Any:
+    try:
+        return values.take(indices)
+    except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
+        raise TooLong("Spark's batch would be too large", found=str(error)) from error
+
+
+def to_list(
+    array: Any, target: pa.DataType, as_list: Convert | None, convert: Convert | None, path: str
+) -> Any:
+    """Return any kind of list as a list of 32-bit offsets."""
+    if not len(array):
+        return pa.nulls(0, target)
+    validity = _validity(array)
+    offsets, values, places = _spans(array) if as_list is None else as_list(array)
+    # Before they are taken: pyarrow takes nothing of some types that Spark does not have.
+    values = values if convert is None else convert(values)
+    values = values if places is None else _taken(values, places)
+    made = pa.Array.from_buffers(
+        target,
+        len(array),
+        [validity, offsets],
+        array.null_count,
+        children=[values],
+    )
+    if not target.value_field.nullable and values.null_count:
+        if made.flatten().null_count:
+            raise InvalidData("a list holds a null where its type allows none", where=path)
+        made = pa.Array.from_buffers(
+            target, len(array), [validity, offsets], array.null_count, children=[without_nulls(values)]
+        )
+    return made
+
+
+def to_map(array: Any, target: pa.DataType, keys: Convert | None, items: Convert | None, path: str) -> Any:
+    """Return a map with Spark's names of keys and values."""
+    if not len(array):
+        return pa.nulls(0, target)
+    # `keys` and `items` are those of all maps, of which an array may be a slice.
+    parts = [
+        part if convert is None else convert(part)
+        for part, convert in ((array.keys, keys), (array.items, items))
+    ]
+    for field, part in zip((target.key_field, target.item_field), parts, strict=True):
+        if not field.nullable and part.null_count:
+            raise InvalidData(f"a map holds a null {field.name} where its type allows none", where=path)
+    entries = pa.StructArray.from_arrays(parts, fields=[target.key_field, target.item_field])
+    return pa.Array.from_buffers(
+        target, len(array), [_validity(array), _data(array.offsets, 4)], array.null_count, children=[entries]
+    )
+
+
+def to_struct(
+    array: Any,
+    target: pa.DataType,
+    converts: Sequence[Convert | None],
+    path: str,
+    order: Sequence[int] | None = None,
+) -> Any:
+    """Return a struct of other children; what may not be null is not, where the struct is null, too."""
+    children = []
+    for position, (field, convert) in enumerate(zip(target, converts, strict=True)):
+        child = array.field(position if order is None else order[position])
+        child = child if convert is None else convert(child)
+        if not field.nullable and child.null_count:
+            _check_hidden(child, array, f"{path}.{field.name}")
+            child = without_nulls(child)
+        children.append(child)
+    return pa.Array.from_buffers(target, len(array), [_validity(array)], array.null_count, children=children)
+
+
+def to_variant(
+    array: Any, target: pa.DataType, value: Convert | None, metadata: Convert | None, path: str
+) -> Any:
+    """Return Spark's struct of a Variant; a value that is missing is a Variant null, as Parquet has it."""
+    positions = [array.type.get_field_index(name) for name in ("value", "metadata")]
+
+    def filled(child: Any) -> Any:
+        child = child if value is None else value(child)
+        hidden = pc.and_(pc.is_null(child), pc.is_valid(array)) if child.null_count else None
+        if hidden is None or not pc.any(hidden).as_py():
+            return child
+        return pc.if_else(hidden, pa.scalar(b"\0", pa.binary()), child)
+
+    return to_struct(array, target, [filled, metadata], path, positions)
+
+
+def _check_hidden(child: Any, parent: Any, path: str) -> None:
+    seen = pc.and_(pc.is_null(child), pc.is_valid(parent))
+    if pc.any(seen).as_py():
+        row = pc.index(seen, pa.scalar(value=True)).as_py()
+        raise InvalidData("a null where the type allows none", found=f"row {row}", where=path)
+
+
+def without_nulls(array: Any) -> Any:
+    """Return an array whose nulls, which something else hides, count as values.
+
+    Examples
+    --------
+    >>> without_nulls(pa.array([1, None], pa.int8())).null_count
+    0
+    """
+    type_ = array.type
+    if pa.types.is_null(type_):
+        return array
+    if pa.types.is_struct(type_):
+        children = [array.field(position) for position in range(type_.num_fields)]
+        children = [
+            child if field.nullable else without_nulls(child)
+            for field, child in zip(type_, children, strict=True)
+        ]
+        return pa.Array.from_buffers(type_, len(array), [None], 0, children=children)
+    if pa.types.is_map(type_):
+        entries = pa.StructArray.from_arrays(
+            [array.keys, array.items], fields=[type_.key_field, type_.item_field]
+        )
+        return pa.Array.from_buffers(
+            type_, len(array), [None, _data(array.offsets, 4)], 0, children=[entries]
+        )
+    if pa.types.is_list(type_):
+        return pa.Array.from_buffers(
+            type_, len(array), [None, _data(array.offsets, 4)], 0, children=[array.values]
+        )
+    return pa.Array.from_buffers(type_, len(array), [None, *array.buffers()[1:]], 0, array.offset)
+
+
+def _validity(array: Any) -> Any:
+    """Return the bitmap of an array, from its first row on; None where nothing is null."""
+    if not array.null_count:
+        return None
+    if not array.offset:
+        return array.buffers()[0]
+    valid = pc.is_valid(array)
+    if valid.offset:
+        valid = pa.concat_arrays([valid, pa.array([], pa.bool_())])
+    return valid.buffers()[1]
+
+
+def _data(numbers: Any, width: int) -> Any:
+    """Return the buffer of an array of integers, from its first row on."""
+    return numbers.buffers()[1].slice(numbers.offset * width, len(numbers) * width)
+
+
+def _spans(array: Any) -> tuple[Any, Any, Any]:
+    """Return a list's offsets, its values, and which of those in which order; None for all as they are."""
+    return _data(array.offsets, 4), array.values, None
+
+
+def _from_large(array: Any) -> tuple[Any, Any, Any]:
+    offsets = array.offsets.to_numpy()
+    first, last = int(offsets[0]), int(offsets[-1])
+    if last - first > _MOST:
+        raise TooLong("Spark's lists of one batch have 2^31 - 1 elements at most", found=last - first)
+    narrow = (offsets - first).astype(np.int32)
+    return pa.py_buffer(narrow), array.values.slice(first, last - first), None
+
+
+def _from_fixed(array: Any) -> tuple[Any, Any, Any]:
+    size = array.type.list_size
+    if size * len(array) > _MOST:
+        raise TooLong("Spark's lists of one batch have 2^31 - 1 elements at most", found=size * len(array))
+    offsets = np.arange(len(array) + 1, dtype=np.int32) * np.int32(size)
+    return pa.py_buffer(offsets), array.values.slice(array.offset * size, len(array) * size), None
+
+
+def _from_view(array: Any) -> tuple[Any, Any, Any]:
+    starts = array.offsets.to_numpy().astype(np.int64)
+    sizes = array.sizes.to_numpy().astype(np.int64)
+    if array.null_count:
+        sizes = np.where(array.is_valid().to_numpy(zero_copy_only=False), sizes, 0)
+    ends = np.cumsum(sizes)
+    total = int(ends[-1])
+    if total > _MOST:
+        raise TooLong("Spark's lists of one batch have 2^31 - 1 elements at most", found=total)
+    offsets = np.concatenate([np.zeros(1, np.int64), ends]).astype(np.int32)
+    places = np.repeat(starts - offsets[:-1], sizes) + np.arange(total)
+    return pa.py_buffer(offsets), array.values, pa.array(places)
+
+
+AS_LIST: Final[dict[int, Convert]] = {
+    pa.lib.Type_LARGE_LIST: _from_large,
+    pa.lib.Type_FIXED_SIZE_LIST: _from_fixed,
+    pa.lib.Type_LIST_VIEW: _from_view,
+    pa.lib.Type_LARGE_LIST_VIEW: _from_view,
+}
