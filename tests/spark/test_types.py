@@ -251,11 +251,6 @@ def test_rows_that_spark_cannot_take_at_once_come_in_parts() -> None:
         normaliser(batch)
     one = pa.list_(pa.list_(pa.null(), 1 << 16), 1 << 16)
     inner = pa.Array.from_buffers(one.value_type, 1 << 16, [None], children=[pa.nulls(1 << 32)])
-    row = pa.Array.from_buffers(
-        one,
-        1,
-        [None],
-        children=[pa.Array.from_buffers(one.value_type, 1 << 16, [None], children=[pa.nulls(1 << 32)])],
-    )
+    row = pa.Array.from_buffers(one, 1, [None], children=[inner])
     with pytest.raises(LimitExceeded):
         list(Normaliser(pa.schema([("a", one)])).batches(pa.record_batch({"a": row})))

@@ -1,0 +1,160 @@
+"""The options of ``format("bowstring")`` for reading: which endpoints, which columns."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+from collections.abc import Mapping
+from typing import Any, Final, Self
+
+import pyarrow as pa
+
+from bowstring.client import connect
+from bowstring.dissociated.uri import Dataset, Endpoint
+from bowstring.errors import UsageError
+
+__all__ = ["ReadOptions"]
+
+_SOURCES: Final = ("path", "uri", "url", "dataset", "name")
+_KNOWN: Final = frozenset((*_SOURCES, "ticket", "depot", "columns", "truncate", "maxendpointspertrigger"))
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadOptions:
+    """What ``spark.read.format("bowstring")`` was told.
+
+    Attributes
+    ----------
+    uris
+        What endpoints print, one for each line of the option ``path`` (what ``load`` is given), ``uri`` or
+        ``url``. Only the last one's value is hidden in Spark's plans (``spark.sql.redaction.options.regex``).
+    ticket
+        The data set, where the one URI does not say it.
+    dataset
+        A data set as ``Dataset.to_json`` writes it.
+    name
+        The name under which a depot announces a data set.
+    depot
+        Which depot; that of this host by default.
+    columns
+        The columns wanted, as a list in JSON or between commas; None for all.
+    truncate
+        Whether nanoseconds are cut to microseconds.
+    most
+        How many endpoints a stream takes at once; None for all.
+    """
+
+    uris: tuple[str, ...] = ()
+    ticket: str | None = None
+    dataset: str | None = dataclasses.field(default=None, repr=False)
+    name: str | None = None
+    depot: str | None = dataclasses.field(default=None, repr=False)
+    columns: tuple[str, ...] | None = None
+    truncate: bool = False
+    most: int | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Self:
+        """Read the options.
+
+        Raises
+        ------
+        UsageError
+            An option is not known or wrong, or it is not one source that they name.
+
+        Examples
+        --------
+        >>> ReadOptions.of({"name": "trips", "columns": "id, fare"}).columns
+        ('id', 'fare')
+        """
+        given = {name.lower(): value for name, value in options.items()}
+        unknown = sorted(set(given) - _KNOWN)
+        if unknown:
+            raise UsageError("no such option", expected=f"some of {sorted(_KNOWN)}", found=unknown)
+        sources = [name for name in _SOURCES if given.get(name)]
+        if len(sources) != 1:
+            raise UsageError(
+                "which data set?",
+                expected="one of load(uri) and the options uri, url, dataset, name",
+                found=", ".join(sources) or "none",
+            )
+        text = next((given[name] for name in ("path", "uri", "url") if given.get(name)), "")
+        uris = tuple(text.split())
+        if "ticket" in given and len(uris) != 1:
+            raise UsageError("a ticket belongs to one URI", found=f"{len(uris)} URIs")
+        return cls(
+            uris,
+            given.get("ticket"),
+            given.get("dataset"),
+            given.get("name"),
+            given.get("depot"),
+            _columns(given.get("columns")),
+            _truth("truncate", given.get("truncate", "false")),
+            _count(given.get("maxendpointspertrigger")),
+        )
+
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Return the endpoints there are now, in order.
+
+        Raises
+        ------
+        UsageError
+            A URI is not one of an endpoint.
+        UnknownTicket
+            The depot knows no data set of the name.
+        BrokenError
+            There is no depot.
+        """
+        if self.uris:
+            return tuple(Endpoint.parse(uri, self.ticket) for uri in self.uris)
+        return self._known().endpoints
+
+    def schema(self) -> pa.Schema:
+        """Return the schema of the columns wanted, asking the first endpoint where nothing else says it."""
+        if self.uris:
+            with connect(self.endpoints()[0], columns=self.columns) as stream:
+                return stream.schema
+        schema = self._known().schema
+        if self.columns is None:
+            return schema
+        missing = [name for name in self.columns if len(schema.get_all_field_indices(name)) != 1]
+        if missing:
+            raise UsageError("no such column", expected=f"one of {schema.names}", found=missing)
+        return pa.schema([schema.field(name) for name in self.columns], metadata=schema.metadata)
+
+    def _known(self) -> Dataset:
+        if self.dataset is not None:
+            return Dataset.from_json(self.dataset)
+        module: Any = importlib.import_module("bowstring.depot")
+        with module.connect(address=self.depot, start=False) as depot:
+            found: Dataset = depot.lookup(self.name)
+            return found
+
+
+def _columns(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    if not text.lstrip().startswith("["):
+        return tuple(name.strip() for name in text.split(",") if name.strip())
+    try:
+        names = json.loads(text)
+    except ValueError as error:
+        raise UsageError("the option columns is no list", found=text[:100]) from error
+    if not all(isinstance(name, str) for name in names):
+        raise UsageError("the option columns is no list of names", found=text[:100])
+    return tuple(names)
+
+
+def _truth(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise UsageError(f"the option {name} is true or false", found=text)
+    return text.lower() == "true"
+
+
+def _count(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise UsageError("the option maxEndpointsPerTrigger is a number above 0", found=text)
+    return int(text)

@@ -1,0 +1,126 @@
+"""The Arrow schema of the batches that Spark's tasks get of a data frame, known before any task runs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import pyarrow as pa
+
+from bowstring.errors import Unsupported
+from bowstring.spark.marks import marked
+from bowstring.spark.variant import FromSpark
+
+__all__ = ["published_schema", "task_schema"]
+
+_PLAIN: Final = {
+    "NullType": pa.null(),
+    "BooleanType": pa.bool_(),
+    "ByteType": pa.int8(),
+    "ShortType": pa.int16(),
+    "IntegerType": pa.int32(),
+    "LongType": pa.int64(),
+    "FloatType": pa.float32(),
+    "DoubleType": pa.float64(),
+    "DateType": pa.date32(),
+    "TimeType": pa.time64("ns"),
+    "TimestampNTZType": pa.timestamp("us"),
+    "DayTimeIntervalType": pa.duration("us"),
+    "CalendarIntervalType": pa.month_day_nano_interval(),
+}
+_TEXTS: Final = frozenset(("StringType", "CharType", "VarcharType"))
+
+
+def published_schema(
+    source: Any, zone: str | None = None, *, large: bool | None = None, dictionary: bool = True
+) -> pa.Schema:
+    """Return the schema that :class:`~bowstring.spark.variant.FromSpark` gives to a data frame's batches.
+
+    Parameters
+    ----------
+    source
+        A data frame, or a ``StructType``.
+    zone
+        The time zone of the session, which timestamps carry; a data frame knows its own.
+    large
+        Whether strings and binary are large (``spark.sql.execution.arrow.useLargeVarTypes``); likewise.
+    dictionary
+        As for :class:`~bowstring.spark.variant.FromSpark`.
+
+    Raises
+    ------
+    Unsupported
+        A type does not travel from Spark as Arrow.
+    """
+    return FromSpark(task_schema(source, zone, large=large), dictionary=dictionary).schema
+
+
+def task_schema(source: Any, zone: str | None = None, *, large: bool | None = None) -> pa.Schema:
+    """Return the schema of the batches that ``mapInArrow`` hands to tasks; arguments as in `published_schema`."""
+    session = getattr(source, "sparkSession", None)
+    if session is not None:
+        zone = session.conf.get("spark.sql.session.timeZone") if zone is None else zone
+        if large is None:
+            large = session.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
+        source = source.schema
+    makes = _Types(zone or "UTC", large=bool(large))
+    return pa.schema(makes.fields(source, ""))
+
+
+class _Types:
+    def __init__(self, zone: str, *, large: bool) -> None:
+        self._zone = zone
+        self._text = pa.large_string() if large else pa.string()
+        self._binary = pa.large_binary() if large else pa.binary()
+
+    def fields(self, struct: Any, path: str) -> list[pa.Field]:
+        return [
+            pa.field(
+                field.name,
+                self.type(field.dataType, f"{path}{field.name}"),
+                field.nullable,
+                {"SPARK::metadata::json": json.dumps(field.metadata)} if field.metadata else None,
+            )
+            for field in struct.fields
+        ]
+
+    def type(self, spark: Any, path: str) -> pa.DataType:
+        name = type(spark).__name__
+        if name in _PLAIN:
+            return _PLAIN[name]
+        if name in _TEXTS:
+            return self._text
+        if name == "BinaryType":
+            return self._binary
+        if name == "DecimalType":
+            return pa.decimal128(spark.precision, spark.scale)
+        if name == "TimestampType":
+            return pa.timestamp("us", self._zone)
+        if name == "ArrayType":
+            inner = self.type(spark.elementType, f"{path}.element")
+            return pa.list_(pa.field("element", inner, spark.containsNull))
+        if name == "MapType":
+            key = self.type(spark.keyType, f"{path}.key")
+            value = self.type(spark.valueType, f"{path}.value")
+            return pa.map_(key, pa.field("value", value, spark.valueContainsNull))
+        if name == "StructType":
+            return pa.struct(self.fields(spark, f"{path}."))
+        if name == "VariantType":
+            return self._variant()
+        if name in ("GeometryType", "GeographyType"):
+            return self._shape(name.removesuffix("Type").lower(), spark.srid)
+        if hasattr(spark, "sqlType"):
+            return self.type(spark.sqlType(), path)
+        raise Unsupported("the type does not travel from Spark as Arrow", found=spark, where=path)
+
+    def _variant(self) -> pa.DataType:
+        return pa.struct([field.with_type(self._binary) for field in marked(b"variant")])
+
+    def _shape(self, mark: str, srid: int) -> pa.DataType:
+        marks = {mark: "true", "srid": str(srid)}
+        return pa.struct(
+            [
+                pa.field("srid", pa.int32(), nullable=False),
+                pa.field("wkb", self._binary, nullable=False, metadata=marks),
+            ]
+        )
