@@ -200,3 +200,17 @@ def test_another_schema_is_refused() -> None:
     for made in (FromSpark(batch.schema), Normaliser(batch.schema)):
         with pytest.raises(UsageError, match="another schema"):
             made(other)
+
+
+@pytest.mark.parametrize("nullable", [True, False])
+def test_the_schema_follows_from_names_and_types_alone(nullable: bool) -> None:
+    """Batches of one query have one schema, though Spark's optimiser finds out what may not be null."""
+    inside = nested(as_spark_writes([{"value": b"\0", "metadata": b"\1"}]), "struct", nullable=nullable)
+    array = nested(inside, "list", nullable=nullable)
+    schema = pa.schema([pa.field("v", array.type, nullable), pa.field("i", pa.int8(), nullable)])
+    made = FromSpark(schema)
+    inner = made.schema.field("v").type.value_field
+    assert all(field.nullable for field in (*made.schema, inner, *inner.type))
+    found = made(pa.RecordBatch.from_arrays([array, pa.array([1], pa.int8())], schema=schema))
+    found.validate(full=True)
+    assert found.schema == made.schema

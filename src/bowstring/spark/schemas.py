@@ -75,7 +75,7 @@ class _Types:
 
     def fields(self, struct: Any, path: str) -> list[pa.Field]:
         return [
-            pa.field(
+            _field(
                 field.name,
                 self.type(field.dataType, f"{path}{field.name}"),
                 field.nullable,
@@ -98,11 +98,11 @@ class _Types:
             return pa.timestamp("us", self._zone)
         if name == "ArrayType":
             inner = self.type(spark.elementType, f"{path}.element")
-            return pa.list_(pa.field("element", inner, spark.containsNull))
+            return pa.list_(_field("element", inner, spark.containsNull))
         if name == "MapType":
             key = self.type(spark.keyType, f"{path}.key")
             value = self.type(spark.valueType, f"{path}.value")
-            return pa.map_(key, pa.field("value", value, spark.valueContainsNull))
+            return pa.map_(key, _field("value", value, spark.valueContainsNull))
         if name == "StructType":
             return pa.struct(self.fields(spark, f"{path}."))
         if name == "VariantType":
@@ -124,3 +124,8 @@ class _Types:
                 pa.field("wkb", self._binary, nullable=False, metadata=marks),
             ]
         )
+
+
+def _field(name: str, type_: pa.DataType, nullable: bool, metadata: Any = None) -> pa.Field:
+    # Spark's array() has elements of type void that are never null; pyarrow has no such fields.
+    return pa.field(name, type_, nullable or pa.types.is_null(type_), metadata)

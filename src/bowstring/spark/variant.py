@@ -5,6 +5,7 @@ Towards Spark, :class:`bowstring.spark.types.Normaliser` does the reverse.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -20,14 +21,18 @@ from bowstring.variant.column import mark
 __all__ = ["FromSpark", "from_spark", "shared"]
 
 _SAMPLE: Final = 512
+_METADATA: Final = b"SPARK::metadata::json"
 
 
 class FromSpark:
     """Makes batches that Spark hands over (``mapInArrow``, ``toArrow``) proper Arrow.
 
     Spark's ``struct<value, metadata{variant}>`` becomes ``arrow.parquet.variant``, at any depth, without a copy of
-    the values; its metadata, which Spark repeats in every row, is dictionary-encoded. Children that may not be
-    null, and are null where their parent is, count as values.
+    the values; its metadata, which Spark repeats in every row, is dictionary-encoded.
+
+    All fields may be null, as in the files that Spark writes: which ones may not is known when Spark has optimised
+    a query, and not before. The schema made depends on nothing else of Spark's but names and types. Children that
+    may not be null (those of Variants and geometries), and are null where their parent is, count as values.
 
     Parameters
     ----------
@@ -83,35 +88,39 @@ class FromSpark:
 
     def _form(self, field: pa.Field, path: str) -> Form:
         type_ = field.type
+        # Spark's own notes about a field, such as the precision of times, come and go with its versions.
+        kept = (field.metadata or {}).get(_METADATA)
+        field = field.with_metadata(None if kept is None else {_METADATA: kept})
         if is_marked(type_, b"variant"):
             return self._variant(field, path)
+        convert: Convert | None = None
+        target = type_
         if pa.types.is_map(type_):
             keys = self._form(type_.key_field, f"{path}.key")
             items = self._form(type_.item_field, f"{path}.value")
-            target = pa.map_(keys.field, items.field, keys_sorted=type_.keys_sorted)
-            if not _proper(keys, items):
-                return Form(
-                    field.with_type(target),
-                    lambda array: conversions.to_map(array, target, keys.convert, items.convert, path),
-                )
+            target = pa.map_(keys.field.with_nullable(False), items.field, keys_sorted=type_.keys_sorted)
+            convert = partial(_map, target, keys.convert, items.convert, path)
+            same = keys.convert is None and items.convert is None
         elif pa.types.is_list(type_):
             inner = self._form(type_.value_field, f"{path}.element")
-            target = pa.list_(inner.field)
-            if not _proper(inner):
-                return Form(
-                    field.with_type(target),
-                    lambda array: conversions.to_list(array, target, None, inner.convert, path),
-                )
+            target, same = pa.list_(inner.field), inner.convert is None
+            convert = partial(_list, target, inner.convert, path)
         elif pa.types.is_struct(type_):
+            shape = is_marked(type_, b"geometry") or is_marked(type_, b"geography")
             parts = [self._form(child, f"{path}.{child.name}") for child in type_]
-            target = pa.struct([part.field for part in parts])
-            converts = [part.convert for part in parts]
-            if not _proper(*parts):
-                return Form(
-                    field.with_type(target),
-                    lambda array: conversions.to_struct(array, target, converts, path),
-                )
-        return Form(field, None)
+            fields = [part.field for part in parts]
+            if shape:  # the mark is on a child
+                fields = [
+                    each.with_nullable(False).with_metadata(child.metadata)
+                    for each, child in zip(fields, type_, strict=True)
+                ]
+            target = pa.struct(fields)
+            same = not shape and all(part.convert is None for part in parts)
+            convert = partial(_struct, target, [part.convert for part in parts], path)
+        else:
+            same = True
+        same = same and target.equals(type_, check_metadata=True)
+        return Form(field.with_type(target).with_nullable(True), None if same else convert)
 
     def _variant(self, field: pa.Field, path: str) -> Form:
         types = {child.name: child.type for child in field.type}
@@ -127,7 +136,7 @@ class FromSpark:
         )
         order = [field.type.get_field_index(name) for name in ("metadata", "value")]
         return Form(
-            mark(field.with_type(target)),
+            mark(field.with_type(target).with_nullable(True)),
             lambda array: conversions.to_struct(array, target, [convert, None], path, order),
         )
 
@@ -143,9 +152,16 @@ def from_spark(batch: pa.RecordBatch, *, dictionary: bool = True) -> pa.RecordBa
     return FromSpark(batch.schema, dictionary=dictionary)(batch)
 
 
-def _proper(*forms: Form) -> bool:
-    """Whether children are as they should be already."""
-    return all(form.convert is None and form.field.nullable for form in forms)
+def _map(target: pa.DataType, keys: Convert | None, items: Convert | None, path: str, array: Any) -> Any:
+    return conversions.to_map(array, target, keys, items, path)
+
+
+def _list(target: pa.DataType, items: Convert | None, path: str, array: Any) -> Any:
+    return conversions.to_list(array, target, None, items, path)
+
+
+def _struct(target: pa.DataType, converts: list[Convert | None], path: str, array: Any) -> Any:
+    return conversions.to_struct(array, target, converts, path)
 
 
 class _Sharing:
