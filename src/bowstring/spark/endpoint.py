@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ def read_endpoint(
     columns: Sequence[str] | None = None,
     truncate: bool = False,
     predicates: Sequence[Predicate] = (),
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     """Yield the batches of an endpoint as Spark takes them; a batch without rows is left out.
 
     Parameters

@@ -17,7 +17,8 @@ from bowstring.errors import UsageError
 __all__ = ["ReadOptions"]
 
 _SOURCES: Final = ("path", "uri", "url", "dataset", "name")
-_KNOWN: Final = frozenset((*_SOURCES, "ticket", "depot", "columns", "truncate", "maxendpointspertrigger"))
+_OTHERS: Final = ("ticket", "depot", "columns", "truncate", "pushfilters", "maxendpointspertrigger")
+_KNOWN: Final = frozenset((*_SOURCES, *_OTHERS))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,17 +42,20 @@ class ReadOptions:
         The columns wanted, as a list in JSON or between commas; None for all.
     truncate
         Whether nanoseconds are cut to microseconds.
+    push
+        Whether filters are taken from Spark.
     most
         How many endpoints a stream takes at once; None for all.
     """
 
-    uris: tuple[str, ...] = ()
+    uris: tuple[str, ...] = dataclasses.field(default=(), repr=False)
     ticket: str | None = None
     dataset: str | None = dataclasses.field(default=None, repr=False)
     name: str | None = None
     depot: str | None = dataclasses.field(default=None, repr=False)
     columns: tuple[str, ...] | None = None
     truncate: bool = False
+    push: bool = False
     most: int | None = None
 
     @classmethod
@@ -91,6 +95,7 @@ class ReadOptions:
             given.get("depot"),
             _columns(given.get("columns")),
             _truth("truncate", given.get("truncate", "false")),
+            _truth("pushFilters", given.get("pushfilters", "false")),
             _count(given.get("maxendpointspertrigger")),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -73,13 +73,15 @@ class BowstringReader(DataSourceReader):  # type: ignore[misc]
         self._predicates: list[Predicate] = []
 
     @property
-    def pushFilters(self) -> Callable[[list[Any]], list[Any]]:  # noqa: N802  Spark's name
-        """Take the filters that Arrow answers as Spark does, and return the others.
+    def pushFilters(self) -> Callable[[list[Any]], Iterable[Any]]:  # noqa: N802  Spark's name
+        """Take the filters that Arrow answers as Spark does, and return the others, where the option allows it.
 
-        Spark refuses readers with this method where ``spark.sql.python.filterPushdown.enabled`` is false; it looks
-        at ``__func__``. This one is the plain reader's there, and Spark filters by itself.
+        Spark up to 4.3 uses the filters of a data frame's last query again for queries that push none, and so
+        leaves rows out: hence the option. Spark refuses readers with this method where
+        ``spark.sql.python.filterPushdown.enabled`` is false; it looks at ``__func__``. This one is the plain
+        reader's, and Spark filters by itself.
         """
-        return _Push(self)
+        return _Push(self) if self._options.push else super().pushFilters
 
     def take(self, filters: list[Any]) -> list[Any]:
         """Take filters; return those that are left to Spark."""

@@ -1,0 +1,204 @@
+"""Reading an endpoint as a task of Spark does, without Spark; and what the options mean."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+import types
+from collections.abc import Iterator
+from typing import Any, Self
+
+import pyarrow as pa
+import pytest
+
+import bowstring as bow
+from bowstring.dissociated.uri import Dataset, Endpoint
+from bowstring.errors import BrokenError, ProducerFailed, UnknownTicket, UsageError
+from bowstring.memory import default_pool, mappings
+from bowstring.spark.endpoint import read_endpoint
+from bowstring.spark.filters import Predicate
+from bowstring.spark.options import ReadOptions
+from bowstring.spark.types import Normaliser
+from tests.doors.conftest import until
+
+TABLE = pa.table(
+    {"a": pa.array([1, None, 3], pa.uint8()), "s": pa.array(["x", "y", "x"]).dictionary_encode()}
+)
+TARGET = pa.schema([("a", pa.int16()), ("s", pa.string())])
+URI = "tcp://127.0.0.1:9?want_data=1"
+
+
+@pytest.fixture
+def server(no_leaks: None) -> Iterator[bow.Server]:
+    """Return a server; when it has ended, warm memory is given back, so that only leaks are left to be found."""
+    with bow.Server() as server:
+        yield server
+    end = time.monotonic() + 5.0
+    while default_pool().statistics.in_use or mappings().statistics.in_use:
+        gc.collect()
+        if time.monotonic() > end:  # then the leak is named
+            break
+        time.sleep(0.005)
+    mappings().clear()
+    default_pool().trim()
+
+
+def test_batches_are_in_spark_s_types(server: bow.Server) -> None:
+    """What comes of an endpoint has the schema that Spark compares, and the rows that filters leave."""
+    endpoint = server.publish("t", TABLE)
+    whole = pa.Table.from_batches(read_endpoint(endpoint, TARGET))
+    assert whole.schema == TARGET
+    assert whole.to_pydict() == {"a": [1, None, 3], "s": ["x", "y", "x"]}
+    some = Predicate((0,), "IsNotNull")
+    assert pa.Table.from_batches(read_endpoint(endpoint, TARGET, predicates=[some])).num_rows == 2
+    none = Predicate((1,), "EqualTo", pa.scalar("z"))
+    assert list(read_endpoint(endpoint, TARGET, predicates=[none])) == []
+
+
+def test_columns_are_chosen_by_the_producer(server: bow.Server) -> None:
+    """Only the columns asked for travel, in the order asked for."""
+    endpoint = server.publish("t", TABLE)
+    target = pa.schema([TARGET.field("s"), TARGET.field("a")])
+    [batch] = read_endpoint(endpoint, target, columns=("s", "a"))
+    assert batch.schema == target
+    with pytest.raises(bow.BowstringError, match="nope"):
+        list(read_endpoint(endpoint, target, columns=("nope",)))
+
+
+def test_a_data_frame_may_allow_more_nulls(server: bow.Server) -> None:
+    """A column without nulls goes into a data frame that allows them, and not the other way round."""
+    schema = pa.schema([pa.field("a", pa.int64(), nullable=False)])
+    endpoint = server.publish("t", pa.table({"a": [1]}, schema=schema))
+    wide = pa.schema([("a", pa.int64())])
+    [batch] = read_endpoint(endpoint, wide)
+    assert batch.schema == wide
+    other = server.publish("u", pa.table({"a": [1]}))
+    with pytest.raises(UsageError, match="another schema"):
+        list(read_endpoint(other, schema))
+
+
+@pytest.mark.parametrize(
+    "target",
+    [pa.schema([("a", pa.int16())]), pa.schema([("b", pa.int16()), ("s", pa.string())]),
+     pa.schema([("a", pa.int32()), ("s", pa.string())]), pa.schema([])],
+    ids=["fewer", "name", "type", "none"],
+)  # fmt: skip
+def test_a_schema_that_changed_is_refused(server: bow.Server, target: pa.Schema) -> None:
+    """A data frame made of another schema gets an error, never other columns."""
+    endpoint = server.publish("t", TABLE)
+    with pytest.raises(UsageError, match="another schema"):
+        list(read_endpoint(endpoint, target))
+
+
+def test_a_data_set_without_columns(server: bow.Server) -> None:
+    """Rows without columns are rows."""
+    batch = Normaliser(pa.schema([]))(pa.table({"a": [1, 2]}).select([]).to_batches()[0])
+    assert batch.num_rows == 2
+
+
+def test_a_producer_that_is_gone() -> None:
+    """An endpoint whose producer has ended is an error at once, which says what to do."""
+    with bow.Server() as server:
+        endpoint = server.publish("t", TABLE)
+    with pytest.raises(BrokenError):
+        list(read_endpoint(endpoint, TARGET))
+
+
+def test_a_producer_that_fails_in_between(server: bow.Server) -> None:
+    """Batches before a failure are no whole partition: the error comes after them, and no end does."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from TABLE.to_batches()
+        raise ValueError("no more of this")
+
+    endpoint = server.publish("t", batches())
+    reading = read_endpoint(endpoint, TARGET)
+    assert next(reading).num_rows == 3
+    with pytest.raises(ProducerFailed, match="no more of this"):
+        next(reading)
+    with pytest.raises(UnknownTicket):  # a second attempt gets none of it, rather than the rest
+        list(read_endpoint(endpoint, TARGET))
+
+
+def test_a_task_that_stops_early_lets_go(server: bow.Server) -> None:
+    """A partition that is not read to its end (LIMIT) leaves nothing with the producer."""
+    table = pa.concat_tables([TABLE] * 50)
+    endpoint = server.publish("t", table, readers=1)
+    reading = read_endpoint(endpoint, TARGET)
+    next(reading)
+    reading.close()
+    until(lambda: server.statistics.readers == 0)
+    assert sum(batch.num_rows for batch in read_endpoint(endpoint, TARGET)) == table.num_rows
+    server.wait_released(timeout=10)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "which data set"),
+        ({"path": URI, "uri": URI}, "which data set"),
+        ({"path": URI, "colums": "a"}, "colums"),
+        ({"path": f"{URI} {URI}", "ticket": "t"}, "one URI"),
+        ({"path": URI, "truncate": "yes"}, "true or false"),
+        ({"path": URI, "columns": "[1]"}, "no list of names"),
+        ({"path": URI, "columns": "[a"}, "no list"),
+        ({"path": URI, "maxEndpointsPerTrigger": "0"}, "above 0"),
+    ],
+)
+def test_wrong_options(options: dict[str, str], says: str) -> None:
+    """An option that is wrong or misspelt is named."""
+    with pytest.raises(UsageError, match=says):
+        ReadOptions.of(options)
+
+
+def test_options_are_read_whatever_their_case() -> None:
+    """Spark's options know no case."""
+    found = ReadOptions.of(
+        {"URI": f"{URI}&ticket=dA\n{URI}&ticket=dQ\n", "Columns": '["a, b"]', "TRUNCATE": "True"}
+    )
+    assert [endpoint.ticket for endpoint in found.endpoints()] == [b"t", b"u"]
+    assert (found.columns, found.truncate) == (("a, b",), True)
+
+
+def test_a_data_set_as_text(server: bow.Server) -> None:
+    """A data set says its schema itself, so that nobody need connect to plan; it may have no endpoints."""
+    dataset = Dataset((Endpoint(URI, b"t"),), TABLE.schema)
+    options = ReadOptions.of({"dataset": dataset.to_json(), "columns": "s"})
+    assert options.endpoints() == dataset.endpoints
+    assert options.schema().names == ["s"]
+    with pytest.raises(UsageError, match="no such column"):
+        ReadOptions.of({"dataset": dataset.to_json(), "columns": "z"}).schema()
+    empty = ReadOptions.of({"dataset": Dataset((), TABLE.schema).to_json()})
+    assert empty.endpoints() == ()
+
+
+def test_a_name_is_looked_up_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A data set that grows under its name has more endpoints the next time."""
+    grown = [Dataset((Endpoint(URI, b"a"),), TABLE.schema)]
+
+    class Found:
+        def __init__(self, **options: Any) -> None:
+            assert options == {"address": "unix:/depot", "start": False}
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *error: object) -> None: ...
+
+        def lookup(self, name: str) -> Dataset:
+            assert name == "events"
+            return grown[0]
+
+    monkeypatch.setitem(sys.modules, "bowstring.depot", types.SimpleNamespace(connect=Found))
+    options = ReadOptions.of({"name": "events", "depot": "unix:/depot"})
+    assert len(options.endpoints()) == 1
+    grown[0] = Dataset((*grown[0], Endpoint(URI, b"b")), TABLE.schema)
+    assert len(options.endpoints()) == 2
+
+
+def test_secrets_stay_out_of_what_is_printed() -> None:
+    """What prints in a log shows no token."""
+    dataset = Dataset((Endpoint(f"{URI}&token=secret", b"t"),), TABLE.schema)
+    for options in ({"dataset": dataset.to_json()}, {"path": str(dataset.endpoints[0])}):
+        assert "secret" not in repr(ReadOptions.of(options))
