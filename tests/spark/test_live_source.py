@@ -42,7 +42,8 @@ FILTERS = [
     "f > 1.5D", "f <= 1.5D", "f = double('NaN')", "f in (0.0D, 1.5D)", "not (f > 1.5D)", "not (f <= 1.5D)",
     "d in (0.00, 1.50)", "s > 'Z'", "s < 'b'", "s like 'a%'", "s not like '%b'", "s like '%a%'", "b < x'80'",
     "not t", "day < date'1970-01-01'", "at < timestamp'1970-01-01 00:00:00Z'",
-    "local >= timestamp_ntz'1970-01-01 00:00:00'", "in.x <> 1", "in.x is null and s <> ''", "length(s) = 1 and i = 0",
+    "local >= timestamp_ntz'1970-01-01 00:00:00'", "in.x <> 1", "in.x is null and s <> ''",
+    "length(s) = 1 and i = 0",
 ]  # fmt: skip
 
 
