@@ -50,6 +50,8 @@ EVERY = {
     "time": "time'23:59:59.999999'",
     "interval": "interval '-1 02:03:04.000005' day to second",
     "variant": 'parse_json(\'{"a": [1, {"b": null}], "c": "x"}\')',
+    "geometry": "st_geomfromwkb(x'0101000000000000000000F03F0000000000000040')",
+    "geography": "array(st_geogfromwkb(x'0101000000000000000000F03F0000000000000040'))",
     "array": "array(1, null)",
     "map": "map('k', parse_json('[1]'), 'n', null)",
     "struct": "named_struct('v', parse_json('1'), 'd', 1.5BD, 'a', array(named_struct('x', 1Y)))",
@@ -132,3 +134,13 @@ def test_every_spark_type_comes_back(large: str) -> None:
 
 def _shown(batches: list[pa.RecordBatch], name: str) -> list[str]:
     return sorted(repr(value) for batch in batches for value in batch.column(name).to_pylist())
+
+
+def test_types_that_do_not_leave_spark() -> None:
+    """Year-month intervals are refused before any task runs, calendar intervals when they would come back."""
+    session = live_session()
+    with pytest.raises(Unsupported, match=r"YearMonthIntervalType.*at a"):
+        published_schema(session.sql("select interval '1-2' year to month as a"))
+    calendar = published_schema(session.sql("select array(make_interval(1, 2, 3)) as a"))
+    with pytest.raises(Unsupported, match=r"at a\.element"):
+        to_spark_schema(calendar)
