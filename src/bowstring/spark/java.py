@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import importlib
 import os
@@ -11,6 +12,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from typing import Final
 
 from bowstring.errors import DeadlineExceeded, MissingDependency, UsageError
@@ -20,6 +22,7 @@ __all__ = ["Java", "find_java", "probe"]
 
 OLDEST: Final = 17
 _SECONDS: Final = 60.0
+_BUSY_SECONDS: Final = 5.0
 _VECTORS: Final = "--add-modules=jdk.incubator.vector"
 # Spark names a module that runtimes put together by jlink do not have, and that only its machine learning uses.
 _SCRIPT: Final = """\
@@ -119,13 +122,7 @@ def probe(java: str) -> tuple[str, bool] | None:
     """
     for arguments, whole in (((_VECTORS, "-version"), True), (("-version",), False)):
         try:
-            ran = subprocess.run(  # noqa: S603  the user's Java
-                [java, *arguments],
-                capture_output=True,
-                timeout=_SECONDS,
-                check=False,
-                stdin=subprocess.DEVNULL,
-            )
+            ran = _run([java, *arguments])
         except subprocess.TimeoutExpired:
             raise DeadlineExceeded("Java does not answer", expected=f"{_SECONDS:g} s", where=java) from None
         except OSError:
@@ -134,6 +131,20 @@ def probe(java: str) -> tuple[str, bool] | None:
         if ran.returncode == 0 and version:
             return version.group(1), whole
     return None
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[bytes]:
+    end = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            return subprocess.run(  # noqa: S603  the user's Java
+                command, capture_output=True, timeout=_SECONDS, check=False, stdin=subprocess.DEVNULL
+            )
+        except OSError as error:
+            # A child that another thread is just starting still has our new script open for writing.
+            if error.errno != errno.ETXTBSY or time.monotonic() > end:
+                raise
+        time.sleep(0.01)
 
 
 def _fault(found: tuple[str, bool] | None, options: str) -> str | None:

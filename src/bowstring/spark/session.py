@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from bowstring.errors import MissingDependency, UsageError
 from bowstring.spark.java import find_java
-from bowstring.spark.settings import given_settings
+from bowstring.spark.settings import given_settings, java_runs
 
 __all__ = ["pyspark_sql", "session", "session_config", "warn_of_memory_limit"]
 
@@ -198,18 +198,18 @@ def _completed(existing: Any, asked: Mapping[str, str]) -> Any:
 @contextlib.contextmanager
 def _environment(config: Mapping[str, str]) -> Iterator[None]:
     """What Spark reads of this process's environment while it starts; put back afterwards."""
-    wanted: dict[str, str] = {}
-    java = find_java(config.get("spark.driver.extraJavaOptions", ""))
-    if java.home is not None:
-        wanted["JAVA_HOME"] = java.home
+    made: dict[str, str] = {}
+    if not java_runs():
+        java = find_java(config.get("spark.driver.extraJavaOptions", ""))
+        if java.home is not None:
+            made["JAVA_HOME"] = java.home
     if "spark.pyspark.python" in config:  # which PySpark reads when it is started by spark-submit only
-        wanted["PYSPARK_PYTHON"] = config["spark.pyspark.python"]
+        made["PYSPARK_PYTHON"] = config["spark.pyspark.python"]
     addressed = "spark.driver.host" in config or "spark.driver.bindAddress" in config
-    if _is_local(config["spark.master"]) and not addressed:
-        wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
+    if _is_local(config["spark.master"]) and not addressed and not os.environ.get("SPARK_LOCAL_IP"):
+        made["SPARK_LOCAL_IP"] = "127.0.0.1"
     if config.get("spark.executorEnv.UCX_ERROR_SIGNALS") == "":
-        wanted["UCX_ERROR_SIGNALS"] = ""
-    made = {name: value for name, value in wanted.items() if not os.environ.get(name)}
+        made.setdefault("UCX_ERROR_SIGNALS", os.environ.get("UCX_ERROR_SIGNALS", ""))
     before = {name: os.environ.get(name) for name in made}
     os.environ.update(made)
     try:

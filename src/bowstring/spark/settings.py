@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["given_settings", "read_properties"]
+__all__ = ["given_settings", "java_runs", "read_properties"]
 
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
@@ -108,6 +108,14 @@ def _arguments(text: str) -> dict[str, list[str]]:
         if name in names:
             found.setdefault(names[name], []).append(value if equals else next(rest, ""))
     return found
+
+
+def java_runs() -> bool:
+    """Whether this process has a Java machine already: its own, or that of the spark-submit that started it."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return True
+    context = sys.modules.get("pyspark.core.context")
+    return context is not None and context.SparkContext._gateway is not None
 
 
 def _of_java() -> dict[str, str] | None:
