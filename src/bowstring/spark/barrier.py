@@ -1,0 +1,193 @@
+"""Publishing by tasks that stay: each serves its own memory, and the driver's process holds them there."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import secrets
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from bowstring.errors import BowstringError, BrokenError, ClosedError, DeadlineExceeded
+from bowstring.limits import DEFAULT_LIMITS
+from bowstring.spark.published import Control, PublishedDataset
+from bowstring.spark.schemas import published_schema
+from bowstring.spark.staying import StayingTask
+from bowstring.spark.tickets import COLUMNS, Ticket, dataset_of
+from bowstring.transport import Message, listen
+from bowstring.transport.standby import run_in_thread
+
+if TYPE_CHECKING:
+    from bowstring.spark.task import Order
+    from bowstring.transport import Channel
+
+__all__ = ["publish_in_tasks"]
+
+_LOOK: Final = 0.2
+
+
+def publish_in_tasks(
+    df: Any, name: str, order: Order, *, profile: Any, device: str | None
+) -> PublishedDataset:
+    """Publish a data frame from tasks that all run at once and stay until they are read.
+
+    Returns when all of them offer their part.
+
+    Raises
+    ------
+    BowstringError
+        A task failed, or Spark has too few slots to run them all at once.
+    """
+    meeting = _Meeting(df, order, profile, device)
+    try:
+        tickets = meeting.tickets()
+    except BaseException:
+        meeting.end()
+        raise
+    found = dataset_of(
+        tickets, published_schema(df), name=name, id=order.dataset, application=order.application
+    )
+    control = Control(meeting.end, meeting.wait_released)
+    return PublishedDataset(
+        found.endpoints, found.schema, found.num_rows, found.nbytes, found.metadata, control
+    )
+
+
+@dataclasses.dataclass
+class _Guest:
+    """A task that stays.
+
+    Attributes
+    ----------
+    ticket
+        What it offers.
+    attempt
+        Of several attempts of its stage, the last one counts.
+    channel
+        It stays as long as this is open.
+    """
+
+    ticket: Ticket
+    attempt: int
+    channel: Channel
+
+
+class _Meeting:
+    """Where the driver's process meets the tasks: they say what they offer, and stay until it hangs up.
+
+    The job runs in a thread, since it ends only when everything was read.
+    """
+
+    def __init__(self, df: Any, order: Order, profile: Any, device: str | None) -> None:
+        from pyspark import InheritableThread
+
+        self._spark = df.sparkSession.sparkContext
+        self._group = order.dataset
+        self._token = secrets.token_hex(16)
+        self._listener = listen(f"tcp://{order.driver or '127.0.0.1'}:0")
+        self._changed = threading.Condition()
+        self._guests: dict[int, _Guest] = {}
+        self._expected: int | None = None
+        self._error: BaseException | None = None
+        self._done = self._ended = False
+        task = StayingTask(order, self._listener.uri, self._token, device)
+        job = df.mapInArrow(task, COLUMNS, barrier=True, profile=profile)
+        self._accepting = run_in_thread(self._accept, name="bowstring-spark-meeting")
+        self._job = InheritableThread(target=self._run, args=(job,), name="bowstring-spark-job", daemon=True)
+        self._job.start()
+
+    def _run(self, job: Any) -> None:
+        try:
+            self._spark.setJobGroup(
+                self._group, "Bowstring: tasks that publish, and stay", interruptOnCancel=True
+            )
+            job.collect()
+        except Exception as error:  # noqa: BLE001  whatever Spark says, those who wait must hear it
+            self._error = error
+        with self._changed:
+            self._done = True
+            self._changed.notify_all()
+
+    def _accept(self) -> None:
+        while not (self._ended or self._done):
+            try:
+                channel = self._listener.accept(_LOOK)
+            except ClosedError:
+                return
+            except (BowstringError, OSError):
+                continue
+            if channel is not None:
+                try:
+                    self._welcome(channel)
+                except (BowstringError, ValueError, KeyError, TypeError):
+                    channel.close()  # somebody who is no task of ours
+
+    def _welcome(self, channel: Channel) -> None:
+        received = channel.receive(DEFAULT_LIMITS.connect_timeout)
+        if received is None:
+            raise DeadlineExceeded("a task said nothing")
+        said = json.loads(bytes(received.body))
+        if not secrets.compare_digest(str(said["token"]), self._token):
+            raise ValueError
+        ticket = Ticket(**{**said["ticket"], "schema": bytes.fromhex(said["ticket"]["schema"])})
+        with self._changed:
+            before = self._guests.get(ticket.partition)
+            if before is not None and before.attempt > said["attempt"]:
+                channel.close()
+                return
+            self._guests[ticket.partition] = _Guest(ticket, said["attempt"], channel)
+            self._expected = int(said["tasks"])
+            self._changed.notify_all()
+        if before is not None:
+            before.channel.close()
+
+    def tickets(self) -> list[Ticket]:
+        """Wait until all tasks have come; Spark says when one cannot."""
+        with self._changed:
+            while self._expected is None or len(self._guests) < self._expected:
+                if self._done and self._error is None and self._expected is None:
+                    return []  # nothing to do for anybody
+                if self._done:
+                    raise BrokenError(
+                        "the tasks that were to publish have ended", found=str(self._error)[:500]
+                    ) from self._error
+                self._changed.wait(_LOOK)
+            return [guest.ticket for guest in self._guests.values()]
+
+    def wait_released(self, timeout: float | None) -> None:
+        """Wait until every task has ended because it was read."""
+        limit = DEFAULT_LIMITS.release_timeout if timeout is None else timeout
+        end = time.monotonic() + limit
+        with self._changed:
+            while not self._done:
+                if (
+                    not self._changed.wait(min(_LOOK, max(0.0, end - time.monotonic())))
+                    and time.monotonic() >= end
+                ):
+                    raise DeadlineExceeded(
+                        "the tasks are still read, or wait for a reader", expected=f"{limit} s"
+                    )
+        if self._error is not None and not self._ended:
+            raise BrokenError(
+                "a task that published has failed", found=str(self._error)[:500]
+            ) from self._error
+
+    def end(self) -> None:
+        """Let the tasks go: those who read keep what they have mapped. Idempotent."""
+        if self._ended:
+            return
+        self._ended = True
+        for guest in list(self._guests.values()):
+            with contextlib.suppress(BowstringError):
+                guest.channel.send([Message(None, [b"{}"])], 1.0)
+            guest.channel.close()
+        self._listener.close()
+        self._job.join(_JOB_SECONDS)
+        if self._job.is_alive():
+            with contextlib.suppress(Exception):  # Spark may have stopped
+                self._spark.cancelJobGroup(self._group)
+
+
+_JOB_SECONDS: Final = 10.0

@@ -1,0 +1,150 @@
+"""What a task of Spark does to publish its partition: it borrows regions of the depot, fills them, and commits."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bowstring import depot
+from bowstring.errors import UsageError
+from bowstring.spark.tickets import Ticket
+from bowstring.spark.variant import FromSpark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+
+    from bowstring.depot import Options
+
+__all__ = ["DepotTask", "Order", "executor_pid", "own_address"]
+
+_JAVA: Final = "java"
+_MOST_ANCESTORS: Final = 8
+_ANY_PORT: Final = 9
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """What every task of a publication is told. It pickles.
+
+    Attributes
+    ----------
+    application
+        Who holds the lease.
+    dataset
+        The data set, by a name that is never used again.
+    readers
+        How many readers read each stream before it is freed; ``None`` for any number.
+    lease_seconds
+        How long a depot keeps the data after it has lost sight of the application.
+    only
+        The partitions wanted; ``None`` for all.
+    options
+        What a depot is started with, where there is none yet.
+    driver
+        Where Spark's driver is, if there are readers or drivers on other hosts.
+    """
+
+    application: str
+    dataset: str
+    readers: int | None = None
+    lease_seconds: float = 120.0
+    only: frozenset[int] | None = None
+    options: Options | None = None
+    driver: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class DepotTask:
+    """Publishes a partition through the depot of its host; Spark calls it with the partition's batches."""
+
+    order: Order
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Publish the batches of one partition, and give back one ticket."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context is None:
+            raise UsageError("this is not a task of Spark")
+        partition = context.partitionId()
+        if self.order.only is None or partition in self.order.only:
+            yield self.publish(batches, partition, context.taskAttemptId()).as_batch()
+
+    def publish(self, batches: Iterable[pa.RecordBatch], partition: int, attempt: int) -> Ticket:
+        """Write some batches to the depot, and return the ticket of the committed stream."""
+        present = (batch for batch in batches if batch.num_rows)
+        first = next(present, None)
+        if first is None:
+            return Ticket(partition)
+        convert = FromSpark(first.schema)
+        order = self.order
+        with contextlib.ExitStack() as ends:
+            held = ends.enter_context(depot.connect(options=order.options, tcp=own_address(order.driver)))
+            # The executor lives as long as the application does on this host, a worker's process does not.
+            held.hold(order.application, order.lease_seconds, watch_pid=executor_pid())
+            writing = ends.enter_context(
+                held.begin(
+                    application=order.application,
+                    dataset=order.dataset,
+                    partition=partition,
+                    attempt=attempt,
+                    schema=convert.schema,
+                    readers=order.readers,
+                    spill_folder=_local_folder(),
+                )
+            )
+            for batch in itertools.chain((first,), present):
+                writing.write(convert(batch))
+            done = writing.commit()
+            return Ticket(
+                partition,
+                str(done.endpoint),
+                convert.schema.serialize().to_pybytes(),
+                done.num_rows,
+                done.num_batches,
+                done.nbytes,
+                held.address,
+                held.remote_address or "",
+            )
+
+
+def executor_pid() -> int | None:
+    """Return the process of the executor that this process works for; ``None`` where there is none.
+
+    Between it and a worker there is a daemon, or not, as ``spark.python.use.daemon`` says.
+    """
+    pid = os.getppid()
+    for _ in range(_MOST_ANCESTORS):
+        try:
+            if Path(f"/proc/{pid}/comm").read_text().strip() == _JAVA:
+                return pid
+            # Behind the name, which may hold anything, come the state and the parent.
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return None
+        if pid <= 1:
+            return None
+    return None
+
+
+def own_address(driver: str | None) -> str | None:
+    """Return an address of this host at which the driver's host, and others, reach it."""
+    if driver is None:
+        return None
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        # Nothing is sent: the system says which of its addresses it would send from.
+        probe.connect((driver, _ANY_PORT))
+        return f"tcp://{probe.getsockname()[0]}:0"
+
+
+def _local_folder() -> str | None:
+    """Return where Spark keeps what it spills on this host."""
+    folders = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
+    return next((folder for folder in folders if os.path.isdir(folder)), None)
