@@ -214,3 +214,13 @@ def test_the_schema_follows_from_names_and_types_alone(nullable: bool) -> None:
     found = made(pa.RecordBatch.from_arrays([array, pa.array([1], pa.int8())], schema=schema))
     found.validate(full=True)
     assert found.schema == made.schema
+
+
+def test_batches_have_the_schema_that_is_promised() -> None:
+    """What Spark's plan says can never be null may be null in the batch's schema, as in every other task's."""
+    given = pa.record_batch([pa.array([1, 2])], pa.schema([pa.field("a", pa.int64(), nullable=False)]))
+    convert = FromSpark(given.schema)
+    assert convert(given).schema.equals(convert.schema, check_metadata=True)
+    assert convert.schema.field("a").nullable
+    same = convert(given)
+    assert FromSpark(same.schema)(same) is same

@@ -64,7 +64,8 @@ class FromSpark:
         self._source = schema
         self._dictionary = dictionary
         self._forms = [self._form(field, field.name) for field in schema]
-        self.schema = pa.schema([form.field for form in self._forms], metadata=schema.metadata)
+        made = pa.schema([form.field for form in self._forms], metadata=schema.metadata)
+        self.schema = schema if made.equals(schema, check_metadata=True) else made
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return a batch of the same rows.
@@ -78,7 +79,7 @@ class FromSpark:
         """
         if batch.schema is not self._source and not batch.schema.equals(self._source):
             raise UsageError("a batch has another schema", expected=self._source, found=batch.schema)
-        if all(form.convert is None for form in self._forms):
+        if self.schema is self._source:
             return batch
         columns = [
             column if form.convert is None else form.convert(column)
