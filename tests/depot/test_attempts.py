@@ -212,6 +212,16 @@ def test_attempts_of_the_past_fail(depot: bow.depot.Depot, how: str) -> None:
     until_free(depot)
 
 
+def test_attempts_of_a_job_that_was_given_up(depot: bow.depot.Depot) -> None:
+    """What was released for good stays so for attempts that begin later; else a name may be used again."""
+    assert not depot.release("given up", final=True)
+    with pytest.raises(bow.RefusedError, match="released"):
+        depot.begin(application=APP, dataset="given up")
+    commit(depot, TABLE)
+    assert depot.release("data")
+    assert read(commit(depot, TABLE).endpoint).equals(TABLE)
+
+
 def test_readers_are_counted(depot: bow.depot.Depot) -> None:
     """With readers=1 the memory is freed by the first who reads to the end."""
     endpoint = commit(depot, TABLE, readers=1).endpoint

@@ -169,7 +169,8 @@ def _settle(session: Session, fields: Fields) -> Answer:
 
 
 def _release(session: Session, fields: Fields) -> Answer:
-    return {"known": session.depot.holdings.release(fields.text("dataset"))}, ()
+    known = session.depot.holdings.release(fields.text("dataset"), final=fields.flag("final"))
+    return {"known": known}, ()
 
 
 def _end(session: Session, fields: Fields) -> Answer:

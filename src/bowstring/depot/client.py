@@ -86,7 +86,7 @@ class Depot:
         Raises
         ------
         RefusedError
-            The depot takes no attempts any more.
+            The depot takes no attempts any more, or the data set was released.
         UsageError
             The data set is another application's.
         """
@@ -183,9 +183,17 @@ class Depot:
         streams = self._ask(Verb.OFFERED, {"dataset": dataset}).raw().get("streams", [])
         return tuple(Stream.of(Fields(pack(each))) for each in streams)
 
-    def release(self, dataset: str) -> bool:
-        """Free a data set, and return whether there was one. Readers keep what they have."""
-        return self._ask(Verb.RELEASE, {"dataset": dataset}).flag("known")
+    def release(self, dataset: str, *, final: bool = False) -> bool:
+        """Free a data set, and return whether there was one. Readers keep what they have.
+
+        Parameters
+        ----------
+        dataset
+            Its name.
+        final
+            Whether attempts that begin later are refused, such as those of a job that was cancelled.
+        """
+        return self._ask(Verb.RELEASE, {"dataset": dataset, "final": final}).flag("known")
 
     def wait_released(self, dataset: str, timeout: float = 3600.0) -> None:
         """Wait until a data set was read by its readers, or released.

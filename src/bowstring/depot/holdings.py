@@ -98,6 +98,7 @@ class Holdings:
         self.datasets: dict[str, DataSet] = {}
         self.catalog = Catalog()
         self._finished: dict[str, None] = {}
+        self._released: dict[str, None] = {}
 
     def application(self, name: str) -> Application:
         """Return an application, a new one where it is not known; a sign of life of it."""
@@ -138,8 +139,12 @@ class Holdings:
         ------
         UsageError
             The data set belongs to another application.
+        RefusedError
+            It was released for good, and this comes too late.
         """
         with self._lock:
+            if attempt.dataset in self._released:
+                raise RefusedError("the data set was released", found=attempt.dataset)
             application = self.application(attempt.application)
             dataset = self.datasets.get(attempt.dataset)
             if dataset is None:
@@ -198,9 +203,15 @@ class Holdings:
                 dataset.streams.pop(ticket).publication.withdraw()
             return len(dataset.streams)
 
-    def release(self, name: str) -> bool:
-        """Free a data set; readers keep what they have. Return whether there was one."""
+    def release(self, name: str, *, final: bool = False) -> bool:
+        """Free a data set; readers keep what they have. Return whether there was one.
+
+        With `final` no attempt at it is let in any more, also where none has begun yet: whoever gave a job up
+        cannot know what its tasks still do.
+        """
         with self._lock:
+            if final:
+                _remember(self._released, name)
             dataset = self.datasets.pop(name, None)
             if dataset is None:
                 return False
@@ -211,7 +222,7 @@ class Holdings:
             for stream in dataset.streams.values():
                 stream.publication.withdraw()
             dataset.streams.clear()
-            self._remember(name)
+            _remember(self._finished, name)
             return True
 
     def end(self, name: str) -> bool:
@@ -295,18 +306,13 @@ class Holdings:
             if application is not None:
                 application.datasets.pop(dataset.name, None)
 
-    def _remember(self, name: str) -> None:
-        self._finished[name] = None
-        while len(self._finished) > _REMEMBERED:
-            del self._finished[next(iter(self._finished))]
-
     def _sweep(self) -> None:
         for dataset in list(self.datasets.values()):
             done = [ticket for ticket, each in dataset.streams.items() if each.publication.released]
             for ticket in done:
                 del dataset.streams[ticket]
             if done:
-                self._remember(dataset.name)
+                _remember(self._finished, dataset.name)
                 self._forget_empty(dataset)
 
     def tidy(self) -> None:
@@ -327,3 +333,9 @@ class Holdings:
         """Whether nothing is held, for nobody."""
         with self._lock:
             return not self.applications and not self.datasets
+
+
+def _remember(names: dict[str, None], name: str) -> None:
+    names[name] = None
+    while len(names) > _REMEMBERED:
+        del names[next(iter(names))]

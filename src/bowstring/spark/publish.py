@@ -207,10 +207,10 @@ class _Publication:
     def abandon(self) -> None:
         """Free what tasks committed for a job that failed, where this process can reach it."""
         with contextlib.suppress(BowstringError), depot.connect(start=False) as here:
-            here.release(self._order.dataset)
+            here.release(self._order.dataset, final=True)
         for held in self._application.depots:
             with contextlib.suppress(BowstringError):
-                held.release(self._order.dataset)
+                held.release(self._order.dataset, final=True)
 
     def _release(self) -> None:
         for held in self._depots:

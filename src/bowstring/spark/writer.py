@@ -29,6 +29,7 @@ __all__ = ["DatasetStreamWriter", "DatasetWriter", "Written"]
 _LEASE_SECONDS: Final = 120.0
 _BATCH: Final = "streaming.sql.batchId"
 _QUERY: Final = "sql.streaming.queryId"
+_RUN: Final = "spark.jobGroup.id"
 
 
 @dataclasses.dataclass
@@ -182,8 +183,9 @@ class DatasetStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  #
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one partition of a micro-batch; in a task."""
         context = TaskContext.get()
-        batch, query = context.getLocalProperty(_BATCH), context.getLocalProperty(_QUERY)
-        return self._target.write(iterator, f"{self._target.name}#{query}#{batch}")
+        # The run, too: a batch that was aborted is released for good, and tried again by another run of the query.
+        parts = [context.getLocalProperty(each) for each in (_QUERY, _RUN, _BATCH)]
+        return self._target.write(iterator, "#".join([self._target.name, *map(str, parts)]))
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803  Spark's name
         """Add a micro-batch; one that was added before is not added again."""
