@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
+from bowstring.memory.process import this_process
 from tests.depot.conftest import APP, Connect, Task, commit, held, read, until, until_free
 
 TABLE = pa.table({"n": [1, 2, 3]})
@@ -160,3 +162,46 @@ def test_a_name_grows_by_micro_batches(depot: bow.depot.Depot) -> None:
     assert (found.num_rows, found.nbytes) == (6, 48)
     with pytest.raises(bow.UsageError, match="another schema"):
         depot.announce("stream", dataset(depot, "c", pa.table({"x": ["y"]})), application=APP, append=True)
+
+
+def test_data_sets_without_streams_have_no_say(depot: bow.depot.Depot) -> None:
+    """A micro-batch without rows, of which nobody has seen a batch, neither sets the schema nor is held to it."""
+    guess = pa.schema([("t", pa.timestamp("us", "UTC"))])
+    seen = dataset(depot, "seen", pa.table({"t": pa.array([0], pa.timestamp("us", "Etc/UTC"))}))
+    for batch, each in enumerate((bow.Dataset((), guess), seen, bow.Dataset((), guess), seen)):
+        assert depot.announce("times", each, application=APP, append=True, batch=batch)
+    found = depot.lookup("times")
+    assert (len(found), found.schema) == (2 * len(seen), seen.schema)
+
+
+def test_names_of_the_dead_can_be_taken(connect: Connect) -> None:
+    """A name whose application has nobody left is taken over; of one that lives, or that nobody held, it is not."""
+    depot = connect()
+    with connect() as driver:
+        driver.hold(APP, 600.0)
+        driver.announce("events", bow.Dataset((), TABLE.schema), application=APP)
+        with pytest.raises(bow.UsageError, match="another application"):
+            depot.announce("events", bow.Dataset((), TABLE.schema), application="next")
+
+    def taken() -> bool:
+        try:
+            return depot.announce("events", bow.Dataset((), TABLE.schema), application="next")
+        except bow.UsageError:
+            return False
+
+    end = time.monotonic() + 10.0
+    while not taken():
+        assert time.monotonic() < end
+    with pytest.raises(bow.UsageError, match="another application"):
+        depot.announce("events", bow.Dataset((), TABLE.schema), application=APP)
+
+
+def test_a_process_of_another_namespace_is_not_watched(
+    depot: bow.depot.Depot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of a process of another container means nothing here: the connection counts, and the lease."""
+    elsewhere = dataclasses.replace(this_process(), namespace=1)
+    monkeypatch.setattr("bowstring.depot.client.this_process", lambda: elsewhere)
+    depot.hold(APP, watch_pid=1 << 22)
+    commit(depot, TABLE)
+    assert held(depot)

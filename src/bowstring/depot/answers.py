@@ -13,6 +13,7 @@ from bowstring.depot.words import Verb
 from bowstring.dissociated.host import this_host
 from bowstring.dissociated.uri import Dataset
 from bowstring.errors import DeadlineExceeded, RefusedError, UsageError
+from bowstring.memory.process import this_process
 from bowstring.serving.resident import Resident
 
 if TYPE_CHECKING:
@@ -155,6 +156,8 @@ def _hold(session: Session, fields: Fields) -> Answer:
     pid = fields.maybe_number("watch_pid")
     if pid is not None and not session.local:
         raise UsageError("a process on another host cannot be watched", found=f"watch_pid={pid}")
+    if pid is not None and fields.maybe_number("pid_namespace") not in (None, this_process().namespace):
+        return _NONE  # here that number is somebody else's, or nobody's
     if pid is None and session.holder is None:
         session.holder = Holder()
     holder = session.holder if pid is None else Holder(pid)

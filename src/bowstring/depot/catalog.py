@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 from bowstring.dissociated.uri import Dataset
 from bowstring.errors import UnknownTicket, UsageError
@@ -36,7 +37,14 @@ class Catalog:
         self._entries: dict[str, _Entry] = {}
 
     def announce(
-        self, name: str, dataset: Dataset, application: str, *, append: bool = False, batch: int | None = None
+        self,
+        name: str,
+        dataset: Dataset,
+        application: str,
+        *,
+        append: bool = False,
+        batch: int | None = None,
+        over: Callable[[str], bool] = lambda _: False,
     ) -> bool:
         """Let a name mean a data set; return whether that changed anything.
 
@@ -49,9 +57,12 @@ class Catalog:
         application
             Whose it is; the name goes with it.
         append
-            Whether the endpoints are added to those that the name has.
+            Whether the endpoints are added to those that the name has; the schema of a data set without endpoints
+            says nothing then.
         batch
             Number of a micro-batch; the second time nothing changes.
+        over
+            Whether an application is over, whose names can be taken.
 
         Raises
         ------
@@ -59,6 +70,8 @@ class Catalog:
             The name is another application's, or the schema is another one.
         """
         known = self._entries.get(name)
+        if known is not None and known.application != application and over(known.application):
+            known = None
         if known is not None and known.application != application:
             raise UsageError(
                 "the name is taken by another application", expected=known.application, found=application
@@ -99,6 +112,11 @@ class Catalog:
 
 
 def _joined(before: Dataset, more: Dataset) -> Dataset:
+    # Where there is no row nobody has seen a batch, and its schema is a guess: of a time zone, for instance.
+    if not more.endpoints:
+        return before
+    if not before.endpoints:
+        return more
     if not before.schema.equals(more.schema):
         raise UsageError(
             "what is appended has another schema", expected=str(before.schema), found=str(more.schema)

@@ -12,6 +12,7 @@ from bowstring.depot.warm import warm_mappings
 from bowstring.depot.words import Fields, Verb, pack
 from bowstring.dissociated.uri import Dataset, Endpoint
 from bowstring.errors import BowstringError, BrokenError, ClosedError, ForkedError, NotPicklable
+from bowstring.memory.process import this_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -153,12 +154,17 @@ class Depot:
         lease_seconds
             How long everything is kept after the last sign of life; the depot's own time by default.
         watch_pid
-            A process of this host: the lease does not begin to run before that is gone, too.
+            A process of this host: the lease does not begin to run before that is gone, too. A depot in another
+            PID namespace (of another container) cannot watch it, and goes by the connection and the lease alone.
         """
         fields: dict[str, Any] = {"application": application}
         if lease_seconds is not None:
             fields["lease_seconds"] = lease_seconds
-        said = [fields] if watch_pid is None else [{**fields, "watch_pid": watch_pid}, fields]
+        said = (
+            [fields]
+            if watch_pid is None
+            else [{**fields, "watch_pid": watch_pid, "pid_namespace": this_process().namespace}, fields]
+        )
         for each in said:
             self._ask(Verb.HOLD, each)
         self._held[application] = said

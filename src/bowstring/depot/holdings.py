@@ -62,6 +62,7 @@ class Application:
         self.name = name
         self.lease_seconds = lease_seconds
         self.holders: set[Holder] = set()
+        self.was_held = False
         self.datasets: dict[str, DataSet] = {}
         self.renew()
 
@@ -122,6 +123,7 @@ class Holdings:
             }
             application.holders -= gone | again
             application.holders.add(holder)
+            application.was_held = True
             application.renew()
 
     def let_go(self, holder: Holder) -> None:
@@ -277,7 +279,14 @@ class Holdings:
         """Let a name mean a data set: see :meth:`Catalog.announce`."""
         with self._lock:
             self.application(application)
-            return self.catalog.announce(name, dataset, application, append=append, batch=batch)
+            return self.catalog.announce(
+                name, dataset, application, append=append, batch=batch, over=self._is_over
+            )
+
+    def _is_over(self, name: str) -> bool:
+        """Whether all are gone for whom an application was kept: only its lease still runs."""
+        found = self.applications.get(name)
+        return found is None or (found.was_held and not found.held)
 
     def lookup(self, name: str) -> Dataset:
         """Return the data set of a name: see :meth:`Catalog.lookup`."""
