@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bowstring.kernels import swap, validity
+from bowstring.kernels import gather, swap, validity
 from bowstring.kernels import validation_offsets as offsets
 from bowstring.kernels import validation_text as text
 from bowstring.kernels import validation_unions as unions
@@ -148,6 +148,7 @@ ARGUMENTS: dict[Callable[..., None], Callable[[Rng], tuple[Any, ...]]] = {
     validity.expand_bits: lambda rng: (some(rng), bit(rng), i64(100), Guarded(np.zeros(100, np.uint8))),
     validity.pack_flags: lambda rng: (some(rng), words()),
     validity.level_bits: lambda rng: (some(rng, np.int16), number(rng), words()),
+    gather.gather_pieces: lambda rng: (some(rng, np.uint64), some(rng, np.int64), number(rng), words()),
     **json_bounds.arguments(wild, Guarded),
     **variant_bounds.arguments(wild, Guarded),
     **variant_cast_bounds.arguments(wild, Guarded),
