@@ -73,7 +73,7 @@ def test_a_cluster_keeps_its_python() -> None:
 
 def test_a_bound_on_memory_beside_gpus_is_warned_of_once(bare: pytest.MonkeyPatch) -> None:
     """The bound on the address space that CUDA cannot live with is named, once, and only where GPUs are used."""
-    bare.setattr(importlib.import_module("bowstring.spark.session"), "_warned", set())
+    bare.setattr(importlib.import_module("bowstring.spark.sessions"), "_warned", set())
     bound = {"spark.executor.pyspark.memory": "2g"}
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -120,7 +120,7 @@ def to_spark_schema(schema: pa.Schema) -> Any:
     MissingDependency
         The extra ``[spark]`` is not installed.
     """
-    from bowstring.spark.session import pyspark_sql
+    from bowstring.spark.sessions import pyspark_sql
 
     pyspark_sql()
     made = _Made(importlib.import_module("pyspark.sql.types"))

@@ -16,7 +16,6 @@ from bowstring.errors import UsageError
 from bowstring.spark import conversions
 from bowstring.spark.forms import Convert, Form
 from bowstring.spark.marks import is_marked
-from bowstring.variant.column import mark
 
 __all__ = ["FromSpark", "from_spark", "shared"]
 
@@ -124,6 +123,9 @@ class FromSpark:
         return Form(field.with_type(target).with_nullable(True), None if same else convert)
 
     def _variant(self, field: pa.Field, path: str) -> Form:
+        # Loaded on first use: most data frames have no Variant, and each worker would wait for it.
+        from bowstring.variant.column import mark
+
         types = {child.name: child.type for child in field.type}
         metadata = types["metadata"]
         convert: Convert | None = None
