@@ -19,10 +19,10 @@ help:
 env:
 	@scripts/env.sh $(VENV) constraints.txt $(ALL) $(ALL),fuzz
 
-# make demo           publish a real data set in one process, read it in another
+# make demo           hand real data from process to process, and through Spark and back (brings a Java of its own)
 demo:
-	@scripts/env.sh $(VENV) constraints.txt demo $(ALL) $(ALL),fuzz
-	$(VENV)/bin/bowstring demo
+	@scripts/env.sh $(PEERS) constraints-peers.txt demo test,peers
+	$(PEERS)/bin/bowstring demo
 
 # make test           lint, types, floors, and every test that is neither slow nor for a GPU
 test: lint

@@ -108,7 +108,7 @@ def needs_data() -> None:
 @pytest.mark.parametrize("transport", ["unix", "tcp"])
 def test_the_whole_demo(transport: str, needs_data: None, start: Any) -> None:
     """Two processes hand the flights over, verified, with all facts about what was moved and how."""
-    demo = start("demo", "--json", "--rounds", "1", "--transport", transport)
+    demo = start("demo", "--flights", "--json", "--rounds", "1", "--transport", transport)
     code, out, err = demo.end()
     assert (code, err) == (0, "")
     facts = json.loads(out)
@@ -156,7 +156,7 @@ def test_a_report_that_differs_is_no_success(needs_data: None, start: Any) -> No
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_process_outlives_the_demo(number: int, needs_data: None, start: Any) -> None:
     """However the demo ends, its two processes end too."""
-    demo = start("demo", "--rounds", "1000")
+    demo = start("demo", "--flights", "--rounds", "1000")
     wait_for(lambda: len(children(demo.process.pid)) == 2)
     processes = children(demo.process.pid)
     code, _, err = demo.end(number)

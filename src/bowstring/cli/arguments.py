@@ -44,14 +44,23 @@ def _command(
 
 
 def _demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    demo = _command(commands, "demo", "publish a real data set in one process, and read it in another")
+    demo = _command(
+        commands, "demo", "hand real data from one process to another, and through Spark and back"
+    )
     demo.add_argument(
         "--transport", choices=("unix", "tcp"), default="unix", help="how they talk (default: unix)"
     )
     demo.add_argument(
-        "--rounds", type=positive, default=15, metavar="N", help="how often to measure (default: 15)"
+        "--rounds", type=positive, metavar="N", help="how often to measure (default: 15; through Spark 3)"
+    )
+    demo.add_argument(
+        "--device", help="where the process that Spark publishes to takes the data, such as cuda:0"
     )
     part = demo.add_mutually_exclusive_group()
+    part.add_argument(
+        "--flights", action="store_true", help="the first part only: two processes, without Spark"
+    )
+    part.add_argument("--spark", action="store_true", help="the second part only: the pipeline through Spark")
     part.add_argument(
         "--publish", action="store_true", help="be process A only: publish until Ctrl-C, and print the URI"
     )

