@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 __all__ = ["system_of", "systems_of"]
 
-_SAME: Final = {"CJK": "Han", "HIRAGANA": "Kana", "KATAKANA": "Kana"}
+_SAME: Final = {"CJK": "Han", "HIRAGANA": "Kana", "KATAKANA": "Kana", "NEW": "Tai Lue", "OL": "Ol Chiki"}
 # The first words of names of letters that belong to no one system.
 _NONE: Final = frozenset({"MODIFIER", "FULLWIDTH", "HALFWIDTH", "FEMININE", "MASCULINE"})
 
