@@ -1,0 +1,115 @@
+"""From Spark's tasks into the depot, and on to a consumer, beside counting the same rows and ``toArrow()``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from bowstring.benchmarks.case import Case, LineUp, Measured, Scale, Skipped, Target, Way
+from bowstring.benchmarks.engines import missing
+from bowstring.benchmarks.processes import Child
+from bowstring.benchmarks.spark_producer import SparkProducer, expected, sums
+from bowstring.client import connect
+from bowstring.dissociated.uri import Dataset
+
+__all__ = ["CASE"]
+
+_ROWS: Final = 5_000_000
+_QUICK_ROWS: Final = 500_000
+_ROW_BYTES: Final = 76
+_PUBLISH: Final = "publish"
+_COUNT: Final = "count, same settings"
+_DEFAULTS: Final = "count, Spark's defaults"
+_ALL_BATCHES: Final = "publish, connect, all batches"
+_AFTER: Final = "of which after the last task"
+_TO_ARROW: Final = "toArrow() in the driver"
+_TASKS: Final = "publish, tasks read"
+_SPARK: Final = "publish, Spark reads"
+
+
+class _Consumer:
+    """Calls the process that publishes, and consumes in this one."""
+
+    def __init__(self, spark: Child, rows: int) -> None:
+        self._spark = spark
+        self._rows = rows
+        self._expected = expected(rows)
+
+    def count(self, *, defaults: bool) -> Measured:
+        found = self._spark.call("count", defaults=defaults)
+        return Measured(found["seconds"], f"{self._rows} rows", f"{found['rows']} rows")
+
+    def publish(self, scan: str = "spark") -> Measured:
+        """Measure the producer's time, to the data set; read it outside of the timed region."""
+        found = self._spark.call("publish", scan=scan)
+        try:
+            return Measured(found["seconds"], self._expected, self._read(found)[1])
+        finally:
+            self._spark.call("release")
+
+    def hand_over(self, *, after_last_task: bool) -> Measured:
+        """Measure to all batches in this process: from the call, or from the end of the last task."""
+        began = time.time()
+        found = self._spark.call("publish")
+        try:
+            ready, arrived = self._read(found)
+        finally:
+            self._spark.call("release")
+        # The end of a job is known in whole milliseconds.
+        return Measured(ready - (found["ended"] if after_last_task else began), self._expected, arrived)
+
+    def to_arrow(self) -> Measured:
+        found = self._spark.call("to_arrow")
+        return Measured(found["seconds"], self._expected, found["sums"])
+
+    def _read(self, found: dict[str, Any]) -> tuple[float, str]:
+        """Return when all batches were here, and what they hold."""
+        with connect(Dataset.from_json(found["dataset"])) as stream:
+            batches = list(stream)
+            ready = time.time()
+            return ready, sums(_table(batches))
+
+
+def _table(batches: list[Any]) -> Any:
+    import pyarrow as pa
+
+    return pa.Table.from_batches([batch.to_arrow() for batch in batches])
+
+
+def _line_ups(scale: Scale) -> Iterator[LineUp | Skipped]:
+    rows = _QUICK_ROWS if scale.quick else _ROWS
+    title = f"{rows:,} rows of 8 columns"
+    if why := missing("Spark"):
+        yield Skipped(title, why)
+        return
+    rounds, size = scale.rounds(7, 3), rows * _ROW_BYTES
+    with Child(SparkProducer, rows=rows) as spark:
+        consumer = _Consumer(spark, rows)
+        ways = (
+            Way(_PUBLISH, "subject", consumer.publish, size, _COUNT),
+            Way(_COUNT, "baseline", lambda: consumer.count(defaults=False), size),
+            Way(_DEFAULTS, "beside", lambda: consumer.count(defaults=True), size),
+        )
+        targets = (
+            Target(_PUBLISH, "at most", 1.15, _COUNT),
+            Target(_PUBLISH, "at least", 1.8, _DEFAULTS),
+        )
+        yield LineUp(f"into the depot, {title}", ways, rounds, targets)
+        ways = (
+            Way(_ALL_BATCHES, "subject", lambda: consumer.hand_over(after_last_task=False), size, _TO_ARROW),
+            Way(_AFTER, "subject", lambda: consumer.hand_over(after_last_task=True)),
+            Way(_TO_ARROW, "baseline", consumer.to_arrow, size),
+        )
+        targets = (Target(_ALL_BATCHES, "at least", 1.3, _TO_ARROW), Target(_AFTER, "at most", 0.05))
+        yield LineUp(f"to a consumer, {title}", ways, rounds, targets)
+    with Child(SparkProducer, rows=rows, parquet=True) as spark:
+        consumer = _Consumer(spark, rows)
+        ways = (
+            Way(_TASKS, "subject", lambda: consumer.publish("tasks"), size, _SPARK),
+            Way(_SPARK, "baseline", consumer.publish, size),
+        )
+        yield LineUp(f"of Parquet, {title}", ways, rounds, (Target(_TASKS, "at least", 2, _SPARK),))
+
+
+CASE: Final[Any] = Case("spark_publish", "from Spark's tasks to a consumer, through the depot", _line_ups)
