@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bowstring.transport.socket_file import private_folder
+
 __all__ = ["COLUMNS", "SparkProducer", "expected", "sums"]
 
 COLUMNS: Final = (
@@ -62,13 +64,13 @@ def sums(table: pa.Table) -> str:
         column = table[name]
         if pa.types.is_timestamp(column.type):
             column = column.cast(pa.int64())
-        found.append(pc.sum(column).as_py() or 0)
-    found.append(pc.sum(table["h"].cast(pa.int64())).as_py() or 0)
+        found.append(pc.sum(column, min_count=0).as_py())
+    found.append(pc.sum(table["h"].cast(pa.int64()), min_count=0).as_py())
     return _said(table.num_rows, found)
 
 
 def _said(rows: int, found: Iterable[float]) -> str:
-    return f"{rows} rows, sums {', '.join(f'{each:g}' if isinstance(each, float) else str(each) for each in found)}"
+    return f"{rows} rows, sums {', '.join(map(str, found))}"
 
 
 def count_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -96,7 +98,8 @@ class SparkProducer:
 
         self._folder = tempfile.mkdtemp(prefix="bowstring-bench-")
         # A depot of this run's own, wherever the workers are.
-        os.environ[_DEPOT] = os.path.join(self._folder, "depot")
+        self._place = tempfile.mkdtemp(prefix="bench-", dir=private_folder())
+        os.environ[_DEPOT] = self._place
         cores = len(os.sched_getaffinity(0))
         settings = {
             **_SETTINGS,
@@ -160,4 +163,5 @@ class SparkProducer:
         self._spark.stop()
         with contextlib.suppress(BowstringError):  # it may never have been started
             depot.connect(start=False).stop()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        for folder in (self._folder, self._place):
+            shutil.rmtree(folder, ignore_errors=True)

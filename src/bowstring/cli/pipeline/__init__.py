@@ -55,7 +55,7 @@ def pipeline(*, rounds: int, device: str | None = None, quiet: bool = False) -> 
             Child("bowstring.cli.pipeline.consumer:Consumer", device=device) as process_b,
         ):
             process_b.begin("warm")  # while Spark starts
-            with _depot(folder) as options, _spark(folder, shown, outcome) as spark:
+            with _depot() as options, _spark(folder, shown, outcome) as spark:
                 process_b.finish()
                 frame = _load(spark, inputs, folder, shown, outcome)
                 _hand_over(frame, process_b, rounds, options, shown, outcome)
@@ -83,23 +83,26 @@ def _spark(folder: str, shown: Steps, outcome: Outcome) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _depot(folder: str) -> Iterator[dict[str, Any]]:
+def _depot() -> Iterator[dict[str, Any]]:
     """Have a depot of the demo's own, which the first task starts, and stop it in the end."""
     from bowstring import depot
+    from bowstring.transport.socket_file import private_folder
 
     before = os.environ.get(_PLACE)
-    os.environ[_PLACE] = os.path.join(folder, "depot")  # Spark's workers inherit it
-    try:
-        # With the demo killed, this depot ends by itself.
-        options = depot.Options(lease_seconds=_LEASE_SECONDS, idle_seconds=_LEASE_SECONDS)
-        yield {"depot_options": options, "lease_seconds": _LEASE_SECONDS}
-    finally:
-        # It may not have been started.
-        with contextlib.suppress(BowstringError, OSError):
-            depot.connect(start=False).stop()
-        del os.environ[_PLACE]
-        if before is not None:
-            os.environ[_PLACE] = before
+    # Sockets need short paths, which the folder for temporary files may not have.
+    with tempfile.TemporaryDirectory(prefix="demo-", dir=private_folder()) as folder:
+        os.environ[_PLACE] = folder  # Spark's workers inherit it
+        try:
+            # With the demo killed, this depot ends by itself.
+            options = depot.Options(lease_seconds=_LEASE_SECONDS, idle_seconds=_LEASE_SECONDS)
+            yield {"depot_options": options, "lease_seconds": _LEASE_SECONDS}
+        finally:
+            # It may not have been started.
+            with contextlib.suppress(BowstringError, OSError):
+                depot.connect(start=False).stop()
+            del os.environ[_PLACE]
+            if before is not None:
+                os.environ[_PLACE] = before
 
 
 def _load(spark: Any, inputs: Inputs, folder: str, shown: Steps, outcome: Outcome) -> Any:
