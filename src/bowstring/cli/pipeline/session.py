@@ -54,20 +54,16 @@ def started(folder: str) -> Iterator[Any]:
         "spark.default.parallelism": str(cores),
     }
     log = os.path.join(folder, "spark.log")
+    spark = None
     try:
         with _output_to(log):
             spark = session("bowstring demo", f"local[{cores}]", config)
-    except Exception as error:
-        if _of_spark(error):
-            raise _in_words(error, _last_line(log)) from error
-        raise
-    try:
         yield spark
     except Exception as error:
-        if _of_spark(error):
-            # What it says is asked of the Java machine, which must still be there.
-            raise _in_words(error) from error
-        raise
+        if not type(error).__module__.startswith(("pyspark", "py4j")):
+            raise
+        # What it says is asked of the Java machine, which must still be there.
+        raise _in_words(error, _last_line(log) if spark is None else None) from error
     finally:
         _end(spark)
 
@@ -94,9 +90,11 @@ def _output_to(file: str) -> Iterator[None]:
 
 def _end(spark: Any) -> None:
     """Stop Spark, and see that its Java machine ends; it would stay as long as this process does."""
+    if "pyspark" not in sys.modules:
+        return
     from pyspark import SparkContext
 
-    # After Ctrl-C, or where Java died, there may be nobody left to stop.
+    # After Ctrl-C, or where Java died, there may be nobody to stop.
     with contextlib.suppress(Exception):
         spark.stop()
     gateway = SparkContext._gateway
@@ -112,10 +110,6 @@ def _end(spark: Any) -> None:
     except Exception:  # noqa: BLE001  it has to go, whatever is in the way
         java.kill()
         java.wait()
-
-
-def _of_spark(error: Exception) -> bool:
-    return type(error).__module__.startswith(("pyspark", "py4j"))
 
 
 def _in_words(error: Exception, where: str | None = None) -> BrokenError:
