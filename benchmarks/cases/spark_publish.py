@@ -86,7 +86,7 @@ def _line_ups(scale: Scale) -> Iterator[LineUp | Skipped]:
     rounds, size = scale.rounds(7, 3), rows * _ROW_BYTES
     with Child(SparkProducer, rows=rows) as spark:
         consumer = _Consumer(spark, rows)
-        ways = (
+        ways: tuple[Way, ...] = (
             Way(_PUBLISH, "subject", consumer.publish, size, _COUNT),
             Way(_COUNT, "baseline", lambda: consumer.count(defaults=False), size),
             Way(_DEFAULTS, "beside", lambda: consumer.count(defaults=True), size),
