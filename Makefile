@@ -47,7 +47,7 @@ test-slow: test-peers
 # make test-peers     comparisons with a live Spark and DuckDB, in .venv-peers (brings a Java of its own)
 test-peers:
 	@scripts/env.sh $(PEERS) constraints-peers.txt test,peers
-	$(PEERS)/bin/python -m pytest -m "peers and not gpu"
+	$(PEERS)/bin/python -m pytest -m "peers and not gpu" -o faulthandler_timeout=300
 
 # make test-gpu       what needs a CUDA device
 test-gpu: env

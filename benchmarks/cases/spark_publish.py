@@ -84,6 +84,7 @@ def _line_ups(scale: Scale) -> Iterator[LineUp | Skipped]:
         yield Skipped(title, why)
         return
     rounds, size = scale.rounds(7, 3), rows * _ROW_BYTES
+    warm_ups = 1 if scale.quick else 2
     with Child(SparkProducer, rows=rows) as spark:
         consumer = _Consumer(spark, rows)
         ways: tuple[Way, ...] = (
@@ -95,21 +96,21 @@ def _line_ups(scale: Scale) -> Iterator[LineUp | Skipped]:
             Target(_PUBLISH, "at most", 1.15, _COUNT),
             Target(_PUBLISH, "at least", 1.8, _DEFAULTS),
         )
-        yield LineUp(f"into the depot, {title}", ways, rounds, targets)
+        yield LineUp(f"into the depot, {title}", ways, rounds, targets, warm_ups)
         ways = (
             Way(_ALL_BATCHES, "subject", lambda: consumer.hand_over(after_last_task=False), size, _TO_ARROW),
             Way(_AFTER, "subject", lambda: consumer.hand_over(after_last_task=True)),
             Way(_TO_ARROW, "baseline", consumer.to_arrow, size),
         )
         targets = (Target(_ALL_BATCHES, "at least", 1.3, _TO_ARROW), Target(_AFTER, "at most", 0.05))
-        yield LineUp(f"to a consumer, {title}", ways, rounds, targets)
+        yield LineUp(f"to a consumer, {title}", ways, rounds, targets, warm_ups)
     with Child(SparkProducer, rows=rows, parquet=True) as spark:
         consumer = _Consumer(spark, rows)
         ways = (
             Way(_TASKS, "subject", lambda: consumer.publish("tasks"), size, _SPARK),
             Way(_SPARK, "baseline", consumer.publish, size),
         )
-        yield LineUp(f"of Parquet, {title}", ways, rounds, (Target(_TASKS, "at least", 2, _SPARK),))
+        yield LineUp(f"of Parquet, {title}", ways, rounds, (Target(_TASKS, "at least", 2, _SPARK),), warm_ups)
 
 
 CASE: Final[Any] = Case("spark_publish", "from Spark's tasks to a consumer, through the depot", _line_ups)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import io
 import json
 import os
@@ -29,10 +30,10 @@ from bowstring.cli.pipeline.consumer import Consumer, extract
 from bowstring.cli.pipeline.countries import countries
 from bowstring.cli.pipeline.facts import FACTS
 from bowstring.cli.pipeline.printing import print_outcome
-from bowstring.cli.pipeline.session import _output_to
+from bowstring.cli.pipeline.session import _output_to, started
 from bowstring.cli.pipeline.steps import _Bars, _Lines, _watch, steps
 from bowstring.cli.pipeline.writing import system_of, systems_of
-from bowstring.errors import MissingDependency
+from bowstring.errors import BrokenError, MissingDependency
 from bowstring.memory import default_pool, mappings
 
 PLACES: list[dict[str, Any]] = [
@@ -295,6 +296,39 @@ def test_what_is_started_writes_to_the_log(tmp_path: Path, capfd: pytest.Capture
     assert sorted(log.read_text().split()) == ["a", "b"]
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
     assert capfd.readouterr() == ("a\n", "b\n")
+
+
+def test_what_spark_says_is_one_sentence_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of an error with pages of traces, what Bowstring said in the task is kept, or else the first line."""
+    error = type("PythonException", (Exception,), {"__module__": "pyspark.errors.exceptions"})
+    module = importlib.import_module("bowstring.spark.session")
+    pages = "\n Job aborted\n File x\nbowstring.errors.LimitExceeded: the disk is full\n\tat java.base"
+    for text, said in (
+        (pages, "found bowstring.errors.LimitExceeded: the disk is full"),
+        ("a\nb", "found a"),
+    ):
+
+        def fail(*_arguments: Any, text: str = text) -> None:
+            os.write(2, b"Java said this\n")
+            raise error(text)
+
+        monkeypatch.setattr(module, "session", fail)
+        with pytest.raises(BrokenError, match=said) as raised, started(str(tmp_path)):
+            pass
+        assert "Java said this" in str(raised.value)
+
+
+def test_what_is_not_sparks_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Errors of ours, and Ctrl-C, leave the block as they came, after Spark was stopped."""
+    stopped: list[int] = []
+    session = SimpleNamespace(stop=lambda: stopped.append(1))
+    monkeypatch.setattr(importlib.import_module("bowstring.spark.session"), "session", lambda *_: session)
+    monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(SparkContext=SimpleNamespace(_gateway=None)))
+    for error in (MissingDependency("no Java"), KeyboardInterrupt()):
+        with pytest.raises(type(error)) as raised, started(str(tmp_path)):
+            raise error
+        assert raised.value is error
+    assert stopped == [1, 1]
 
 
 @pytest.fixture
