@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docker"
 IMAGES = ["Dockerfile.cpu", "Dockerfile.cuda"]
 COMPOSE = ["compose.yaml", "compose.cuda.yaml"]
+KUBERNETES = "spark-kubernetes.yaml"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 INSTRUCTIONS = {"FROM", "ENV", "RUN", "WORKDIR", "COPY", "USER", "ENTRYPOINT", "CMD"}
 
@@ -177,7 +178,7 @@ def test_the_readme_names_the_files() -> None:
     text = (FOLDER / "README.md").read_text()
     for name in (*IMAGES, *COMPOSE, "--ipc", "--pid", "--gpus", "--shm-size", "-v run:/run/bowstring"):
         assert name in text
-    assert {path.name for path in FOLDER.iterdir()} == {*IMAGES, *COMPOSE, "README.md"}
+    assert {path.name for path in FOLDER.iterdir()} == {*IMAGES, *COMPOSE, KUBERNETES, "README.md"}
     assert all(path.is_file() for path in (ROOT / each for each in re.findall(r"`(tests/[^`]+)`", text)))
 
 
