@@ -17,8 +17,7 @@ PATIENCE_SECONDS = 90
 
 def main() -> None:
     """Write a stream under a name, and follow it until enough rows have come."""
-    config = {"spark.ui.enabled": "false", "spark.sql.session.timeZone": "UTC"}
-    spark = bow.spark.session("structured_streaming", config=config)
+    spark = bow.spark.session("structured_streaming", config={"spark.ui.enabled": "false"})
     ticks = spark.readStream.format("rate").option("rowsPerSecond", 100).load()
 
     with tempfile.TemporaryDirectory() as checkpoint:
