@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -340,10 +341,17 @@ def needs_spark() -> None:
         pytest.skip(f"not installed: {', '.join(absent)}")
 
 
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """Return a folder for temporary files whose path leaves room for those of sockets."""
+    with tempfile.TemporaryDirectory(prefix="bow-") as folder:
+        yield Path(folder)
+
+
 @pytest.mark.peers
-def test_the_whole_pipeline(needs_spark: None, start: Any, tmp_path: Path) -> None:
+def test_the_whole_pipeline(needs_spark: None, start: Any, short_folder: Path) -> None:
     """Spark publishes, process B reports, Spark reads back the same; nothing is left behind."""
-    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    environment = os.environ | {"TMPDIR": str(short_folder)}
     demo = start("demo", "--spark", "--json", "--rounds", "1", env=environment)
     out, err = demo.process.communicate(timeout=170)
     assert (demo.process.returncode, err) == (0, b"")
@@ -355,22 +363,22 @@ def test_the_whole_pipeline(needs_spark: None, start: Any, tmp_path: Path) -> No
     assert sum(line["places"] for line in facts["countries"]) == 234_908
     assert sum(line["names"] for line in facts["countries"]) > 1_000_000
     assert len(facts["handed_over"]) == len(facts["to_arrow"]) == 2
-    assert not left_in(tmp_path)
+    assert not left_in(short_folder)
 
 
 @pytest.mark.peers
-def test_an_interrupted_pipeline_leaves_nothing(needs_spark: None, start: Any, tmp_path: Path) -> None:
+def test_an_interrupted_pipeline_leaves_nothing(needs_spark: None, start: Any, short_folder: Path) -> None:
     """Ctrl-C in the middle of Spark's work ends Java, process B and the depot, without a traceback."""
-    demo = start("demo", "--spark", env=os.environ | {"TMPDIR": str(tmp_path)})
+    demo = start("demo", "--spark", env=os.environ | {"TMPDIR": str(short_folder)})
     end = time.monotonic() + 100
-    while not any(tmp_path.glob("bowstring-demo-*/blockmgr-*")):
+    while not any(short_folder.glob("bowstring-demo-*/blockmgr-*")):
         assert demo.process.poll() is None
         assert time.monotonic() < end
         time.sleep(0.1)
     code, out, err = demo.end(signal.SIGINT)
     assert (code, out) == (130, "")
     assert "Traceback" not in err
-    assert not left_in(tmp_path)
+    assert not left_in(short_folder)
 
 
 def left_in(folder: Path) -> list[str]:
