@@ -16,7 +16,6 @@ __all__ = ["NEAR_KM", "checksum", "places_near_airports", "typed"]
 NEAR_KM: Final = 100
 """How far an airport may be from a place to count as near, in kilometres."""
 _BETWEEN_PLACES: Final = "]}, "
-_DEGREE_KM: Final = 111
 
 
 # The file is one object of objects: `{"1": {…, "names": […]}, "2": {…]}}`. Spark reads it in parts when it is told
@@ -33,16 +32,17 @@ _COUNTRIES: Final = """
     FROM (SELECT explode(from_json(value, 'map<string, struct<name: string>>')) AS (code, facts)
           FROM country_file)"""
 _SERVED: Final = """
-    SELECT faa, lat, lon, flights
+    SELECT faa, lat, lon, flights, explode(sequence(floor(lat) - 1, floor(lat) + 1)) AS band
     FROM (SELECT dest, count(*) AS flights FROM flights_csv GROUP BY dest) JOIN airports_csv ON dest = faa"""
-# On a sphere as large as the earth; a degree of latitude that is too far off needs no arithmetic.
+# On a sphere as large as the earth. A degree of latitude is 111 km: nearer places are in the airport's band of one
+# degree, or in one beside it.
 _NEAR: Final = f"""
     SELECT id, min(struct(km, faa, flights)) AS nearest
     FROM (SELECT id, faa, flights, 12742 * asin(sqrt(
                      pow(sin(radians(latitude - lat) / 2), 2) + cos(radians(latitude)) * cos(radians(lat))
                      * pow(sin(radians(longitude - lon) / 2), 2))) AS km
-          FROM places JOIN served ON abs(latitude - lat) * {_DEGREE_KM} < {NEAR_KM})
-    WHERE km <= {NEAR_KM} GROUP BY id"""  # noqa: S608  two numbers of ours
+          FROM places JOIN served ON floor(latitude) = band)
+    WHERE km <= {NEAR_KM} GROUP BY id"""  # noqa: S608  a number of ours
 _JOINED: Final = """
     SELECT place, country, nearest.faa AS airport, nearest.km AS km, nearest.flights AS flights
     FROM places LEFT JOIN countries USING (code) LEFT JOIN near USING (id)"""
