@@ -302,7 +302,7 @@ def test_what_is_started_writes_to_the_log(tmp_path: Path, capfd: pytest.Capture
 def test_what_spark_says_is_one_sentence_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Of an error with pages of traces, what Bowstring said in the task is kept, or else the first line."""
     error = type("PythonException", (Exception,), {"__module__": "pyspark.errors.exceptions"})
-    module = importlib.import_module("bowstring.spark.session")
+    module = importlib.import_module("bowstring.spark")
     pages = "\n Job aborted\n File x\nbowstring.errors.LimitExceeded: the disk is full\n\tat java.base"
     for text, said in (
         (pages, "found bowstring.errors.LimitExceeded: the disk is full"),
@@ -323,7 +323,7 @@ def test_what_is_not_sparks_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     """Errors of ours, and Ctrl-C, leave the block as they came, after Spark was stopped."""
     stopped: list[int] = []
     session = SimpleNamespace(stop=lambda: stopped.append(1))
-    monkeypatch.setattr(importlib.import_module("bowstring.spark.session"), "session", lambda *_: session)
+    monkeypatch.setattr(importlib.import_module("bowstring.spark"), "session", lambda *_: session)
     monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(SparkContext=SimpleNamespace(_gateway=None)))
     for error in (MissingDependency("no Java"), KeyboardInterrupt()):
         with pytest.raises(type(error)) as raised, started(str(tmp_path)):

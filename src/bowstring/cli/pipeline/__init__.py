@@ -121,7 +121,7 @@ def _hand_over(
     frame: Any, process_b: Child, rounds: int, options: dict[str, Any], shown: Steps, outcome: Outcome
 ) -> None:
     """Publish the data frame to process B and take it by toArrow() into this one, in turn; B keeps the last one."""
-    from bowstring.spark.publish import publish
+    from bowstring.spark import publish
 
     with shown.step("Spark → depot → process B, and toArrow(), in turn") as advance:
         for turn in range(rounds + 1):

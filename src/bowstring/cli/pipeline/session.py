@@ -36,7 +36,7 @@ def started(folder: str) -> Iterator[Any]:
     BrokenError
         Spark failed.
     """
-    from bowstring.spark.session import session
+    from bowstring.spark import session
 
     # Of Ctrl-C in the middle of a call py4j tells the root of all logs, which prints it unless somebody listens.
     logging.getLogger().addHandler(logging.NullHandler())
