@@ -93,10 +93,12 @@ class ScanTask:
     columns: tuple[tuple[str, str], ...]
     schema: pa.Schema
 
-    def __call__(self, _numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Publish one piece, and give back one ticket."""
         from pyspark import TaskContext
 
+        for _ in numbers:
+            pass  # a worker that leaves something of its input unread is not used again
         context = TaskContext.get()
         partition = context.partitionId()
         if self.order.only is None or partition in self.order.only:

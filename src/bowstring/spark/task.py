@@ -10,6 +10,8 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from bowstring import depot
 from bowstring.errors import UsageError
 from bowstring.spark.tickets import Ticket
@@ -18,15 +20,14 @@ from bowstring.spark.variant import FromSpark
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    import pyarrow as pa
-
     from bowstring.depot import Options
 
-__all__ = ["DepotTask", "Order", "executor_pid", "own_address"]
+__all__ = ["DepotTask", "Order", "executor_pid", "joined", "own_address"]
 
 _JAVA: Final = "java"
 _MOST_ANCESTORS: Final = 8
 _ANY_PORT: Final = 9
+_BATCH_BYTES: Final = 8 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +80,7 @@ class DepotTask:
 
     def publish(self, batches: Iterable[pa.RecordBatch], partition: int, attempt: int) -> Ticket:
         """Write some batches to the depot, and return the ticket of the committed stream."""
-        present = (batch for batch in batches if batch.num_rows)
+        present = joined(batches)
         first = next(present, None)
         if first is None:
             return Ticket(partition)
@@ -113,6 +114,29 @@ class DepotTask:
                 held.address,
                 held.remote_address or "",
             )
+
+
+def joined(batches: Iterable[pa.RecordBatch], least: int = _BATCH_BYTES) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of some batches in batches of about so many bytes, or of what they were where that is more.
+
+    Spark makes batches of 10,000 rows, and what a reader pays for each is more than what this copy costs.
+    """
+    waiting: list[pa.RecordBatch] = []
+    nbytes = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        waiting.append(batch)
+        nbytes += batch.nbytes
+        if nbytes >= least:
+            yield _one(waiting)
+            waiting, nbytes = [], 0
+    if waiting:
+        yield _one(waiting)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def executor_pid() -> int | None:
