@@ -94,7 +94,7 @@ def test_memory_is_unmapped_when_the_device_is_done(
     driver.over.clear()
     assert pool.statistics.idle == MIB
     sweep = device.sweep
-    monkeypatch.setattr(device, "sweep", lambda: sweep(0.05))  # a patient one takes 5 s
+    monkeypatch.setattr(device, "sweep", lambda *_: sweep(0.05))  # a patient one takes 5 s
     pool.trim()
     pool.close()
     assert driver.held != (0, 0, 0)
