@@ -237,6 +237,21 @@ def test_readers_are_counted(depot: bow.depot.Depot) -> None:
         depot.wait_released("another", timeout=0.0)
 
 
+def test_all_partitions_are_waited_for(depot: bow.depot.Depot) -> None:
+    """A data set is released when its last stream was read, and not before all that is written has been."""
+    going_on = depot.begin(application=APP, dataset="data", readers=1)
+    with pytest.raises(bow.DeadlineExceeded):
+        depot.wait_released("data", timeout=0.0)
+    endpoints = [commit(depot, TABLE, partition=number, readers=1).endpoint for number in (1, 2)]
+    for endpoint in endpoints:
+        assert read(endpoint).equals(TABLE)
+        until(lambda: depot.status().datasets[0].readers == 0, "the reader is gone")
+        with pytest.raises(bow.DeadlineExceeded):
+            depot.wait_released("data", timeout=0.0)
+    going_on.abort()
+    depot.wait_released("data", timeout=10.0)
+
+
 def test_an_empty_attempt(depot: bow.depot.Depot) -> None:
     """A partition without rows is a stream of a schema; without even that it is refused."""
     with depot.begin(application=APP, dataset="data", schema=TABLE.schema) as attempt:

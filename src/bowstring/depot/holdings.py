@@ -248,7 +248,7 @@ class Holdings:
             return [] if dataset is None else list(dataset.streams.values())
 
     def is_released(self, name: str) -> bool:
-        """Whether nothing of a data set is offered or read any more.
+        """Whether nothing of a data set is written, offered or read any more.
 
         Raises
         ------
@@ -257,9 +257,11 @@ class Holdings:
         """
         with self._lock:
             self._sweep()
-            if name in self._finished:
+            # One stream that was read to its end does not speak for those that are left.
+            if name in self._finished and name not in self.datasets:
                 return True
-            return not self._known(name).streams
+            dataset = self._known(name)
+            return not (dataset.streams or dataset.attempts)
 
     def names(self) -> tuple[str, ...]:
         """Return the applications."""
@@ -274,7 +276,7 @@ class Holdings:
             return [(dataset, list(dataset.streams.values())) for dataset in first]
 
     def announce(
-        self, name: str, dataset: Dataset, application: str, *, append: bool, batch: int | None
+        self, name: str, dataset: Dataset, application: str, *, append: bool, batch: int | str | None
     ) -> bool:
         """Let a name mean a data set: see :meth:`Catalog.announce`."""
         with self._lock:
