@@ -122,8 +122,9 @@ class _Slabs(Resident):
 
     def prepare(self, *, pointers: bool) -> None:
         """Encode what most readers will ask for, if it is still there."""
-        if not self._released:
-            self._encoded(None, pointers=pointers)
+        with self._lock:
+            if not self._released:
+                self._encoded(None, pointers=pointers)
 
 
 def _described(stream: Committed) -> dict[str, Any]:
@@ -203,7 +204,7 @@ def _announce(session: Session, fields: Fields) -> Answer:
         Dataset.from_json(fields.text("dataset", 1 << 26)),
         fields.text("application"),
         append=fields.flag("append"),
-        batch=fields.maybe_number("batch"),
+        batch=fields.maybe_text("once", 32) or fields.maybe_number("batch"),
     )
     return {"changed": changed}, ()
 

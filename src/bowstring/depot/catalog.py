@@ -17,7 +17,7 @@ class _Entry:
 
     application: str
     dataset: Dataset
-    batches: set[int]
+    batches: set[int | str]
 
 
 class Catalog:
@@ -43,7 +43,7 @@ class Catalog:
         application: str,
         *,
         append: bool = False,
-        batch: int | None = None,
+        batch: int | str | None = None,
         over: Callable[[str], bool] = lambda _: False,
     ) -> bool:
         """Let a name mean a data set; return whether that changed anything.
@@ -60,7 +60,7 @@ class Catalog:
             Whether the endpoints are added to those that the name has; the schema of a data set without endpoints
             says nothing then.
         batch
-            Number of a micro-batch; the second time nothing changes.
+            Number of a micro-batch, or another name of what is appended; the second time nothing changes.
         over
             Whether an application is over, whose names can be taken.
 

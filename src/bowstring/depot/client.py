@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import threading
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
@@ -11,7 +12,14 @@ from bowstring.depot.status import DepotStatus
 from bowstring.depot.warm import warm_mappings
 from bowstring.depot.words import Fields, Verb, pack
 from bowstring.dissociated.uri import Dataset, Endpoint
-from bowstring.errors import BowstringError, BrokenError, ClosedError, ForkedError, NotPicklable
+from bowstring.errors import (
+    BowstringError,
+    BrokenError,
+    ClosedError,
+    DeadlineExceeded,
+    ForkedError,
+    NotPicklable,
+)
 from bowstring.memory.process import this_process
 
 if TYPE_CHECKING:
@@ -45,6 +53,7 @@ class Depot:
         self._find = find
         self._pid = os.getpid()
         self._lock = threading.Lock()
+        self._finding = threading.Lock()
         self._main: Connection | None = find()
         self.remote_address = self._main.remote_address
         self._free: Connection | None = None
@@ -258,6 +267,9 @@ class Depot:
         fields = {"name": name, "dataset": dataset.to_json(), "application": application, "append": append}
         if batch is not None:
             fields["batch"] = batch
+        elif append:
+            # Asked again because the connection was lost, it must not be added twice.
+            fields["once"] = secrets.token_hex(8)
         return self._ask(Verb.ANNOUNCE, fields).flag("changed")
 
     def lookup(self, name: str) -> Dataset:
@@ -290,28 +302,42 @@ class Depot:
 
     def _ask(self, verb: Verb, fields: dict[str, Any]) -> Fields:
         self._check()
+        main = self._main
+        if main is not None:
+            try:
+                return main.ask(verb, fields, _ANSWER_SECONDS).fields
+            except (BrokenError, ClosedError):
+                # It may be another one by now: what was held is held there, too.
+                if verb is Verb.STOP:
+                    raise
+        return self._reconnected(main).ask(verb, fields, _ANSWER_SECONDS).fields
+
+    def _reconnected(self, lost: Connection | None) -> Connection:
+        """Return the connection that came after one that was lost; whoever finds that first makes it."""
+        if not self._finding.acquire(timeout=_ANSWER_SECONDS):
+            raise DeadlineExceeded(f"another thread looked for the depot for {_ANSWER_SECONDS:g} s")
         try:
-            return self._connected().ask(verb, fields, _ANSWER_SECONDS).fields
-        except (BrokenError, ClosedError):
-            # It may be another one by now: what was held is held there, too.
-            if verb is Verb.STOP:
-                raise
-        return self._reconnected().ask(verb, fields, _ANSWER_SECONDS).fields
+            self._check()
+            known = self._main
+            if known is not None and known is not lost:
+                return known
+            if lost is not None:
+                lost.close()
+            return self._take_main(self._find())
+        finally:
+            self._finding.release()
 
-    def _connected(self) -> Connection:
-        with self._lock:
-            main = self._main
-        return main if main is not None else self._reconnected()
-
-    def _reconnected(self) -> Connection:
-        fresh = self._find()
-        with self._lock:
-            old, self._main = self._main, fresh
-        if old is not None:
-            old.close()
-        for said in list(self._held.values()):
-            for fields in said:
-                fresh.ask(Verb.HOLD, fields, _ANSWER_SECONDS)
+    def _take_main(self, fresh: Connection) -> Connection:
+        try:
+            for said in list(self._held.values()):
+                for fields in said:
+                    fresh.ask(Verb.HOLD, fields, _ANSWER_SECONDS)
+            with self._lock:
+                self._check()
+                self._main = fresh
+        except BaseException:
+            fresh.close()
+            raise
         return fresh
 
     def _check(self) -> None:
@@ -347,4 +373,5 @@ class Depot:
         )
 
     def __repr__(self) -> str:
-        return f"<Depot {self.address}{' closed' if self._closed else ''}>"
+        # What ends up in logs must not let anybody in.
+        return f"<Depot {self.address.partition('?')[0]}{' closed' if self._closed else ''}>"

@@ -117,6 +117,8 @@ def locked(path: str, seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
+        # Not by closing it alone: a child of a fork in another thread has it open, too.
+        fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
 
 
