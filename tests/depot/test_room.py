@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
+from bowstring.depot.attempt import Attempt
+from bowstring.depot.holdings import Holdings
+from bowstring.depot.session import Session
 from bowstring.depot.stock import Lent, Stock
 from bowstring.memory import Region
 from tests.depot.conftest import APP, MIB, WAIT, Connect, commit, held, read, until, until_free
@@ -181,6 +185,49 @@ def test_those_who_wait_are_served_in_order() -> None:
         thread.join(WAIT)
     assert served[0] == "large"
     assert sorted(served[1:]) == ["small", "smaller"]
+    assert stock.statistics.memory_in_use == 0
+    stock.close()
+
+
+def test_who_holds_room_goes_first() -> None:
+    """A data set that is half done gets what there is, as whoever came before may wait for its end."""
+    stock = Stock(4 * MIB, 0)
+    half = borrow(stock, 2 * MIB, "half done")
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        later = threads.submit(borrow, stock, 4 * MIB, "comes anew", WAIT)
+        until(lambda: stock.statistics.waiting == 1, "it waits")
+        rest = borrow(stock, MIB, "half done", WAIT / 4)
+        assert not later.done()
+        del half, rest
+        later.result(WAIT)
+    stock.close()
+
+
+def test_the_next_try_waits_for_the_lost_one() -> None:
+    """What an attempt held that was lost is no reason to refuse the next one while it is not back yet."""
+    stock = Stock(MIB, 0)
+    lost = Attempt(APP, "data", partition=0, number=0, readers=None, folder="", limits=bow.Limits())
+    lost.lend(borrow(stock, MIB, "data")[1])
+    with pytest.raises(bow.OutOfBudget):
+        borrow(stock, MIB, "data", WAIT)
+    tried: list[concurrent.futures.Future[Slab]] = []
+
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+
+        def exited(_: float) -> bool:
+            tried.append(threads.submit(borrow, stock, MIB, "data", WAIT))
+            until(lambda: stock.statistics.waiting == 1, "it waits")
+            return False
+
+        depot: Any = SimpleNamespace(stock=stock, holdings=Holdings(1.0))
+        peer = SimpleNamespace(exited=exited)
+        channel: Any = SimpleNamespace(carries="fds", limits=bow.Limits(), peer=peer, close=lambda: None)
+        session = Session(depot, channel)
+        session.attempt = lost
+        session._settle()
+        assert tried[0].result(WAIT)[0].kind == "memory"
+    assert stock.statistics.retired == 1
+    tried.clear()
     assert stock.statistics.memory_in_use == 0
     stock.close()
 

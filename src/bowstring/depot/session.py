@@ -166,6 +166,8 @@ class Session:
         """Decide what becomes of what the client had."""
         attempt, self.attempt = self.attempt, None
         if attempt is not None:
+            # The next try may come while it is found out whether this one is gone.
+            self.depot.stock.give_up(attempt.regions)
             # Where its process is known to be gone, nobody writes there any more.
             gone = not attempt.regions or self.channel.peer.exited(_EXIT_GRACE)
             attempt.let_go(() if gone else None)

@@ -15,7 +15,7 @@ from bowstring.memory.lent import file_to_lend, memory_to_lend
 from bowstring.memory.pool import size_class
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable, Container, Iterable
 
     from bowstring.memory import Slab
 
@@ -41,7 +41,7 @@ class Lent:
     kind
         What it is made of.
     owner
-        The data set that it is used for, empty where it lies warm.
+        The data set that it is used for, empty where it lies warm, or comes home.
     since
         When it became warm, in seconds of the monotonic clock.
     """
@@ -127,7 +127,8 @@ class Stock:
         folder
             Where a file is made when there is no room in memory.
         wait
-            How long to wait for room, in seconds. Those who wait are served in order.
+            How long to wait for room, in seconds. Those who wait are served in order, but data sets that hold some
+            before those that hold none.
         still_there
             Called while it waits; raises when whoever asked is gone.
         mapped
@@ -171,7 +172,7 @@ class Stock:
                 if self._closed:
                     raise ClosedError("the depot ends")
                 self._collect()
-                if self._waiting[0] is not turn:
+                if not self._may_go(turn, owner):
                     return None
                 lent = self._warm(kind, size, owner, mapped)
                 if lent is not None:
@@ -196,6 +197,11 @@ class Stock:
                 return lent
         return None
 
+    def _may_go(self, turn: object, owner: str) -> bool:
+        # Those who come anew go in order. Who holds room already goes before them: he gives it back when he is
+        # done, and the first of them may wait for just that.
+        return self._waiting[0] is turn or any(self._held[kind, owner] for kind in _KINDS)
+
     def _warm(self, kind: Kind, size: int, owner: str, mapped: Container[bytes]) -> Lent | None:
         fitting = [lent for lent in self._idle[kind] if size <= lent.slab.nbytes <= 2 * size]
         if not fitting:
@@ -207,6 +213,16 @@ class Stock:
         self._count(kind, owner, lent.slab.nbytes)
         self._reused += 1
         return lent
+
+    def give_up(self, regions: Iterable[Region]) -> None:
+        """Count what somebody had who is gone as nobody's: it comes home soon, and may be waited for."""
+        with self._changed:
+            for region in regions:
+                lent = self._used.get(region.uuid)
+                if lent is not None and lent.owner:
+                    self._count(lent.kind, lent.owner, -lent.slab.nbytes)
+                    lent.owner = ""
+                    self._count(lent.kind, "", lent.slab.nbytes)
 
     def _reserve(self, kind: Kind, size: int, owner: str) -> bool:
         if kind == "disk" and time.monotonic() < self._disk_full_until:
