@@ -263,6 +263,13 @@ def test_errors_arrive_as_they_are(name: str) -> None:
         assert str(got) == str(sent)
 
 
+@pytest.mark.parametrize("found", ["", "/tmp/\udcff", "x" * 9999])
+def test_errors_of_any_text_arrive(found: str) -> None:
+    """What an error found may be empty, long, or no text at all: the error arrives."""
+    got = failure_of(pack_failure(bow.UsageError(found, found=found)))
+    assert type(got) is bow.UsageError
+
+
 def test_a_foreign_error_is_told_in_words() -> None:
     """What is no error of ours is told as a refusal that names it; an unknown one is a refusal."""
     assert "ZeroDivisionError" in str(failure_of(pack_failure(ZeroDivisionError("x"))))

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["ANSWERS", "LOCAL"]
 
 _NONE: Final[Answer] = ({}, ())
+# A ticket, with the name in it, has at most 4096 bytes, and a character up to four.
+_LONGEST_NAME: Final = 1000
 
 
 def _begin(session: Session, fields: Fields) -> Answer:
@@ -35,7 +37,7 @@ def _begin(session: Session, fields: Fields) -> Answer:
     session.depot.check_takes_more()
     attempt = Attempt(
         fields.text("application"),
-        fields.text("dataset"),
+        fields.text("dataset", _LONGEST_NAME),
         partition=fields.number("partition"),
         number=fields.number("attempt"),
         readers=fields.maybe_number("readers"),

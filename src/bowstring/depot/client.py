@@ -289,11 +289,23 @@ class Depot:
         return DepotStatus.from_json(self._ask(Verb.STATUS, {}).raw())
 
     def stop(self) -> None:
-        """End the depot. Readers keep what they have mapped; all else is gone."""
+        """End the depot. Readers keep what they have mapped; all else is gone.
+
+        Raises
+        ------
+        DeadlineExceeded
+            Its process goes on.
+        """
         self._ask(Verb.STOP, {})
-        if self._main is not None:
-            self._main.wait_exited(_STOP_SECONDS)
+        main = self._main
+        ended = main is None or main.wait_exited(_STOP_SECONDS)
         self.close()
+        if not ended:
+            raise DeadlineExceeded(
+                f"the depot has not ended in {_STOP_SECONDS:g} s",
+                where=self.address.partition("?")[0],
+                hint="Look into its log, or end its process.",
+            )
 
     def _listen(self, address: str) -> None:
         self.remote_address = self._ask(Verb.LISTEN, {"address": address}).text("remote")

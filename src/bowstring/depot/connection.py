@@ -109,8 +109,9 @@ class Connection:
             self._channel.send([Message(None, pieces)], CONTROL_LIMITS.stall_timeout)
 
     def wait_exited(self, seconds: float) -> bool:
-        """Return whether the depot's process is known to be gone, waiting for that."""
-        return self._channel.peer.exited(seconds)
+        """Return whether the depot's process is gone, waiting for that; true where nobody can know."""
+        peer = self._channel.peer
+        return peer.pidfd is None or peer.exited(seconds)
 
     def close(self) -> None:
         """Hang up."""

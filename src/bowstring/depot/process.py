@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import secrets
 import threading
 import time
@@ -34,7 +35,7 @@ _ACCEPT_SECONDS: Final = 1.0
 _LIFE_SECONDS: Final = 5.0
 _DRAIN_SECONDS: Final = 2.0
 _MOST_DATASETS: Final = 1000
-_MOST_SESSIONS: Final = 1024
+_MOST_SESSIONS: Final = 1024  # of this host, and as many of others
 _PAUSE: Final = 0.01
 
 
@@ -66,7 +67,8 @@ class Depot:
         self.stopping = False
         self.draining = False
         self.remote_address: str | None = None
-        self._wake = threading.Event()
+        # No event: a signal handler that interrupts whoever waits for one would wait for its lock.
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._sessions: set[Session] = set()
         self._listeners: list[Listener] = []
@@ -84,7 +86,8 @@ class Depot:
         self._drain_older()
         try:
             while not self.stopping:
-                self._wake.wait(_TICK)
+                with contextlib.suppress(queue.Empty):
+                    self._wake.get(timeout=_TICK)
                 self.holdings.tidy()
                 self.stock.trim()
                 if self._is_idle():
@@ -109,12 +112,18 @@ class Depot:
     def _welcome(self, channel: Channel) -> None:
         session = Session(self, channel)
         with self._lock:
-            if self.stopping or len(self._sessions) >= _MOST_SESSIONS:
+            # Strangers on other hosts keep nobody here from coming in.
+            same = sum(each.local == session.local for each in self._sessions)
+            if self.stopping or same >= _MOST_SESSIONS:
                 channel.close()
                 return
             self._sessions.add(session)
             self._asked = time.monotonic()
-        run_in_thread(session.run, name="bowstring-depot-session")
+        try:
+            run_in_thread(session.run, name="bowstring-depot-session")
+        except RuntimeError:  # no thread left: it passes, and whoever listens goes on
+            self.ended(session)
+            channel.close()
 
     def ended(self, session: Session) -> None:
         """Forget a session."""
@@ -171,12 +180,12 @@ class Depot:
     def drain(self) -> None:
         """Take no more attempts, and end when nothing is held."""
         self.draining = True
-        self._wake.set()
+        self._wake.put(None)
 
     def stop(self) -> None:
-        """End soon. Readers keep what they have mapped."""
+        """End soon; from a signal handler, too. Readers keep what they have mapped."""
         self.stopping = True
-        self._wake.set()
+        self._wake.put(None)
 
     def status(self) -> DepotStatus:
         """Say what it holds."""

@@ -68,6 +68,8 @@ def serve(
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: depot.stop())
+        # Whoever started it may have kept them from himself.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
         ready(None if tcp is None else depot.listen_too(tcp))
     except BaseException:
         depot.stop()

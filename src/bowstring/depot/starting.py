@@ -112,12 +112,10 @@ def _start(places: Places, options: Options, end: float) -> None:
         finally:
             os.close(log)
             os.close(told)
-        said = _all_said(heard, end)
         try:
-            starter.wait(max(0.1, end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            starter.kill()
-            starter.wait()
+            said = _all_said(heard, end)
+        finally:
+            _end_of(starter, max(0.1, end - time.monotonic()))
     finally:
         os.close(heard)
     if said != _READY:
@@ -126,6 +124,14 @@ def _start(places: Places, options: Options, end: float) -> None:
             found=said.decode(errors="replace") or _last_lines(places.log) or "it ended without a word",
             where=places.log,
         )
+
+
+def _end_of(starter: subprocess.Popen[bytes], seconds: float) -> None:
+    try:
+        starter.wait(seconds)
+    except subprocess.TimeoutExpired:
+        starter.kill()
+        starter.wait()
 
 
 def _all_said(heard: int, end: float) -> bytes:

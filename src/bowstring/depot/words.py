@@ -161,8 +161,8 @@ def pack_failure(error: BaseException) -> bytes:
         error = RefusedError("the depot failed", found=f"{type(error).__name__}: {error}"[:2000])
     kind = next(cls.__name__ for cls in type(error).__mro__ if cls.__name__ in errors.__all__)
     details = {name: getattr(error, name) for name in _DETAILS}
-    said = {name: None if value is None else str(value)[:2000] for name, value in details.items()}
-    return pack({"kind": kind, "what": error.what[:1000], **said, "version": VERSION})
+    said = {name: None if value is None else _printable(value, 2000) for name, value in details.items()}
+    return pack({"kind": kind, "what": _printable(error.what, 1000), **said, "version": VERSION})
 
 
 def failure_of(body: Any) -> BowstringError:
@@ -173,6 +173,10 @@ def failure_of(body: Any) -> BowstringError:
     details = {name: fields.maybe_text(name) for name in _DETAILS}
     made: BowstringError = cls(fields.text("what"), **details)
     return made
+
+
+def _printable(value: object, longest: int) -> str:
+    return str(value)[:longest].encode(errors="backslashreplace").decode()[: 2 * longest] or "nothing"
 
 
 def _is_plain(text: str) -> bool:

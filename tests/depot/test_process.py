@@ -1,0 +1,114 @@
+"""The depot's process: who comes in, and how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import bowstring as bow
+from bowstring.depot.connection import Connection
+from bowstring.depot.places import Places
+from bowstring.depot.process import Depot
+from bowstring.transport import dial
+from tests.depot.conftest import WAIT, Connect, commit, read, runs, until
+
+process = importlib.import_module("bowstring.depot.process")
+
+
+@pytest.fixture
+def here(folder: str) -> Iterator[Depot]:
+    """Return a depot that lives in this process."""
+    depot = Depot(Places(folder), bow.depot.Options(memory_budget=1, disk_budget=0))
+    yield depot
+    depot.stop()
+    depot.run()
+
+
+def test_it_listens_on_where_no_thread_is_left(here: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client for whom no thread can be started is sent away, and the next one is served."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(process, "run_in_thread", fail)
+        with pytest.raises(bow.BrokenError):
+            Connection(here.places.control, WAIT)
+    Connection(here.places.control, WAIT).close()
+
+
+def test_strangers_elsewhere_take_no_place_here(here: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections from other hosts, by whoever has no token, keep no client of this host from coming in."""
+    monkeypatch.setattr(process, "_MOST_SESSIONS", 3)
+    remote = here.listen_too("tcp://127.0.0.1:0").partition("?")[0]
+    with contextlib.ExitStack() as strangers:
+        for _ in range(5):
+            strangers.enter_context(dial(remote))
+        until(lambda: len(here._sessions) == 3, "so many, and no more")
+        for _ in range(3):
+            strangers.callback(Connection(here.places.control, WAIT).close)
+        with pytest.raises(bow.BrokenError):
+            Connection(here.places.control, WAIT)
+
+
+SIGNALLED = """
+import os, signal, sys, threading
+from bowstring.depot.options import Options
+from bowstring.depot.places import Places
+from bowstring.depot.running import serve
+wait = threading.Condition.wait
+def interrupted(condition, timeout=None):
+    if threading.current_thread() is threading.main_thread():
+        os.kill(os.getpid(), signal.SIGTERM)
+    return wait(condition, timeout)
+def ready(_):
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    threading.Condition.wait = interrupted
+serve(Places(sys.argv[1]), Options(memory_budget=1, disk_budget=0), ready=ready)
+"""
+
+
+def test_a_signal_finds_no_lock_in_its_way(folder: str) -> None:
+    """A signal that comes while the depot goes to sleep, a lock in its hands, ends it as any other."""
+    depot = subprocess.Popen([sys.executable, "-c", SIGNALLED, folder])
+    try:
+        assert depot.wait(WAIT) == 0
+    finally:
+        depot.kill()
+        depot.wait()
+
+
+def test_signals_that_the_starter_kept_from_himself_end_it(connect: Connect) -> None:
+    """A process that blocks signals starts a depot that does not."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
+    try:
+        pid = connect().status().pid
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    os.kill(pid, signal.SIGTERM)
+    until(lambda: not runs(pid), "it ends")
+
+
+def test_one_that_does_not_end_is_no_success(depot: bow.depot.Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever stops a depot that hangs hears that it goes on."""
+    monkeypatch.setattr("bowstring.depot.client._STOP_SECONDS", 0.1)
+    monkeypatch.setattr(depot, "_ask", lambda *_: None)
+    with pytest.raises(bow.DeadlineExceeded, match="not ended"):
+        depot.stop()
+
+
+def test_the_longest_name_can_be_read(depot: bow.depot.Depot) -> None:
+    """What can be begun can be read: a name that no ticket has room for is refused at once."""
+    longest = "\N{GRINNING FACE}" * 1000
+    committed = commit(depot, {"n": [1]}, longest, partition=(1 << 63) - 1, attempt=(1 << 63) - 1)
+    assert read(committed.endpoint).num_rows == 1
+    with pytest.raises(bow.ProtocolError, match="1000 characters"):
+        depot.begin(application="app", dataset=longest + "x")
