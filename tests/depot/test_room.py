@@ -271,6 +271,27 @@ def test_a_full_disk_that_nobody_empties_fails_at_once(
     stock.close()
 
 
+def test_a_system_without_memory_fails_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system refuses memory that the budget allows, and nobody else holds any, nobody waits for it."""
+
+    def fail(*_: Any) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    stock = Stock(2 * MIB, 0)
+    monkeypatch.setattr("bowstring.memory.slab.mmap.mmap", fail)
+    with pytest.raises(bow.OutOfBudget, match="no room to map"):
+        borrow(stock, MIB, wait=1e6)
+    stock.close()
+
+
+def test_why_there_are_no_files_is_said(tmp_path: Path) -> None:
+    """A folder that cannot be used is named by whoever had no room but there."""
+    stock = Stock(0, 1 << 40)
+    with pytest.raises(bow.OutOfBudget, match="not-there"):
+        borrow(stock, MIB, folder=str(tmp_path / "not-there"))
+    stock.close()
+
+
 def test_what_fails_midway_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error while a slab is made leaves the account as it was."""
     stock = Stock(MIB, 0)

@@ -25,7 +25,7 @@ Kind = Literal["memory", "disk"]
 _KINDS: Final[tuple[Kind, Kind]] = ("memory", "disk")
 # What comes home says nothing: whoever waits looks this often.
 _LOOK: Final = 0.05
-_DISK_FULL_SECONDS: Final = 0.5
+_FULL_SECONDS: Final = 0.5
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -97,7 +97,9 @@ class Stock:
         self._idle: dict[Kind, list[Lent]] = {"memory": [], "disk": []}
         self._waiting: collections.deque[object] = collections.deque()
         self._made = self._reused = self._retired = 0
-        self._disk_full_until = 0.0
+        # Until when the system is not asked again for what it refused, and why it did.
+        self._full_until: dict[Kind, float] = {"memory": 0.0, "disk": 0.0}
+        self._refusal = ""
         self._closed = False
 
     def known(self, uuids: Container[bytes]) -> frozenset[bytes]:
@@ -188,11 +190,13 @@ class Stock:
                 with self._changed:
                     self._count(kind, owner, -size)
                     if isinstance(error, OutOfBudget):
+                        self._refusal = f"; {error}"
                         self._give_up_warm(kind)
                         continue
                 raise
             with self._changed:
                 self._made += 1
+                self._refusal = ""
                 lent = self._used[slab.uuid] = Lent(slab, fd, kind, owner)
                 return lent
         return None
@@ -225,7 +229,7 @@ class Stock:
                     self._count(lent.kind, "", lent.slab.nbytes)
 
     def _reserve(self, kind: Kind, size: int, owner: str) -> bool:
-        if kind == "disk" and time.monotonic() < self._disk_full_until:
+        if time.monotonic() < self._full_until[kind]:
             return False
         free = self._budget[kind] - self._total[kind]
         if size > free:
@@ -238,8 +242,8 @@ class Stock:
 
     def _give_up_warm(self, kind: Kind) -> None:
         """Note that the system has no room, whatever the budget says; what lies warm might make some."""
-        if kind == "disk" and not self._idle[kind]:
-            self._disk_full_until = time.monotonic() + _DISK_FULL_SECONDS
+        if not self._idle[kind]:
+            self._full_until[kind] = time.monotonic() + _FULL_SECONDS
         self._idle[kind].clear()
 
     def _count(self, kind: Kind, owner: str, nbytes: int) -> None:
@@ -267,14 +271,18 @@ class Stock:
             own = {kind: self._held[kind, owner] for kind in _KINDS}
             others = sum(self._total[kind] - own[kind] for kind in _KINDS)
             fits = any(size <= self._budget[kind] - own[kind] for kind in _KINDS)
-            now_fits = any(size <= self._budget[kind] - self._total[kind] for kind in _KINDS)
-            # Where it fits now it was only not its turn, or the disk is fuller than its budget says.
-            if fits and (others or (now_fits and time.monotonic() >= self._disk_full_until)):
+            now = time.monotonic()
+            now_fits = any(
+                size <= self._budget[kind] - self._total[kind] and now >= self._full_until[kind]
+                for kind in _KINDS
+            )
+            # Where it fits now it was only not its turn. The system may have less room than the budget says.
+            if fits and (others or now_fits):
                 return
             raise OutOfBudget(
                 "the depot has no room, and will have none while this data set is not done",
                 expected=f"at most {self._budget['memory']} bytes of memory and {self._budget['disk']} of disk",
-                found=f"{size} bytes more than the {sum(own.values())} that the data set holds",
+                found=f"{size} bytes more than the {sum(own.values())} that the data set holds{self._refusal}",
                 hint="Give the depot a larger budget, or publish less at once.",
             )
 
@@ -284,7 +292,7 @@ class Stock:
             "the depot had no room in time",
             expected=f"{size} bytes within {wait:g} s",
             found=f"{found.memory_in_use} of {found.memory_budget} bytes of memory in use, "
-            f"{found.disk_in_use} of {found.disk_budget} of disk, {found.waiting} waiting",
+            f"{found.disk_in_use} of {found.disk_budget} of disk, {found.waiting} waiting{self._refusal}",
             hint="Let readers read, release data sets, or give the depot a larger budget.",
         )
 

@@ -59,7 +59,10 @@ def memory_to_lend(device: Device, nbytes: int) -> tuple[Slab, int]:
     fd = fresh_memfd(nbytes)
     try:
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
-        return _for_readers(device, fd, nbytes), fd
+        try:
+            return _for_readers(device, fd, nbytes), fd
+        except InvalidRegion as error:  # there is nothing wrong with it but its size: RLIMIT_AS
+            raise OutOfBudget("the system has no room to map a region", found=f"{nbytes} bytes") from error
     except BaseException:
         os.close(fd)
         raise
