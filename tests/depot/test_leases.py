@@ -22,7 +22,7 @@ REMOTE = "tcp://127.0.0.1:0"
 
 def test_nobody_holds_it(connect: Connect) -> None:
     """Without a driver everything is kept for the depot's own time after the last sign of life."""
-    depot = connect(options={"lease_seconds": 0.5})
+    depot = connect(options={"lease_seconds": 1.0})
     endpoint = commit(depot, TABLE).endpoint
     assert read(endpoint).equals(TABLE)
     until_free(depot)
@@ -35,26 +35,26 @@ def test_the_driver_holds_it(connect: Connect, remote: bool) -> None:
     """An open connection keeps an application; when it is lost the lease runs, and it ends."""
     depot = connect(options={"lease_seconds": 0.2}, tcp=REMOTE if remote else None)
     driver = bow.depot.connect(address=depot.remote_address if remote else depot.address)
-    driver.hold(APP, 0.6)
+    driver.hold(APP, 0.3)
     endpoint = commit(depot, TABLE).endpoint
-    time.sleep(1.5)
+    time.sleep(0.8)
     assert read(endpoint).equals(TABLE)
     lost = time.monotonic()
     driver.close()
     until_free(depot)
-    assert time.monotonic() - lost >= 0.6
+    assert time.monotonic() - lost >= 0.3
 
 
 def test_a_driver_comes_back_in_time(connect: Connect) -> None:
     """A driver that lost its connection finds everything if it holds it again before the lease has run out."""
-    depot = connect()
+    depot = connect(options={"lease_seconds": 0.2})
     driver = connect()
     driver.hold(APP, 5.0)
     commit(depot, TABLE)
     driver.close()
     driver = connect()
     driver.hold(APP, 0.3)
-    time.sleep(1.5)
+    time.sleep(0.8)
     assert len(depot.offered("data")) == 1
     driver.close()
     until_free(depot)
@@ -68,7 +68,7 @@ def test_a_process_is_watched(connect: Connect) -> None:
         driver.hold(APP, 0.3, watch_pid=watched.pid)
         driver.hold(APP, 0.3, watch_pid=watched.pid)
     commit(depot, TABLE)
-    time.sleep(1.5)
+    time.sleep(0.8)
     assert held(depot)
     watched.kill()
     watched.communicate()
@@ -88,7 +88,7 @@ def test_a_killed_driver_holds_nothing(depot: bow.depot.Depot, task: Callable[..
 
 def test_an_attempt_is_a_sign_of_life(connect: Connect) -> None:
     """While a task of it writes, nothing of an application is freed."""
-    depot = connect(options={"lease_seconds": 0.2})
+    depot = connect(options={"lease_seconds": 0.6})
     before = commit(depot, TABLE)
     with depot.begin(application=APP, dataset="data", partition=1) as attempt:
         time.sleep(1.5)
@@ -124,7 +124,7 @@ def test_a_killed_depot_is_held_again(connect: Connect) -> None:
     os.kill(depot.status().pid, 9)
     until(lambda: depot.status().applications == (APP,), "it is held again")
     endpoint = commit(depot, TABLE).endpoint
-    time.sleep(1.5)
+    time.sleep(0.8)
     assert read(endpoint).equals(TABLE)
 
 

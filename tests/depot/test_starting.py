@@ -122,7 +122,7 @@ def test_it_ends_when_nobody_needs_it(connect: Connect, folder: str) -> None:
     pid = depot.status().pid
     committed = commit(depot, {"n": [1]})
     with pytest.raises(AssertionError):
-        until(lambda: not runs(pid), "it ends", 1.5)
+        until(lambda: not runs(pid), "it ends", 0.8)
     with bow.connect(committed.endpoint) as stream:
         batch = stream.read_next_batch()
         depot.release("data")

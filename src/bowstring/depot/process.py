@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Depot"]
 
 _TICK: Final = 0.5
+_LEAST_TICK: Final = 0.02
 _ACCEPT_SECONDS: Final = 1.0
 _LIFE_SECONDS: Final = 5.0
 _DRAIN_SECONDS: Final = 2.0
@@ -84,10 +85,13 @@ class Depot:
     def run(self) -> None:
         """Do what there is to do until it is stopped, or holds nothing and is asked for nothing for long."""
         self._drain_older()
+        # Who says short times wants them kept.
+        shortest = min(self.options.lease_seconds, self.options.idle_seconds) / 4
+        tick = min(_TICK, max(_LEAST_TICK, shortest))
         try:
             while not self.stopping:
                 with contextlib.suppress(queue.Empty):
-                    self._wake.get(timeout=_TICK)
+                    self._wake.get(timeout=tick)
                 self.holdings.tidy()
                 self.stock.trim()
                 if self._is_idle():
