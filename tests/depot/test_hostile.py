@@ -182,6 +182,25 @@ def test_the_truth_is_taken(well: bow.depot.Depot, client: Connection) -> None:
     well.release("data")
 
 
+@pytest.mark.parametrize("last", [3, 4, -1, 1 << 30])
+def test_offsets_in_a_slab_are_looked_at(well: bow.depot.Depot, client: Connection, last: int) -> None:
+    """What lies in a slab is trusted as far as it cannot lead outside of a buffer."""
+    batch = pa.record_batch({"s": ["a", "b", "c"]})
+    client.ask(Verb.BEGIN, BEGIN, WAIT)
+    (slab,) = client.ask(Verb.BORROW, {"nbytes": 1, "wait": 0}, WAIT).descriptors
+    os.pwrite(slab, struct.pack("<4i", 0, 1, 2, last), 64)
+    os.close(slab)
+    client.tell(pack_part(Told(encode_schema(batch.schema), np.zeros((0, 3), np.int64))))
+    table = np.array([[0, 0, 0], [0, 64, 16], [0, 128, 3]])
+    client.tell(pack_part(Told(bytes(pa.ipc.read_message(batch.serialize()).metadata), table)))
+    if last == len(batch):
+        client.ask(Verb.COMMIT, {"kept": []}, WAIT)
+        well.release("data")
+    else:
+        with pytest.raises(bow.InvalidData):
+            client.ask(Verb.COMMIT, {"kept": []}, WAIT)
+
+
 @given(data=st.binary(max_size=200))
 def test_parts_of_noise(data: bytes) -> None:
     """Any bytes are parts, or refused."""
