@@ -33,7 +33,8 @@ def connect(
         ``BOWSTRING_DEPOT`` names in the environment.
     tcp
         An address of this host (``tcp://192.0.2.7:0``) at which readers and drivers on other hosts find the depot,
-        too. The first one that is asked for stays.
+        too. The first one that is asked for stays. The token, requests and data cross the network unencrypted: who
+        listens there can read, and release, everything.
     options
         For a depot that is started.
     timeout
