@@ -54,10 +54,10 @@ class BowstringDataSource(DataSource):  # type: ignore[misc]  # pyspark has no t
         writers = importlib.import_module("bowstring.spark.writer")
         return writers.DatasetWriter(dict(self.options), published_schema(schema), overwrite=overwrite)
 
-    def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: ARG002, N802  Spark's names
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802  Spark's name
         """Return what publishes the batches of a stream under a name."""
         writers = importlib.import_module("bowstring.spark.writer")
-        return writers.DatasetStreamWriter(dict(self.options), published_schema(schema))
+        return writers.DatasetStreamWriter(dict(self.options), published_schema(schema), overwrite=overwrite)
 
     def _read_options(self) -> ReadOptions:
         return ReadOptions.of(dict(self.options))

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import os
 import secrets
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from bowstring import depot
-from bowstring.errors import BowstringError, UsageError
+from bowstring.errors import BowstringError, BrokenError, UnknownTicket, UsageError
 from bowstring.spark.keeping import address_of
 from bowstring.spark.task import DepotTask, Order, executor_pid
 from bowstring.spark.tickets import Ticket, dataset_of
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     import pyarrow as pa
+
+    from bowstring.dissociated.uri import Dataset
 
 __all__ = ["DatasetStreamWriter", "DatasetWriter", "Written"]
 
@@ -34,10 +38,11 @@ _RUN: Final = "spark.jobGroup.id"
 
 @dataclasses.dataclass
 class Written(WriterCommitMessage):  # type: ignore[misc]  # PySpark has no types
-    """What a task tells the commit about the partition that it wrote, and of which data set it is."""
+    """What a task tells the commit: the partition that it wrote, of which data set, and for which query."""
 
     ticket: Ticket
     dataset: str
+    query: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,11 +76,14 @@ class _Target:
             )
         readers = options.get("readers")
         try:
+            wanted = None if readers is None else int(readers)
+            if wanted is not None and wanted < 1:
+                raise UsageError("a data set needs a reader", found=f"readers={readers}")
             return cls(
                 name,
                 schema,
                 _driver(),
-                None if readers is None else int(readers),
+                wanted,
                 float(options.get("lease_seconds", _LEASE_SECONDS)),
             )
         except ValueError as error:
@@ -83,15 +91,19 @@ class _Target:
                 "an option is not a number", expected="readers, lease_seconds", found=str(error)
             ) from error
 
+    def data_set(self, *parts: str) -> str:
+        """Return the name of a data set in the depot; the user's name may hold anything."""
+        return "#".join([quote(self.name, safe=""), *parts])
+
     def order(self, dataset: str) -> Order:
         return Order(self.application, dataset, self.readers, self.lease_seconds)
 
-    def write(self, batches: Iterable[pa.RecordBatch], dataset: str) -> Written:
+    def write(self, batches: Iterable[pa.RecordBatch], dataset: str, query: str = "") -> Written:
         context = TaskContext.get()
         if context is None:
             raise UsageError("this is not a task of Spark")
         task = DepotTask(self.order(dataset))
-        return Written(task.publish(batches, context.partitionId(), context.taskAttemptId()), dataset)
+        return Written(task.publish(batches, context.partitionId(), context.taskAttemptId()), dataset, query)
 
     def commit(
         self, messages: Iterable[Any], dataset: str, *, append: bool, batch: int | None = None
@@ -99,31 +111,66 @@ class _Target:
         """Make a data set of what the tasks wrote, and enter it under its name."""
         tickets = _tickets(messages)
         found = dataset_of(tickets, self.schema, name=self.name, id=dataset, application=self.application)
+        # They must be there still before anybody hears of them: a batch that was announced is not tried again.
+        kept = self._settle(tickets, dataset, found)
+        if kept < len(found.endpoints):
+            raise BrokenError(
+                "a depot ended, or the data set was overwritten, before it was committed",
+                expected=f"{len(found.endpoints)} streams",
+                found=f"{kept} streams",
+            )
         with depot.connect() as catalog:
             catalog.hold(self.application, self.lease_seconds, watch_pid=executor_pid())
-            catalog.announce(self.name, found, application=self.application, append=append, batch=batch)
-            # After a repeated commit this is what the first one entered, and what came now is freed.
-            valid = catalog.lookup(self.name)
+            new = catalog.announce(self.name, found, application=self.application, append=append, batch=batch)
             if not append:
                 self._release_others(catalog, dataset)
-        for address in sorted({address_of(ticket) for ticket in tickets if ticket.depot}):
-            with depot.connect(address=address, start=False) as held:
-                held.settle(dataset, valid.endpoints)
-                if not append:
+            known = catalog.lookup(self.name)
+        if not new:
+            # The first commit of this batch stands, and what came now is freed.
+            self._settle(tickets, dataset, known)
+        elif not append:
+            for address in _addresses(tickets):
+                with depot.connect(address=address, start=False) as held:
                     self._release_others(held, dataset)
+
+    def _settle(self, tickets: Iterable[Ticket], dataset: str, found: Dataset) -> int:
+        """Keep what a data set names, free what else its tasks wrote, and return how many streams are kept."""
+        kept = 0
+        for address in _addresses(tickets):
+            with (
+                contextlib.suppress(UnknownTicket),
+                depot.connect(address=address, start=False) as held,
+            ):
+                kept += held.settle(dataset, found.endpoints)
+        return kept
 
     def _release_others(self, held: depot.Depot, dataset: str) -> None:
         """Free what the name meant before: nobody finds it any more."""
-        for each in held.status().datasets:
-            ours = each.application == self.application and each.name.startswith(f"{self.name}#")
-            if ours and each.name != dataset:
-                held.release(each.name)
+        ours = self.data_set("")
+
+        def is_old(each: Any) -> bool:
+            known = each.application == self.application and each.name.startswith(ours)
+            return bool(known and each.name != dataset)
+
+        # A depot tells of so many at once.
+        while old := [each.name for each in held.status().datasets if is_old(each)]:
+            for name in old:
+                held.release(name)
 
     def abort(self, messages: Iterable[Any], dataset: str) -> None:
-        """Free what tasks wrote for a job that failed."""
-        for address in sorted({address_of(ticket) for ticket in _tickets(messages) if ticket.depot}):
+        """Free what tasks wrote for a job that failed, and what they write yet."""
+        for address in _addresses(_tickets(messages)):
             with contextlib.suppress(BowstringError), depot.connect(address=address, start=False) as held:
-                held.release(dataset)
+                held.release(dataset, final=True)
+
+
+def _addresses(tickets: Iterable[Ticket]) -> list[str]:
+    return sorted({address_of(ticket) for ticket in tickets if ticket.depot})
+
+
+def _key(query: str, batch: int) -> int:
+    """Return the number of a micro-batch among those of all queries: each begins at 0."""
+    return int.from_bytes(hashlib.sha256(f"{query}#{batch}".encode()).digest()[:7])
 
 
 def _tickets(messages: Iterable[Any]) -> list[Ticket]:
@@ -153,7 +200,7 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]  # PySpark has
     def __init__(self, options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool) -> None:
         self._target = _Target.of(options, schema)
         self._overwrite = overwrite
-        self._dataset = f"{self._target.name}#{secrets.token_hex(8)}"
+        self._dataset = self._target.data_set(secrets.token_hex(8))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one partition; in a task."""
@@ -175,25 +222,33 @@ class DatasetStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  #
     ----------
     options, schema
         As for :class:`DatasetWriter`.
+    overwrite
+        Whether each micro-batch replaces all before it, as those of the output mode ``complete`` do.
     """
 
-    def __init__(self, options: Mapping[str, str], schema: pa.Schema) -> None:
+    def __init__(self, options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool = False) -> None:
         self._target = _Target.of(options, schema)
+        self._overwrite = overwrite
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one partition of a micro-batch; in a task."""
         context = TaskContext.get()
         # The run, too: a batch that was aborted is released for good, and tried again by another run of the query.
-        parts = [context.getLocalProperty(each) for each in (_QUERY, _RUN, _BATCH)]
-        return self._target.write(iterator, "#".join([self._target.name, *map(str, parts)]))
+        query, run, batch = (str(context.getLocalProperty(each)) for each in (_QUERY, _RUN, _BATCH))
+        return self._target.write(iterator, self._target.data_set(query, run, batch), query)
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803  Spark's name
         """Add a micro-batch; one that was added before is not added again."""
         # Spark makes a new writer for the commit: what the tasks wrote to is known by their messages alone.
-        for dataset in sorted({each.dataset for each in messages if isinstance(each, Written)}):
-            self._target.commit(messages, dataset, append=True, batch=batchId)
+        for dataset, query in _written(messages):
+            key = _key(query, batchId)
+            self._target.commit(messages, dataset, append=not self._overwrite, batch=key)
 
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803, ARG002  Spark's name
         """Free what was written of a micro-batch."""
-        for dataset in sorted({each.dataset for each in messages if isinstance(each, Written)}):
+        for dataset, _ in _written(messages):
             self._target.abort(messages, dataset)
+
+
+def _written(messages: Iterable[Any]) -> list[tuple[str, str]]:
+    return sorted({(each.dataset, each.query) for each in messages if isinstance(each, Written)})
