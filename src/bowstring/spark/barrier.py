@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.errors import BowstringError, BrokenError, ClosedError, DeadlineExceeded
 from bowstring.limits import DEFAULT_LIMITS
+from bowstring.spark.failures import reason
 from bowstring.spark.published import Control, PublishedDataset
 from bowstring.spark.schemas import published_schema
 from bowstring.spark.staying import StayingTask
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["publish_in_tasks"]
 
 _LOOK: Final = 0.2
+_SAY_SECONDS: Final = 10.0
+_MOST_GREETED: Final = 32
+_JOB_SECONDS: Final = 10.0
+# Anybody who reaches the host can connect: what is believed before the token is known is small.
+_LIMITS: Final = dataclasses.replace(DEFAULT_LIMITS, message_bytes=DEFAULT_LIMITS.metadata_bytes)
 
 
 def publish_in_tasks(
@@ -64,7 +70,7 @@ class _Guest:
     ticket
         What it offers.
     attempt
-        Of several attempts of its stage, the last one counts.
+        The attempt at the stage that it belongs to: Spark runs all tasks of one, or none.
     channel
         It stays as long as this is open.
     """
@@ -86,10 +92,14 @@ class _Meeting:
         self._spark = df.sparkSession.sparkContext
         self._group = order.dataset
         self._token = secrets.token_hex(16)
-        self._listener = listen(f"tcp://{order.driver or '127.0.0.1'}:0")
+        self._listener = listen(f"tcp://{order.driver or '127.0.0.1'}:0", _LIMITS)
+        self._greeting = threading.BoundedSemaphore(_MOST_GREETED)
         self._changed = threading.Condition()
         self._guests: dict[int, _Guest] = {}
         self._expected: int | None = None
+        self._attempt = -1
+        self._full = False
+        self._given: list[Ticket] = []
         self._error: BaseException | None = None
         self._done = self._ended = False
         task = StayingTask(order, self._listener.uri, self._token, device)
@@ -103,58 +113,84 @@ class _Meeting:
             self._spark.setJobGroup(
                 self._group, "Bowstring: tasks that publish, and stay", interruptOnCancel=True
             )
-            job.collect()
+            self._given = [Ticket.of_row(row) for row in job.collect()]
         except Exception as error:  # noqa: BLE001  whatever Spark says, those who wait must hear it
-            self._error = error
+            self._error = self._error or error
         with self._changed:
             self._done = True
             self._changed.notify_all()
 
     def _accept(self) -> None:
         while not (self._ended or self._done):
+            # Whoever says nothing keeps one of few places busy, not the door.
+            if not self._greeting.acquire(timeout=_LOOK):
+                continue
             try:
                 channel = self._listener.accept(_LOOK)
             except ClosedError:
                 return
             except (BowstringError, OSError):
-                continue
-            if channel is not None:
-                try:
-                    self._welcome(channel)
-                except (BowstringError, ValueError, KeyError, TypeError):
-                    channel.close()  # somebody who is no task of ours
+                channel = None
+            if channel is None:
+                self._greeting.release()
+            else:
+                run_in_thread(self._greet, channel, name="bowstring-spark-guest")
+
+    def _greet(self, channel: Channel) -> None:
+        try:
+            self._welcome(channel)
+        except (BowstringError, LookupError, ValueError, TypeError, RecursionError):
+            channel.close()  # somebody who is no task of ours
+        finally:
+            self._greeting.release()
 
     def _welcome(self, channel: Channel) -> None:
-        received = channel.receive(DEFAULT_LIMITS.connect_timeout)
+        received = channel.receive(_SAY_SECONDS)
         if received is None:
             raise DeadlineExceeded("a task said nothing")
         said = json.loads(bytes(received.body))
         if not secrets.compare_digest(str(said["token"]), self._token):
             raise ValueError
         ticket = Ticket(**{**said["ticket"], "schema": bytes.fromhex(said["ticket"]["schema"])})
+        self._enter(_Guest(ticket, int(said["attempt"]), channel), int(said["tasks"]))
+
+    def _enter(self, guest: _Guest, tasks: int) -> None:
+        """Take a task in; those of another attempt at the stage than the last one go."""
         with self._changed:
-            before = self._guests.get(ticket.partition)
-            if before is not None and before.attempt > said["attempt"]:
-                channel.close()
-                return
-            self._guests[ticket.partition] = _Guest(ticket, said["attempt"], channel)
-            self._expected = int(said["tasks"])
+            if self._ended or guest.attempt < self._attempt or (self._full and guest.attempt > self._attempt):
+                gone = [guest]
+                if not self._ended and guest.attempt > self._attempt and self._error is None:
+                    self._error = BrokenError(
+                        "a task that kept its data was lost, and Spark would compute all of them again",
+                        hint="Publish the data frame again, or through the depot, which survives its tasks.",
+                    )
+            else:
+                gone = list(self._guests.values()) if guest.attempt > self._attempt else []
+                if gone or not self._guests:
+                    self._guests, self._attempt = {}, guest.attempt
+                self._guests[guest.ticket.partition] = guest
+                self._expected = tasks
             self._changed.notify_all()
-        if before is not None:
-            before.channel.close()
+        for each in gone:
+            each.channel.close()
 
     def tickets(self) -> list[Ticket]:
         """Wait until all tasks have come; Spark says when one cannot."""
         with self._changed:
             while self._expected is None or len(self._guests) < self._expected:
-                if self._done and self._error is None and self._expected is None:
-                    return []  # nothing to do for anybody
                 if self._done:
-                    raise BrokenError(
-                        "the tasks that were to publish have ended", found=str(self._error)[:500]
-                    ) from self._error
+                    return self._without_rows()
                 self._changed.wait(_LOOK)
+            self._full = True
             return [guest.ticket for guest in self._guests.values()]
+
+    def _without_rows(self) -> list[Ticket]:
+        """Return the tickets of a job that is over: tasks stay unless they have no rows."""
+        if self._error is not None or any(ticket.endpoint for ticket in self._given):
+            raise BrokenError(
+                "the tasks that were to publish have ended", found=reason(self._error)
+            ) from self._error
+        return self._given
 
     def wait_released(self, timeout: float | None) -> None:
         """Wait until every task has ended because it was read."""
@@ -170,9 +206,7 @@ class _Meeting:
                         "the tasks are still read, or wait for a reader", expected=f"{limit} s"
                     )
         if self._error is not None and not self._ended:
-            raise BrokenError(
-                "a task that published has failed", found=str(self._error)[:500]
-            ) from self._error
+            raise BrokenError("a task that published has failed", found=reason(self._error)) from self._error
 
     def end(self) -> None:
         """Let the tasks go: those who read keep what they have mapped. Idempotent."""
@@ -188,6 +222,3 @@ class _Meeting:
         if self._job.is_alive():
             with contextlib.suppress(Exception):  # Spark may have stopped
                 self._spark.cancelJobGroup(self._group)
-
-
-_JOB_SECONDS: Final = 10.0

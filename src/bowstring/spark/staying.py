@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import secrets
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from bowstring.columnar.batch import Batch
 from bowstring.dissociated.host import this_host
@@ -67,8 +67,10 @@ class StayingTask:
             servers = self._servers(ends, pool)
             ticket = self._offer(servers, data, context.partitionId())
             del data
+            # Spark numbers attempts at tasks; those of one attempt at the stage are known by their lowest.
+            attempt = min(map(int, context.allGather(str(context.taskAttemptId()))))
             channel = ends.enter_context(dial(self.driver))
-            self._say(channel, ticket, context)
+            self._say(channel, ticket, attempt, len(context.getTaskInfos()))
             if ticket.endpoint:
                 self._stay(servers, channel)
         yield ticket.as_batch()
@@ -98,12 +100,12 @@ class StayingTask:
             sum(batch.nbytes for batch in data),
         )
 
-    def _say(self, channel: Channel, ticket: Ticket, context: Any) -> None:
+    def _say(self, channel: Channel, ticket: Ticket, attempt: int, tasks: int) -> None:
         said = {
             "token": self.token,
             "ticket": {**dataclasses.asdict(ticket), "schema": ticket.schema.hex()},
-            "attempt": context.taskAttemptId(),
-            "tasks": len(context.getTaskInfos()),
+            "attempt": attempt,
+            "tasks": tasks,
         }
         channel.send([Message(None, [json.dumps(said).encode()])], _SAY_SECONDS)
 
