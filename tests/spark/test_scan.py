@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bowstring.errors import InvalidData
+from bowstring.errors import InvalidData, Unsupported
 from bowstring.spark.scan import Piece, ScanTask, pieces_of
 from bowstring.spark.task import Order, joined
 
@@ -74,7 +75,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, values: pa.Array, wanted: 
 def test_a_column_that_is_missing(tmp_path: Path) -> None:
     """A file without one of the columns is refused: Spark might find it under another case."""
     uri = write(tmp_path / "x.parquet", 3, 3)
-    with pytest.raises(InvalidData, match="lacks a column; expected N"):
+    with pytest.raises(InvalidData, match=r"lacks a column.*expected N"):
         rows_of([uri], 1, pa.schema([("N", pa.int64())]))
 
 
@@ -93,3 +94,120 @@ def test_small_batches_are_joined(rows: list[int], least: int) -> None:
     # What is large enough is not copied.
     large = [batch for batch in given_batches if batch.nbytes >= least]
     assert all(any(batch is each for each in joined([batch], least)) for batch in large if batch.num_rows)
+
+
+def read(path: Path, schema: pa.Schema) -> pa.Table:
+    """Return what a task reads of one file."""
+    return rows_of([f"file:{path}"], 1, schema)[1]
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        (pa.array(["12"]), pa.int64()),
+        (pa.array([12]), pa.string()),
+        (pa.array([1]), pa.int32()),
+        (pa.array([1.5]), pa.float32()),
+        (pa.array([1], pa.timestamp("us")), pa.timestamp("us", "UTC")),
+        (pa.array([1], pa.timestamp("us", "UTC")), pa.timestamp("us")),
+        (pa.array([1000], pa.timestamp("ns")), pa.timestamp("us")),
+        (pa.array([{"A": 1}]), pa.struct([("a", pa.int64())])),
+        (pa.array([{"b": 1, "a": 2}]), pa.struct([("a", pa.int64()), ("b", pa.int64())])),
+        (pa.array([{"a": 1, "c": 2}]), pa.struct([("a", pa.int64())])),
+        (pa.array([[{"x": 1}]]), pa.list_(pa.struct([("X", pa.int64())]))),
+        (pa.array([b"x"]), pa.string()),
+        (pa.array([1], pa.duration("us")), pa.int64()),
+    ],
+    ids=str,
+)
+def test_what_spark_might_give_otherwise_is_refused(
+    tmp_path: Path, values: pa.Array, wanted: pa.DataType
+) -> None:
+    """Casts that pyarrow makes in another way than Spark, or Spark not at all, are refused though they succeed."""
+    pq.write_table(pa.table({"a": values}), tmp_path / "a.parquet")
+    with pytest.raises(InvalidData, match="another type"):
+        read(tmp_path / "a.parquet", pa.schema([("a", wanted)]))
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        (pa.array([255, None], pa.uint8()), pa.int16()),
+        (pa.array([2**64 - 1], pa.uint64()), pa.decimal128(20, 0)),
+        (pa.array(["x", "y", "x"]).dictionary_encode(), pa.string()),
+        (
+            pa.array([["x"], None], pa.large_list(pa.large_string())),
+            pa.list_(pa.field("element", pa.string())),
+        ),
+        (pa.array([b"ab"], pa.binary(2)), pa.binary()),
+        (pa.array([[("k", 1)]], pa.map_(pa.string(), pa.uint16())), pa.map_(pa.string(), pa.int32())),
+        (pa.array([1500], pa.timestamp("ms", "UTC")), pa.timestamp("us", "Asia/Tokyo")),
+    ],
+    ids=str,
+)
+def test_the_same_values_in_spark_s_types(tmp_path: Path, values: pa.Array, wanted: pa.DataType) -> None:
+    """What files hold in narrower types, or behind other offsets, comes in Spark's types with the same values."""
+    pq.write_table(pa.table({"a": values}), tmp_path / "a.parquet")
+    found = read(tmp_path / "a.parquet", pa.schema([("a", wanted)]))
+    assert found["a"].type == wanted
+    assert found["a"].to_pylist() == values.to_pylist()
+
+
+def test_times_of_twelve_bytes(tmp_path: Path) -> None:
+    """INT96 holds instants of any year: those beyond nanoseconds come as they are, and with Spark's zone."""
+    micros = [0, -1, 10**18, -(10**16)]
+    times = pa.table({"t": pa.array(micros, pa.timestamp("us")), "s": [{"t": None}] * 4})
+    pq.write_table(times, tmp_path / "t.parquet", use_deprecated_int96_timestamps=True)
+    found = read(tmp_path / "t.parquet", pa.schema([("t", pa.timestamp("us", "Europe/Prague"))]))
+    assert found["t"].cast(pa.int64()).to_pylist() == micros
+    with pytest.raises(InvalidData, match="another type"):
+        read(tmp_path / "t.parquet", pa.schema([("t", pa.timestamp("us"))]))
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        {"org.apache.spark.version": "3.0.3"},
+        {"org.apache.spark.version": "3.5.0", "org.apache.spark.legacyDateTime": ""},
+        {"org.apache.spark.version": "4.3.0", "org.apache.spark.legacyINT96": ""},
+    ],
+    ids=str,
+)
+def test_days_of_another_calendar(tmp_path: Path, notes: dict[str, str]) -> None:
+    """Files whose days Spark converts from the Julian calendar are refused where days are wanted."""
+    table = pa.table({"d": pa.array([0], pa.date32()), "n": [1]})
+    pq.write_table(table.replace_schema_metadata(notes), tmp_path / "d.parquet")
+    with pytest.raises(InvalidData, match="calendar"):
+        read(tmp_path / "d.parquet", pa.schema([("d", pa.date32())]))
+    assert read(tmp_path / "d.parquet", pa.schema([("n", pa.int64())])).num_rows == 1
+
+
+def test_a_column_that_is_there_twice(tmp_path: Path) -> None:
+    """Two columns that differ by their case alone are one for Spark, which refuses them."""
+    pq.write_table(pa.table({"n": [1], "N": [2]}), tmp_path / "n.parquet")
+    with pytest.raises(InvalidData, match="twice"):
+        read(tmp_path / "n.parquet", pa.schema([("n", pa.int64())]))
+
+
+def test_a_file_that_changes(tmp_path: Path) -> None:
+    """A file that has become another one since it was cut is refused: its row groups lie elsewhere."""
+    uri = write(tmp_path / "x.parquet", 10, 10)
+    pieces = pieces_of([uri], 2)
+    write(tmp_path / "x.parquet", 5000, 10)
+    task = ScanTask(ORDER, pieces, (("n", "n"),), pa.schema([("n", pa.int64())]))
+    with pytest.raises(InvalidData, match="changed"):
+        list(task.read(pieces[0]))
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    """A missing file is an error, not a file without rows; one without bytes has none; names may hold anything."""
+    with pytest.raises(FileNotFoundError):
+        pieces_of([f"file:{tmp_path}/none.parquet"], 1)
+    with pytest.raises(Unsupported, match="no way"):
+        pieces_of(["s3a://bucket/x.parquet"], 1)
+    (tmp_path / "_empty").touch()
+    assert pieces_of([f"file:{tmp_path}/_empty"], 4) == []
+    folder = tmp_path / "a b%20#?ä"
+    folder.mkdir()
+    write(folder / "x.parquet", 7, 3)
+    assert rows_of([f"file://{quote(str(folder))}/x.parquet"], 2)[1].num_rows == 7

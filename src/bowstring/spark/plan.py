@@ -9,6 +9,17 @@ from bowstring.errors import Unsupported
 
 __all__ = ["Scan", "scan_of"]
 
+_PARQUET: Final = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
+_USUAL: Final = {
+    "spark.sql.parquet.datetimeRebaseModeInRead": "corrected",
+    "spark.sql.parquet.int96RebaseModeInRead": "corrected",
+    "spark.sql.parquet.int96TimestampConversion": "false",
+    "spark.sql.parquet.fieldId.read.enabled": "false",
+}
+_OPTIONS: Final = ("datetimeRebaseMode", "int96RebaseMode")
+_SPECIAL: Final = frozenset(
+    ("VariantType", "GeometryType", "GeographyType", "CharType", "VarcharType", "CalendarIntervalType")
+)
 _HINT: Final = "publish(…, scan='spark') lets Spark read the files, whatever the plan is."
 
 
@@ -45,8 +56,9 @@ def scan_of(df: Any) -> Scan:
         raise Unsupported("a plan that does more than read Parquet files", found=plan.nodeName(), hint=_HINT)
     relation = plan.relation()
     kind = relation.getClass().getSimpleName()
-    if kind != "HadoopFsRelation" or relation.fileFormat().getClass().getSimpleName() != "ParquetFileFormat":
+    if kind != "HadoopFsRelation" or relation.fileFormat().getClass().getName() != _PARQUET:
         raise Unsupported("a plan that reads something else than Parquet files", found=kind, hint=_HINT)
+    _check_settings(df.sparkSession.conf, relation)
     if not relation.partitionSchema().isEmpty():
         raise Unsupported("columns that are names of folders", found="a partitioned table", hint=_HINT)
     stored = {each.exprId().id(): each.name() for each in _listed(plan.output())}
@@ -57,7 +69,34 @@ def scan_of(df: Any) -> Scan:
     strange = [name for source, name in columns if source not in known or "." in source]
     if strange:
         raise Unsupported("columns that are not in the files", found=", ".join(strange), hint=_HINT)
+    if not columns:
+        raise Unsupported("rows without columns", hint=_HINT)
+    special = [field.name for field in df.schema.fields if _is_special(field.dataType)]
+    if special:
+        raise Unsupported(
+            "types that Spark puts together when it reads", found=", ".join(special), hint=_HINT
+        )
     return Scan(tuple(df.inputFiles()), columns)
+
+
+def _check_settings(conf: Any, relation: Any) -> None:
+    """Refuse settings and options with which Spark finds other columns or other times in the same files."""
+    strange = [
+        f"{name}={conf.get(name)}" for name, usual in _USUAL.items() if conf.get(name, usual).lower() != usual
+    ]
+    options = relation.options()
+    strange += [name for name in _OPTIONS if options.contains(name) or options.contains(name.lower())]
+    if strange:
+        raise Unsupported("settings that change what Spark reads", found=", ".join(strange), hint=_HINT)
+
+
+def _is_special(type_: Any) -> bool:
+    """Whether a type is stored in pieces, or in a form of Spark's own."""
+    if type(type_).__name__ in _SPECIAL or hasattr(type_, "sqlType"):
+        return True
+    inner = [getattr(type_, name) for name in ("elementType", "keyType", "valueType") if hasattr(type_, name)]
+    inner += [field.dataType for field in getattr(type_, "fields", ())]
+    return any(map(_is_special, inner))
 
 
 def _chosen(project: Any, above: list[tuple[int, str, str]] | None) -> list[tuple[int, str, str]]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import itertools
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
 
-from bowstring.errors import InvalidData
+from bowstring.errors import InvalidData, Unsupported
+from bowstring.spark.stored import as_spark, check_file, zones_of
 from bowstring.spark.task import DepotTask
 
 if TYPE_CHECKING:
@@ -34,31 +37,46 @@ class Piece:
         The file.
     begin, end
         The range, in bytes.
+    size
+        How large the file was when it was cut, in bytes.
     """
 
     uri: str
     begin: int
     end: int
+    size: int
 
 
 def pieces_of(files: Iterable[str], least: int) -> list[Piece]:
     """Cut files into pieces of at most 128 MiB, and into at least so many pieces as there are cores to read them.
 
+    Files of no bytes have no rows, for Spark neither.
+
     Raises
     ------
-    OSError
+    FileNotFoundError
         A file is not there.
+    Unsupported
+        pyarrow cannot open what a URI names.
     """
-    sizes = [(uri, _opened(uri)) for uri in files]
-    known = [(uri, filesystem.get_file_info(path).size or 0) for uri, (filesystem, path) in sizes]
+    known = [(uri, _size(uri)) for uri in files]
     total = sum(size for _, size in known)
     most = max(1, min(_PIECE_BYTES, -(-total // max(1, least))))
     pieces = []
     for uri, size in known:
-        count = max(1, -(-size // most))
-        bounds = [size * index // count for index in range(count + 1)]
-        pieces += [Piece(uri, begin, end) for begin, end in itertools.pairwise(bounds)]
+        count = -(-size // most)
+        bounds = [size * index // count for index in range(count + 1)] if count else []
+        pieces += [Piece(uri, begin, end, size) for begin, end in itertools.pairwise(bounds)]
     return pieces
+
+
+def _size(uri: str) -> int:
+    filesystem, path = _opened(uri)
+    found = filesystem.get_file_info(path)
+    if found.type != pyarrow.fs.FileType.File:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), uri)
+    size: int = found.size
+    return size
 
 
 def _opened(uri: str) -> tuple[Any, str]:
@@ -68,7 +86,15 @@ def _opened(uri: str) -> tuple[Any, str]:
         if uri.startswith("file:/") and not uri.startswith("file://")
         else uri
     )
-    found: tuple[Any, str] = pyarrow.fs.FileSystem.from_uri(whole)
+    try:
+        found: tuple[Any, str] = pyarrow.fs.FileSystem.from_uri(whole)
+    except (pa.ArrowException, OSError) as error:
+        raise Unsupported(
+            "pyarrow has no way to the files",
+            found=str(error).partition("\n")[0][:200],
+            where=uri,
+            hint="publish(…, scan='spark') lets Spark read the files.",
+        ) from error
     return found
 
 
@@ -112,10 +138,21 @@ class ScanTask:
         Raises
         ------
         InvalidData
-            The file holds other types than Spark says.
+            The file holds other types than Spark says, or has changed.
         """
         filesystem, path = _opened(piece.uri)
-        with filesystem.open_input_file(path) as source, pq.ParquetFile(source) as file:
+        with (
+            filesystem.open_input_file(path) as source,
+            # Nanoseconds, pyarrow's own choice for INT96, would wrap around beyond the year 2262.
+            pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file,
+        ):
+            if source.size() != piece.size:
+                raise InvalidData(
+                    "a Parquet file has changed while it was published",
+                    expected=f"{piece.size} bytes",
+                    found=f"{source.size()} bytes",
+                    where=piece.uri,
+                )
             groups = [
                 index
                 for index in range(file.num_row_groups)
@@ -124,28 +161,14 @@ class ScanTask:
             if not groups:
                 return
             sources = [source_name for source_name, _ in self.columns]
+            check_file(file, sources, self.schema, piece.uri)
+            instants = zones_of(file)
             for batch in file.iter_batches(_BATCH_ROWS, groups, sources, use_threads=False):
-                yield self._as_spark(batch, piece)
-
-    def _as_spark(self, batch: pa.RecordBatch, piece: Piece) -> pa.RecordBatch:
-        arrays = []
-        for (name, _), field in zip(self.columns, self.schema, strict=True):
-            if name not in batch.schema.names:
-                # Spark finds names whatever their case, and gives nulls where there is none: not we.
-                raise InvalidData("a Parquet file lacks a column", expected=name, where=piece.uri)
-            array = batch.column(name)
-            try:
-                # The same values under Spark's type: another zone for the same instants, not another number.
-                arrays.append(array if array.type == field.type else array.cast(field.type, safe=True))
-            except pa.ArrowException as error:
-                raise InvalidData(
-                    "a Parquet file holds another type than Spark gives",
-                    expected=str(field.type),
-                    found=str(array.type),
-                    where=f"{name} in {piece.uri}",
-                    hint="publish(…, scan='spark') lets Spark read the files.",
-                ) from error
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+                arrays = [
+                    as_spark(batch.column(name), field, piece.uri, instants=name in instants)
+                    for name, field in zip(sources, self.schema, strict=True)
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
 def _begin(file: Any, index: int) -> int:
