@@ -69,8 +69,9 @@ class Application:
                 self._stays.setdefault(address, {})[dataset] = stay
                 lease = self._leases[address]
             found[-1].hold(self.name, lease)
-        if found and self._thread is None:
-            self._thread = run_in_thread(self._watch, name="bowstring-spark-lease")
+        with self._lock:
+            if found and self._thread is None:
+                self._thread = run_in_thread(self._watch, name="bowstring-spark-lease")
         return found
 
     @property

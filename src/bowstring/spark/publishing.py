@@ -24,6 +24,7 @@ from bowstring.spark.plan import scan_of
 from bowstring.spark.published import Control, PublishedDataset
 from bowstring.spark.scan import ScanTask, pieces_of
 from bowstring.spark.schemas import published_schema
+from bowstring.spark.sessions import warn_of_memory_limit
 from bowstring.spark.task import DepotTask, Order
 from bowstring.spark.tickets import COLUMNS, Ticket, dataset_of
 
@@ -113,6 +114,7 @@ def publish(
     1000
     """
     _check(df, mode, scan, readers, device=device, recoverable=recoverable)
+    warn_of_memory_limit(dict(df.sparkSession.sparkContext.getConf().getAll()), gpus=device is not None)
     application = application_of(df.sparkSession)
     order = Order(
         application.name,
@@ -127,7 +129,7 @@ def publish(
         return publish_in_tasks(df, name, order, profile=profile, device=device)
     work = _Publication(name, order, application, _job(df, scan), profile, stay_seconds)
     try:
-        return work.dataset(work.run(order), recoverable=recoverable)
+        return work.dataset(work.run(order), recoverable=recoverable, fresh=True)
     except BaseException:
         work.abandon()
         raise
@@ -173,8 +175,13 @@ class _Publication:
         job = self._job.df.mapInArrow(self._job.task(order), COLUMNS, profile=self._profile)
         return [Ticket.of_row(row) for row in job.collect()]
 
-    def dataset(self, tickets: Iterable[Ticket], *, recoverable: bool) -> PublishedDataset:
-        """Take tickets in, and tell the depots what the data set is: what other attempts left is freed."""
+    def dataset(
+        self, tickets: Iterable[Ticket], *, recoverable: bool, fresh: bool = False
+    ) -> PublishedDataset:
+        """Take tickets in, and tell the depots what the data set is: what other attempts left is freed.
+
+        A fresh one was read by nobody yet, and must be whole.
+        """
         self._tickets |= {ticket.partition: ticket for ticket in tickets}
         order = self._order
         found = dataset_of(
@@ -192,7 +199,7 @@ class _Publication:
             # What all its readers have read by now is gone, and need not be there.
             with contextlib.suppress(UnknownTicket):
                 kept += held.settle(order.dataset, found.endpoints)
-        if kept < len(found.endpoints) and order.readers is None:
+        if kept < len(found.endpoints) and (fresh or order.readers is None):
             raise BrokenError(
                 "a depot ended and took streams of the data set with it",
                 expected=f"{len(found.endpoints)} streams",
@@ -243,6 +250,14 @@ class _Publication:
             return self.dataset((), recoverable=True)
         order = Order(**{**vars(self._order), "only": wanted})
         tickets = self.run(order)
+        missing = wanted - {ticket.partition for ticket in tickets}
+        if missing:
+            raise InvalidData(
+                "Spark made other partitions this time",
+                expected=f"partitions {sorted(wanted)[:8]}",
+                found=f"none of {sorted(missing)[:8]}",
+                hint="Persist the data frame before it is published, or publish it anew.",
+            )
         for ticket in tickets:
             before = self._tickets[ticket.partition]
             if ticket.num_rows != before.num_rows:

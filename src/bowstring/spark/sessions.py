@@ -138,9 +138,9 @@ def session(
             return builder.getOrCreate()
 
 
-def warn_of_memory_limit(config: Mapping[str, str]) -> None:
+def warn_of_memory_limit(config: Mapping[str, str], *, gpus: bool = False) -> None:
     """Warn, once, of a bound on the address space of Python workers that shall use GPUs."""
-    gpus = any(
+    gpus = gpus or any(
         name in config for name in ("spark.executor.resource.gpu.amount", "spark.task.resource.gpu.amount")
     )
     if _LIMIT in config and gpus and _LIMIT not in _warned:

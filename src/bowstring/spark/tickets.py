@@ -53,13 +53,14 @@ class Ticket:
     """
 
     partition: int
-    endpoint: str = ""
+    # Addresses hold tokens.
+    endpoint: str = dataclasses.field(default="", repr=False)
     schema: bytes = dataclasses.field(default=b"", repr=False)
     num_rows: int = 0
     num_batches: int = 0
     nbytes: int = 0
     depot: str = ""
-    remote_depot: str = ""
+    remote_depot: str = dataclasses.field(default="", repr=False)
 
     def as_batch(self) -> pa.RecordBatch:
         """Return the ticket as the one row that a task gives back to Spark."""
