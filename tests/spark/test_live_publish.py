@@ -9,20 +9,31 @@ import sys
 
 import pytest
 
-from tests.spark.publishing import cluster, local, standalone
+from tests.spark.publishing import cluster, data, hosts, large, local, standalone
 
 pytestmark = pytest.mark.peers
 
 _SECONDS = 420.0
-MODULES = {"local": local, "cluster": cluster, "standalone": standalone}
-CASES = [(name, each.__name__) for name, module in MODULES.items() for each in module.SCENARIOS]
+MODULES = {
+    "local": local, "data": data, "cluster": cluster, "standalone": standalone, "hosts": hosts, "large": large,
+}  # fmt: skip
+# A network of its own: this needs the right to make one.
+_BEFORE = {"hosts": ["unshare", "-n"]}
+CASES = [
+    pytest.param(name, each.__name__, marks=[pytest.mark.slow] if name == "large" else [])
+    for name, module in MODULES.items()
+    for each in module.SCENARIOS
+]
 
 
 @functools.cache
 def outcomes(module: str) -> dict[str, str]:
     """Run the scenarios of a module; return what went wrong, by their names."""
+    before = _BEFORE.get(module, [])
+    if before and not _may_wire():
+        pytest.skip("this user may make no network namespaces, or there is no ip(8)")
     done = subprocess.run(
-        [sys.executable, "-m", "tests.spark.publishing.program", module],
+        [*before, sys.executable, "-m", "tests.spark.publishing.program", module],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -32,6 +43,14 @@ def outcomes(module: str) -> dict[str, str]:
     found = {line["name"]: line["error"] for line in lines}
     assert done.returncode == 0, f"{found}\n{done.stderr[-4000:]}"
     return found
+
+
+def _may_wire() -> bool:
+    command = ["unshare", "-n", "ip", "link", "add", "near", "type", "veth", "peer", "name", "far"]
+    try:
+        return subprocess.run(command, capture_output=True, timeout=10, check=False).returncode == 0
+    except OSError:
+        return False
 
 
 @pytest.mark.parametrize(("module", "scenario"), CASES)

@@ -94,6 +94,12 @@ def kill_depot() -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+def die_and_rise() -> None:
+    """Kill the depot, and start another one in its place."""
+    kill_depot()
+    bow.depot.connect().close()
+
+
 def test_what_was_lost_is_published_again(publish: Callable[..., Any]) -> None:
     """A depot that was killed took all with it; after republish() every row is there once, in the same order."""
     published = publish(Frame([1, 2], [], [3]))
@@ -121,7 +127,7 @@ def test_a_depot_that_dies_too_early(publish: Callable[..., Any], readers: int |
     frame.after = kill_depot
     with pytest.raises(bow.BowstringError):
         publish(frame, readers)
-    frame.after = lambda: (kill_depot(), bow.depot.connect().close())  # type: ignore[return-value,assignment]
+    frame.after = die_and_rise
     with pytest.raises(bow.BrokenError, match="a depot ended"):
         publish(frame, readers)
 

@@ -153,15 +153,30 @@ def test_the_same_values_in_spark_s_types(tmp_path: Path, values: pa.Array, want
     assert found["a"].to_pylist() == values.to_pylist()
 
 
+def write_int96(path: Path, micros: list[int]) -> None:
+    """Write instants as INT96, on their own and in a struct."""
+    times = pa.array(micros, pa.timestamp("us"))
+    table = pa.table({"t": times, "s": pa.StructArray.from_arrays([times], ["t"])})
+    pq.write_table(table, path, use_deprecated_int96_timestamps=True)
+
+
 def test_times_of_twelve_bytes(tmp_path: Path) -> None:
-    """INT96 holds instants of any year: those beyond nanoseconds come as they are, and with Spark's zone."""
-    micros = [0, -1, 10**18, -(10**16)]
-    times = pa.table({"t": pa.array(micros, pa.timestamp("us")), "s": [{"t": None}] * 4})
-    pq.write_table(times, tmp_path / "t.parquet", use_deprecated_int96_timestamps=True)
-    found = read(tmp_path / "t.parquet", pa.schema([("t", pa.timestamp("us", "Europe/Prague"))]))
-    assert found["t"].cast(pa.int64()).to_pylist() == micros
-    with pytest.raises(InvalidData, match="another type"):
-        read(tmp_path / "t.parquet", pa.schema([("t", pa.timestamp("us"))]))
+    """INT96 holds instants: those beyond nanoseconds come as they are, and with Spark's zone."""
+    micros = [0, -1, 10**17, -(6 * 10**16)]
+    write_int96(tmp_path / "t.parquet", micros)
+    zoned = pa.timestamp("us", "Europe/Prague")
+    assert read(tmp_path / "t.parquet", pa.schema([("t", zoned)]))["t"].cast(pa.int64()).to_pylist() == micros
+    for field in (pa.field("t", pa.timestamp("us")), pa.field("s", pa.struct([("t", zoned)]))):
+        with pytest.raises(InvalidData, match="another type"):
+            read(tmp_path / "t.parquet", pa.schema([field]))
+
+
+@pytest.mark.parametrize("micros", [-(5 * 10**17), -62_135_596_800_000_001, 253_402_300_800_000_000])
+def test_years_that_nobody_has(tmp_path: Path, micros: int) -> None:
+    """INT96 of years before 1, which pyarrow may take for years far ahead, and those after 9999, are refused."""
+    write_int96(tmp_path / "t.parquet", [0, micros])
+    with pytest.raises(InvalidData, match="years"):
+        read(tmp_path / "t.parquet", pa.schema([("t", pa.timestamp("us", "UTC"))]))
 
 
 @pytest.mark.parametrize(
@@ -210,4 +225,6 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     folder = tmp_path / "a b%20#?ä"
     folder.mkdir()
     write(folder / "x.parquet", 7, 3)
-    assert rows_of([f"file://{quote(str(folder))}/x.parquet"], 2)[1].num_rows == 7
+    for left in ("", "ä"):  # which Java leaves as it is
+        uri = f"file://{quote(str(folder), safe='/' + left)}/x.parquet"
+        assert rows_of([uri], 2)[1].num_rows == 7

@@ -7,6 +7,7 @@ import errno
 import itertools
 import os
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.fs
@@ -86,8 +87,10 @@ def _opened(uri: str) -> tuple[Any, str]:
         if uri.startswith("file:/") and not uri.startswith("file://")
         else uri
     )
+    # Java leaves letters of other scripts in its URIs.
+    plain = "".join(each if each.isascii() else quote(each) for each in whole)
     try:
-        found: tuple[Any, str] = pyarrow.fs.FileSystem.from_uri(whole)
+        found: tuple[Any, str] = pyarrow.fs.FileSystem.from_uri(plain)
     except (pa.ArrowException, OSError) as error:
         raise Unsupported(
             "pyarrow has no way to the files",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bowstring.errors import InvalidData
 
@@ -14,6 +15,8 @@ _HINT: Final = "publish(…, scan='spark') lets Spark read the files."
 _VERSION: Final = b"org.apache.spark.version"
 _LEGACY: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 _FIRST_PLAIN: Final = b"3.1.0"
+_YEAR_1: Final = -62_135_596_800_000_000
+_YEAR_10000: Final = 253_402_300_800_000_000
 # The same numbers in a wider type, or the same bytes behind other offsets.
 _WIDER: Final = {
     pa.uint8(): pa.int16(),
@@ -55,11 +58,9 @@ def check_file(file: Any, names: list[str], wanted: pa.Schema, where: str) -> No
 
 
 def zones_of(file: Any) -> frozenset[str]:
-    """Return the columns whose times are instants though their type has no zone: INT96, and nothing else."""
+    """Return the columns whose times are instants though their type has no zone: those of INT96."""
     columns = [file.schema.column(index) for index in range(len(file.schema))]
-    legacy = {each.path.partition(".")[0] for each in columns if each.physical_type == "INT96"}
-    others = {each.path.partition(".")[0] for each in columns if each.logical_type.type == "TIMESTAMP"}
-    return frozenset(legacy - others)
+    return frozenset(each.path for each in columns if each.physical_type == "INT96")
 
 
 def as_spark(array: Any, field: pa.Field, where: str, *, instants: bool = False) -> Any:
@@ -74,7 +75,7 @@ def as_spark(array: Any, field: pa.Field, where: str, *, instants: bool = False)
     where
         The file, for errors.
     instants
-        Whether times without a zone are instants.
+        Whether the column is one of INT96, whose times are instants.
 
     Raises
     ------
@@ -85,6 +86,8 @@ def as_spark(array: Any, field: pa.Field, where: str, *, instants: bool = False)
         return array
     try:
         if is_same(array.type, field.type, instants=instants):
+            if instants:
+                _check_years(array, f"{field.name} in {where}")
             # The same values under Spark's type: another zone for the same instants, not another number.
             return array.cast(field.type, safe=True)
         reason: Exception | None = None
@@ -115,17 +118,23 @@ def is_same(found: pa.DataType, wanted: pa.DataType, *, instants: bool = False) 
     if pa.types.is_struct(found) and pa.types.is_struct(wanted):
         # Spark finds children by name, whatever their case and order, and gives nulls where there is none.
         return [each.name for each in found] == [each.name for each in wanted] and all(
-            is_same(one.type, other.type, instants=instants) for one, other in zip(found, wanted, strict=True)
+            is_same(one.type, other.type) for one, other in zip(found, wanted, strict=True)
         )
     if pa.types.is_map(found) and pa.types.is_map(wanted):
-        return is_same(found.key_type, wanted.key_type, instants=instants) and is_same(
-            found.item_type, wanted.item_type, instants=instants
-        )
+        return is_same(found.key_type, wanted.key_type) and is_same(found.item_type, wanted.item_type)
     if _is_list(found) and pa.types.is_list(wanted):
-        return is_same(found.value_type, wanted.value_type, instants=instants)
+        return is_same(found.value_type, wanted.value_type)
     if pa.types.is_fixed_size_binary(found):
         return bool(wanted == pa.binary())
     return bool(found == wanted or _WIDER.get(found) == wanted)
+
+
+def _check_years(array: Any, where: str) -> None:
+    # pyarrow takes days before 4713 BC for days far ahead.
+    bounds = pc.min_max(array.cast(pa.int64()))
+    least, most = bounds["min"].as_py(), bounds["max"].as_py()
+    if least is not None and not _YEAR_1 <= least <= most < _YEAR_10000:
+        raise InvalidData("a time is beyond the years that Spark has", where=where, hint=_HINT)
 
 
 def _is_list(type_: pa.DataType) -> bool:

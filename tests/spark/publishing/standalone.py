@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,40 +24,67 @@ _processes: list[subprocess.Popen[bytes]] = []
 
 def start() -> Any:
     """Start a cluster of our own, and return a session on it."""
-    port = _free_port()
-    master = f"spark://127.0.0.1:{port}"
-    _spark(
-        "org.apache.spark.deploy.master.Master",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--webui-port",
-        "0",
-    )
-    _wait_for_port(port)
-    script = discovery()
-    for _ in range(2):
-        _spark(
-            "org.apache.spark.deploy.worker.Worker",
-            *("--cores", "2", "--memory", "2g", "--webui-port", "0", "--host", "127.0.0.1", master),
-            options=f"-Dspark.worker.resource.gpu.amount=2 -Dspark.worker.resource.gpu.discoveryScript={script}",
-        )
+    port = start_cluster("127.0.0.1", [("127.0.0.1", [], {})] * 2, gpus=2)
     config = {
         "spark.ui.enabled": "false",
         "spark.executor.memory": "1g",
         "spark.executor.cores": "2",
         "spark.executor.resource.gpu.amount": "2",
         "spark.task.resource.gpu.amount": "1",
-        "spark.pyspark.python": sys.executable,
         "spark.driver.host": "127.0.0.1",
-        "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        **python_settings(),
         "spark.executorEnv.BOWSTRING_DEPOT": os.environ["BOWSTRING_DEPOT"],
     }
-    return bow.spark.session(master=master, config=config)
+    return bow.spark.session(master=f"spark://127.0.0.1:{port}", config=config)
 
 
-def _spark(what: str, *arguments: str, options: str = "") -> None:
+def python_settings() -> dict[str, str]:
+    """Return what executors need to find this Python, and the repository."""
+    return {
+        "spark.pyspark.python": sys.executable,
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
+
+
+def start_cluster(host: str, workers: list[tuple[str, list[str], dict[str, str]]], *, gpus: int = 0) -> int:
+    """Start a master on a host, and workers; return the master's port.
+
+    Parameters
+    ----------
+    host
+        The master's address.
+    workers
+        For each its address, what its command line begins with, and what is in its environment.
+    gpus
+        How many GPUs each worker finds.
+    """
+    port = _free_port(host)
+    _spark(
+        "org.apache.spark.deploy.master.Master",
+        *("--host", host, "--port", str(port), "--webui-port", "0"),
+        given={"SPARK_LOCAL_IP": host},
+    )
+    _wait_for_port(host, port)
+    options = ""
+    if gpus:
+        options = (
+            f"-Dspark.worker.resource.gpu.amount={gpus} "
+            f"-Dspark.worker.resource.gpu.discoveryScript={discovery()}"
+        )
+    for address, prefix, given in workers:
+        _spark(
+            "org.apache.spark.deploy.worker.Worker",
+            *("--cores", "2", "--memory", "2g", "--webui-port", "0", "--host", address),
+            f"spark://{host}:{port}",
+            prefix=prefix,
+            given={**given, "SPARK_WORKER_OPTS": options, "SPARK_LOCAL_IP": address},
+        )
+    return port
+
+
+def _spark(
+    what: str, *arguments: str, prefix: Sequence[str] = (), given: dict[str, str] | None = None
+) -> None:
     import pyspark
 
     home = os.path.dirname(pyspark.__file__)
@@ -64,14 +92,13 @@ def _spark(what: str, *arguments: str, options: str = "") -> None:
         **os.environ,
         "SPARK_HOME": home,
         "SPARK_WORKER_DIR": tempfile.mkdtemp(),
-        "SPARK_WORKER_OPTS": options,
-        "SPARK_LOCAL_IP": "127.0.0.1",
+        **(given or {}),
     }
     java = find_java().home
     if java is not None:
         environment["JAVA_HOME"] = java
     process = subprocess.Popen(
-        [f"{home}/bin/spark-class", what, *arguments],
+        [*prefix, f"{home}/bin/spark-class", what, *arguments],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -92,18 +119,18 @@ def _end() -> None:
             process.kill()
 
 
-def _free_port() -> int:
+def _free_port(host: str) -> int:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((host, 0))
         port: int = probe.getsockname()[1]
         return port
 
 
-def _wait_for_port(port: int) -> None:
+def _wait_for_port(host: str, port: int) -> None:
     end = time.monotonic() + _SECONDS
     while time.monotonic() < end:
         with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
+            if probe.connect_ex((host, port)) == 0:
                 return
         time.sleep(0.1)
     raise AssertionError("the master did not start")

@@ -1,0 +1,73 @@
+"""Scenarios on two hosts: a worker in a network namespace of its own, with its own depot, at the end of a wire.
+
+The program runs in a namespace, too (``unshare -n``), so that all of it is gone when it ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import subprocess
+import tempfile
+from typing import Any
+
+import bowstring as bow
+from tests.spark.publishing import standalone
+from tests.spark.publishing.local import ROWS, SUM, numbers, total
+
+_HERE, _THERE = "10.231.7.1", "10.231.7.2"
+_FAR = {"BOWSTRING_HOST": "the-other-host"}
+
+
+def start() -> Any:
+    """Lay the wire, and return a session whose one worker is at its other end."""
+    inside = _namespace()
+    for command in (
+        "ip link set lo up",
+        "ip link add near type veth peer name far",
+        f"ip link set far netns {inside[2]}",
+        f"ip addr add {_HERE}/24 dev near",
+        "ip link set near up",
+    ):
+        subprocess.run(command.split(), check=True)
+    for command in ("ip link set lo up", f"ip addr add {_THERE}/24 dev far", "ip link set far up"):
+        subprocess.run([*inside, *command.split()], check=True)
+    environment = {**_FAR, "BOWSTRING_DEPOT": tempfile.mkdtemp(prefix="bow-")}
+    port = standalone.start_cluster(_HERE, [(_THERE, inside, environment)])
+    return bow.spark.session(
+        master=f"spark://{_HERE}:{port}",
+        config={
+            "spark.ui.enabled": "false",
+            "spark.driver.host": _HERE,
+            "spark.executor.memory": "1g",
+            **standalone.python_settings(),
+            **{f"spark.executorEnv.{name}": value for name, value in environment.items()},
+        },
+    )
+
+
+def _namespace() -> list[str]:
+    """Return what begins a command line that shall run in the other namespace."""
+    keeper = subprocess.Popen(["unshare", "-n", "sleep", "600"])
+    atexit.register(keeper.kill)
+    return ["nsenter", "-t", str(keeper.pid), "-n"]
+
+
+def another_host(session: Any) -> None:
+    """The worker's host keeps the data; this one reads them by TCP, waits for it, and frees them there."""
+    published = bow.spark.publish(numbers(session), "far", readers=1)
+    assert {endpoint.host for endpoint in published} == {_FAR["BOWSTRING_HOST"]}
+    assert all(_THERE in str(endpoint) for endpoint in published)
+    with bow.connect(published) as stream:
+        assert sum(int(batch["id"].values.sum()) for batch in stream) == SUM
+        assert stream.stats.path == "tcp: packed"
+    published.wait_released(30.0)
+
+
+def tasks_that_stay_there(session: Any) -> None:
+    """Tasks of the other host that stay meet the driver here, and their data are read by TCP."""
+    published = bow.spark.publish(numbers(session, 2), "stay", mode="barrier", readers=1)
+    assert total(published) == (ROWS, SUM)
+    published.wait_released(30.0)
+
+
+SCENARIOS = [another_host, tasks_that_stay_there]
