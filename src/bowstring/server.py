@@ -333,7 +333,13 @@ class Server:
                 channel.close()
                 return
             self._sessions.add(session)
-        session.start()
+        try:
+            session.start()
+        except RuntimeError:  # the system has no thread to spare, for this one
+            with self._changed:
+                self._sessions.discard(session)
+                self._refused += 1
+            channel.close()
 
     def _check(self) -> None:
         self._check_process()

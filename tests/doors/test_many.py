@@ -157,3 +157,22 @@ def test_one_pool_for_several_servers() -> None:
         assert read(other.publish("t", table_of(2))).equals(table_of(2))
     assert pool.allocate(10).nbytes == 10
     pool.close()
+
+
+def test_a_system_without_threads_to_spare(
+    serve: Callable[..., bow.Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader for whom there is no thread is refused; the server hears the next one."""
+    server = serve("unix:")
+    endpoint = server.publish("t", table_of(1))
+
+    def none_left(*_: object, **__: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("bowstring.serving.session.run_in_thread", none_left)
+        with pytest.raises(bow.BrokenError):
+            read(endpoint)
+    assert read(endpoint).equals(table_of(1))
+    until(lambda: server.statistics.connections == 0)
+    assert server.statistics.refused == 1
