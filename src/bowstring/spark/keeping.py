@@ -43,6 +43,7 @@ class Application:
         self._lock = threading.Lock()
         self._depots: dict[str, depot.Depot] = {}
         self._leases: dict[str, float] = {}
+        self._held: dict[str, float] = {}
         self._stays: dict[str, dict[str, float]] = {}
         self._closed = threading.Event()
         self._thread: Any = None
@@ -67,8 +68,13 @@ class Application:
             with self._lock:
                 self._leases[address] = max(lease_seconds, self._leases.get(address, 0.0))
                 self._stays.setdefault(address, {})[dataset] = stay
-                lease = self._leases[address]
-            found[-1].hold(self.name, lease)
+                lease, held = self._leases[address], self._held.get(address)
+            if (
+                lease != held
+            ):  # an open connection goes on holding, and holds anew where it must connect again
+                found[-1].hold(self.name, lease)
+                with self._lock:
+                    self._held[address] = lease
         with self._lock:
             if found and self._thread is None:
                 self._thread = run_in_thread(self._watch, name="bowstring-spark-lease")
@@ -109,6 +115,7 @@ class Application:
         except BowstringError:
             with self._lock:
                 lost = self._depots.pop(address, None)
+                self._held.pop(address, None)
             if lost is not None:
                 lost.close()
 

@@ -27,7 +27,7 @@ __all__ = ["DepotTask", "Order", "executor_pid", "joined", "own_address"]
 _JAVA: Final = "java"
 _MOST_ANCESTORS: Final = 8
 _ANY_PORT: Final = 9
-_BATCH_BYTES: Final = 8 << 20
+_BATCH_BYTES: Final = 2 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +119,7 @@ class DepotTask:
 def joined(batches: Iterable[pa.RecordBatch], least: int = _BATCH_BYTES) -> Iterator[pa.RecordBatch]:
     """Yield the rows of some batches in batches of about so many bytes, or of what they were where that is more.
 
-    Spark makes batches of 10,000 rows, and what a reader pays for each is more than what this copy costs.
+    Where rows are few bytes, what a reader pays for each batch is more than what this copy costs.
     """
     waiting: list[pa.RecordBatch] = []
     nbytes = 0
