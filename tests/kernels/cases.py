@@ -19,7 +19,7 @@ from bowstring.kernels import validation_values as values
 from bowstring.kernels import validation_views as views
 from bowstring.kernels.signature import Kernel, match
 from bowstring.kernels.validation_block import blocks_of
-from tests.kernels import json_cases, variant_cases, variant_cast_cases, variant_text_cases
+from tests.kernels import json_cases, range_cases, variant_cases, variant_cast_cases, variant_text_cases
 
 Array = np.ndarray[Any, Any]
 Case = tuple[int, tuple[Any, ...]]
@@ -330,4 +330,10 @@ CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
     swap.swap_views: slots,
     gather.gather_pieces: some_pieces,
 }
-CASES |= json_cases.CASES | variant_cases.CASES | variant_cast_cases.CASES | variant_text_cases.CASES
+CASES |= (
+    range_cases.CASES
+    | json_cases.CASES
+    | variant_cases.CASES
+    | variant_cast_cases.CASES
+    | variant_text_cases.CASES
+)

@@ -24,8 +24,7 @@ def compacted(batch: Batch) -> Batch:
     offsets span; unknown null counts are counted; bitmaps without a null are dropped; buffers have the size
     that their slots need. Views and list views keep all that they might point to. Only what changes is copied;
     where nothing changes the batch itself is returned. On a device the host reads once, however many columns and
-    dictionaries there are; and again for each level of nesting below one that is cut, since where a child begins is
-    known only then.
+    dictionaries there are, and however deep they are nested.
 
     Raises
     ------
@@ -130,5 +129,5 @@ def _offsets_span_all(batch: Batch, survey: Survey | None) -> bool:
         ends, values = layout.nodes[node].children
         if lengths[ends] != lengths[values] or bool(lengths[ends]) != bool(lengths[node]):
             return False
-    found = ends_of(batch) if survey is None else survey.ends
+    found = ends_of(batch) if survey is None else survey.ends(batch)
     return all(end.last == end.bound and (end.is_runs or not end.first) for end in found)

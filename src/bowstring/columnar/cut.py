@@ -155,8 +155,9 @@ class _Cutting:
             if not kinds or kinds[0] is not Kind.VALIDITY or not self.table[row, 2]:
                 self.nodes[index, 1] = 0
                 continue
-            if self.ranges.is_whole(index) and index in self.ranges.valid:
-                known.append(self.ranges.valid[index])
+            valid_slots = self.ranges.known_valid(index)
+            if valid_slots is not None:
+                known.append(valid_slots)
                 counted.insert(len(known) - 1, (index, row))
                 continue
             counts.append(bitmap.count_set(self._array(row), 0, int(self.nodes[index, 0])))

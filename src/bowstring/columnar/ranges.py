@@ -1,7 +1,7 @@
 """Which slots of each node make up some rows of a batch, top down.
 
-Whatever the host must know of the data for that (where offsets begin and end, which runs are meant) is fetched
-level by level, one fetch a level.
+Whatever the host must know of the data for that (where offsets begin and end, which runs are meant) a survey has
+found, or it is fetched level by level, one fetch a level.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from bowstring.errors import InvalidBody
 from bowstring.memory import Device
 
 if TYPE_CHECKING:
-    from bowstring.columnar.survey import Survey
+    from bowstring.columnar.survey import Found, Survey
 
-__all__ = ["Parts", "Ranges", "is_offsets", "refuse"]
+__all__ = ["FIXED_LIST", "PARALLEL", "RUNS", "Parts", "Ranges", "is_offsets", "refuse"]
 
-_PARALLEL = (pa.lib.Type_STRUCT, pa.lib.Type_SPARSE_UNION)
-_FIXED_LIST = pa.lib.Type_FIXED_SIZE_LIST
-_RUNS = pa.lib.Type_RUN_END_ENCODED
+PARALLEL = (pa.lib.Type_STRUCT, pa.lib.Type_SPARSE_UNION)
+FIXED_LIST = pa.lib.Type_FIXED_SIZE_LIST
+RUNS = pa.lib.Type_RUN_END_ENCODED
 
 Table = npt.NDArray[np.int64]
 
@@ -75,12 +75,19 @@ class Ranges:
         self.lengths = np.zeros(parts.layout.num_nodes, np.int64)
         self.ends: dict[int, tuple[int, int]] = {}
         self.runs: dict[int, tuple[int, int]] = {}
-        self.valid = {} if survey is None else survey.valid
-        self._known = {} if survey is None else survey.first_and_last()
+        self._survey = survey
 
-    def is_whole(self, index: int) -> bool:
-        """Whether all slots of a node are meant, as they lie in its buffers."""
-        return not self.starts[index] and bool(self.lengths[index] == self.parts.nodes[index, 0])
+    def known(self, index: int) -> Found | None:
+        """Return what the survey found about the slots of a node that are meant."""
+        if self._survey is None:
+            return None
+        return self._survey.found(index, int(self.starts[index]), int(self.lengths[index]))
+
+    def known_valid(self, index: int) -> int | None:
+        """Return how many of the slots of a node are valid, if they were counted."""
+        if self._survey is None or self.known(index) is None:
+            return None
+        return self._survey.valid.get(index)
 
     def descend(self, start: int, length: int) -> None:
         """Find the slots for the rows ``[start, start + length)``.
@@ -111,7 +118,7 @@ class Ranges:
             self.starts[node] = self.offsets[node] + start
             self.lengths[node] = length
         self._find_ends(node for node, _, _ in level)
-        self._find_runs([node for node, _, _ in level if layout.nodes[node].type.id == _RUNS])
+        self._find_runs([node for node, _, _ in level if layout.nodes[node].type.id == RUNS])
         return [
             piece for node, _, _ in level if layout.nodes[node].children for piece in self._children(node)
         ]
@@ -120,12 +127,12 @@ class Ranges:
         node = self.parts.layout.nodes[index]
         start, length = int(self.starts[index]), int(self.lengths[index])
         type_id = node.type.id
-        if type_id in _PARALLEL:
+        if type_id in PARALLEL:
             return [(child, start, length) for child in node.children]
-        if type_id == _FIXED_LIST:
+        if type_id == FIXED_LIST:
             size = node.type.list_size
             return [(node.children[0], start * size, length * size)]
-        if type_id == _RUNS:
+        if type_id == RUNS:
             return self._run_children(index)
         if index in self.ends:
             first, last = self.ends[index]
@@ -148,8 +155,9 @@ class Ranges:
             if not self.lengths[index]:
                 self.ends[index] = 0, 0
                 continue
-            if index in self._known and self.is_whole(index):
-                self._note(index, *self._known[index])
+            known = self.known(index)
+            if known is not None and known.first >= 0:
+                self._note(index, known.first, known.end)
                 continue
             start, width = int(self.starts[index]), 4 if kinds[1] is Kind.OFFSETS32 else 8
             found.append(index)
@@ -180,10 +188,12 @@ class Ranges:
         found = []
         for index in nodes:
             start, length = int(self.starts[index]), int(self.lengths[index])
-            if length and self._known.get(index, (0, 0))[1] == length and self.is_whole(index):
-                ends = self.parts.layout.nodes[index].children[0]
-                self.ends[index] = 0, int(self.parts.nodes[ends, 0])
-            elif length and (start or self.trim):
+            known = self.known(index)
+            if not length:
+                continue
+            if known is not None and known.first >= 0:
+                self._note_runs(index, known.first, known.end, known.last)
+            elif start or self.trim:
                 ends = self.run_ends(index)
                 wanted = self.device.xp.asarray(np.array([start, start + length - 1], ends.dtype))
                 within = self.device.xp.searchsorted(ends, wanted, side="right")
@@ -193,13 +203,15 @@ class Ranges:
             return
         values = iter(self.device.to_host(self.device.xp.concatenate(asked)).tolist())
         for index in found:
-            first, end, last = next(values), next(values) + 1, next(values)
-            start, length = int(self.starts[index]), int(self.lengths[index])
-            if last < start + length:
-                refuse(self.parts.layout, index, "run ends do not cover the column", start + length, last)
-            self.ends[index] = first, end
-            if start or last != length:
-                self.runs[index] = start, length
+            self._note_runs(index, next(values), next(values) + 1, next(values))
+
+    def _note_runs(self, index: int, first: int, end: int, last: int) -> None:
+        start, length = int(self.starts[index]), int(self.lengths[index])
+        if last < start + length:
+            refuse(self.parts.layout, index, "run ends do not cover the column", start + length, last)
+        self.ends[index] = first, end
+        if start or last != length:
+            self.runs[index] = start, length
 
     def _run_children(self, index: int) -> list[tuple[int, int, int]]:
         ends, values = self.parts.layout.nodes[index].children
