@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bowstring.columnar.spans import Asked, Spans, fetch
+from bowstring.columnar.spans import Spans, fetch
 from bowstring.errors import InvalidBody
 from bowstring.memory import cpu, foreign_region
 
@@ -34,11 +34,11 @@ def test_few_and_many(wanted: list[tuple[int, int, int]]) -> None:
     rows, at, widths = (list(each) for each in zip(*wanted, strict=True))
     buffers = spans()
     if all(byte >= 0 and byte + width <= ROWS[row][2] for row, byte, width in wanted):
-        [gathered], _ = fetch(cpu(), [Asked(buffers, rows, at, widths)])
+        gathered = fetch(cpu(), buffers, rows, at, widths)
         assert buffers.fetch(cpu(), rows, at, widths) == gathered
     else:
         with pytest.raises(InvalidBody):
-            fetch(cpu(), [Asked(buffers, rows, at, widths)])
+            fetch(cpu(), buffers, rows, at, widths)
         with pytest.raises(InvalidBody):
             buffers.fetch(cpu(), rows, at, widths)
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from bowstring.columnar.spans import Asked
-
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
 
-__all__ = ["End", "Wanted", "ends_of", "wanted_ends"]
+__all__ = ["End", "ends_of"]
 
 
 class End(NamedTuple):
@@ -37,37 +35,13 @@ def ends_of(batch: Batch) -> list[End]:
     >>> [(end.first, end.last, end.bound) for end in ends_of(Batch.from_arrow({"a": ["x", "yz"]}))]
     [(0, 3, 3)]
     """
-    if not batch.layout.offsets and not batch.layout.run_ends:
-        return []
-    wanted = wanted_ends(batch)
-    _, rows, at, widths = wanted.asked
-    return wanted.given(batch.spans.fetch(batch.device, rows, at, widths))
-
-
-class Wanted(NamedTuple):
-    """The ends of one batch, before they are fetched."""
-
-    asked: Asked
-    found: list[tuple[int, int, bool]]
-
-    def given(self, values: list[int]) -> list[End]:
-        """Return the ends, now that their values are known."""
-        return [
-            End(node, first, last, bound, is_runs)
-            for (node, bound, is_runs), first, last in zip(self.found, values[::2], values[1::2], strict=True)
-        ]
-
-
-def wanted_ends(batch: Batch) -> Wanted:
-    """Return what must be fetched to know the ends of a batch."""
     layout, spans = batch.layout, batch.spans
+    if not layout.offsets and not layout.run_ends:
+        return []
     rows: list[int] = []
     at: list[int] = []
     widths: list[int] = []
     found: list[tuple[int, int, bool]] = []
-    wanted = Wanted(Asked(spans, rows, at, widths), found)
-    if not layout.offsets and not layout.run_ends:
-        return wanted
     fixed = layout.fixed_buffers(batch.variadic_counts).tolist()
     lengths = batch.nodes[:, 0].tolist()
     sizes = spans.table[:, 2].tolist()
@@ -85,4 +59,8 @@ def wanted_ends(batch: Batch) -> Wanted:
             at += [0, (lengths[ends] - 1) * width]
             widths += [width] * 2
             found.append((node, lengths[node], True))
-    return wanted
+    values = spans.fetch(batch.device, rows, at, widths)
+    return [
+        End(node, first, last, bound, is_runs)
+        for (node, bound, is_runs), first, last in zip(found, values[::2], values[1::2], strict=True)
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, overload
+from typing import Any, Final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from bowstring.errors import InvalidBody
 from bowstring.memory import Buffer, Device, Lease, Region, cpu, foreign_region
 
-__all__ = ["Asked", "Spans", "Table", "buffer_of", "fetch", "joint_lease"]
+__all__ = ["Spans", "Table", "buffer_of", "fetch", "joint_lease"]
 
 Table = npt.NDArray[np.int64]
 
@@ -116,8 +116,7 @@ class Spans(Sequence["Buffer | None"]):
             return []
         if device.is_host and len(rows) <= _FEW:
             return [self._integer(*each) for each in zip(rows, at, widths, strict=True)]
-        [values], _ = fetch(device, [Asked(self, rows, at, widths)])
-        return values
+        return fetch(device, self, rows, at, widths)
 
     def _integer(self, row: int, at: int, width: int) -> int:
         """Return a single integer of a buffer on the host."""
@@ -150,59 +149,22 @@ class Spans(Sequence["Buffer | None"]):
         return f"<Spans of {len(self)} buffers, {self.nbytes} bytes in {len(self.regions)} regions>"
 
 
-class Asked(NamedTuple):
-    """Single integers that somebody wants to know: see :meth:`Spans.fetch`."""
-
-    spans: Spans
-    rows: Sequence[int]
-    at: Sequence[int]
-    widths: Sequence[int]
-
-
 def fetch(
-    device: Device, asked: Sequence[Asked], more: Sequence[Any] = ()
-) -> tuple[list[list[int]], list[int]]:
-    """Return single integers out of the buffers of several batches: one read by the host, however many they are.
-
-    Parameters
-    ----------
-    device
-        Where the buffers are.
-    asked
-        What is wanted of each batch.
-    more
-        Arrays of int64 of the device, to be read beside them.
-
-    Returns
-    -------
-    values
-        What each batch was asked for, in order.
-    numbers
-        The elements of `more`, one array after the other.
+    device: Device, spans: Spans, rows: Sequence[int], at: Sequence[int], widths: Sequence[int]
+) -> list[int]:
+    """Do what :meth:`Spans.fetch` does, by gathering them where they are.
 
     Raises
     ------
     InvalidBody
         An integer lies outside its buffer.
     """
-    found: list[Any] = []
-    places: list[Any] = []
-    begin = 0
     with device.use():
-        for spans, rows, at, widths in asked:
-            if rows:
-                for where, integers in _gathered(device, spans, rows, at, widths):
-                    places.append(begin + where)
-                    found.append(integers)
-            begin += len(rows)
-        if not found and not more:
-            return [[] for _ in asked], []
-        together = device.to_host(device.xp.concatenate([*found, *more]))
-    values = np.empty(begin, np.int64)
-    if places:
-        values[np.concatenate(places)] = together[:begin]
-    listed = iter(values.tolist())
-    return [[next(listed) for _ in each.rows] for each in asked], together[begin:].tolist()
+        places, found = zip(*_gathered(device, spans, rows, at, widths), strict=True)
+        together = device.to_host(device.xp.concatenate(found))
+    values = np.empty(len(rows), np.int64)
+    values[np.concatenate(places)] = together
+    return values.tolist()
 
 
 def _too_short() -> InvalidBody:
