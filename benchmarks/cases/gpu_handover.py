@@ -69,11 +69,11 @@ class Consumer:
     def take(self, endpoint: str, *, cached: bool) -> dict[str, Any]:
         """Connect, to arrays over every buffer; a region that is mapped already is `cached`."""
         # Held meanwhile: 8 GiB are more than stays mapped when nobody uses it.
-        held = list(bow.connect(endpoint)) if cached else []
+        held = list(bow.connect(endpoint, mode="map")) if cached else []
         if not cached:
             forget_mappings()
         begin = time.perf_counter()
-        with bow.connect(endpoint) as stream:
+        with bow.connect(endpoint, mode="map") as stream:
             batches = list(stream)
             arrays = [buffer.array() for batch in batches for buffer in batch.buffers if buffer is not None]
             seconds = time.perf_counter() - begin

@@ -61,7 +61,7 @@ class Publisher:
 
     def _published(self, table: dict[str, Any]) -> dict[str, Any]:
         taken, endpoint = self._clock.time(lambda: self._server.publish("table", table))
-        with bow.connect(endpoint) as stream:
+        with bow.connect(endpoint, mode="map") as stream:
             batches = list(stream)
             arrays = [each.array() for batch in batches for each in batch.buffers if each is not None]
             arrived = sums(self._device, arrays)

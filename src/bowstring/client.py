@@ -30,7 +30,7 @@ def connect(
     *,
     columns: Sequence[str] | None = None,
     device: Device | str | None = None,
-    mode: Literal["map", "copy"] = "map",
+    mode: Literal["map", "copy"] | None = None,
     ordered: bool = True,
     pool: Pool | None = None,
     stream: Any = None,
@@ -52,7 +52,8 @@ def connect(
         through memory of the host; ``Stream.stats`` says which, and why.
     mode
         ``"map"`` gives views of the producer's memory where the transport can hand it over. ``"copy"`` copies
-        each batch when it is delivered, and frees the producer's memory at once.
+        each batch when it is delivered, and frees the producer's memory at once. By default memory of the host is
+        mapped and that of a GPU copied on it, until mapping has been verified on one; `stream` asks for views.
     ordered
         For a data set of many endpoints: in the order of the endpoints, or as the batches come.
     pool
@@ -89,7 +90,7 @@ def connect(
     >>> table.column("b").to_pylist()
     ['x', 'y']
     """
-    if mode not in ("map", "copy"):
+    if mode not in ("map", "copy", None):
         raise UsageError("no such mode", expected="'map' or 'copy'", found=repr(mode))
     chosen = None if columns is None else tuple(columns)
     if isinstance(columns, str) or not all(isinstance(name, str) for name in chosen or ()):
@@ -105,6 +106,8 @@ def connect(
         target = pool.device
 
     streams = _streams(stream)
+    if streams and mode is None:
+        mode = "map"  # whoever says what reads the memory wants views of it
 
     def open_one(endpoint: Endpoint) -> EndpointStream:
         hello = Hello(chosen, limits.window_bytes, pointers=True)
@@ -122,7 +125,7 @@ def connect(
                 chosen,
                 target,
                 copies_to,
-                copies=mode == "copy",
+                mode=mode,
                 seconds=limits.device_timeout,
             )
         except BaseException:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.memory import Pool
+from bowstring.memory.cuda import CudaDevice
 from bowstring.testing import FakeDevice, FakeDriverError, fake_device
 from tests.doors.conftest import PATIENCE
 
@@ -196,3 +198,48 @@ def test_copies_of_a_stream_share_a_pool(serve: Callable[..., bow.Server], devic
         kept = list(stream)
     assert device.statistics.allocations == 1
     assert all(batch.device is device for batch in kept)
+
+
+class Stream:
+    """A stream of a GPU, on which nothing is queued."""
+
+    def synchronize(self) -> None:
+        """Return at once."""
+
+
+@EACH_MAPPED
+@pytest.mark.parametrize(
+    ("options", "is_view"),
+    [({}, False), ({"mode": "copy"}, False), ({"mode": "map"}, True), ({"stream": Stream()}, True)],
+    ids=["nothing said", "copy", "map", "stream"],
+)
+def test_views_are_asked_for_where_no_hardware_has_shown_that_they_hold(
+    serve: Callable[..., bow.Server],
+    device: FakeDevice,
+    monkeypatch: pytest.MonkeyPatch,
+    mapped: str,
+    options: dict[str, Any],
+    is_view: bool,
+) -> None:
+    """A device that does not map by default has its batches copied there, unless the reader asks for views."""
+    monkeypatch.setattr(device, "maps_by_default", False)
+    pool = Pool(device, budget=64 << 20)
+    server = serve(mapped, pool=pool)
+    with bow.connect(
+        server.publish("t", bow.Batch.from_arrow(FIXED).to_device(device, pool), readers=1), **options
+    ) as stream:
+        (got,) = stream
+    assert got.device is device
+    if not is_view:
+        server.wait_released(timeout=10.0)
+    assert (pool.statistics.in_use > 0) == is_view
+    assert np.array_equal(got.to_device("cpu")["n"].values, FIXED["n"])
+
+
+def test_cuda_maps_only_when_asked() -> None:
+    """No GPU has run the probe yet: views of CUDA memory are opt-in, those of the host and of the fake are not."""
+    assert (CudaDevice.maps_by_default, FakeDevice.maps_by_default, bow.cpu().maps_by_default) == (
+        False,
+        True,
+        True,
+    )

@@ -175,12 +175,12 @@ class Borrower(_Role):
 
     def hold(self, uri: str) -> None:
         """Read a data set, and keep it."""
-        with bow.connect(uri, limits=_QUICK) as stream:
+        with bow.connect(uri, limits=_QUICK, mode="map") as stream:
             self._held += list(stream)
 
     def begin(self, uri: str) -> list[int]:
         """Read the first batch of a data set, and keep it and the stream."""
-        self._stream = bow.connect(uri, limits=_QUICK)
+        self._stream = bow.connect(uri, limits=_QUICK, mode="map")
         self._held.append(next(iter(self._stream)))
         return self.values()
 

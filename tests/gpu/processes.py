@@ -115,7 +115,7 @@ class Consumer:
 
     def hold(self, endpoint: str) -> None:
         """Take a table, and keep it."""
-        with bow.connect(endpoint) as stream:
+        with bow.connect(endpoint, mode="map") as stream:
             self._held = list(stream)
 
     def begin_reading(self, name: str) -> None:
@@ -147,7 +147,7 @@ class Consumer:
 
     def numbers(self, endpoint: str, path: str) -> list[int]:
         """Get integers out of a Variant column where it lies; return sum, count, and whether they lie there."""
-        with bow.connect(endpoint) as stream:
+        with bow.connect(endpoint, mode="map") as stream:
             [batch] = stream
         values = get(batch[0], path, pa.int64())
         on_host = values.device.to_host(values.values)

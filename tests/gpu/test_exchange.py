@@ -147,7 +147,7 @@ def test_frames_are_published_on_the_gpu(device: Device) -> None:
     frame = cudf.DataFrame({"a": np.arange(100_000), "s": ["xyz"] * 100_000})
     pool = bow.Pool(device, budget=256 << 20)
     with bow.Server(pool=pool) as server:
-        with bow.connect(server.publish("t", frame)) as stream:
+        with bow.connect(server.publish("t", frame), mode="map") as stream:
             [got] = stream
         assert got.device is device
         assert got.to_arrow()["s"].to_pylist() == ["xyz"] * 100_000

@@ -51,6 +51,8 @@ class Device(abc.ABC):
         Buffers are placed at multiples of this many bytes.
     xp
         The array namespace of the device: NumPy, CuPy, or the fake's own.
+    maps_by_default
+        Whether readers get views of a producer's memory where they do not say how they want it.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Device(abc.ABC):
     arrow_device_id: int
     alignment: int = 64
     xp: Any
+    maps_by_default: bool = True
 
     @property
     def is_host(self) -> bool:

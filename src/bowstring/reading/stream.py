@@ -6,7 +6,7 @@ import abc
 import contextlib
 import dataclasses
 import weakref
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, Literal, NoReturn, Self
 
 import pyarrow as pa
 
@@ -167,8 +167,8 @@ class EndpointStream(Stream):
         Where the batches shall be; where they come, by default.
     pool
         Where copies go, as far as it is on their device.
-    copies
-        Whether each batch is copied when it is delivered, so that the producer's memory is free at once.
+    mode
+        Whether batches are views, or copied when they are delivered; ``None`` leaves it to the device they are on.
     seconds
         The most that each wait for a device may take.
     """
@@ -180,14 +180,14 @@ class EndpointStream(Stream):
         device: Device | None,
         pool: Pool,
         *,
-        copies: bool = False,
+        mode: Literal["map", "copy"] | None = None,
         seconds: float = DEFAULT_LIMITS.device_timeout,
     ) -> None:
         self._receiver = receiver
         self._select = None if receiver.extended else columns
         self._device = device
         self._pool = pool
-        self._copies = copies
+        self._mode = mode
         self._seconds = seconds
         self._road: Road | None = None
         self._allocators: dict[Device, Allocator] = {}
@@ -244,7 +244,7 @@ class EndpointStream(Stream):
         """Return the next batch, waiting for it."""
         batch = self._receiver.next()
         # What came as bytes lies in memory of ours already.
-        copies = self._copies and batch.lease.borrowed
+        copies = batch.lease.borrowed and self._copies(batch.device)
         if self._select is not None:
             batch = batch.select(list(self._select))
         device = self._device or batch.device
@@ -262,6 +262,9 @@ class EndpointStream(Stream):
             batch = dictionaries_placed(batch, self._allocator(device), self._copied)
         self._device_name = batch.device.name
         return batch
+
+    def _copies(self, device: Device) -> bool:
+        return self._mode == "copy" or (self._mode is None and not device.maps_by_default)
 
     def _note(self, road: Road) -> None:
         if road.name != "none":
