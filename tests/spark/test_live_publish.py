@@ -29,6 +29,7 @@ CASES = [
 @functools.cache
 def outcomes(module: str) -> dict[str, str]:
     """Run the scenarios of a module; return what went wrong, by their names."""
+    pytest.importorskip("pyspark", reason="Spark itself is not installed: pip install 'bowstring[spark]'")
     before = _BEFORE.get(module, [])
     if before and not _may_wire():
         pytest.skip("this user may make no network namespaces, or there is no ip(8)")
