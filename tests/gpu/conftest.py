@@ -13,7 +13,7 @@ import pytest
 from bowstring.benchmarks.processes import Child
 
 # Kernels are compiled, 8 GiB moved, memory handed over 10,000 times: the limit of all other tests is too short.
-_GPU_SECONDS: Final = 1800.0
+_LONG_SECONDS: Final = 1800.0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -25,9 +25,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def patience(request: pytest.FixtureRequest) -> None:
-    """Give a test on a GPU more time before all stacks are printed, and the run ends."""
-    if request.node.get_closest_marker("gpu"):
-        faulthandler.dump_traceback_later(_GPU_SECONDS, exit=True, file=sys.__stderr__ or 2)
+    """Give a test on a GPU, or a slow one, more time before all stacks are printed, and the run ends."""
+    if request.node.get_closest_marker("gpu") or request.node.get_closest_marker("slow"):
+        faulthandler.dump_traceback_later(_LONG_SECONDS, exit=True, file=sys.__stderr__ or 2)
 
 
 @pytest.fixture(params=["fake:0", pytest.param("cuda:0", marks=pytest.mark.gpu)])
