@@ -112,7 +112,7 @@ def an_executor_that_is_killed(session: Any) -> None:
 
     def slow(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
-            time.sleep(0.1)
+            time.sleep(1.0)
             yield batch
 
     frame = numbers(session, 4).mapInArrow(slow, "id bigint, text string")

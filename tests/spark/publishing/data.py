@@ -67,7 +67,7 @@ def _shown(frame: Any) -> list[str]:
 
 
 def many_tiny_batches(session: Any) -> None:
-    """Ten thousand batches of a row each come as they are, in their order."""
+    """Ten thousand batches of a row each come joined, in their order: one for each partition."""
     limit = "spark.sql.execution.arrow.maxRecordsPerBatch"
     session.conf.set(limit, "1")
     try:
@@ -75,9 +75,10 @@ def many_tiny_batches(session: Any) -> None:
     finally:
         session.conf.unset(limit)
     with bow.connect(published) as stream:
-        sizes, values = zip(*[(b.num_rows, int(b["id"].values[0])) for b in stream], strict=True)
-    assert set(sizes) == {1}
-    assert list(values) == list(range(_TINY))
+        batches = [batch.to_arrow() for batch in stream]
+    assert [batch.num_rows for batch in batches] == [_TINY // 2] * 2
+    assert [number for batch in batches for number in batch["id"].to_pylist()] == list(range(_TINY))
+    del batches
     published.release()
     wait_for(lambda: held().memory_in_use + held().disk_in_use == 0)
 

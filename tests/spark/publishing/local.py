@@ -121,7 +121,7 @@ def _dies_first(folder: str, how: str) -> Callable[[Iterator[Any]], Iterator[Any
 
         context = TaskContext.get()
         for number, batch in enumerate(batches):
-            if context.partitionId() == 1 and number == 2 and context.attemptNumber() == 0:
+            if context.partitionId() == 1 and number == 1 and context.attemptNumber() == 0:
                 Path(folder, "died").touch()
                 if how == "raise":
                     raise RuntimeError("the first attempt fails")
@@ -175,7 +175,7 @@ def a_cancelled_job(session: Any) -> None:
 
     def slow(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
-            time.sleep(0.2)
+            time.sleep(1.0)
             yield batch
 
     errors: list[BaseException] = []
