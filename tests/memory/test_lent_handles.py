@@ -116,7 +116,7 @@ def test_who_a_process_is() -> None:
 def test_a_process_that_nobody_waited_for() -> None:
     """A process that has ended lends nothing any more, also while its parent has not heard of it."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as ended:
-        started = process._started(ended.pid)
+        started = process.start_time(ended.pid)
         assert started is not None
         there = dataclasses.replace(this_process(), pid=ended.pid, started=started)
         assert there.alive

@@ -11,6 +11,7 @@ import numpy as np
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.place import elsewhere
 from bowstring.memory import lend, lendable, owned_regions
 
 if TYPE_CHECKING:
@@ -102,17 +103,7 @@ class Lender:
             table[row] = place, address - found.address, nbytes
         if not places and all(dictionaries[id_] is batch.dictionaries[id_] for id_ in dictionaries):
             return batch
-        return Batch.from_parts(
-            batch.layout,
-            batch.num_rows,
-            batch.nodes,
-            variadic_counts=batch.variadic_counts,
-            dictionaries=dictionaries,
-            custom_metadata=batch.custom_metadata,
-            spans=table,
-            regions=regions,
-            device=device,
-        )
+        return elsewhere(batch, dictionaries, table, regions, device)
 
     def _dictionary(self, dictionary: Dictionary) -> Dictionary:
         done = self._known.get(dictionary)

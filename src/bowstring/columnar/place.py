@@ -16,14 +16,14 @@ from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Allocator, Device, Pool, Region, default_pool, device_by_name, owned_regions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, MutableMapping
+    from collections.abc import Callable, MutableMapping, Sequence
 
     import numpy.typing as npt
 
     from bowstring.columnar.spans import Spans, Table
     from bowstring.memory import Road
 
-__all__ = ["on_device", "placed", "placed_bytes", "placed_compact"]
+__all__ = ["elsewhere", "on_device", "placed", "placed_bytes", "placed_compact"]
 
 
 def placed_bytes(batch: Batch, device: Device) -> int:
@@ -115,13 +115,20 @@ def placed_compact(
         table, regions, road = _copied(compact.spans, moving, table, regions, allocator, seconds)
         if note is not None:
             note(road)
+    return elsewhere(compact, inner, table, regions, device)
+
+
+def elsewhere(
+    batch: Batch, dictionaries: dict[int, Dictionary], table: Table, regions: Sequence[Region], device: Device
+) -> Batch:
+    """Return a batch of the same rows whose buffers and dictionaries lie in another place."""
     return Batch.from_parts(
-        compact.layout,
-        compact.num_rows,
-        compact.nodes,
-        variadic_counts=compact.variadic_counts,
-        dictionaries=inner,
-        custom_metadata=compact.custom_metadata,
+        batch.layout,
+        batch.num_rows,
+        batch.nodes,
+        variadic_counts=batch.variadic_counts,
+        dictionaries=dictionaries,
+        custom_metadata=batch.custom_metadata,
         spans=table,
         regions=regions,
         device=device,

@@ -10,7 +10,7 @@ from typing import Final
 
 from bowstring.errors import ProtocolError
 
-__all__ = ["PROCESS_BYTES", "Process", "this_process"]
+__all__ = ["PROCESS_BYTES", "Process", "start_time", "this_process"]
 
 # boot id, pid namespace, start time, pid, reserved
 _PROCESS: Final = struct.Struct("<16sQQII")
@@ -75,10 +75,11 @@ class Process:
     @property
     def alive(self) -> bool:
         """Whether it runs still; of a process of another place nothing is known, so not."""
-        return self.place == this_process().place and _started(self.pid) == self.started
+        return self.place == this_process().place and start_time(self.pid) == self.started
 
 
-def _started(pid: int) -> int | None:
+def start_time(pid: int) -> int | None:
+    """Return when a process started, in clock ticks since the machine did; ``None`` where none runs."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The name of the program stands in brackets and may hold blanks and brackets itself.
@@ -99,7 +100,7 @@ def _of(pid: int) -> Process:
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             boot_id = bytes.fromhex(file.read().strip().replace("-", ""))
-        return Process(boot_id, os.stat("/proc/self/ns/pid").st_ino, _started(pid) or 0, pid)
+        return Process(boot_id, os.stat("/proc/self/ns/pid").st_ino, start_time(pid) or 0, pid)
     except (OSError, ValueError):
         # A sandbox that does not say: nobody else is of a place that was drawn, so nothing is lent to others.
         return Process(os.urandom(16), 0, 0, pid)

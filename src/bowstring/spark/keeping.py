@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring import depot
+from bowstring.dissociated.uri import Endpoint
 from bowstring.errors import BowstringError
 from bowstring.transport.standby import run_in_thread
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from bowstring.spark.tickets import Ticket
 
-__all__ = ["Application", "application_of"]
+__all__ = ["Application", "addresses_of", "application_of"]
 
 _LOOK: Final = 0.5
 _RENEWALS: Final = 4
@@ -63,7 +64,7 @@ class Application:
             How long it stays after the application has ended.
         """
         found = []
-        for address in sorted({address_of(ticket) for ticket in tickets if ticket.depot}):
+        for address in addresses_of(tickets):
             found.append(self._depot(address))
             with self._lock:
                 self._leases[address] = max(lease_seconds, self._leases.get(address, 0.0))
@@ -142,10 +143,12 @@ class Application:
         held.hold(self.name, longest)
 
 
-def address_of(ticket: Ticket) -> str:
-    """Return where this process finds the depot that keeps a stream."""
-    from bowstring.dissociated.uri import Endpoint
+def addresses_of(tickets: Iterable[Ticket]) -> list[str]:
+    """Return where this process finds the depots that keep some streams, each once."""
+    return sorted({_address_of(ticket) for ticket in tickets if ticket.depot})
 
+
+def _address_of(ticket: Ticket) -> str:
     return ticket.depot if Endpoint.parse(ticket.endpoint).is_here else ticket.remote_depot
 
 

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import secrets
 import time
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from bowstring import depot
 from bowstring.errors import (
@@ -25,7 +25,7 @@ from bowstring.spark.published import Control, PublishedDataset
 from bowstring.spark.scan import ScanTask, pieces_of
 from bowstring.spark.schemas import published_schema
 from bowstring.spark.sessions import warn_of_memory_limit
-from bowstring.spark.task import DepotTask, Order
+from bowstring.spark.task import LEASE_SECONDS, DepotTask, Order
 from bowstring.spark.tickets import COLUMNS, Ticket, dataset_of
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from bowstring.depot import Depot, Options
 
 __all__ = ["publish"]
-
-_LEASE_SECONDS: Final = 120.0
 
 
 def publish(
@@ -50,7 +48,7 @@ def publish(
     recoverable: bool = False,
     profile: Any = None,
     device: str | None = None,
-    lease_seconds: float = _LEASE_SECONDS,
+    lease_seconds: float = LEASE_SECONDS,
     stay_seconds: float = 0.0,
     depot_options: Options | None = None,
 ) -> PublishedDataset:

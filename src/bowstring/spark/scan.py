@@ -14,6 +14,7 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from bowstring.errors import InvalidData, Unsupported
+from bowstring.spark.scheduling import running_task
 from bowstring.spark.stored import as_spark, check_file, zones_of
 from bowstring.spark.task import DepotTask
 
@@ -124,11 +125,9 @@ class ScanTask:
 
     def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Publish one piece, and give back one ticket."""
-        from pyspark import TaskContext
-
         for _ in numbers:
             pass  # a worker that leaves something of its input unread is not used again
-        context = TaskContext.get()
+        context = running_task()
         partition = context.partitionId()
         if self.order.only is None or partition in self.order.only:
             task = DepotTask(self.order)

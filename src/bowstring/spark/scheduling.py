@@ -11,7 +11,23 @@ from bowstring.memory import device_by_name
 if TYPE_CHECKING:
     from bowstring.memory import Device
 
-__all__ = ["task_address", "task_device"]
+__all__ = ["running_task", "task_address", "task_device"]
+
+
+def running_task() -> Any:
+    """Return the context of the task of Spark that calls.
+
+    Raises
+    ------
+    UsageError
+        This is not a task of Spark.
+    """
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        raise UsageError("this is not a task of Spark")
+    return context
 
 
 def task_address(resource: str = "gpu") -> str:
@@ -26,11 +42,7 @@ def task_address(resource: str = "gpu") -> str:
     NotOnDevice
         The task was given none.
     """
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    if context is None:
-        raise UsageError("this is not a task of Spark")
+    context = running_task()
     found = context.resources().get(resource)
     if found is None or not found.addresses:
         raise NotOnDevice(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from bowstring import depot
-from bowstring.errors import UsageError
+from bowstring.spark.scheduling import running_task
 from bowstring.spark.tickets import Ticket
 from bowstring.spark.variant import FromSpark
 
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
     from bowstring.depot import Options
 
-__all__ = ["DepotTask", "Order", "executor_pid", "joined", "own_address"]
+__all__ = ["LEASE_SECONDS", "DepotTask", "Order", "executor_pid", "joined", "own_address"]
 
+LEASE_SECONDS: Final = 120.0
+"""How long a depot keeps data by default after it has lost sight of their application, in seconds."""
 _JAVA: Final = "java"
 _MOST_ANCESTORS: Final = 8
 _ANY_PORT: Final = 9
@@ -55,7 +57,7 @@ class Order:
     application: str
     dataset: str
     readers: int | None = None
-    lease_seconds: float = 120.0
+    lease_seconds: float = LEASE_SECONDS
     only: frozenset[int] | None = None
     options: Options | None = None
     driver: str | None = None
@@ -69,11 +71,7 @@ class DepotTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Publish the batches of one partition, and give back one ticket."""
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        if context is None:
-            raise UsageError("this is not a task of Spark")
+        context = running_task()
         partition = context.partitionId()
         if self.order.only is None or partition in self.order.only:
             yield self.publish(batches, partition, context.taskAttemptId()).as_batch()

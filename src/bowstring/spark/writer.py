@@ -8,7 +8,6 @@ import hashlib
 import os
 import secrets
 import socket
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -17,8 +16,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from bowstring import depot
 from bowstring.errors import BowstringError, BrokenError, UnknownTicket, UsageError
-from bowstring.spark.keeping import address_of
-from bowstring.spark.task import DepotTask, Order, executor_pid
+from bowstring.memory.process import start_time
+from bowstring.spark.keeping import addresses_of
+from bowstring.spark.scheduling import running_task
+from bowstring.spark.task import LEASE_SECONDS, DepotTask, Order, executor_pid
 from bowstring.spark.tickets import Ticket, dataset_of
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DatasetStreamWriter", "DatasetWriter", "Written"]
 
-_LEASE_SECONDS: Final = 120.0
 _BATCH: Final = "streaming.sql.batchId"
 _QUERY: Final = "sql.streaming.queryId"
 _RUN: Final = "spark.jobGroup.id"
@@ -84,7 +84,7 @@ class _Target:
                 schema,
                 _driver(),
                 wanted,
-                float(options.get("lease_seconds", _LEASE_SECONDS)),
+                float(options.get("lease_seconds", LEASE_SECONDS)),
             )
         except ValueError as error:
             raise UsageError(
@@ -99,9 +99,7 @@ class _Target:
         return Order(self.application, dataset, self.readers, self.lease_seconds)
 
     def write(self, batches: Iterable[pa.RecordBatch], dataset: str, query: str = "") -> Written:
-        context = TaskContext.get()
-        if context is None:
-            raise UsageError("this is not a task of Spark")
+        context = running_task()
         task = DepotTask(self.order(dataset))
         return Written(task.publish(batches, context.partitionId(), context.taskAttemptId()), dataset, query)
 
@@ -129,14 +127,14 @@ class _Target:
             # The first commit of this batch stands, and what came now is freed.
             self._settle(tickets, dataset, known)
         elif not append:
-            for address in _addresses(tickets):
+            for address in addresses_of(tickets):
                 with depot.connect(address=address, start=False) as held:
                     self._release_others(held, dataset)
 
     def _settle(self, tickets: Iterable[Ticket], dataset: str, found: Dataset) -> int:
         """Keep what a data set names, free what else its tasks wrote, and return how many streams are kept."""
         kept = 0
-        for address in _addresses(tickets):
+        for address in addresses_of(tickets):
             with (
                 contextlib.suppress(UnknownTicket),
                 depot.connect(address=address, start=False) as held,
@@ -159,13 +157,9 @@ class _Target:
 
     def abort(self, messages: Iterable[Any], dataset: str) -> None:
         """Free what tasks wrote for a job that failed, and what they write yet."""
-        for address in _addresses(_tickets(messages)):
+        for address in addresses_of(_tickets(messages)):
             with contextlib.suppress(BowstringError), depot.connect(address=address, start=False) as held:
                 held.release(dataset, final=True)
-
-
-def _addresses(tickets: Iterable[Ticket]) -> list[str]:
-    return sorted({address_of(ticket) for ticket in tickets if ticket.depot})
 
 
 def _key(query: str, batch: int) -> int:
@@ -180,8 +174,7 @@ def _tickets(messages: Iterable[Any]) -> list[Ticket]:
 def _driver() -> str:
     """Return an identity of the process of Spark's driver, which is this process's ancestor."""
     pid = executor_pid() or os.getpid()
-    started = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    return f"driver-{socket.gethostname()}-{pid}-{started}"
+    return f"driver-{socket.gethostname()}-{pid}-{start_time(pid)}"
 
 
 class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]  # PySpark has no types
