@@ -8,6 +8,11 @@ RUN := $(VENV)/bin/python
 PEERS := .venv-peers
 ALL := test,bench,compile
 FAST := not slow and not gpu
+SLOW := (slow or hypothesis) and not gpu and not peers
+# Most tests wait for other processes: two at a time fill two cores. A file of tests is run in order, by one process.
+# One that crashes is not started anew: pytest-xdist would wait for ever for what it had left.
+JOBS ?= 2
+SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --max-worker-restart=0
 
 .PHONY: help env demo test test-slow test-peers test-gpu test-gpu-sanitized test-cudf-env lint format bench \
     bench-gpu constraints clean
@@ -26,7 +31,7 @@ demo:
 
 # make test           lint, types, floors, and every test that is neither slow nor for a GPU
 test: lint
-	$(RUN) -m pytest -m "$(FAST)"
+	$(RUN) -m pytest -m "$(FAST)" $(SIDE_BY_SIDE)
 
 # make lint           ruff and mypy; the floors are a test (tests/test_floors.py)
 lint: env
@@ -39,15 +44,22 @@ format: env
 	$(RUN) -m ruff check --fix
 	$(RUN) -m ruff format
 
-# make test-slow      long fuzzing, full matrices, live comparisons
+# make test-slow      live comparisons, long fuzzing, full matrices, and properties tried with other examples each time
 test-slow: test-peers
 	@scripts/env.sh $(VENV) constraints.txt $(ALL),fuzz
-	$(RUN) -m pytest -m "slow and not gpu" --hypothesis-profile=slow
+	$(RUN) -m pytest -m "$(SLOW)" $(SIDE_BY_SIDE) --hypothesis-profile=slow -o faulthandler_timeout=600
 
 # make test-peers     comparisons with a live Spark and DuckDB, in .venv-peers (brings a Java of its own)
-test-peers:
-	@scripts/env.sh $(PEERS) constraints-peers.txt test,peers
-	$(PEERS)/bin/python -m pytest -m "peers and not gpu" -o faulthandler_timeout=300
+# make test-peers SPARK=4.1  the same with another Spark than the newest, in .venv-peers-4.1
+SPARKS := $(PEERS)$(SPARK:%=-%)
+SPARK_CONSTRAINTS := $(if $(SPARK),build/constraints-spark-$(SPARK).txt,constraints-peers.txt)
+test-peers: $(SPARK_CONSTRAINTS)
+	@scripts/env.sh $(SPARKS) $(SPARK_CONSTRAINTS) test,peers
+	$(SPARKS)/bin/python -m pytest -m "peers and not gpu" -o faulthandler_timeout=300
+
+build/constraints-spark-%.txt: constraints-peers.txt
+	@mkdir -p build
+	@sed -e 's/^pyspark==.*/pyspark==$*.*/' -e '/^py4j==/d' $< >$@
 
 # make test-gpu       what needs a CUDA device
 test-gpu: env
@@ -75,7 +87,7 @@ test-gpu-sanitized: env
 # make test-cudf-env  the fast tests with the versions that cuDF 26.10 asks for, in .venv-cudf
 test-cudf-env:
 	@scripts/env.sh .venv-cudf constraints-cudf.txt test,kernels
-	.venv-cudf/bin/python -m pytest -m "$(FAST)"
+	.venv-cudf/bin/python -m pytest -m "$(FAST)" $(SIDE_BY_SIDE)
 
 # make bench          every benchmark case, short
 bench: env
@@ -107,5 +119,5 @@ constraints: env
 
 # make clean          remove the environments and what tools left
 clean:
-	rm -rf .venv .venv-cudf .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	rm -rf .venv .venv-cudf .venv-peers* build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
 	find src kernels tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

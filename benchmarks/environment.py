@@ -15,7 +15,10 @@ from bowstring.benchmarks.gpu_facts import device_facts
 
 __all__ = ["available_bytes", "environment", "load_average"]
 
-_PACKAGES = ("pyarrow", "numpy", "numba", "cupy-cuda12x", "cupy-cuda13x", "duckdb", "pyspark")
+_PACKAGES = (
+    *("pyarrow", "numpy", "numba", "numba-cuda", "cuda-bindings", "cupy-cuda12x", "cupy-cuda13x"),
+    *("duckdb", "pyspark"),
+)
 _SETTINGS = {
     "cpu_governor": "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
     "huge_pages": "/sys/kernel/mm/transparent_hugepage/enabled",
@@ -99,10 +102,13 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """Return the commit of the source tree, with ``+`` where files differ from it."""
+    """Return the commit of the source tree, with ``+`` where files differ from it.
+
+    A copy of the tree that lacks its history is told by ``BOWSTRING_COMMIT`` what it is a copy of.
+    """
     root = Path(__file__).resolve().parent.parent
     if not (root / ".git").exists():
-        return None
+        return os.environ.get("BOWSTRING_COMMIT")
     commit = _git(root, "rev-parse", "--verify", "--quiet", "HEAD")
     if not commit:
         return None

@@ -19,10 +19,11 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 from bowstring.variant.encode import encode_with, metadata_bytes
 
-__all__ = ["Documents", "Objects", "documents", "objects", "places"]
+__all__ = ["Documents", "Objects", "documents", "keyed", "objects", "places"]
 
 _DISTINCT: Final = 4096
 _SEED: Final = 17
+_ENTRIES: Final = 60
 _MARK: Final = {b"ARROW:extension:name": b"arrow.parquet.variant", b"ARROW:extension:metadata": b""}
 _WIDTHS: Final = {8: "int8", 16: "int16", 32: "int32"}
 
@@ -100,6 +101,14 @@ def documents(nbytes: int) -> Documents:
     mean = sum(len(each.encode()) for each in pool) // len(pool) + 20
     texts = [f'{{"id":{row},{drawn.choice(pool)}' for row in range(max(1, nbytes // mean))]
     return _documents(texts)
+
+
+def keyed(nbytes: int) -> Documents:
+    """Return about so many bytes of JSON: maps by ids of which none comes twice."""
+    drawn = random.Random(_SEED)
+    of_row = [f'{{"at":{row}' for row in range(max(1, nbytes // (_ENTRIES * 22)))]
+    entries = (",".join(f'"id-{drawn.getrandbits(40):010x}":{n}' for n in range(_ENTRIES)) for _ in of_row)
+    return _documents([f"{begin},{rest}}}" for begin, rest in zip(of_row, entries, strict=True)])
 
 
 def places(nbytes: int) -> Documents | None:

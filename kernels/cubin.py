@@ -44,7 +44,8 @@ class Machine:
     Attributes
     ----------
     code
-        An ELF file for one compute capability.
+        An ELF file for one compute capability; or, where nvJitLink is not installed, the PTX with a zero behind it,
+        which a driver takes too.
     entry
         The name of the kernel in it.
     ptx
@@ -76,7 +77,8 @@ def load_cubin(signature: Signature, capability: tuple[int, int]) -> tuple[bytes
         if code.startswith(_ELF):  # a crash of the machine leaves empty files
             return code, entry.decode()
     machine = compile_cubin(signature, capability)
-    store(path, machine.entry.encode() + b"\n" + machine.code)
+    if machine.code.startswith(_ELF):
+        store(path, machine.entry.encode() + b"\n" + machine.code)
     return machine.code, machine.entry
 
 
@@ -160,9 +162,14 @@ def _cuda_type(cuda: Any, parameter: Parameter) -> Any:
 
 
 def _assembled(ptx: str, capability: tuple[int, int]) -> tuple[bytes, str]:
-    from cuda.bindings import nvjitlink
-
     source = ptx.encode()
+    try:
+        from cuda.bindings import nvjitlink
+
+        nvjitlink.version()  # where the library is not there, it says so when it is first called
+    except (ImportError, RuntimeError) as error:
+        # The driver assembles it when it is loaded: the same code, made anew in each process.
+        return source + b"\0", f"not assembled: {type(error).__name__}"
     linker = nvjitlink.create(2, [f"-arch=sm_{capability[0]}{capability[1]}", "-verbose"])
     try:
         nvjitlink.add_data(linker, nvjitlink.InputType.PTX, source, len(source), "kernel.ptx")

@@ -83,9 +83,13 @@ FIELD = u64(3)  # a key, or the end of an object
 AFTER = u64(4)
 
 
-def count_nodes(i: Any, data: Any, starts: Any, stops: Any, plan: Any, counts: Any) -> None:
-    """Write how many nodes a part can have at most: one for each row, comma and opening bracket."""
+def count_nodes(i: Any, data: Any, starts: Any, stops: Any, plan: Any, counts: Any, keys: Any) -> None:
+    """Write how many nodes and keys a part can have at most.
+
+    There is a node for each row, comma and opening bracket, and a key for each colon.
+    """
     total = ZERO
+    colons = ZERO
     for row in range(i64(plan[u64(i) * PLAN]), i64(plan[u64(i) * PLAN + ONE])):
         begin = max(i64(starts[row]), ZERO)
         size = min(i64(stops[row]), i64(len(data))) - begin
@@ -93,8 +97,10 @@ def count_nodes(i: Any, data: Any, starts: Any, stops: Any, plan: Any, counts: A
         for k in range(ZERO, size):
             byte = u64(data[begin + k])
             count += i64(byte == COMMA) + i64(byte | TO_OBJECT == OPEN_OBJECT)
+            colons += i64(byte == COLON)
         total += count
     counts[i] = total
+    keys[i] = colons
 
 
 def behind_blanks(data: Any, at: Any, stop: Any) -> Any:
@@ -388,7 +394,7 @@ def read_rows(
 
 SCRATCH = ("u64[]!", "u64[]!", "u64[]!", "u64[]!", "u8[]!", "u64[]!")
 SIGNATURES = {
-    count_nodes: ("u8[], i64[], i64[], u64[], i64[]!",),
+    count_nodes: ("u8[], i64[], i64[], u64[], i64[]!, i64[]!",),
     read_rows: (
         "u8[], i64[], i64[], u64[], i64, i64, u64, u8[]!, i64[]!, u64[]!, u64[]!, " + ", ".join(SCRATCH),
     ),

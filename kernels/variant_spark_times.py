@@ -1,22 +1,25 @@
 # ruff: noqa: PLR1714, SIM109  a kernel has no "in"
 """Text as Spark's ``try_variant_get`` casts it to dates and timestamps, in UTC.
 
-Work item: one row, of those that `variant_spark_numbers` left because they are text. Names of zones that only a
-database knows, and times without a date, which are those of today, are unsupported.
+Work item: one row, of those that `variant_spark_numbers` left because they are text. Where a zone is a name that
+only a database knows, the row gets the time there, the place of the name, and a status that says so.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from bowstring.kernels.types import i64, u64
-from bowstring.kernels.variant_format import OK, OVERFLOW, TYPE_MISMATCH, UNSUPPORTED
+from bowstring.kernels.types import i64, u8, u64
+from bowstring.kernels.variant_format import OK, OVERFLOW, TYPE_MISMATCH
 from bowstring.kernels.variant_numbers import DATE, TIMESTAMP
 from bowstring.kernels.variant_spark_numbers import IS_TEXT
 from bowstring.kernels.variant_spark_texts import text_at, trimmed
-from bowstring.kernels.variant_spark_zones import zone_of
+from bowstring.kernels.variant_spark_zones import IS_REGION, zone_of
 
-__all__ = ["SIGNATURES", "days_of", "spark_text_times"]
+__all__ = ["IS_TODAY_IN_REGION", "SIGNATURES", "days_of", "spark_text_times"]
+
+IS_TODAY_IN_REGION: Final = u8(252)
+"""The status of a time of today in a zone whose name only a database knows."""
 
 ZERO = i64(0)
 UNIT = i64(1)
@@ -161,8 +164,11 @@ def date_of(data: Any, start: Any, stop: Any) -> Any:
     return status, days
 
 
-def time_of(data: Any, start: Any, stop: Any, begin: Any, with_zone: Any) -> Any:
-    """Return a status, and the microseconds since 1970 of text that began at `begin`, in its zone `with_zone`."""
+def time_of(data: Any, start: Any, stop: Any, begin: Any, with_zone: Any, now: Any) -> Any:
+    """Return a status, the microseconds since 1970 of text that began at `begin`, and its zone as `zone_of` does.
+
+    They are those of UTC with `with_zone`, but where the zone is a region; else the zone does not matter.
+    """
     at = start
     sign = UNIT
     signed = False
@@ -259,21 +265,30 @@ def time_of(data: Any, start: Any, stop: Any, begin: Any, with_zone: Any) -> Any
             digits += UNIT
         micros = value
     found = ZERO
-    if status == OK:
+    named = status == IS_REGION
+    if status == OK or named:
+        seconds = hour * AN_HOUR + minute * SIXTY + second
+        status = OK
         if hour >= HOURS or minute >= SIXTY or second >= SIXTY:
             status = TYPE_MISMATCH
         elif today:
-            status = TYPE_MISMATCH
-            if with_zone:
-                status = UNSUPPORTED
-        elif not is_date(sign * year, month, day):
-            status = TYPE_MISMATCH
+            if not with_zone:
+                status = TYPE_MISMATCH
+            elif not named:
+                seconds += (now + shift) // A_DAY * A_DAY
+        elif is_date(sign * year, month, day):
+            seconds += days_of(sign * year, month, day) * A_DAY
         else:
-            seconds = days_of(sign * year, month, day) * A_DAY + hour * AN_HOUR + minute * SIXTY + second
-            if with_zone:
-                seconds -= shift
+            status = TYPE_MISMATCH
+        if with_zone and not named:
+            seconds -= shift
+        if status == OK:
             status, found = micros_of(seconds, micros)
-    return status, found
+        if status == OK and named:
+            status = IS_REGION
+            if today:
+                status = IS_TODAY_IN_REGION
+    return status, found, shift
 
 
 def micros_of(seconds: Any, micros: Any) -> Any:
@@ -295,22 +310,29 @@ def micros_of(seconds: Any, micros: Any) -> Any:
     return status, found
 
 
-def spark_text_times(i: Any, data: Any, places: Any, family: Any, statuses: Any, out: Any) -> None:
-    """Write the days or microseconds since 1970 that the text of a row is."""
+def spark_text_times(
+    i: Any, data: Any, places: Any, family: Any, now: Any, statuses: Any, out: Any, zones: Any
+) -> None:
+    """Write the days or microseconds since 1970 that the text of a row is, where `now` are the seconds since then.
+
+    `zones` are written where a status is :data:`IS_REGION` or :data:`IS_TODAY_IN_REGION`: what `zone_of` gives.
+    """
     if statuses[i] == IS_TEXT:
         start, stop = text_at(data, u64(places[i]))
         first, last = trimmed(data, start, stop, CONTROLS)
         status = TYPE_MISMATCH
         found = ZERO
+        zone = ZERO
         if first < last:
             if family == DATE:
                 status, found = date_of(data, first, last)
             else:
-                status, found = time_of(data, first, last, start, family == TIMESTAMP)
-        if status != OK:
+                status, found, zone = time_of(data, first, last, start, family == TIMESTAMP, now)
+        if status != OK and status != IS_REGION and status != IS_TODAY_IN_REGION:
             found = ZERO
         statuses[i] = status
         out[i] = found
+        zones[i] = zone
 
 
-SIGNATURES = {spark_text_times: ("u8[], u64[], i64, u8[]!, i64[]!",)}
+SIGNATURES = {spark_text_times: ("u8[], u64[], i64, i64, u8[]!, i64[]!, i64[]!",)}

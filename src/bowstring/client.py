@@ -15,6 +15,7 @@ from bowstring.memory import Device, Pool, default_pool
 from bowstring.reading.dataset import DatasetStream
 from bowstring.reading.receiver import Receiver
 from bowstring.reading.stream import EndpointStream, Stream, device_named
+from bowstring.reading.streams import addresses_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,6 +62,8 @@ def connect(
     stream
         Where the work on batches of a GPU is queued, such as a ``cupy.cuda.Stream``, or several. Memory that is let
         go is freed when that is done; by default, and for copies, when all work of this process on the GPU is.
+        These streams are made to wait for a producer that has not waited for its own work
+        (``publish(…, events=True)``).
     limits
         Bounds and deadlines.
 
@@ -110,15 +113,16 @@ def connect(
         mode = "map"  # whoever says what reads the memory wants views of it
 
     def open_one(endpoint: Endpoint) -> EndpointStream:
-        hello = Hello(chosen, limits.window_bytes, pointers=True)
         landing = pool if pool is not None and pool.device.is_host else default_pool()
         copies_to, bodies = pool or landing, None
         if target is not None and not target.is_host:
             copies_to = copies_to if copies_to.device is target else Pool(target)
             bodies = DeviceBodies(target, copies_to.allocator(), trusted=_trusted(endpoint))
         # Copies of ours are on whatever stream is the current one, and nothing else reads what was lent.
-        copied = mode == "copy" or target is not None
-        receiver = Receiver(endpoint, hello, landing, limits, () if copied else streams, bodies)
+        reading = () if mode == "copy" or target is not None else streams
+        waits = bool(reading) and addresses_of(reading) is not None
+        hello = Hello(chosen, limits.window_bytes, pointers=True, events=waits)
+        receiver = Receiver(endpoint, hello, landing, limits, reading, bodies)
         try:
             return EndpointStream(
                 receiver,

@@ -4,6 +4,7 @@
 
     BowstringError
     ├── UsageError (ValueError)               a call that cannot mean anything
+    │   ├── UnknownColumn (KeyError, IndexError)  no column, or several, of that name or position
     │   ├── MissingDependency (ImportError)   an extra is not installed; says which
     │   ├── NotPicklable (TypeError)          the object belongs to this process
     │   ├── ForkedError (RuntimeError)        used in a child of the process that made it
@@ -65,6 +66,7 @@ __all__ = [
     "RefusedError",
     "Starved",
     "Truncated",
+    "UnknownColumn",
     "UnknownTicket",
     "Unsupported",
     "UsageError",
@@ -125,6 +127,10 @@ def _rebuild(cls: type[BowstringError], what: str, details: dict[str, Any]) -> B
 
 class UsageError(BowstringError, ValueError):
     """A call that cannot mean anything."""
+
+
+class UnknownColumn(UsageError, KeyError, IndexError):
+    """There is no column, or several, of that name or position."""
 
 
 class MissingDependency(UsageError, ImportError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import dataclasses
+import functools
 import os
 import secrets
 import threading
@@ -26,11 +27,11 @@ from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Pool, kept_for_good
 from bowstring.serving.catalogue import Catalogue
 from bowstring.serving.publication import Publication
+from bowstring.serving.reception import Reception
 from bowstring.serving.session import Session
 from bowstring.serving.source import source_of
 from bowstring.serving.statistics import ServerStatistics
-from bowstring.transport import is_loopback, listen
-from bowstring.transport.standby import run_in_thread
+from bowstring.transport import is_loopback
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -39,12 +40,9 @@ if TYPE_CHECKING:
 
     from bowstring.dissociated.producer import Role
     from bowstring.serving.source import Source
-    from bowstring.transport import Channel, Listener
 
 __all__ = ["Server", "ServerStatistics"]
 
-_ACCEPT_SECONDS = 1.0
-_REFUSED_SECONDS = 0.01
 _servers: weakref.WeakSet[Server] = weakref.WeakSet()
 
 
@@ -98,17 +96,15 @@ class Server:
         self._pid = os.getpid()
         self._changed = threading.Condition()
         self._catalogue = Catalogue(self._changed)
-        self._sessions: set[Session] = set()
         self._closed = False
-        self._completed = self._refused = self._lost = 0
-        self._listeners = [listen(address, limits)]
-        self._accepting = [run_in_thread(self._accept, self._listeners[0], name="bowstring-accept")]
+        self._reception = Reception(functools.partial(Session, self), limits, self._changed)
+        self._reception.listen(address)
         _servers.add(self)
 
     @property
     def address(self) -> str:
         """Where the server listens, as a transport dials it."""
-        return self._listeners[0].uri
+        return self._reception.addresses[0]
 
     # Offering.
 
@@ -121,6 +117,7 @@ class Server:
         readers: int | None = None,
         separate: bool = False,
         share: Literal["copy", "in_place"] = "copy",
+        events: bool = False,
     ) -> Endpoint:
         """Offer a data set.
 
@@ -148,6 +145,13 @@ class Server:
             or mapped by the driver) is copied as always, and the reader's ``stats.why`` says so. A reader can see
             all of an allocation, beyond what is published of it.
 
+        events
+            With ``share="in_place"``: whether readers wait and not this call, which then returns while work that is
+            queued on the current stream of the data's GPU still fills them. Streams that a reader names
+            (``connect(stream=…)``) wait for an event of that work; for other readers the server waits before it
+            sends anything. Where data are on several devices, or nothing can be lent, this call waits as always.
+            This process must live until the work is done: what waits for one that ended may do so for ever.
+
         Returns
         -------
         Endpoint
@@ -167,11 +171,16 @@ class Server:
         self._check()
         if share not in ("copy", "in_place"):
             raise UsageError("no such way to share", expected="'copy' or 'in_place'", found=repr(share))
+        if events and share != "in_place":
+            raise UsageError(
+                "events are for what is lent in place", hint='publish(…, share="in_place", events=True)'
+            )
         if readers is not None and readers < 1:
             raise UsageError("a data set needs a reader", found=f"readers={readers}")
         self._catalogue.check_free(name)
+        seconds, in_place = self.limits.device_timeout, share == "in_place"
         source, readers = source_of(
-            data, schema, self.pool, readers, self.limits.device_timeout, in_place=share == "in_place"
+            data, schema, self.pool, readers, seconds, in_place=in_place, events=events
         )
         if separate and source.charged:
             raise UsageError(
@@ -198,8 +207,8 @@ class Server:
             self._catalogue.forget()
             self._catalogue.enter(publication)
         endpoint = self._endpoint(publication, separate=False)
-        if len(self._listeners) > 1:
-            other = self._location(Want.DATA, self._listeners[1].uri)
+        for address in self._reception.addresses[1:2]:
+            other = self._location(Want.DATA, address)
             endpoint = dataclasses.replace(endpoint, elsewhere=other, host=this_host())
         return publication, endpoint
 
@@ -213,11 +222,7 @@ class Server:
         """
         self._check()
         _check_token(self._token, address)
-        listener = listen(address, self.limits)
-        with self._changed:
-            self._listeners.append(listener)
-        self._accepting.append(run_in_thread(self._accept, listener, name="bowstring-accept"))
-        return listener.uri
+        return self._reception.listen(address)
 
     def _endpoint(self, publication: Publication, *, separate: bool) -> Endpoint:
         location = self._location
@@ -274,13 +279,13 @@ class Server:
         with self._changed:
             sources = self._catalogue.sources()
             return ServerStatistics(
-                connections=len(self._sessions),
-                readers=self._completed,
+                connections=len(self._reception),
+                readers=self._reception.completed,
                 bytes_offered=sum(source.nbytes or 0 for source in sources),
                 bytes_lent=sum(source.lending.nbytes for source in sources if source.lending is not None),
                 kept=kept_for_good(),
-                refused=self._refused,
-                lost=self._lost,
+                refused=self._reception.refused,
+                lost=self._reception.lost,
                 pool=self.pool.statistics,
             )
 
@@ -300,46 +305,11 @@ class Server:
     def ended(self, session: Session, outcome: str) -> None:
         """Forget a session."""
         with self._changed:
-            self._sessions.discard(session)
-            self._completed += outcome == "completed"
-            self._refused += outcome == "refused"
-            self._lost += outcome == "lost"
+            self._reception.ended(session, outcome)
             self._catalogue.forget()
             self._changed.notify_all()
 
     # Life.
-
-    def _accept(self, listener: Listener) -> None:
-        while not self._closed:
-            try:
-                channel = listener.accept(_ACCEPT_SECONDS)
-            except ClosedError:
-                return
-            except (BowstringError, OSError):
-                # Somebody who may not come in, or no descriptors left: both pass.
-                with self._changed:
-                    self._refused += 1
-                    self._changed.wait_for(lambda: self._closed, _REFUSED_SECONDS)
-                continue
-            if channel is not None:
-                self._welcome(channel)
-
-    def _welcome(self, channel: Channel) -> None:
-        session = Session(self, channel)
-        with self._changed:
-            full = len(self._sessions) >= self.limits.connections
-            if self._closed or full:
-                self._refused += full
-                channel.close()
-                return
-            self._sessions.add(session)
-        try:
-            session.start()
-        except RuntimeError:  # the system has no thread to spare, for this one
-            with self._changed:
-                self._sessions.discard(session)
-                self._refused += 1
-            channel.close()
 
     def _check(self) -> None:
         self._check_process()
@@ -362,17 +332,10 @@ class Server:
             if self._closed:
                 return
             self._closed = True
-            sessions = list(self._sessions)
-            listeners = list(self._listeners)
             self._changed.notify_all()
-        for listener in listeners:
-            listener.close()
+        self._reception.shut()
         self._catalogue.withdraw_all()
-        deadline = time.monotonic() + seconds
-        for session in sessions:
-            session.close(max(_LEAST_PATIENCE, deadline - time.monotonic()))
-        for work in [*self._accepting, *(work for session in sessions for work in session.work)]:
-            work.join(max(0.0, deadline - time.monotonic()))
+        self._reception.close(time.monotonic() + seconds)
         if self._own_pool:
             self.pool.close()
 
@@ -389,12 +352,11 @@ class Server:
 
     def __repr__(self) -> str:
         state = (
-            "closed" if self._closed else f"{len(self._catalogue)} data sets, {len(self._sessions)} readers"
+            "closed" if self._closed else f"{len(self._catalogue)} data sets, {len(self._reception)} readers"
         )
         return f"<Server {self.address} {state}>"
 
 
-_LEAST_PATIENCE = 0.05
 # Threads that run somebody's generator are not waited for when the interpreter ends.
 _END_SECONDS = 0.5
 

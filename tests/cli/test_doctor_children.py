@@ -180,9 +180,27 @@ sides.produce()
 """
 
 
+# It might be quicker than the signal: it waits until nobody answers at the producer's socket.
+WAITS = """
+import socket, time
+from bowstring.cli.doctor import sides
+take = sides._take
+def takes_late(uri, mode, **options):
+    path = uri.partition("?")[0].removeprefix("unix:")
+    answered, end = True, time.monotonic() + 20
+    while answered and time.monotonic() < end:
+        with socket.socket(socket.AF_UNIX) as probe:
+            answered = probe.connect_ex(path) == 0
+        time.sleep(0.01)
+    return take(uri, mode, **options)
+sides._take = takes_late
+sides.consume()
+"""
+
+
 def test_a_producer_that_dies_later() -> None:
     """A producer that is killed after it offered its table is what failed, not its consumer."""
-    found = try_roads("cpu", ROADS[:1], 10.0, Programs(producer=KILLS))
+    found = try_roads("cpu", ROADS[:1], 30.0, Programs(KILLS, WAITS))
     assert found[0].failure == "the producer killed by signal 9 (SIGKILL)"
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import importlib
 import io
 import json
@@ -35,7 +34,6 @@ from bowstring.cli.pipeline.session import _output_to, started
 from bowstring.cli.pipeline.steps import _Bars, _Lines, _watch, steps
 from bowstring.cli.pipeline.writing import system_of, systems_of
 from bowstring.errors import BrokenError, MissingDependency
-from bowstring.memory import default_pool, mappings
 
 PLACES: list[dict[str, Any]] = [
     {"geonameid": 1, "name": "Wien", "latitude": 48.20849, "longitude": 16.37208, "countrycode": "AT"},
@@ -105,15 +103,6 @@ def test_typed_columns_of_places() -> None:
     assert found["population"].to_pylist() == [None, 1_459_640, 7]
     assert found["names"].to_pylist() == [None, ["Kyoto", "Киото"], []]
     assert str(found["latitude"][0]) == "48.20849"
-
-
-@pytest.fixture
-def tidy(no_leaks: None) -> Iterator[None]:
-    """Let the pool of this process keep nothing warm, so that whatever stays is a leak."""
-    yield
-    gc.collect()
-    mappings().clear()
-    default_pool().trim()
 
 
 def test_process_b_takes_reports_and_offers(tidy: None) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring.columnar import Batch, Column
-from bowstring.errors import NotOnDevice, Unsupported, UsageError
+from bowstring.errors import NotOnDevice, UnknownColumn, Unsupported, UsageError
 from bowstring.memory import Device, cpu
 from bowstring.testing import FakeArray, fake_device
 from bowstring.testing.arrays import array_of
@@ -151,6 +151,34 @@ def test_numpy_views() -> None:
     with pytest.raises(NotOnDevice):
         batch.to_device(fake_device())["n"].to_numpy()
     assert batch.to_device(fake_device())["n"].to_numpy(zero_copy_only=False).tolist() == [0.0, 1.0, 2.0]
+
+
+def test_numpy_takes_columns_of_the_host() -> None:
+    """`np.asarray` gives the values, zero-copy where it can be; what lies on a device is refused, never wrapped."""
+    batch = Batch.from_arrow(
+        {"n": np.arange(3.0), "x": pa.array([1, None, 3]), "s": pa.array(["a", None, "c"])}
+    )
+    assert np.shares_memory(np.asarray(batch["n"]), batch["n"].values)
+    assert np.asarray(batch["n"], np.int8).tolist() == [0, 1, 2]
+    assert np.nanmax(np.asarray(batch["x"])) == 3
+    assert np.asarray(batch["s"]).tolist() == ["a", None, "c"]
+    assert not np.shares_memory(np.array(batch["n"], copy=True), batch["n"].values)
+    with pytest.raises(ValueError, match="without a copy"):
+        np.array(batch["x"], copy=False)
+    with pytest.raises(NotOnDevice):
+        np.asarray(batch.to_device(fake_device())["n"])
+
+
+@pytest.mark.parametrize(
+    ("key", "raised"), [("z", KeyError), ("b", KeyError), (3, IndexError), (-4, IndexError)]
+)
+def test_unknown_columns_are_what_python_calls_them(key: str | int, raised: type[Exception]) -> None:
+    """A name that is not there, or twice, is a KeyError, a position an IndexError; what is there is named."""
+    batch = Batch.from_arrow(pa.record_batch([[1], [2], [3]], ["a", "b", "b"]))
+    for choose in (lambda: batch[key], lambda: batch.select([key])):
+        with pytest.raises(raised, match="expected one of") as caught:
+            choose()
+        assert isinstance(caught.value, UnknownColumn)
 
 
 def test_columns_by_name_and_position() -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from bowstring.columnar import Batch, Layout, batches, placed
+from bowstring.columnar.filling import _PIECE, _SEVERAL
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import OutOfBudget, ViewsAlive
 from bowstring.memory import Buffer, Device, Pool, cpu
@@ -79,6 +80,24 @@ def test_old_bytes_do_not_leak(device: Device) -> None:
     for _, offset, nbytes in spans.table.tolist():
         taken[offset : offset + nbytes] = True
     assert not content[~taken].any()
+
+
+@pytest.mark.parametrize("nbytes", [1, _PIECE, _SEVERAL * _PIECE - 1, _SEVERAL * _PIECE, 5 * _PIECE + 17])
+def test_columns_of_any_length_are_copied_whole(nbytes: int) -> None:
+    """Each byte of a column arrives, and none beside it is touched, where it is copied in pieces and where not."""
+    pool = Pool(budget=16 << 20)
+    dirty = pool.region(4 << 20)
+    dirty.array(0, dirty.nbytes, writable=True)[:] = 0xEE
+    del dirty
+    values = np.random.default_rng(nbytes).integers(0, 256, 2 * nbytes + 3, np.uint8)
+    first, second = values[3 : nbytes + 3], values[nbytes + 3 :]
+    batch = placed(Batch.from_arrow({"a": first, "b": second}), pool.allocator(4 << 20))
+    assert pool.statistics.reused == 1
+    np.testing.assert_array_equal(batch["a"].values, first)
+    np.testing.assert_array_equal(batch["b"].values, second)
+    (start, end), content = batch.spans.table[[1, 3], 1], batch.spans.regions[0].array(0, 4 << 20)
+    assert not content[start + nbytes : end].any()
+    assert (content[-(-(end + nbytes) // 64) * 64 :] == 0xEE).all()
 
 
 def test_published_memory_is_frozen(pool: Pool) -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from tests.conformance.integration_schema import Json, read_field, read_schema
 from tests.conformance.intervals import retagged
 
-__all__ = ["read_json"]
+__all__ = ["read_document", "read_json"]
 
 Buffers = list[pa.Buffer | None]
 
@@ -27,7 +27,11 @@ _OFFSET_64 = frozenset(("largebinary", "largeutf8", "largelist", "largelistview"
 
 def read_json(path: Path) -> pa.Table:
     """Return what a ``.json.gz`` says, one chunk per batch."""
-    document = json.loads(gzip.decompress(path.read_bytes()))
+    return read_document(json.loads(gzip.decompress(path.read_bytes())))
+
+
+def read_document(document: Json) -> pa.Table:
+    """Return what a document says, one chunk per batch."""
     return pa.Table.from_batches(_Values(document).batches(), read_schema(document))
 
 

@@ -74,6 +74,7 @@ _NESTED: Final = {
     "list view": pa.list_view(pa.string()),
     "large list view": pa.large_list_view(pa.string()),
     "map": pa.map_(pa.string(), pa.int64()),
+    "sorted map": pa.map_(pa.string(), pa.int64(), keys_sorted=True),
     "struct": pa.struct([_NUMBER, pa.field("", pa.bool_())]),
     "sparse union": pa.sparse_union([_NUMBER, pa.field("s", pa.string())], [5, 9]),
     "dense union": pa.dense_union([_NUMBER, pa.field("s", pa.string())], [5, 9]),

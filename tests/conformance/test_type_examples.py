@@ -340,3 +340,14 @@ def test_schemas_that_are_too_deep_are_refused() -> None:
         type_ = pa.struct([("x", type_)])
     with pytest.raises(LimitExceeded, match="deep"):
         ipc.open_stream(pa.schema({"deep": type_}).serialize().to_pybytes())
+
+
+@pytest.mark.parametrize("around", [lambda type_: type_, pa.list_, lambda type_: pa.struct({"x": type_})])
+def test_dictionaries_of_extensions_are_not_written(around: Callable[[pa.DataType], pa.DataType]) -> None:
+    """A field names its extension type and its dictionary in one place, so it would be read as another type."""
+    schema = pa.schema({"a": around(pa.dictionary(pa.int8(), pa.uuid()))})
+    for new in (ipc.new_stream, ipc.new_file):
+        with pytest.raises(Unsupported, match=r"arrow\.uuid"):
+            new(io.BytesIO(), schema)
+    over = pa.schema({"a": around(pa.opaque(pa.dictionary(pa.int8(), pa.string()), "type", "vendor"))})
+    assert ipc.read_schema(ipc.serialize_schema(over)).equals(over)

@@ -46,13 +46,17 @@ def test_it_listens_on_where_no_thread_is_left(here: Depot, monkeypatch: pytest.
 
 
 def test_strangers_elsewhere_take_no_place_here(here: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Connections from other hosts, by whoever has no token, keep no client of this host from coming in."""
+    """Connections by whoever has no token keep out no client, neither of this host nor of another."""
     monkeypatch.setattr(process, "_MOST_SESSIONS", 3)
-    remote = here.listen_too("tcp://127.0.0.1:0").partition("?")[0]
+    remote = here.listen_too("tcp://127.0.0.1:0")
     with contextlib.ExitStack() as strangers:
         for _ in range(5):
-            strangers.enter_context(dial(remote))
+            strangers.enter_context(dial(remote.partition("?")[0]))
         until(lambda: len(here._sessions) == 3, "so many, and no more")
+        for _ in range(3):
+            strangers.callback(Connection(remote, WAIT).close)
+        with pytest.raises(bow.BrokenError):
+            Connection(remote, WAIT)
         for _ in range(3):
             strangers.callback(Connection(here.places.control, WAIT).close)
         with pytest.raises(bow.BrokenError):

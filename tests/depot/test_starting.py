@@ -36,6 +36,23 @@ def test_many_starters_get_one(connect: Connect, task: Callable[..., Task]) -> N
     assert runs(found.pop())
 
 
+BOUNDED = (
+    "import resource\n"
+    "hard = resource.getrlimit(resource.RLIMIT_AS)[1]\n"
+    "resource.setrlimit(resource.RLIMIT_AS, (8 << 30, hard))\n"
+)
+
+
+def test_the_starters_bounds_are_not_the_depots(task: Callable[..., Task]) -> None:
+    """A depot that a process with little address space starts, or with few descriptors, takes all it may."""
+    pid = int(task(BOUNDED + START).hear())
+    limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
+    for name in ("Max address space", "Max open files"):
+        [line] = [each for each in limits if each.startswith(name)]
+        soft, hard = line.removeprefix(name).split()[:2]
+        assert soft == hard, line
+
+
 def test_the_killed_one_is_replaced(connect: Connect, folder: str) -> None:
     """After a SIGKILL the next client starts another one in spite of the socket files, and old clients find it."""
     before = connect()

@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from bowstring.dissociated import consumer as consumer_events
 from bowstring.dissociated.consumer import Announced, ConsumerProtocol, Part, Pointers
-from bowstring.dissociated.messages import Hello, Welcome, pack_addresses, pack_error, pack_u64
+from bowstring.dissociated.failures import pack_error
+from bowstring.dissociated.messages import Hello, Welcome, pack_addresses, pack_u64
 from bowstring.dissociated.producer import Item, ProducerProtocol
 from bowstring.dissociated.tags import Control, Want
 from bowstring.dissociated.uri import Location

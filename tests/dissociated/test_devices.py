@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bowstring.dissociated.consumer import Asked
+from bowstring.dissociated.consumer import Asked, Awaited
 from bowstring.dissociated.devices import (
     DeviceId,
     pack_answer,
@@ -22,6 +22,8 @@ from bowstring.dissociated.producer import Answered, Done, Heard, ProducerProtoc
 from bowstring.dissociated.tags import Control, Want
 from bowstring.errors import ProtocolError
 from bowstring.limits import DEFAULT_LIMITS
+from bowstring.memory import EventHandle, this_process
+from bowstring.memory.shared_events import EVENT_BYTES
 
 if TYPE_CHECKING:
     from tests.dissociated.conftest import Material
@@ -165,3 +167,110 @@ def test_a_reader_is_asked_once(material: Material) -> None:
         listener.hear(material.say(Control.DEVICES, pack_devices([GPU])))
     with pytest.raises(ProtocolError):
         material.listener().hear(material.say(Control.DEVICES, b""))
+
+
+# Events, and regions that are tried.
+
+EVENT = EventHandle(2, bytes(range(16)), bytes(range(64)), this_process())
+HANDLES = st.builds(
+    EventHandle,
+    st.integers(0, 2**32 - 1),
+    st.binary(min_size=16, max_size=16),
+    st.binary(min_size=64, max_size=64),
+    st.just(this_process()),
+)
+
+
+@given(HANDLES)
+def test_events_travel(handle: EventHandle) -> None:
+    """A handle arrives as it was sent, whichever of its bytes are zero, and has one length."""
+    packed = handle.pack()
+    assert len(packed) == EVENT_BYTES == 124
+    assert EventHandle.unpack(packed) == handle
+    for wrong in (packed[:-1], packed + b"\0", b""):
+        with pytest.raises(ProtocolError):
+            EventHandle.unpack(wrong)
+
+
+@given(st.binary(min_size=EVENT_BYTES, max_size=EVENT_BYTES))
+def test_what_is_no_event(data: bytes) -> None:
+    """Bytes that nobody made are a handle that packs to the same, or refused."""
+    try:
+        assert EventHandle.unpack(data).pack() == data
+    except ProtocolError:
+        assert data[-4:] != bytes(4)
+
+
+def greeted(**wishes: bool) -> ProducerProtocol:
+    """Return a producer that heard what a reader can."""
+    producer = ProducerProtocol(DEFAULT_LIMITS)
+    producer.receive(Want.HELLO, Hello(window=1 << 20, pointers=True, **wishes).pack())  # type: ignore[arg-type]
+    producer.receive(Want.DATA, b"ticket")
+    producer.pointers = True
+    return producer
+
+
+@pytest.mark.parametrize("events", [False, True])
+@pytest.mark.parametrize("tries", [False, True])
+def test_readers_are_told_what_they_take(material: Material, *, tries: bool, events: bool) -> None:
+    """The event comes first, then regions, then the question; what a reader does not take is left out."""
+    producer = greeted(tries=tries, events=events)
+    said = producer.ask([GPU], [material.region(), material.region()], EVENT)
+    tags = [Control.EVENT] * (events and tries) + [Control.REGION] * 2 * tries + [Control.DEVICES]
+    assert [each.tag for each in said] == tags
+    assert producer.told_event == (events and tries)
+
+
+def test_a_region_that_was_tried_is_not_announced_again(material: Material) -> None:
+    """What was announced before the answer lies where it was said to, and is said once; others come later."""
+    producer = greeted(tries=True)
+    first, second = material.region(), material.region()
+    producer.ask([GPU], [first])
+    producer.receive(Control.ANSWER, b"")
+    for region, more in ((first, 0), (second, 1)):
+        said = producer.send(material.item(3, region, mark=7))
+        assert [each.tag for each in said].count(Control.REGION) == more
+
+
+def test_a_reader_has_us_wait() -> None:
+    """A reader that cannot open the event says so once, before its answer; bodies go by pointers all the same."""
+    producer = greeted(events=True, tries=True)
+    producer.ask([GPU], (), EVENT)
+    assert isinstance(producer.receive(Control.WAIT, pack_answer("no such event")), Heard)
+    assert (producer.told_event, producer.why_wait, producer.asked) == (False, "no such event", True)
+    with pytest.raises(ProtocolError):
+        producer.receive(Control.WAIT, b"")
+    producer.receive(Control.ANSWER, b"")
+    assert producer.pointers
+
+
+@pytest.mark.parametrize("event", [None, EVENT])
+def test_nobody_waits_unasked(event: EventHandle | None) -> None:
+    """Where no event was named, and behind the answer, a reader cannot have us wait."""
+    producer = greeted(events=True, tries=True)
+    with pytest.raises(ProtocolError):
+        producer.receive(Control.WAIT, b"")
+    producer = greeted(events=True, tries=True)
+    producer.ask([GPU], (), event)
+    if event is None:
+        with pytest.raises(ProtocolError):
+            producer.receive(Control.WAIT, b"")
+        return
+    producer.receive(Control.ANSWER, b"")
+    with pytest.raises(ProtocolError):
+        producer.receive(Control.WAIT, b"")
+
+
+def test_an_event_is_named_once_and_first(material: Material) -> None:
+    """A reader hears of one event, before the question; a second, a late and a broken one break the protocol."""
+    listener = material.listener()
+    listener.hear(material.say(Control.EVENT, EVENT.pack()))
+    assert listener.events == [Awaited(EVENT)]
+    with pytest.raises(ProtocolError, match="one event"):
+        listener.hear(material.say(Control.EVENT, EVENT.pack()))
+    listener = material.listener()
+    listener.hear(material.say(Control.DEVICES, pack_devices([GPU])))
+    with pytest.raises(ProtocolError, match="one event"):
+        listener.hear(material.say(Control.EVENT, EVENT.pack()))
+    with pytest.raises(ProtocolError):
+        material.listener().hear(material.say(Control.EVENT, EVENT.pack()[:-1]))

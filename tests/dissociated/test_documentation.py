@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bowstring.dissociated import messages
-from bowstring.dissociated.messages import Hello, Welcome, pack_error
+from bowstring.dissociated import failures
+from bowstring.dissociated.failures import pack_error
+from bowstring.dissociated.messages import Hello, Welcome
 from bowstring.dissociated.tags import Control, Want
 from bowstring.errors import BrokenError
 from bowstring.limits import DEFAULT_LIMITS
@@ -42,7 +43,7 @@ def test_every_error_code_is_written_down() -> None:
     section = TEXT[TEXT.index("## 10.") : TEXT.index("## 11.")]
     table = section[section.index("| code | raised as") :]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
-    assert {code for row in rows for code in re.findall(r"`(\w+)`", row)} == set(messages._ERRORS)
+    assert {code for row in rows for code in re.findall(r"`(\w+)`", row)} == set(failures._ERRORS)
 
 
 @pytest.mark.parametrize(

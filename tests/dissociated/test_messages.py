@@ -16,20 +16,19 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from bowstring import errors
-from bowstring.dissociated import messages
+from bowstring.dissociated import failures
+from bowstring.dissociated.failures import pack_error, unpack_error
 from bowstring.dissociated.messages import (
     END,
     METADATA,
     Hello,
     Welcome,
     pack_addresses,
-    pack_error,
     pack_pairs,
     pack_prefix,
     pack_region,
     pack_u64,
     unpack_addresses,
-    unpack_error,
     unpack_pairs,
     unpack_prefix,
     unpack_region,
@@ -292,10 +291,10 @@ def test_errors_travel(kind: type[BowstringError], texts: list[str | None], what
         assert error.what == what[:500].encode(errors="replace").decode()
 
 
-@pytest.mark.parametrize("name", sorted(messages._ERRORS))
+@pytest.mark.parametrize("name", sorted(failures._ERRORS))
 def test_error_kinds_come_back(name: str) -> None:
     """An error that travels by a name of its own comes back as what it was."""
-    kind = messages._ERRORS[name]
+    kind = failures._ERRORS[name]
     assert type(unpack_error(pack_error(kind("x")))) is kind
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring.memory import Pool, default_pool, mappings
+from bowstring.memory import Pool
 
 ADDRESSES = ("unix:", "tcp://127.0.0.1:0", "inproc:")
 # Long enough for a busy machine, short enough that a test that waits in vain ends.
@@ -23,22 +22,8 @@ PATIENCE = bow.Limits(
 
 
 @pytest.fixture(autouse=True)
-def tidy(quick_collections: None, no_leaks: None) -> Iterator[None]:
-    """Leave nothing behind: warm memory is given back, so that only leaks are left to be found."""
-    yield
-    end = time.monotonic() + 5.0
-    while default_pool().statistics.in_use or mappings().statistics.in_use or _at_work():
-        gc.collect()
-        if time.monotonic() > end:  # then the leak is named
-            break
-        time.sleep(0.005)
-    mappings().clear()
-    default_pool().trim()
-
-
-def _at_work() -> bool:
-    """Whether a thread of a stream or a session is on its way out: it may still bring memory."""
-    return any(thread.name.startswith("bowstring-") for thread in threading.enumerate())
+def tidy(quick_collections: None, tidy: None) -> None:
+    """Every test here leaves nothing behind."""
 
 
 @pytest.fixture(params=ADDRESSES, ids=["unix", "tcp", "inproc"])

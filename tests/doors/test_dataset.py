@@ -120,7 +120,7 @@ def test_columns(server: bow.Server, ordered: bool) -> None:
 def test_a_column_that_is_not_there(server: bow.Server) -> None:
     """A column that the data set's schema does not have is refused before any endpoint is asked."""
     dataset = published(server)
-    with pytest.raises(bow.UsageError, match="'x'"):
+    with pytest.raises(bow.UnknownColumn, match="'x'"):
         bow.connect(dataset, columns=["x"])
     assert server.statistics.connections == 0
 

@@ -19,7 +19,7 @@ from tests.faults.tables import number_of, table_of
 def test_collected_at_any_moment(run: Callable[..., Program], case: str, address: str) -> None:
     """Leases, views, streams and regions may end inside any lock, by reference count or by the collector."""
     program = run("collecting", case, address)
-    assert program.hear() == "ok"
+    assert program.hear(60.0) == "ok"
     program.end()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,13 +13,18 @@ from bowstring.memory.driver import Driver
 from tests.gpu.lending import Borrower, Lender
 
 CALLS = sorted(name for name in vars(Driver) if not name.startswith("_"))
-# Those whose failure somebody must hear of; the others are not made here, or whoever makes them goes on without.
+# Those whose failure shows in what comes; the others are not made here, or whoever makes them goes on without.
 LENDING = {"pointer_attributes", "address_range", "get_ipc_handle", "synchronize"}
 COPYING = {"create", "reserve", "map", "set_access", "export", "release", "synchronize"}
 OPENING = {"open_ipc_handle", "address_range"}
 MAPPING = {"import_", "reserve", "map", "release"}
 # What fails to give back is the driver's to keep.
 GIVING_BACK = {"release", "unmap", "free_address", "close_ipc_handle"}
+# Those that are made where nobody waits for the producer but its readers' streams.
+EVENTS = {
+    *("event_create", "event_record", "event_done", "event_destroy", "get_ipc_event_handle"),
+    *("open_ipc_event_handle", "stream_wait_event", "stream_done", "open_ipc_handle"),
+}
 OURS = {"DeviceError", "OutOfBudget", "InvalidRegion", "BrokenError"}
 
 
@@ -38,6 +44,7 @@ def settled(child: Child) -> list[int]:
 
 def finish(lender: Child) -> None:
     """Offer nothing any more, and wait until no reader has anything."""
+    lender.call("end_work")
     lender.call("withdraw")
     lender.call("wait_released", deadline=30.0)
 
@@ -73,22 +80,63 @@ def test_a_call_fails_in_the_producer(pair: tuple[Child, Child], share: str, cal
 @pytest.mark.parametrize("share", ["in_place", "copy"])
 @pytest.mark.parametrize("call", CALLS)
 def test_a_call_fails_in_the_consumer(pair: tuple[Child, Child], share: str, call: str) -> None:
-    """Reading raises an error of ours or works all the same; nothing stays open, and the producer hears the end."""
+    """Where memory cannot be opened the bytes come, and why; nothing stays open, and the producer hears the end."""
     lender, borrower = pair
     held = settled(borrower)
     uri = published(lender, share)
     borrower.call("fail_next", call=call)
-    found = borrower.call("try_take", uri=uri, deadline=30.0)
-    borrower.call("never_mind", call=call)
-    assert found == [7] or found in OURS
     if call in (OPENING if share == "in_place" else MAPPING):
-        assert found in OURS
+        found = borrower.call("take", uri=uri, deadline=30.0)
+        assert (found["values"], found["path"], found["devices"]) == ([7], "unix: packed", ["cpu"])
+        assert found["why"].count(f"{call} failed") == 1
+    else:
+        found = borrower.call("try_take", uri=uri, deadline=30.0)
+        assert found == [7] or found in OURS
+    borrower.call("never_mind", call=call)
     finish(lender)
     assert lender.call("statistics")["kept"] == 0
     if call not in GIVING_BACK:
         assert settled(borrower) == held
     assert borrower.call("take", uri=published(lender, share), deadline=30.0)["values"] == [7]
     finish(lender)
+
+
+def taken(lender: Child, borrower: Child, uri: str) -> Any:
+    """Read on a stream that waits for the producer, whose work ends meanwhile; return values or an error's name."""
+    borrower.begin("try_take", uri=uri, named=77)
+    time.sleep(0.1)
+    lender.call("end_work")
+    return borrower.finish(30.0)
+
+
+@pytest.mark.parametrize("whose", ["producer", "consumer"])
+@pytest.mark.parametrize("call", sorted(EVENTS))
+def test_a_call_fails_while_a_stream_waits(pair: tuple[Child, Child], whose: str, call: str) -> None:
+    """Whoever's call fails, there is an error of ours or the data come; no event stays, and the next time works."""
+    lender, borrower = pair
+    held = settled(lender), settled(borrower)
+    events = [child.call("events") for child in pair]
+    failing = lender if whose == "producer" else borrower
+    lender.call("begin_work")
+    if failing is lender:
+        lender.call("fail_next", call=call)
+    uri = lender.call("try_publish", events=True, deadline=30.0)
+    if failing is borrower:
+        borrower.call("fail_next", call=call)
+    found = taken(lender, borrower, uri) if uri.startswith("unix:") else uri
+    failing.call("never_mind", call=call)
+    assert found == [7] or found in OURS
+    if whose == "producer" and call in ("event_create", "event_record", "get_ipc_event_handle"):
+        assert found in OURS
+    finish(lender)
+    if call != "event_destroy":
+        assert (settled(lender), settled(borrower)) == held
+        assert [child.call("events") for child in pair] == events
+    lender.call("begin_work")
+    assert taken(lender, borrower, lender.call("try_publish", events=True)) == [7]
+    finish(lender)
+    assert lender.call("statistics")["kept"] == 0
+    assert lender.call("misused") == []
 
 
 def test_a_device_disappears_under_the_producer(pair: tuple[Child, Child]) -> None:
@@ -103,13 +151,13 @@ def test_a_device_disappears_under_the_producer(pair: tuple[Child, Child]) -> No
 
 
 def test_a_device_disappears_under_the_consumer(pair: tuple[Child, Child]) -> None:
-    """Reading says that the device is gone, at whatever point, and the producer gets its memory back."""
+    """A reader whose device is gone gets the bytes, or an error, and the producer gets its memory back."""
     lender, borrower = pair
     for share in ("in_place", "copy"):
         uri = published(lender, share)
         settled(borrower)  # so that nothing is mapped already
         borrower.call("disappear")
-        assert borrower.call("try_take", uri=uri, deadline=30.0) in OURS
+        assert borrower.call("try_take", uri=uri, deadline=30.0) == [7]
         borrower.call("come_back")
         assert borrower.call("begin", uri=uri) == [7]
         borrower.call("disappear")

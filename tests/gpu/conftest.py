@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Bear with the libraries of a machine with a GPU: they are those that it has, and may warn of each other."""
     for item in items:
         if item.get_closest_marker("gpu"):
-            item.add_marker(pytest.mark.filterwarnings("default::DeprecationWarning"))
+            item.add_marker(pytest.mark.filterwarnings("default"))
 
 
 @pytest.fixture(autouse=True)

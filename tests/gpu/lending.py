@@ -2,22 +2,58 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 import time
+import types
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 import bowstring as bow
 import bowstring.testing
+from bowstring.columnar.dictionary import Dictionary
 from bowstring.errors import BowstringError
-from bowstring.memory import mappings
+from bowstring.memory import foreign_region, mappings
 from bowstring.memory.device import device_by_name
 
-__all__ = ["Borrower", "Lender"]
+__all__ = ["Borrower", "Lender", "moved"]
 
 _QUICK = bow.Limits(connect_timeout=10.0, reply_timeout=10.0, heartbeat=0.2, release_timeout=10.0)
+
+
+def moved(device: bowstring.testing.FakeDevice, batch: bow.Batch) -> bow.Batch:
+    """Return a batch of the host whose buffers lie in one allocation of another library."""
+    table = batch.spans.table.copy()
+    ends = np.cumsum(-(-table[:, 2] // 64) * 64)
+    memory = device.allocate(max(1, int(ends[-1])))
+    for row, end in enumerate(ends.tolist()):
+        _, _, nbytes = table[row].tolist()
+        start = end - (-(-nbytes // 64) * 64)
+        if nbytes:
+            memory[start : start + nbytes] = device.from_host(batch.spans.array(row))
+        table[row] = 0, start * bool(nbytes), nbytes
+    region = foreign_region(memory.data.ptr, len(memory), memory, device)
+    dictionaries = {
+        id_: Dictionary(id_, moved(device, each.values)) for id_, each in batch.dictionaries.items()
+    }
+    return bow.Batch.from_parts(
+        batch.layout,
+        batch.num_rows,
+        batch.nodes,
+        variadic_counts=batch.variadic_counts,
+        dictionaries=dictionaries,
+        spans=table,
+        regions=[region],
+        device=device,
+    )
+
+
+def _named(address: int | None) -> Any:
+    """Return a stream of that address, as a user names it; nothing for none."""
+    return None if address is None else types.SimpleNamespace(ptr=address, synchronize=lambda: None)
 
 
 class _Role:
@@ -45,6 +81,12 @@ class _Role:
         found = dict(self.device.driver.calls)
         self.device.driver.calls.clear()
         return found
+
+    def events(self) -> int:
+        """Return how many events the fake driver holds for us, when it was swept."""
+        gc.collect()
+        self.device.sweep()
+        return len(self.device.driver.held_events)
 
     def held(self) -> list[int]:
         """Return what the fake driver still holds for us, when our streams are done."""
@@ -78,8 +120,41 @@ class Lender(_Role):
         self._arrays += [numbers[rows * each : rows * (each + 1)] for each in range(arrays)]
         return int(whole.data.ptr)
 
-    def publish(self, readers: int = 1, share: Any = "in_place", batches: int = 1) -> str:
-        """Publish all arrays as columns, in one or several batches; return the URI."""
+    def begin_work(self) -> None:
+        """Let the fake device have work that is not done before `end_work`."""
+        self.device.driver.begin_work()
+
+    def end_work(self) -> None:
+        """Let that work be done."""
+        self.device.driver.end_work()
+
+    def publish_at_work(self, value: int) -> str:
+        """Queue work that takes a while and ends by writing a value to all arrays; publish it, return the URI."""
+        if hasattr(self.device.driver, "begin_work"):
+            self.begin_work()
+        else:
+            large = self.device.xp.zeros(1 << 27, np.float32)
+            for _ in range(300):  # half a GiB read and written, each time
+                large += 1
+        for array in self._arrays:
+            array[:] = value
+        return self.publish(events=True)
+
+    def misused(self) -> list[str]:
+        """Return what was done with events that a driver leaves undefined."""
+        return list(self.device.driver.misused)
+
+    def publish(
+        self,
+        readers: int = 1,
+        share: Any = "in_place",
+        batches: int = 1,
+        *,
+        events: bool = False,
+        text: Any = None,
+        encoded: bool = False,
+    ) -> str:
+        """Publish all arrays as columns, or some text instead, in one or several batches; return the URI."""
         self._count += 1
         columns = {f"c{number}": array for number, array in enumerate(self._arrays)}
         rows = len(self._arrays[0]) // batches
@@ -88,12 +163,16 @@ class Lender(_Role):
             for part in range(batches)
         ]
         data = [bow.Batch.from_arrow(part) for part in parts]
-        return str(self._server.publish(f"t{self._count}", data, readers=readers, share=share))
+        if text is not None:
+            arrays = [pa.array(each).dictionary_encode() if encoded else pa.array(each) for each in text]
+            data = [moved(self.device, bow.Batch.from_arrow({"c0": each})) for each in arrays]
+        name = f"t{self._count}"
+        return str(self._server.publish(name, data, readers=readers, share=share, events=events))
 
-    def try_publish(self, share: Any = "in_place") -> str:
+    def try_publish(self, share: Any = "in_place", *, events: bool = False) -> str:
         """Publish for two readers; return the URI, or the name of the error of ours."""
         try:
-            return self.publish(share=share, readers=2)
+            return self.publish(share=share, readers=2, events=events)
         except BowstringError as error:
             return type(error).__name__
 
@@ -147,9 +226,9 @@ class Borrower(_Role):
         self._held: list[Any] = []
         self._stream: Any = None
 
-    def take(self, uri: str, mode: Any = "map") -> dict[str, Any]:
+    def take(self, uri: str, mode: Any = "map", named: int | None = None) -> dict[str, Any]:
         """Read a data set; return the values that its columns have, where they lie, and how they came."""
-        with bow.connect(uri, limits=_QUICK, mode=mode) as stream:
+        with bow.connect(uri, limits=_QUICK, mode=mode, stream=_named(named)) as stream:
             batches = list(stream)
             found = {
                 "values": sorted({value for batch in batches for value in self._values(batch)}),
@@ -166,21 +245,30 @@ class Borrower(_Role):
         columns = [batch[name].values for name in batch.schema.names]
         return {int(value) for each in columns for value in set(batch.device.to_host(each).tolist())}
 
-    def try_take(self, uri: str) -> Any:
+    def take_in_order(self, uri: str) -> dict[str, Any]:
+        """Read a data set on a stream of our own that waits for the producer's work; return values and why."""
+        cuda = getattr(self.device.xp, "cuda", None)
+        stream = _named(77) if cuda is None else cuda.Stream(non_blocking=True)
+        current = contextlib.nullcontext() if cuda is None else stream
+        with current, bow.connect(uri, limits=_QUICK, stream=stream) as batches:
+            found = {value for batch in batches for value in self._values(batch)}
+            return {"values": sorted(found), "why": batches.stats.why}
+
+    def try_take(self, uri: str, named: int | None = None) -> Any:
         """Read a data set; return its values, or the name of the error of ours."""
         try:
-            return self.take(uri)["values"]
+            return self.take(uri, named=named)["values"]
         except BowstringError as error:
             return type(error).__name__
 
-    def hold(self, uri: str) -> None:
-        """Read a data set, and keep it."""
-        with bow.connect(uri, limits=_QUICK, mode="map") as stream:
+    def hold(self, uri: str, named: int | None = None) -> None:
+        """Read a data set, and keep it; on a stream of that address, if it is named."""
+        with bow.connect(uri, limits=_QUICK, mode="map", stream=_named(named)) as stream:
             self._held += list(stream)
 
-    def begin(self, uri: str) -> list[int]:
-        """Read the first batch of a data set, and keep it and the stream."""
-        self._stream = bow.connect(uri, limits=_QUICK, mode="map")
+    def begin(self, uri: str, named: int | None = None) -> list[int]:
+        """Read the first batch of a data set, as `hold` does, and keep it and the stream."""
+        self._stream = bow.connect(uri, limits=_QUICK, mode="map", stream=_named(named))
         self._held.append(next(iter(self._stream)))
         return self.values()
 

@@ -68,6 +68,24 @@ def test_the_memory_lives_until_it_was_freed(pair: tuple[Child, Child]) -> None:
     assert lender.call("statistics")["kept"] == 0
 
 
+def test_streams_wait_for_the_producers_work(pair: tuple[Child, Child], device: str) -> None:
+    """What is published while its producer is at work is read, behind that work, as it will have been written."""
+    lender, borrower = pair
+    lender.call("allocate", value=7, rows=100_000)
+    for value in (8, 9):
+        uri = lender.call("publish_at_work", value=value)
+        borrower.begin("take_in_order", uri=uri)
+        if device.startswith("fake"):
+            while not lender.call("calls").get("event_done"):  # the reader is told of it, or not, just then
+                time.sleep(0.01)
+            lender.call("end_work")
+        got = borrower.finish()
+        assert got["values"] == [value]
+        assert got["why"].endswith("wait for the producer's work")
+        lender.call("wait_released")
+    assert lender.call("statistics")["kept"] == 0
+
+
 def test_an_address_that_is_used_again(pair: tuple[Child, Child], device: str) -> None:
     """Freed, allocated again at the same address, and published again: the reader sees the new bytes."""
     lender, borrower = pair

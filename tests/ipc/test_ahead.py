@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring import Batch
-from bowstring.errors import BowstringError, ClosedError
-from bowstring.ipc import IpcWriteOptions, new_stream, open_stream
+from bowstring.errors import BowstringError, ClosedError, LimitExceeded
+from bowstring.ipc import IpcWriteOptions, ahead_compressed, new_stream, open_stream
 from bowstring.ipc.ahead import ReadAhead
+from bowstring.ipc.compression import Means
 from bowstring.limits import Limits
 from bowstring.testing.strategies import record_batches, schemas
 
@@ -156,6 +157,19 @@ def test_dictionaries_change_in_between() -> None:
     found = [batch.to_arrow().column(0).to_pylist() for batch in open_stream(data)]
     assert found == [batch.column(0).to_pylist() for batch in batches]
     assert_same(data)
+
+
+def test_memory_for_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compressed batches that are too much together are read one by one."""
+    asked: list[int] = []
+
+    def short(body: pa.Buffer, places: Any, codec: str, means: Means) -> list[pa.Buffer]:
+        asked.append(len(places))
+        raise LimitExceeded("there is no memory for a decompressed body")
+
+    monkeypatch.setattr(ahead_compressed, "decompressed", short)
+    assert outcome(STREAMS["lz4"]) == outcome(STREAM)
+    assert max(asked) > len(SCHEMA)
 
 
 def test_a_closed_reader_gives_nothing_more() -> None:

@@ -116,7 +116,8 @@ def test_a_reader_asked_for_a_device_puts_everything_there(
     assert len({id(batch.dictionaries[0]) for batch in batches}) == 1
     assert batches[0].dictionaries[0].values.device is DEVICE
     assert "buffers by nvCOMP 6.0.0" in stats.decompressed
-    assert library.calls["Decompress"] == len(batches)
+    # Once for each message. LZ4 leaves the dictionary's few bytes as they are.
+    assert library.calls["Decompress"] == len(batches) + (codec == "zstd")
     assert stats.num_record_batches == len(batches)
     found = [batch.to_device("cpu").to_arrow() for batch in batches]
     assert pa.Table.from_batches(found).equals(TABLE)

@@ -20,7 +20,7 @@ from tests.ipc.files import SAMPLE, by_bowstring, by_pyarrow
 def test_messages_are_those_of_pyarrow() -> None:
     """Type, version, metadata and body of every message of a stream are what pyarrow says."""
     for write in (by_bowstring, by_pyarrow):
-        for version in ipc.MetadataVersion:
+        for version in (ipc.MetadataVersion.V4, ipc.MetadataVersion.V5):
             stream = write(SAMPLE, kind="stream", metadata_version=version)
             pairs = list(
                 zip(

@@ -155,7 +155,7 @@ def _as_pyarrow(options: ipc.IpcWriteOptions) -> pa.ipc.IpcWriteOptions:
 
 
 @pytest.mark.parametrize("is_legacy", [False, True])
-@pytest.mark.parametrize("version", list(ipc.MetadataVersion))
+@pytest.mark.parametrize("version", [ipc.MetadataVersion.V4, ipc.MetadataVersion.V5])
 def test_versions_and_framing_are_as_asked_for(version: ipc.MetadataVersion, is_legacy: bool) -> None:
     """Every message says its version, and is framed as asked for, with options of ours and of pyarrow's."""
     ours = ipc.IpcWriteOptions(metadata_version=version, use_legacy_format=is_legacy)
@@ -176,7 +176,7 @@ def test_versions_and_framing_are_as_asked_for(version: ipc.MetadataVersion, is_
 @given(batches=strategies.tables())
 def test_version_4_has_the_buffers_that_pyarrow_writes(batches: list[pa.RecordBatch]) -> None:
     """In metadata of version 4, every batch of ours has as many buffers and nodes as one of pyarrow's."""
-    for version in ipc.MetadataVersion:
+    for version in (ipc.MetadataVersion.V4, ipc.MetadataVersion.V5):
         counts = []
         for write in (by_bowstring, by_pyarrow):
             stream = write(batches[:1], kind="stream", metadata_version=version)
@@ -192,8 +192,6 @@ def test_options_that_are_none_are_refused() -> None:
     for open_ in opens:
         with pytest.raises(UsageError, match="IpcReadOptions"):
             open_(by_pyarrow(SAMPLE, kind="stream" if open_ is ipc.open_stream else "file"), options="fast")
-        with pytest.raises(TypeError, match="memory_pool"):
-            open_(b"", memory_pool=pa.default_memory_pool())
     for new in (ipc.new_stream, ipc.new_file):
         with pytest.raises(UsageError, match="IpcWriteOptions"):
             new(io.BytesIO(), SAMPLE.schema, options=ipc.IpcReadOptions())

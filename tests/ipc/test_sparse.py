@@ -25,7 +25,7 @@ from bowstring.errors import (
 )
 from bowstring.ipc.sparse_index import CooIndex, CsxIndex
 from bowstring.memory import cpu
-from bowstring.testing import fake_device
+from bowstring.testing import OnlyCurrent, fake_device
 
 scipy_sparse = pytest.importorskip("scipy.sparse")
 
@@ -221,6 +221,58 @@ def test_devices_are_written_and_read_by_one_copy(form: str) -> None:
         with pytest.raises(NotOnDevice, match="to_device"):
             ask()
     assert np.array_equal(found.to_device(cpu()).to_tensor().to_numpy(), expected)
+
+
+class Cupyx:
+    """A matrix of cupyx, as far as it is looked at: arrays of a device, sorted on the one that is current."""
+
+    def __init__(
+        self, form: str, shape: tuple[int, ...], arrays: dict[str, Any], *, is_sorted: bool = True
+    ) -> None:
+        self.format, self.shape, self.has_sorted_indices = form, shape, is_sorted
+        self.__dict__ |= arrays
+
+    def sorted_indices(self) -> Cupyx:
+        arrays = {"data": self.data + 0, "indptr": self.indptr + 0, "indices": self.indices + 0}  # type: ignore[attr-defined]
+        return Cupyx(self.format, self.shape, arrays)
+
+
+def cupyx_like(matrix: Any, device: Any, *, is_sorted: bool) -> Cupyx:
+    """Return a matrix of scipy's on a device."""
+    names = ("data", "row", "col") if matrix.format == "coo" else ("data", "indptr", "indices")
+    arrays = {name: device.from_host(getattr(matrix, name)) for name in names}
+    return Cupyx(matrix.format, matrix.shape, arrays, is_sorted=is_sorted)
+
+
+@pytest.mark.parametrize("index", ["i4", "u8"])
+@pytest.mark.parametrize("form", [*FORMS, "csf"])
+def test_work_on_a_device_is_done_while_it_is_the_current_one(form: str, index: str) -> None:
+    """What is computed of a device's arrays, a matrix of cupyx included, is computed inside ``device.use()``."""
+    device, tensor = fake_device(1), tensor_of(form)
+    expected = tensor.to_tensor().to_numpy()
+    with OnlyCurrent():
+        there = [tensor.to_device(device), ipc.read_sparse_tensor(written(tensor), device=device)]
+        if form != "csf":
+            matrix = tensor.to_scipy()
+            there += [
+                ipc.SparseTensor.from_scipy(cupyx_like(matrix, device, is_sorted=is_sorted))
+                for is_sorted in (True, False)
+            ]
+        if form == "coo":
+            coords = np.stack(np.nonzero(expected), axis=1).astype(index)
+            data = device.from_host(expected[expected != 0])
+            there.append(
+                ipc.SparseTensor.from_coo(data, device.from_host(coords), expected.shape, is_canonical=True)
+            )
+            columns = tuple(
+                device.from_host(coords[:, axis].astype(each)) for axis, each in enumerate((index, "i2"))
+            )
+            there.append(ipc.SparseTensor.from_coo(data, columns, expected.shape))
+        for each in there:
+            each.validate(full=True)
+            assert each.device is device
+            found = ipc.read_sparse_tensor(written(each)).to_tensor().to_numpy()
+            assert np.array_equal(found, expected)
 
 
 def test_coordinates_on_a_device_are_not_looked_at() -> None:

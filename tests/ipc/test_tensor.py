@@ -25,7 +25,7 @@ from bowstring.errors import (
 )
 from bowstring.limits import Limits
 from bowstring.memory import cpu
-from bowstring.testing import fake_device
+from bowstring.testing import OnlyCurrent, fake_device
 
 DTYPES = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
 
@@ -293,6 +293,16 @@ def test_devices_are_read_and_written_by_one_copy(array: np.ndarray) -> None:
     assert found.device is device
     assert found.to_device(device) is found
     assert same(found.to_device(cpu()).to_numpy(), array)
+
+
+def test_tensors_of_a_device_are_compared_while_it_is_the_current_one() -> None:
+    """Two tensors of a device that is not the current one are written, copied and compared all the same."""
+    device = fake_device(1)
+    with OnlyCurrent():
+        one, other = (ipc.Tensor(np.eye(2)).to_device(device) for _ in range(2))
+        assert one.equals(other)
+        assert not one.equals(ipc.Tensor(np.ones((2, 2))).to_device(device))
+        assert written(one) == written(np.eye(2))
 
 
 class Cuda:

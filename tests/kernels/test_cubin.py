@@ -92,6 +92,24 @@ def test_machine_code_is_kept(
     assert load_cubin(signature, (9, 0)) == first
 
 
+def test_without_an_assembler_the_driver_gets_the_text(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Where nvJitLink is not installed PTX is loaded, which ends with a zero; it is not kept as machine code."""
+    from cuda.bindings import nvjitlink
+
+    def missing() -> None:
+        raise RuntimeError("libnvJitLink.so.13 is not there")
+
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("BOWSTRING_CACHE_DIR", str(folder))
+    monkeypatch.setattr(nvjitlink, "version", missing)
+    code, entry = load_cubin(signatures()[0], (9, 0))
+    assert code.endswith(b"\0")
+    assert f".entry {entry}(".encode() in code
+    assert not list(folder.rglob("*.cubin"))
+
+
 class FakeCupy(types.ModuleType):
     """As much of CuPy as a launch uses; it notes what is launched."""
 

@@ -16,6 +16,7 @@ from bowstring.kernels import variant_spark_numbers as spark_numbers
 from bowstring.kernels import variant_spark_strings as spark_strings
 from bowstring.kernels import variant_spark_texts as spark_texts
 from bowstring.kernels import variant_spark_times as spark_times
+from bowstring.kernels import variant_spark_zones as spark_zones
 from bowstring.kernels.types import i64, u64
 
 Make = Callable[[np.random.Generator], tuple[Any, ...]]
@@ -74,7 +75,13 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
         spark_numbers.spark_numbers: number(0, 0, 1, 2, 3, 4, 6, 7),
         spark_texts.spark_text_numbers: number(255, 0, 1),
         spark_texts.spark_text_reals: text(2, 3),
-        spark_times.spark_text_times: text(4, 6, 7),
+        spark_times.spark_text_times: lambda rng: (
+            *(*places(rng), i64(rng.choice((4, 6, 7))), i64(rng.integers(-(2**40), 2**40))),
+            *(out(np.uint8, value=255), out(np.int64), out(np.int64)),
+        ),
+        spark_zones.copy_zone_names: lambda rng: (
+            *(wild(rng, np.uint8, int(rng.integers(0, 60))), wild(rng, np.int64, 2), out(np.uint8, 80)),
+        ),
         nested.count_children: lambda rng: (
             *(*places(rng), u64(rng.integers(2, 4)), i64(rng.integers(-2, 2)), out(np.uint8), out(np.int64)),
         ),

@@ -17,6 +17,7 @@ from bowstring.kernels import variant_spark_numbers as spark_numbers
 from bowstring.kernels import variant_spark_strings as spark_strings
 from bowstring.kernels import variant_spark_texts as spark_texts
 from bowstring.kernels import variant_spark_times as spark_times
+from bowstring.kernels import variant_spark_zones as spark_zones
 from bowstring.kernels.signature import Kernel
 from tests.kernels.variant_cases import (
     DICTIONARIES,
@@ -116,6 +117,19 @@ def texts_of(*families: int) -> Cases:
             yield len(places), (data, places, family, statuses, np.zeros(len(places), np.int64))
 
     return found
+
+
+def timed_texts(rng: np.random.Generator) -> Iterator[Case]:
+    for family in (4, 6, 7):
+        data, places, statuses = words()
+        found = statuses, *(np.zeros(len(places), np.int64) for _ in range(2))
+        yield len(places), (data, places, family, 1_700_000_000, *found)
+
+
+def zone_names(rng: np.random.Generator) -> Iterator[Case]:
+    data = np.frombuffer(b"x Europe/Berlin America/Argentina/ComodRivadavia_", np.uint8)
+    zones = np.array([2 << 6 | 13, 16 << 6 | 33, 40 << 6 | 63, 1 << 50, 0], np.int64)
+    yield len(zones), (data, zones, np.ones(40 * len(zones), np.uint8))
 
 
 def counted(rng: np.random.Generator) -> Iterator[Case]:
@@ -256,7 +270,8 @@ CASES: dict[Kernel, Cases] = {
     spark_numbers.spark_numbers: number_cases,
     spark_texts.spark_text_numbers: text_numbers,
     spark_texts.spark_text_reals: texts_of(2, 3),
-    spark_times.spark_text_times: texts_of(4, 6, 7),
+    spark_times.spark_text_times: timed_texts,
+    spark_zones.copy_zone_names: zone_names,
     nested.count_children: counted,
     nested.place_children: placed,
     nested.measure_keys: measured_keys,

@@ -186,8 +186,25 @@ class Api(types.SimpleNamespace):
         return self.current.pop()
 
     def do_cuEventCreate(self, flags: int) -> int:
-        assert flags == 2  # no times: those who wait need none, and it is cheaper
-        return self.fake.event_create(0)
+        assert flags in (
+            2,
+            6,
+        )  # no times: those who wait need none, and it is cheaper; 4 more for other processes
+        return self.fake.event_create(0, shared=flags == 6)
+
+    def do_cuEventQuery(self, event: int) -> None:
+        assert self.fake.event_done(0, event)
+
+    def do_cuIpcGetEventHandle(self, event: int) -> Any:
+        assert self.current
+        handle = bindings.CUipcEventHandle()
+        ctypes.memmove(int(handle.getPtr()), self.fake.get_ipc_event_handle(0, event), 64)
+        return handle
+
+    def do_cuIpcOpenEventHandle(self, handle: Any) -> Any:
+        assert self.current
+        token = ctypes.string_at(int(handle.getPtr()), 64)
+        return bindings.CUevent(self.fake.open_ipc_event_handle(0, token))
 
     def do_cuEventDestroy(self, event: int) -> None:
         self.fake.event_destroy(0, event)

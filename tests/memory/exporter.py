@@ -28,6 +28,11 @@ class Exporter:
         assert isinstance(handle, LentHandle)
         return [array.data.ptr, handle.pack().hex()]
 
+    def event(self) -> str:
+        """Record an event; return the driver's handle of it, in hexadecimal digits."""
+        self._recorded = self._device.record(shared=True)
+        return self._device.driver.get_ipc_event_handle(0, self._recorded.handle).hex()
+
     def free(self, address: int) -> None:
         """Free an allocation."""
         del self._arrays[address]

@@ -254,3 +254,31 @@ def test_events_are_asked_of_the_driver_in_the_context(gpu: CudaDevice, api: Api
         for name in ("cuCtxPushCurrent", call, "cuCtxPopCurrent")
     ]
     assert (list(api.fake.waits), api.fake.held_events) == ([(9, event)], set())
+
+
+def test_events_are_shared_with_other_processes(gpu: CudaDevice, api: Api) -> None:
+    """Of an event for others the 64 bytes go out whole; theirs are opened, waited for, and destroyed by a sweep."""
+    mine = gpu.driver.event_create(0, shared=True)
+    gpu.driver.event_record(0, mine, 0)
+    token = gpu.driver.get_ipc_event_handle(0, mine)
+    assert (len(token), token[:1]) == (64, b"\0")  # not cut there
+    assert gpu.driver.event_done(0, mine)
+    api.refuse["cuEventQuery"] = bindings.CUresult.CUDA_ERROR_NOT_READY
+    assert not gpu.driver.event_done(0, mine)
+    api.refuse["cuEventQuery"] = bindings.CUresult.CUDA_ERROR_LAUNCH_FAILED
+    with pytest.raises(DeviceError, match="cuEventQuery"):
+        gpu.driver.event_done(0, mine)
+    with Child(Exporter) as child:
+        theirs = bytes.fromhex(child.call("event"))
+        opened = gpu.open_event(theirs)
+        gpu.wait_event(opened.address, 9)
+        assert list(api.fake.waits) == [(9, opened.address)]
+        event = opened.address
+        del opened
+        assert event in api.fake.held_events
+        gpu.sweep()
+        assert event not in api.fake.held_events
+        with pytest.raises(DeviceError, match="64 bytes"):
+            gpu.driver.open_ipc_event_handle(0, theirs[:-1])
+    gpu.driver.event_destroy(0, mine)
+    assert not api.current

@@ -73,7 +73,8 @@ def test_threads_share_events(device: FakeDevice) -> None:
         thread.join(30)
     assert len(seen) == 800
     assert all(seen)
-    assert device.driver.calls["event_create"] <= 8
+    # Two are let go only when the next two are there.
+    assert device.driver.calls["event_create"] <= 16
 
 
 def test_streams_of_others_come_after_the_current_one(device: FakeDevice) -> None:

@@ -27,6 +27,7 @@ class Late(FakeDriver):
     def __init__(self) -> None:
         super().__init__()
         self.queued: dict[int, list[Callable[[], None]]] = {0: [], 1: []}
+        self._doing = threading.Lock()
         self.stuck: set[int] = set()
         self.moving = threading.Event()
         self.moving.set()
@@ -42,8 +43,10 @@ class Late(FakeDriver):
         self.moving.set()
 
     def _do(self, ordinal: int) -> None:
-        while self.queued[ordinal]:
-            self.queued[ordinal].pop(0)()
+        # Who finds nothing queued must not go on, and give memory back, while another thread still copies.
+        with self._doing:
+            while self.queued[ordinal]:
+                self.queued[ordinal].pop(0)()
 
     def synchronize(self, ordinal: int) -> None:
         super().synchronize(ordinal)

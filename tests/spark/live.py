@@ -8,10 +8,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 import bowstring as bow
 
-__all__ = ["batches_of", "live_session"]
+__all__ = ["MARKS", "batches_of", "live_session"]
+
+MARKS = [
+    pytest.mark.slow,
+    pytest.mark.peers,
+    # PySpark 4.1 leaves the Unix sockets by which it collects rows to the collector.
+    pytest.mark.filterwarnings(r"ignore:unclosed .*raddr=.*/\.[0-9a-f-]{36}\.sock>:ResourceWarning"),
+]
+"""Of each module whose tests use a live session in this process."""
 
 
 @functools.cache

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import sys
-import time
 import types
 from collections.abc import Iterator
 from typing import Any, Self
@@ -15,7 +13,6 @@ import pytest
 import bowstring as bow
 from bowstring.dissociated.uri import Dataset, Endpoint
 from bowstring.errors import BrokenError, ProducerFailed, UnknownTicket, UsageError
-from bowstring.memory import default_pool, mappings
 from bowstring.spark.endpoint import read_endpoint
 from bowstring.spark.filters import Predicate
 from bowstring.spark.options import ReadOptions
@@ -30,18 +27,10 @@ URI = "tcp://127.0.0.1:9?want_data=1"
 
 
 @pytest.fixture
-def server(no_leaks: None) -> Iterator[bow.Server]:
-    """Return a server; when it has ended, warm memory is given back, so that only leaks are left to be found."""
+def server(tidy: None) -> Iterator[bow.Server]:
+    """Return a server, which leaves nothing behind."""
     with bow.Server() as server:
         yield server
-    end = time.monotonic() + 5.0
-    while default_pool().statistics.in_use or mappings().statistics.in_use:
-        gc.collect()
-        if time.monotonic() > end:  # then the leak is named
-            break
-        time.sleep(0.005)
-    mappings().clear()
-    default_pool().trim()
 
 
 def test_batches_are_in_spark_s_types(server: bow.Server) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import importlib.util
 import math
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +19,9 @@ import pytest
 
 import bowstring as bow
 from bowstring.dissociated.uri import Dataset
-from tests.spark.live import live_session
+from tests.spark.live import MARKS, live_session
 
-pytestmark = [pytest.mark.slow, pytest.mark.peers]
+pytestmark = MARKS
 PROGRAMS = Path(__file__).parent / "programs"
 DAYS = [dt.date(1969, 12, 31), dt.date(2026, 11, 20), None, dt.date(1, 1, 1)]
 TABLE = pa.table(
@@ -85,6 +87,16 @@ def test_a_data_frame_forgets_its_filters() -> None:
         assert rows(frame.filter("i = 0 or i = -1")) == [0, 1, 4, 5]
 
 
+@pytest.mark.xfail(reason="Spark up to 4.3: where this passes, pushFilters can be the default", strict=True)
+def test_filters_pushed_are_forgotten() -> None:
+    """A query that pushes no filters gets all rows after one of the same data frame that did."""
+    with bow.Server() as server:
+        frame = load([server.publish("t", TABLE)], pushFilters="true")
+        assert rows(frame.filter("i = 0")) == [0, 4]
+        assert rows(frame.filter("i = -1")) == [1, 5]
+        assert rows(frame) == list(range(8))
+
+
 def rows(frame: Any) -> list[int]:
     """Return which rows are there."""
     return sorted(row["row"] for row in frame.select("row").collect())
@@ -148,7 +160,9 @@ def test_a_stream_takes_each_endpoint_once(tmp_path: Path) -> None:
 
     with bow.Server() as server:
         endpoints = [server.publish(f"t{part}", TABLE) for part in range(4)]
-        assert run(3) == [16, 8]
+        # Spark 4.1 asks a stream for all that there is.
+        limited = importlib.util.find_spec("pyspark.sql.streaming.datasource") is not None
+        assert run(3) == ([16, 8] if limited else [24])
         assert run(4) == [8]
     found = session.read.parquet(str(tmp_path / "out")).groupBy("row").count().collect()
     assert {row["count"] for row in found} == {4}
@@ -160,9 +174,19 @@ def test_tasks_leave_nothing_with_the_producer() -> None:
         endpoint = server.publish("t", pa.concat_tables([TABLE] * 1000), readers=2)
         frame = load([endpoint])
         assert len(frame.limit(3).collect()) == 3
+        gone(server)
         assert frame.count() == 8000
+        gone(server)
         assert frame.filter("row = 1").count() == 1000
         server.wait_released(timeout=20)
+
+
+def gone(server: bow.Server) -> None:
+    """Wait until the server has heard what its readers said last."""
+    end = time.monotonic() + 20
+    while server.statistics.connections:
+        assert time.monotonic() < end, "a reader stays"
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("program", ["cluster.py", "retries.py"])

@@ -18,10 +18,10 @@ from bowstring.spark.types import normalise, to_spark_schema
 from bowstring.spark.variant import FromSpark
 from bowstring.testing.arrays import array_of
 from bowstring.testing.strategies import LEAF_TYPES
-from tests.spark.live import batches_of, live_session
+from tests.spark.live import MARKS, batches_of, live_session
 from tests.spark.values import plain
 
-pytestmark = [pytest.mark.slow, pytest.mark.peers]
+pytestmark = MARKS
 ROWS = 40
 SHAPES = {
     "plain": lambda type_: type_,

@@ -132,6 +132,21 @@ def test_a_depot_that_dies_too_early(publish: Callable[..., Any], readers: int |
         publish(frame, readers)
 
 
+def test_what_was_given_up_is_freed(folder: str) -> None:
+    """A task frees what its host holds of jobs that failed, and their late attempts are refused there."""
+
+    def publish(name: str, *given_up: str) -> None:
+        task = DepotTask(Order("app", name, given_up=given_up))
+        task.publish([pa.record_batch({"n": pa.array([1])})], 0, 1)
+
+    publish("failed#1")
+    publish("next#1", "failed#1")
+    with bow.depot.connect(start=False) as depot:
+        assert [each.name for each in depot.status().datasets] == ["next#1"]
+    with pytest.raises(bow.RefusedError):
+        publish("failed#1")
+
+
 def test_when_spark_has_stopped(publish: Callable[..., Any], stopped: threading.Event) -> None:
     """Data sets are freed when Spark has stopped, but for those that were to stay."""
     publish(Frame([1]))
@@ -169,7 +184,7 @@ def test_tickets_keep_tokens_to_themselves() -> None:
 def test_memory_limits_are_named_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit on the memory of Python workers is warned of where data go to GPUs, whatever resources Spark has."""
     monkeypatch.setattr(sessions, "_warned", set())
-    limited = {"spark.executor.pyspark.memory": "2g"}
+    limited = {"spark.executor.pyspark.memory": "2g"}.get
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         sessions.warn_of_memory_limit(limited)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from bowstring.errors import InvalidData, Unsupported
 from bowstring.spark.scan import Piece, ScanTask, pieces_of
-from bowstring.spark.task import Order, joined
+from bowstring.spark.task import Order
 
 ORDER = Order("app", "d#1")
 FIELDS = pa.schema([("n", pa.int64()), ("s", pa.string())])
@@ -77,23 +76,6 @@ def test_a_column_that_is_missing(tmp_path: Path) -> None:
     uri = write(tmp_path / "x.parquet", 3, 3)
     with pytest.raises(InvalidData, match=r"lacks a column.*expected N"):
         rows_of([uri], 1, pa.schema([("N", pa.int64())]))
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 2000))
-def test_small_batches_are_joined(rows: list[int], least: int) -> None:
-    """Joined batches hold the same rows in order, none is empty, and all but the last have the bytes asked for."""
-    ends = [0, *itertools.accumulate(rows)]
-    given_batches = [
-        pa.record_batch({"n": pa.array(range(a, b), pa.int64())}) for a, b in itertools.pairwise(ends)
-    ]
-    found = list(joined(given_batches, least))
-    assert [n for batch in found for n in batch["n"].to_pylist()] == list(range(ends[-1]))
-    assert all(batch.num_rows for batch in found)
-    assert all(batch.nbytes >= least for batch in found[:-1])
-    # What is large enough is not copied.
-    large = [batch for batch in given_batches if batch.nbytes >= least]
-    assert all(any(batch is each for each in joined([batch], least)) for batch in large if batch.num_rows)
 
 
 def read(path: Path, schema: pa.Schema) -> pa.Table:

@@ -44,9 +44,11 @@ FAILURES: list[tuple[Value, pa.DataType, Status]] = [
     (Value("time", 1), pa.string(), Status.UNSUPPORTED),
     (Value("timestamp_ns", 1), UTC, Status.UNSUPPORTED),
     (Value("timestamp_ntz_ns", 1), pa.decimal64(18, 0), Status.UNSUPPORTED),
-    (text("2024-01-02 03:04:05 Europe/Berlin"), UTC, Status.UNSUPPORTED),
-    (text("2024-01-02 03:04:05 Europe/Berlin"), pa.timestamp("us"), Status.UNSUPPORTED),
-    (text("03:04:05"), UTC, Status.UNSUPPORTED),
+    (text("2024-01-02 03:04:05 Europe/Bonn"), UTC, Status.TYPE_MISMATCH),
+    (text("2024-01-02 03:04:05 Europe/Bonn"), pa.timestamp("us"), Status.TYPE_MISMATCH),
+    (text("2024-01-02 03:04:05 " + "Europe/" * 7), UTC, Status.TYPE_MISMATCH),
+    (text("294247-01-10 00:00:00 America/Los_Angeles"), UTC, Status.OVERFLOW),
+    (text("24:04:05"), UTC, Status.TYPE_MISMATCH),
     (text("03:04:05"), pa.timestamp("us"), Status.TYPE_MISMATCH),
 ]
 

@@ -32,6 +32,16 @@ from tests.variant.typed_values import KEYS, VALUES
 NULL = Value("null", None)
 D = decimal.Decimal
 
+
+class _Word(str):
+    """Text that calls itself otherwise, as a member of ``class Word(str, Enum)`` does."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "Word.HERE"
+
+
 PLAIN = st.recursive(
     st.one_of(
         st.none(),
@@ -101,6 +111,8 @@ def test_slices(rows: list[Value | None], start: int, count: int) -> None:
         (dt.time(23, 59, 59, 999_999), Value("time", 86_399_999_999)),
         ((1, "a"), Value("array", [Value("int8", 1), Value("string", "a")])),
         (np.array([1, 2]), Value("array", [Value("int8", 1), Value("int8", 2)])),
+        (np.array(5), Value("int8", 5)),
+        (_Word("here"), Value("string", "here")),
         ({"a": Value("int64", 1)}, Value("object", {"a": Value("int64", 1)})),
     ],
     ids=repr,
@@ -122,15 +134,17 @@ def test_python_types(thing: Any, expected: Value) -> None:
         np.datetime64("1970-01", "M"),
         1j,
         {1: 2},
-        {"a", "b"},
+        {"a"},
         "\ud800",
         {"\ud800": 1},
+        10**100_000,
+        Value("int8", 300),
     ],
-    ids=repr,
+    ids=lambda thing: repr(thing)[:20] if not isinstance(thing, int) else "large",
 )
 def test_what_no_variant_holds_is_refused(thing: Any) -> None:
     """Nothing is rounded, cut or turned into text without being asked."""
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match="row 1"):
         from_python([1, thing])
 
 

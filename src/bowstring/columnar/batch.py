@@ -14,7 +14,7 @@ from bowstring.columnar.cut import Parts, cut
 from bowstring.columnar.dictionary import Dictionaries, Dictionary
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.spans import Spans, joint_lease
-from bowstring.errors import ClosedError, MissingDependency, NotPicklable, UsageError
+from bowstring.errors import ClosedError, MissingDependency, NotPicklable, UnknownColumn, UsageError
 from bowstring.memory import Buffer, Device, Lease, Region
 
 if TYPE_CHECKING:
@@ -212,10 +212,10 @@ class Batch(export.Exporting, cudf.ForRapids):
             if len(found) == 1:
                 return int(found[0])
             what = "several columns have this name" if found else "no such column"
-            raise UsageError(what, expected=f"one of {self.schema.names}", found=repr(key))
+            raise UnknownColumn(what, expected=f"one of {self.schema.names}"[:500], found=repr(key))
         count = self.num_columns
         if not -count <= key < count:
-            raise UsageError("no such column", expected=f"one of {count}", found=key)
+            raise UnknownColumn("no such column", expected=f"one of {count}", found=key)
         return key % count
 
     __iter__ = None  # len() counts rows: `for column in batch.columns` says what it does
@@ -269,7 +269,7 @@ class Batch(export.Exporting, cudf.ForRapids):
 
         Raises
         ------
-        UsageError
+        UnknownColumn
             There is no such column, or several have the name.
 
         Examples

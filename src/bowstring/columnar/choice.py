@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from bowstring.errors import UsageError
+from bowstring.errors import UnknownColumn
 
 __all__ = ["column_positions"]
 
@@ -16,7 +16,7 @@ def column_positions(schema: pa.Schema, names: Iterable[str]) -> list[int]:
 
     Raises
     ------
-    UsageError
+    UnknownColumn
         There is no such column, or several have the name.
 
     Examples
@@ -28,7 +28,7 @@ def column_positions(schema: pa.Schema, names: Iterable[str]) -> list[int]:
     for name in names:
         found = schema.get_all_field_indices(name)
         if len(found) != 1:
-            raise UsageError(
+            raise UnknownColumn(
                 "a column cannot be chosen",
                 expected=f"one of {schema.names}"[:500],
                 found=f"{name!r}, {len(found)} columns of that name",

@@ -14,7 +14,7 @@ from bowstring.columnar.cut import Parts
 from bowstring.columnar.dlpack import device_pair, dlpack_capsule
 from bowstring.columnar.layout import Kind, Layout, Node
 from bowstring.columnar.plain import array_of_numbers
-from bowstring.errors import NotOnDevice, NotPicklable, Unsupported, UsageError
+from bowstring.errors import NotOnDevice, NotPicklable, UnknownColumn, Unsupported, UsageError
 from bowstring.kernels import bitmap
 from bowstring.memory import Buffer
 
@@ -202,8 +202,8 @@ class Column(export.Exporting):
 
         Raises
         ------
-        UsageError
-            There is none.
+        UnknownColumn
+            There is none, or several have the name.
         """
         children = self.children
         if isinstance(key, str):
@@ -211,7 +211,7 @@ class Column(export.Exporting):
         else:
             found = list(children[key : key + 1]) if key >= 0 else []
         if len(found) != 1:
-            raise UsageError(
+            raise UnknownColumn(
                 "no such child" if not found else "several children have this name",
                 expected=f"one of {[child.name for child in children]}",
                 found=repr(key),
@@ -279,6 +279,15 @@ class Column(export.Exporting):
         return result
 
     # As an array, for others; see also `values`
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if not self.device.is_host:
+            raise NotOnDevice(
+                "the column is not on the host",
+                found=self.device.name,
+                hint="Use `values`, or to_numpy(zero_copy_only=False).",
+            )
+        return np.array(self.to_numpy(zero_copy_only=copy is False), dtype=dtype, copy=copy)
 
     def __dlpack__(
         self,

@@ -53,17 +53,23 @@ class _Plan:
         self.zeros_at = self.sizes_at + sum(counts)
         self.words = self.zeros_at + _ZEROS
 
-        self.template = np.zeros((self.structs, _SAID), np.int64)
-        self.template[:nodes, 3] = pointers
-        self.template[:nodes, 4] = num_children
-        self.template[:nodes, 5] = 8 * (self.buffers_at + ends - pointers)
-        self.template[:nodes, 6] = 8 * (self.children_at + child_ends - num_children)
+        self.template = np.zeros(self.words, np.int64)
+        # What is counted from the beginning of the block, and becomes an address with that of the block.
+        self.relative = np.zeros(self.words, np.int64)
+        said, relative = self.said(self.template), self.said(self.relative)
+        said[:nodes, 3] = pointers
+        said[:nodes, 4] = num_children
+        said[:nodes, 5] = 8 * (self.buffers_at + ends - pointers)
+        said[:nodes, 6] = 8 * (self.children_at + child_ends - num_children)
         # A struct array has one buffer, its validity, which a batch has not: the word before the sizes is 0.
         columns_at = self.buffers_at - len(layout.columns)
-        self.template[nodes, 3:7] = 1, len(layout.columns), 8 * (self.sizes_at - 1), 8 * columns_at
-        self.has_children = (self.template[:, 4] != 0).astype(np.int64)
+        said[nodes, 3:7] = 1, len(layout.columns), 8 * (self.sizes_at - 1), 8 * columns_at
+        relative[:, 5] = 1
+        relative[:, 6] = said[:, 4] != 0
+        said[:, 6] *= relative[:, 6]
         children = [child for node in layout.nodes for child in node.children] + list(layout.columns)
-        self.children = STRUCT_BYTES * np.array(children, np.int64)
+        self.template[self.children_at : self.buffers_at] = STRUCT_BYTES * np.array(children, np.int64)
+        self.relative[self.children_at : self.buffers_at] = 1
         self.validity = layout.fixed_buffers(counts)[layout.validity_buffers]
         self.dictionaries = [
             (index, node.dictionary_id)
@@ -73,6 +79,10 @@ class _Plan:
         self.is_plain = not layout.variadic_nodes
         if not self.is_plain:
             self._plan_variadic(layout, counts, first, ends - pointers)
+
+    def said(self, words: Table) -> Table:
+        """Return what the structs of a block say: all of them but what pyarrow put there."""
+        return words[: self.children_at].reshape(self.structs, STRUCT_WORDS)[:, :_SAID]
 
     def _plan_variadic(self, layout: Layout, counts: tuple[int, ...], first: Table, before: Table) -> None:
         """Say where buffers go when some nodes have one pointer more than buffers: the variadic sizes."""
@@ -100,6 +110,9 @@ class _Block:
         plan = _plan(batch.layout, batch.variadic_counts)
         self.words = words = np.empty(plan.words, np.int64)
         self.base: int = words.__array_interface__["data"][0]
+        whole = plan.relative * self.base
+        whole += plan.template
+        words[plan.children_at :] = whole[plan.children_at :]
         self.root: int = self.base + root * STRUCT_BYTES
         inner = [_dictionary(batch.dictionaries[id_].values) for _, id_ in plan.dictionaries]
         self.anchor = Anchor((words, batch.owner(), inner, event))
@@ -107,24 +120,16 @@ class _Block:
         for address in range(self.base, self.base + (plan.structs - 1) * STRUCT_BYTES, STRUCT_BYTES):
             if address != self.root:
                 fill(address)
-        self._write_structs(batch, plan)
+        said = plan.said(whole)
+        said[:-1, :2] = batch.nodes
+        said[-1, 0] = batch.num_rows
+        plan.said(words)[:] = said
         self._write_buffers(batch, plan)
         for (index, _), block in zip(plan.dictionaries, inner, strict=True):
             words[index * STRUCT_WORDS + 7] = block.base
 
-    def _write_structs(self, batch: Batch, plan: _Plan) -> None:
-        structs = self.words[: plan.children_at].reshape(plan.structs, STRUCT_WORDS)[:, :_SAID]
-        structs[:] = plan.template
-        structs[:-1, :2] = batch.nodes
-        structs[-1, 0] = batch.num_rows
-        structs[:, 5] += self.base
-        structs[:, 6] += self.base
-        structs[:, 6] *= plan.has_children
-        self.words[plan.children_at : plan.buffers_at] = plan.children + self.base
-
     def _write_buffers(self, batch: Batch, plan: _Plan) -> None:
         words = self.words
-        words[plan.buffers_at :] = 0
         addresses = batch.spans.addresses()
         if batch.device.is_host:
             absent = addresses == 0

@@ -74,6 +74,11 @@ class Lender:
                 refused[f"memory of {source.name}, where the server has no pool"] = lent - nbytes
         return Lending(nbytes, refused)
 
+    def keep(self, owner: object) -> None:
+        """Keep something alive as long as any reader may have open what is lent."""
+        for _, owners in self._found.values():
+            owners.append(owner)
+
     def lent(self, batch: Batch) -> Batch:
         """Return a batch with its buffers in lent regions, as far as they can be; the others stay what they are.
 

@@ -82,8 +82,12 @@ class Spans(Sequence["Buffer | None"]):
         """Return the address of each buffer, 0 where it is empty."""
         if not self.regions:
             return np.zeros(len(self.table), np.int64)
+        present = self.table[:, 2] != 0
+        if len(self.regions) == 1:
+            alone: Table = (self.table[:, 1] + self.regions[0].address) * present
+            return alone
         bases = np.array([region.address for region in self.regions], np.int64)
-        result: Table = (bases[self.table[:, 0]] + self.table[:, 1]) * (self.table[:, 2] != 0)
+        result: Table = (bases[self.table[:, 0]] + self.table[:, 1]) * present
         return result
 
     def array(self, index: int, dtype: npt.DTypeLike = np.uint8) -> Any:

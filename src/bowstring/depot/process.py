@@ -71,7 +71,7 @@ class Depot:
         # No event: a signal handler that interrupts whoever waits for one would wait for its lock.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._sessions: set[Session] = set()
+        self._sessions: dict[Session, None] = {}
         self._listeners: list[Listener] = []
         self._started = self._asked = time.monotonic()
         self._listen(places.control)
@@ -115,14 +115,22 @@ class Depot:
 
     def _welcome(self, channel: Channel) -> None:
         session = Session(self, channel)
+        stranger = None
         with self._lock:
-            # Strangers on other hosts keep nobody here from coming in.
-            same = sum(each.local == session.local for each in self._sessions)
-            if self.stopping or same >= _MOST_SESSIONS:
+            # Clients of other hosts keep nobody here from coming in, and who only connects there keeps out nobody.
+            same = [each for each in self._sessions if each.local == session.local]
+            full = len(same) >= _MOST_SESSIONS
+            if full:
+                stranger = next((each for each in same if not (each.local or each.greeted)), None)
+            if self.stopping or (full and stranger is None):
                 channel.close()
                 return
-            self._sessions.add(session)
+            if stranger is not None:
+                del self._sessions[stranger]
+            self._sessions[session] = None
             self._asked = time.monotonic()
+        if stranger is not None:
+            stranger.close()
         try:
             run_in_thread(session.run, name="bowstring-depot-session")
         except RuntimeError:  # no thread left: it passes, and whoever listens goes on
@@ -132,7 +140,7 @@ class Depot:
     def ended(self, session: Session) -> None:
         """Forget a session."""
         with self._lock:
-            self._sessions.discard(session)
+            self._sessions.pop(session, None)
 
     def asked(self) -> None:
         """Note that somebody asked for something."""

@@ -61,7 +61,7 @@ def serve(
         Where other hosts reach it.
     """
     os.umask(0o077)
-    _take_all_descriptors()
+    _take_all_allowed()
     depot = Depot(places, options)
     try:
         # A terminal that closes, or an executor that ends, is no reason.
@@ -78,12 +78,15 @@ def serve(
         depot.run()
 
 
-def _take_all_descriptors() -> None:
-    """Each slab takes three descriptors, and the usual limit is 1024."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
+def _take_all_allowed() -> None:
+    """Each slab takes three descriptors, of usually 1024, and is mapped: whoever started us may have had less."""
+    for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_AS):
+        _, hard = resource.getrlimit(limit)
         with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            resource.setrlimit(limit, (hard, hard))
+    # Spark's `spark.executor.pyspark.memory` lowers the hard one, too, which only root may raise.
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
 def _say(fd: int, text: bytes) -> None:

@@ -50,6 +50,7 @@ class Session:
         self.depot = depot
         self.channel = channel
         self.local = channel.carries == "fds"
+        self.greeted = False
         self.attempt: Attempt | None = None
         self.holder: Holder | None = None
         # Which slabs it would write sooner than others.
@@ -97,6 +98,7 @@ class Session:
             )
         if not self.local and not self._token_fits(fields.maybe_text("token", _MOST_TOKEN)):
             raise AccessDenied("the token is wrong", hint="Use the whole address that the depot gave.")
+        self.greeted = True
         self._answer({"version": VERSION, "pid": os.getpid(), "remote": self.depot.remote_address})
         return True
 

@@ -11,22 +11,23 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.dissociated.devices import unpack_devices
+from bowstring.dissociated.failures import unpack_error
 from bowstring.dissociated.messages import (
     END,
     Hello,
     Outgoing,
     Welcome,
-    unpack_error,
     unpack_pairs,
     unpack_prefix,
     unpack_region,
     unpack_u64,
 )
+from bowstring.dissociated.numbered import are_numbered
 from bowstring.dissociated.tags import POINTERS, SEQUENCE_MASK, Control, is_body, split_body_tag
 from bowstring.errors import BowstringError, LimitExceeded, ProtocolError
 from bowstring.ipc.likeness import MessageDecoder
 from bowstring.ipc.metadata import MessageKind
-from bowstring.memory import Handle, LentHandle
+from bowstring.memory import EventHandle, Handle, LentHandle
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,12 +35,14 @@ if TYPE_CHECKING:
 
     from bowstring.dissociated.devices import DeviceId
     from bowstring.dissociated.uri import Location
+    from bowstring.ipc.likeness import Likeness
     from bowstring.ipc.metadata import Message
     from bowstring.limits import Limits
 
 __all__ = [
     "Announced",
     "Asked",
+    "Awaited",
     "Blocked",
     "ConsumerProtocol",
     "End",
@@ -88,6 +91,13 @@ class Asked:
     """The server asks whether memory of these devices can be mapped here, and sends nothing before it knows."""
 
     devices: tuple[DeviceId, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Awaited:
+    """The server's work on the data is not done: streams that read them must wait for an event."""
+
+    event: EventHandle
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -147,7 +157,9 @@ class End:
     """Every part was given out, and the stream said that these were all."""
 
 
-Event = Part | Asked | Welcomed | Announced | Blocked | NoRoom | Failed | Ping | Pong | Stopped | End
+Event = (
+    Part | Asked | Awaited | Welcomed | Announced | Blocked | NoRoom | Failed | Ping | Pong | Stopped | End
+)
 
 
 class ConsumerProtocol:
@@ -172,7 +184,7 @@ class ConsumerProtocol:
         self._begun = False
         self._broken = False
         self._failed = False
-        self._asked = False
+        self._asked = self._awaits = False
         self._metadata: dict[int, Message] = {}
         self._bodies: dict[int, Packed | Pointers] = {}
         self._end: int | None = None
@@ -212,6 +224,25 @@ class ConsumerProtocol:
         except BaseException:
             self._broken = True
             raise
+
+    @property
+    def like(self) -> Likeness | None:
+        """What the metadata of the last batches looked like; nothing while that is not known."""
+        return self._decoder.like
+
+    def foreseen(self, prefixes: npt.NDArray[np.uint8], tags: npt.NDArray[np.uint64]) -> bool:
+        """Whether pairs of metadata and packed body are surely the next parts of the stream, all of them.
+
+        If they are not, it is for `receive` to say what is wrong, if anything.
+        """
+        waiting = self._metadata or self._bodies or self._end is not None
+        if self._broken or self._failed or waiting or not self._begun or self._next != self._awaited:
+            return False
+        return are_numbered(self._next, prefixes, tags)
+
+    def take(self, count: int) -> None:
+        """Count that many pairs that were foreseen, one at least, as received and given out."""
+        self._next = self._awaited = (self._next + count) & SEQUENCE_MASK
 
     def _receive(self, tag: int | None, body: Any, attachments: tuple[Any, ...]) -> list[Event]:
         if tag is not None and not is_body(tag):
@@ -281,6 +312,8 @@ class ConsumerProtocol:
                 return [Welcomed(Welcome.unpack(body))]
             case Control.DEVICES:
                 return [self._receive_devices(body)]
+            case Control.EVENT:
+                return [self._receive_event(body)]
             case Control.REGION:
                 base, handle = unpack_region(body)
                 _check_attachments(handle, attachments)
@@ -307,6 +340,12 @@ class ConsumerProtocol:
             raise ProtocolError("a server asks once which devices can be reached")
         self._asked = True
         return Asked(unpack_devices(body))
+
+    def _receive_event(self, body: Any) -> Awaited:
+        if self._awaits or self._asked:
+            raise ProtocolError("a server names one event, before it asks about devices")
+        self._awaits = True
+        return Awaited(EventHandle.unpack(bytes(body)))
 
     def _complete(self) -> list[Event]:
         """Give out what has become complete, in order."""

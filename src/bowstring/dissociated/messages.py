@@ -1,7 +1,7 @@
 """Messages: the bytes of what is said besides Arrow's own metadata and bodies.
 
-Everything is little-endian. Hello, welcome and error are small JSON objects, so that they can grow; unknown keys
-are ignored. ``docs/protocol.md`` has them all.
+Everything is little-endian. Hello, welcome and error (:mod:`bowstring.dissociated.failures`) are small JSON
+objects, so that they can grow; unknown keys are ignored. ``docs/protocol.md`` has them all.
 """
 
 from __future__ import annotations
@@ -14,22 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bowstring.dissociated.tags import SEQUENCE_MASK
-from bowstring.errors import (
-    AccessDenied,
-    BowstringError,
-    BrokenError,
-    ClosedError,
-    InvalidData,
-    LeaseExpired,
-    LimitExceeded,
-    OutOfBudget,
-    ProducerFailed,
-    ProtocolError,
-    RefusedError,
-    UnknownTicket,
-    Unsupported,
-    UsageError,
-)
+from bowstring.errors import ProtocolError
 from bowstring.memory import Handle, LentHandle, unpack_handle
 
 if TYPE_CHECKING:
@@ -40,18 +25,19 @@ if TYPE_CHECKING:
 __all__ = [
     "END",
     "METADATA",
+    "PREFIX_BYTES",
     "VERSION",
     "Hello",
     "Outgoing",
     "Welcome",
+    "json_object",
     "pack_addresses",
-    "pack_error",
     "pack_pairs",
     "pack_prefix",
     "pack_region",
     "pack_u64",
+    "text_of",
     "unpack_addresses",
-    "unpack_error",
     "unpack_pairs",
     "unpack_prefix",
     "unpack_region",
@@ -63,8 +49,8 @@ END: Final = 0
 METADATA: Final = 1
 
 _PREFIX: Final = struct.Struct("<BI")
+PREFIX_BYTES: Final = _PREFIX.size
 _U64: Final = struct.Struct("<Q")
-_MOST_TEXT: Final = 4000
 
 
 @dataclasses.dataclass(slots=True)
@@ -96,6 +82,10 @@ class Hello:
     ipc
         Where it can open memory by handles of a driver (:attr:`~bowstring.memory.process.Process.place`): of
         processes of that place.
+    tries
+        Whether it opens regions that are announced before the question about devices, and answers whether it could.
+    events
+        Whether streams of its own can wait for an event of the producer, so that the producer need not.
     """
 
     columns: tuple[str, ...] | None = None
@@ -104,6 +94,8 @@ class Hello:
     token: str | None = None
     version: int = VERSION
     ipc: str | None = None
+    tries: bool = False
+    events: bool = False
 
     def pack(self) -> bytes:
         """Return the JSON of the hello."""
@@ -118,7 +110,7 @@ class Hello:
         ProtocolError
             It is not one.
         """
-        fields = _json_object(data, "hello")
+        fields = json_object(data, "hello")
         columns = fields.get("columns")
         window = fields.get("window", 0)
         token = fields.get("token")
@@ -139,7 +131,9 @@ class Hello:
             fields.get("pointers") is True,
             token,
             version,
-            _text(fields, "ipc", 200),
+            text_of(fields, "ipc", 200),
+            fields.get("tries") is True,
+            fields.get("events") is True,
         )
 
 
@@ -178,7 +172,7 @@ class Welcome:
         ProtocolError
             It is not one.
         """
-        fields = _json_object(data, "welcome")
+        fields = json_object(data, "welcome")
 
         def number(name: str) -> int | None:
             value = fields.get(name)
@@ -187,8 +181,8 @@ class Welcome:
 
         return cls(
             fields.get("charged") is True,
-            _text(fields, "path", 200) or "",
-            _text(fields, "why", 500) or "",
+            text_of(fields, "path", 200) or "",
+            text_of(fields, "why", 500) or "",
             number("num_rows"),
             number("num_batches"),
             number("nbytes"),
@@ -202,7 +196,14 @@ def _json(message: Hello | Welcome) -> bytes:
     ).encode()
 
 
-def _json_object(data: bytes, what: str) -> dict[str, Any]:
+def json_object(data: bytes, what: str) -> dict[str, Any]:
+    """Return the fields of a message that is a JSON object.
+
+    Raises
+    ------
+    ProtocolError
+        It is not one.
+    """
     try:
         fields = json.loads(bytes(data))
     except (ValueError, RecursionError) as error:
@@ -212,7 +213,7 @@ def _json_object(data: bytes, what: str) -> dict[str, Any]:
     return fields
 
 
-def _text(fields: dict[str, Any], name: str, longest: int) -> str | None:
+def text_of(fields: dict[str, Any], name: str, longest: int) -> str | None:
     """Return a string of the peer's that can be printed wherever it goes: half a surrogate pair cannot."""
     value = fields.get(name)
     if not isinstance(value, str):
@@ -351,58 +352,3 @@ def unpack_u64(body: bytes | memoryview) -> int:
         raise ProtocolError("a control message has the wrong length", expected=_U64.size, found=len(body))
     value: int = _U64.unpack(body)[0]
     return value
-
-
-# What a peer may tell us went wrong on its side, by the name that travels.
-_ERRORS: Final[dict[str, type[BowstringError]]] = {
-    "unknown_ticket": UnknownTicket,
-    "access_denied": AccessDenied,
-    "producer_failed": ProducerFailed,
-    "unsupported": Unsupported,
-    "lease_expired": LeaseExpired,
-    "out_of_budget": OutOfBudget,
-    "limit_exceeded": LimitExceeded,
-    "protocol": ProtocolError,
-    "invalid_data": InvalidData,
-    "usage": UsageError,
-    "refused": RefusedError,
-    "closed": BrokenError,
-    "broken": BrokenError,
-}
-
-
-def pack_error(error: BaseException) -> bytes:
-    """Return an error message: its kind, and what a reader may know of it."""
-    if not isinstance(error, BowstringError):
-        error = ProducerFailed("the producer raised", found=f"{type(error).__name__}: {error}"[:2000])
-    if isinstance(error, ClosedError):
-        error = BrokenError("the producer closed the stream", found=str(error))
-    code = next((name for name, cls in _ERRORS.items() if isinstance(error, cls)), "broken")
-    fields = {
-        "code": code,
-        "what": error.what[:500],
-        "expected": None if error.expected is None else str(error.expected)[:500],
-        "found": None if error.found is None else str(error.found)[:2000],
-        "where": None if error.where is None else error.where[:500],
-        "hint": None if error.hint is None else error.hint[:500],
-    }
-    return json.dumps(fields).encode()
-
-
-def unpack_error(data: bytes | memoryview) -> BowstringError:
-    """Return the error that a peer sent, as an exception of ours.
-
-    Raises
-    ------
-    ProtocolError
-        The message is malformed.
-    """
-    fields = _json_object(bytes(data), "error")
-    cls = _ERRORS.get(_text(fields, "code", 40) or "", BrokenError)
-    return cls(
-        _text(fields, "what", _MOST_TEXT) or "the peer failed",
-        expected=_text(fields, "expected", _MOST_TEXT),
-        found=_text(fields, "found", _MOST_TEXT),
-        where=_text(fields, "where", _MOST_TEXT),
-        hint=_text(fields, "hint", _MOST_TEXT),
-    )

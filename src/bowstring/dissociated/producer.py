@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.dissociated.credits import Window
 from bowstring.dissociated.devices import pack_devices, unpack_answer
+from bowstring.dissociated.items import Item, Lending, used_regions
 from bowstring.dissociated.leases import Ledger
 from bowstring.dissociated.messages import (
     END,
     METADATA,
     Hello,
     Outgoing,
-    pack_pairs,
     pack_prefix,
     pack_region,
     pack_u64,
@@ -32,13 +30,14 @@ from bowstring.errors import ProtocolError
 from bowstring.memory import handle_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
+    import numpy as np
     import numpy.typing as npt
 
     from bowstring.dissociated.devices import DeviceId
     from bowstring.limits import Limits
-    from bowstring.memory import Region
+    from bowstring.memory import EventHandle, Region
 
 __all__ = [
     "Answered",
@@ -64,81 +63,6 @@ class Role(enum.Enum):
     BOTH = Want.DATA
     METADATA = Want.METADATA
     BODIES = Want.BODIES
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Item:
-    """One message of a stream, as its producer has it.
-
-    Attributes
-    ----------
-    metadata
-        The raw flatbuffer.
-    spans
-        (region index, offset, length) of each buffer, shape ``(n, 3)``, or ``None`` for a schema.
-    regions
-        What the spans index.
-    pieces
-        The packed body, for type 0.
-    nbytes
-        Sum of the lengths of the buffers.
-    charged
-        Whether the memory was made for this reader and so costs credit as long as the reader has it.
-    lent
-        How it was lent the last time.
-    """
-
-    metadata: bytes
-    spans: npt.NDArray[np.int64] | None = None
-    regions: Sequence[Region] = ()
-    pieces: Sequence[Any] = ()
-    nbytes: int = 0
-    charged: bool = False
-    lent: list[Lending] = dataclasses.field(default_factory=list, compare=False)
-
-
-class Lending(NamedTuple):
-    """What one body lends, as the reader is told it.
-
-    Attributes
-    ----------
-    indices
-        The regions that the body points into, of all that its item has.
-    bases
-        Where each of them lies in the stream.
-    counts
-        How many addresses lie in each of them.
-    addresses
-        All of them, of buffers that are not empty.
-    message
-        The body.
-    """
-
-    indices: list[int]
-    bases: list[int]
-    counts: list[int]
-    addresses: list[int]
-    message: bytes
-
-    @classmethod
-    def of(cls, spans: npt.NDArray[np.int64], indices: list[int], bases: list[int]) -> Self:
-        """Lay the buffers of `spans` out over regions that lie at `bases`."""
-        used = spans[:, 2] > 0
-        kept = spans[used]
-        base_of = np.zeros(max(indices, default=0) + 1, np.uint64)
-        base_of[indices] = bases
-        pairs = np.zeros((len(spans), 2), np.uint64)
-        pairs[used, 0] = base_of[kept[:, 0]] + kept[:, 1].astype(np.uint64)
-        pairs[used, 1] = kept[:, 2]
-        counts = np.bincount(kept[:, 0], minlength=len(base_of))[indices].tolist()
-        message = pack_pairs(pairs, int(kept[:, 2].sum()))
-        return cls(indices, bases, counts, pairs[used, 0].tolist(), message)
-
-
-def _used_regions(spans: npt.NDArray[np.int64]) -> list[int]:
-    """Return which regions a body points into: others may be nobody's to map, or hold unwanted columns."""
-    indices: list[int] = np.unique(spans[spans[:, 2] > 0, 0]).tolist()
-    return indices
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -208,6 +132,8 @@ class ProducerProtocol:
         self.pointers = False
         self.asked = False  # whether the reader's answer about devices is to come
         self.why_not = ""  # why the reader cannot map memory of a device
+        self.told_event = False  # whether the reader's streams wait for an event of ours
+        self.why_wait = ""  # why they cannot
         self.ended = False
         self.done = False
         self._over = False  # the reader wants nothing more
@@ -274,6 +200,8 @@ class ProducerProtocol:
                 return Done()
             case Control.ANSWER:
                 return self._receive_answer(body)
+            case Control.WAIT:
+                return self._receive_wait(body)
             case Control.STOP:
                 self._over = True
                 return Stopped()
@@ -297,13 +225,42 @@ class ProducerProtocol:
         self.pointers = not self.why_not
         return Answered()
 
+    def _receive_wait(self, body: Any) -> ReaderEvent:
+        if not (self.asked and self.told_event):
+            raise ProtocolError("a reader cannot say this: it was told of no event, or has answered")
+        self.told_event = False
+        self.why_wait = unpack_answer(body)
+        return Heard()
+
     # What we say.
 
-    def ask(self, devices: Iterable[DeviceId]) -> list[Outgoing]:
-        """Return the question whether the reader can map memory of some devices; its answer is to be waited for."""
+    def ask(
+        self,
+        devices: Iterable[DeviceId],
+        regions: Iterable[Region] = (),
+        event: EventHandle | None = None,
+    ) -> list[Outgoing]:
+        """Return the question whether the reader can map memory of some devices; its answer is to be waited for.
+
+        Parameters
+        ----------
+        devices
+            On which the data are.
+        regions
+            What the reader shall try to open before it answers, if it does that.
+        event
+            What its streams shall wait for, if they can.
+        """
         self.asked = True
         self.pointers = False
-        return [Outgoing(Control.DEVICES, [pack_devices(devices)])]
+        hello = self.hello or Hello()
+        said: list[Outgoing] = []
+        if event is not None and hello.events and hello.tries:
+            self.told_event = True
+            said.append(Outgoing(Control.EVENT, [event.pack()]))
+        for region in regions if hello.tries else ():
+            said += self._announce(region)[1]
+        return [*said, Outgoing(Control.DEVICES, [pack_devices(devices)])]
 
     def cost(self, item: Item) -> int:
         """Return the credit in bytes that sending an item takes."""
@@ -329,16 +286,12 @@ class ProducerProtocol:
     def _lend(self, item: Item, spans: npt.NDArray[np.int64]) -> tuple[list[Outgoing], bytes]:
         announcements: list[Outgoing] = []
         before = item.lent[-1] if item.lent else None
-        indices = _used_regions(spans) if before is None else before.indices
+        indices = used_regions(spans) if before is None else before.indices
         bases: list[int] = []
         for index in indices:
-            region = item.regions[index]
-            base, new = self.ledger.announce(region, region.uuid)
+            base, said = self._announce(item.regions[index])
             bases.append(base)
-            if new:
-                announcements.append(
-                    Outgoing(Control.REGION, [pack_region(base, handle_of(region))], attachment=region)
-                )
+            announcements += said
         # Most readers of a data set see its regions at the same addresses.
         if before is None or before.bases != bases:
             before = Lending.of(spans, indices, bases)
@@ -346,6 +299,12 @@ class ProducerProtocol:
         held = zip(bases, (item.regions[index] for index in indices), before.counts, strict=True)
         self.ledger.lend(before.addresses, held)
         return announcements, before.message
+
+    def _announce(self, region: Region) -> tuple[int, list[Outgoing]]:
+        """Return where a region lies in the stream, and what to say of it, which is so once."""
+        base, new = self.ledger.announce(region, region.uuid)
+        handle = [pack_region(base, handle_of(region))] if new else []
+        return base, [Outgoing(Control.REGION, handle, attachment=region)] if new else []
 
     def end(self) -> list[Outgoing]:
         """Return the end of the stream; no item may follow."""

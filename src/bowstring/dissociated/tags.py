@@ -19,7 +19,17 @@ from typing import Final
 
 from bowstring.errors import ProtocolError
 
-__all__ = ["PACKED", "POINTERS", "SEQUENCE_MASK", "Control", "Want", "body_tag", "is_body", "split_body_tag"]
+__all__ = [
+    "PACKED",
+    "POINTERS",
+    "SEQUENCE_MASK",
+    "Control",
+    "Want",
+    "body_tag",
+    "is_body",
+    "is_packed",
+    "split_body_tag",
+]
 
 PACKED: Final = 0
 POINTERS: Final = 1
@@ -56,6 +66,7 @@ class Control(enum.IntEnum):
     STOPPED = _CONTROL | 0x07
     NO_ROOM = _CONTROL | 0x08
     DEVICES = _CONTROL | 0x09
+    EVENT = _CONTROL | 0x0A
     CREDIT = _CONTROL | 0x11
     WINDOW = _CONTROL | 0x12
     FORKED = _CONTROL | 0x13
@@ -63,6 +74,7 @@ class Control(enum.IntEnum):
     STOP = _CONTROL | 0x15
     UNUSED = _CONTROL | 0x16
     ANSWER = _CONTROL | 0x17
+    WAIT = _CONTROL | 0x18
 
 
 def body_tag(sequence: int, body_type: int) -> int:
@@ -79,6 +91,11 @@ def body_tag(sequence: int, body_type: int) -> int:
 def is_body(tag: int) -> bool:
     """Whether a tag is meant for a body: its type byte is none of those that Bowstring added."""
     return tag >> _TYPE_SHIFT not in (_CONTROL >> _TYPE_SHIFT, _URI >> _TYPE_SHIFT)
+
+
+def is_packed(tag: int | None) -> bool:
+    """Whether a message, with a tag or without, is a body of type 0."""
+    return tag is not None and tag >> _TYPE_SHIFT == PACKED
 
 
 def split_body_tag(tag: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.nodes import Kind
-from bowstring.errors import BowstringError, InvalidBody
+from bowstring.errors import BowstringError, InvalidBody, LimitExceeded
 from bowstring.ipc.ahead_numbers import (
     Flags,
     Numbers,
@@ -20,7 +20,7 @@ from bowstring.ipc.ahead_numbers import (
     places_are_right,
     sizes_are_right,
 )
-from bowstring.ipc.compression import PREFIX_BYTES, STORED, decompressed, pays_for_threads
+from bowstring.ipc.compression import PREFIX_BYTES, STORED, Means, decompressed
 from bowstring.ipc.compression_body import framed_regions
 from bowstring.ipc.compression_claims import SLACK
 from bowstring.ipc.offsets import check_offsets
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["decompressed_ahead"]
 
-_MOST_BYTES: Final = 32 << 20
+_MOST_BYTES: Final = 64 << 20
 
 
 class _Claims(NamedTuple):
@@ -57,10 +57,9 @@ def decompressed_ahead(
     memory: Buffer,
     dictionaries: Mapping[int, Dictionary],
     limits: Limits,
-    *,
-    use_threads: bool,
+    means: Means,
 ) -> list[Batch]:
-    """Return the batches of the messages in front that are surely right; of 32 MiB in all, or of one message."""
+    """Return the batches of the messages in front that are surely right, up to the one that makes 64 MiB."""
     count = leading(nodes_are_right(found, layout) & places_are_right(found))
     if not count:
         return []
@@ -71,8 +70,11 @@ def decompressed_ahead(
         return []
     claims = claims.first(count)
     try:
-        tables, regions = _opened(found, like, claims, memory, use_threads=use_threads)
-    except InvalidBody:
+        tables, regions = _opened(found, like, claims, memory, means)
+    except (
+        InvalidBody,
+        LimitExceeded,
+    ):  # of one that is wrong, or together they need more memory than there is
         return []
     batches: list[Batch] = []
     for row in range(count):
@@ -117,7 +119,7 @@ def _claims(
 
 
 def _opened(
-    found: Numbers, like: Likeness, claims: _Claims, memory: Buffer, *, use_threads: bool
+    found: Numbers, like: Likeness, claims: _Claims, memory: Buffer, means: Means
 ) -> tuple[Table, list[list[Region]]]:
     """Decompress, and say where the buffers of each message are: the table of its spans, and its regions.
 
@@ -134,13 +136,13 @@ def _opened(
     opened = []
     if len(rows):
         places = np.stack((offsets[rows, columns], found.buffers[rows, columns, 1]), axis=1)
-        threads = use_threads and pays_for_threads(int(expected.sum()))
-        opened = decompressed(memory.to_arrow(), places, like.compression, use_threads=threads)
+        means = means.for_bytes(int(expected.sum()))
+        opened = decompressed(memory.to_arrow(), places, like.compression, means)
     if [buffer.size for buffer in opened] != expected.tolist():
         raise InvalidBody("the body changed while it was read")
     tables = np.zeros((*claims.lengths.shape, 3), np.int64)
     tables[:, :, 2] = claims.lengths
-    regions = framed_regions(tables, claims.framed, opened)
+    regions = framed_regions(tables, claims.framed, opened, means.memory_pool)
     for row in np.flatnonzero(claims.stored.any(axis=1)).tolist():
         stored = claims.stored[row]
         tables[row, stored, 0] = len(regions[row])

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bowstring.columnar.nodes import Kind
+from bowstring.ipc.metadata import MetadataVersion
 
 if TYPE_CHECKING:
     from bowstring.columnar.layout import Layout
@@ -22,6 +23,7 @@ __all__ = [
     "Numbers",
     "Table",
     "all_of",
+    "can_take",
     "leading",
     "minimum_sizes",
     "nodes_are_right",
@@ -56,6 +58,22 @@ class Numbers(NamedTuple):
     buffers: Table
     bodies: Table
     places: Table
+
+    def first(self, count: int) -> Numbers:
+        """Return what the first messages say."""
+        return self if count == len(self.lengths) else Numbers(*(each[:count] for each in self))
+
+
+def can_take(like: Likeness, layout: Layout) -> bool:
+    """Whether batches of a layout can be made of messages that look so, many at a time."""
+    return (
+        like.version is MetadataVersion.V5
+        and not layout.run_ends
+        and like.nodes[1] == (layout.num_nodes, 2)
+        and like.size % _WORD == 0
+        and len(like.variadic_counts) == len(layout.variadic_nodes)
+        and like.buffers[1] == (layout.num_buffers + sum(like.variadic_counts), 2)
+    )
 
 
 def numbers_of(metadata: bytes, places: list[int], like: Likeness) -> Numbers:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PREFIX_BYTES",
     "STORED",
+    "Means",
     "all_compressed",
     "codec_of",
     "compressed",
@@ -58,7 +59,28 @@ _INT64 = struct.Struct("<q")
 _MARK = 0x6B72616D20612073  # found nowhere else in a message
 _NO_ROWS = np.zeros((1, 2), np.int64)
 _WORTH_THREADS = 1 << 18
-_OWN_THREAD = pa.ipc.IpcReadOptions(use_threads=False)
+
+
+class Means(NamedTuple):
+    """By what buffers are decompressed on the host.
+
+    Attributes
+    ----------
+    use_threads
+        Whether pyarrow's threads share the work.
+    memory_pool
+        Where their memory comes from; by default from pyarrow's default pool.
+    """
+
+    use_threads: bool = True
+    memory_pool: pa.MemoryPool | None = None
+
+    def for_bytes(self, nbytes: int) -> Means:
+        """Return the same without threads where waking them costs more than they take over."""
+        return self if self.use_threads and pays_for_threads(nbytes) else self._replace(use_threads=False)
+
+
+_ANY_MEANS = Means()
 
 
 class _Pieces:
@@ -92,13 +114,13 @@ def _message_around(count: int, codec: str) -> tuple[bytes, bytes, bytes]:
     return before, between, after
 
 
-def _read_in_threads(message: bytes, body: pa.Buffer) -> pa.RecordBatch:
-    # Quicker than a stream, whose schema must be decoded, but it asks nobody about threads.
-    return pa.ipc.read_record_batch(pa.ipc.read_message(_file(message, body)), _VIEWS)
-
-
-def _read_alone(message: bytes, body: pa.Buffer) -> pa.RecordBatch:
-    return pa.ipc.open_stream(_file(_VIEWS_MESSAGE + message, body), options=_OWN_THREAD).read_next_batch()
+def _read(message: bytes, body: pa.Buffer, means: Means) -> pa.RecordBatch:
+    if means == _ANY_MEANS:
+        # Quicker than a stream, whose schema must be decoded, but it asks nobody about threads and memory.
+        return pa.ipc.read_record_batch(pa.ipc.read_message(_file(message, body)), _VIEWS)
+    stream = _file(_VIEWS_MESSAGE + message, body)
+    options = pa.ipc.IpcReadOptions(use_threads=means.use_threads)
+    return pa.ipc.open_stream(stream, options=options, memory_pool=means.memory_pool).read_next_batch()
 
 
 def _file(head: bytes, body: pa.Buffer) -> pa.PythonFile:
@@ -106,7 +128,7 @@ def _file(head: bytes, body: pa.Buffer) -> pa.PythonFile:
 
 
 def decompressed(
-    body: pa.Buffer, places: npt.NDArray[np.int64], codec: str, *, use_threads: bool = True
+    body: pa.Buffer, places: npt.NDArray[np.int64], codec: str, means: Means = _ANY_MEANS
 ) -> list[pa.Buffer]:
     """Decompress some buffers of a body, each into memory of its own, aligned to 64 bytes.
 
@@ -120,8 +142,8 @@ def decompressed(
         Offset in the body, a multiple of 8, and length of each buffer with its prefix; within the body.
     codec
         ``"lz4"`` or ``"zstd"``.
-    use_threads
-        Whether pyarrow's threads share the work.
+    means
+        Threads and memory; whoever keeps the buffers keeps the pool, too.
 
     Raises
     ------
@@ -140,7 +162,7 @@ def decompressed(
     before, between, after = _message_around(len(places), codec)
     message = b"".join((before, _INT64.pack(body.size), between, places.astype("<i8").tobytes(), after))
     try:
-        batch = (_read_in_threads if use_threads else _read_alone)(message, body)
+        batch = _read(message, body, means)
     except MemoryError as error:
         raise LimitExceeded("there is no memory for a decompressed body", found=str(error)) from error
     except (OSError, pa.ArrowException) as error:

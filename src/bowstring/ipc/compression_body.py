@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -10,9 +11,10 @@ import pyarrow as pa
 
 from bowstring.errors import InvalidBody
 from bowstring.ipc.check import buffer_name
-from bowstring.ipc.compression import PREFIX_BYTES, decompressed, pays_for_threads
+from bowstring.ipc.compression import PREFIX_BYTES, Means, decompressed
 from bowstring.ipc.compression_claims import check_claims
 from bowstring.ipc.compression_device import DeviceBodies, Frames
+from bowstring.ipc.pooled import kept_with
 from bowstring.memory import foreign_region
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["decompressed_body", "framed_regions"]
 
-_LAST_ADDRESS: Final = (1 << 63) - 1
+_ANY_MEANS: Final = Means()
 
 Table = npt.NDArray[np.int64]
 
@@ -37,7 +39,7 @@ def decompressed_body(
     body: Buffer,
     limits: Limits,
     *,
-    use_threads: bool = True,
+    means: Means = _ANY_MEANS,
     target: DeviceBodies | None = None,
 ) -> tuple[Table, list[Region]]:
     """Check the header of a batch against its compressed body, and decompress it.
@@ -47,7 +49,7 @@ def decompressed_body(
 
     Parameters
     ----------
-    header, layout, body, limits, use_threads
+    header, layout, body, limits, means
         As for :func:`bowstring.ipc.packing.unpack`.
     target
         Where the buffers go; by default to the device of the body.
@@ -69,22 +71,22 @@ def decompressed_body(
     whole = body.to_arrow() if body.device.is_host else pa.py_buffer(body.to_host())
     on_host = np.frombuffer(whole, np.uint8)
     claims = check_claims(header, layout, on_host, limits)
-    threads = use_threads and pays_for_threads(claims.total)
+    means = means.for_bytes(claims.total)
 
     def opened(rows: Table) -> list[pa.Buffer]:
-        buffers = _decompressed(header, layout, whole, rows, use_threads=threads)
+        buffers = _decompressed(header, layout, whole, rows, means)
         if [buffer.size for buffer in buffers] != claims.lengths[rows].tolist():
             raise InvalidBody("the body changed while it was read")
         return buffers
 
     if target is None and body.device.is_host:
-        return _where_they_are(header, claims, body, opened(claims.framed))
+        return _where_they_are(header, claims, body, opened(claims.framed), means)
     bodies = target or DeviceBodies(body.device)
     return bodies.decompressed(Frames(header, claims, on_host, opened))
 
 
 def _decompressed(
-    header: RecordBatchHeader, layout: Layout, whole: pa.Buffer, rows: Table, *, use_threads: bool
+    header: RecordBatchHeader, layout: Layout, whole: pa.Buffer, rows: Table, means: Means
 ) -> list[pa.Buffer]:
     codec = header.compression
     assert codec is not None
@@ -92,11 +94,11 @@ def _decompressed(
         return []
     places = header.buffers[rows]
     try:
-        return decompressed(whole, places, codec, use_threads=use_threads)
+        return decompressed(whole, places, codec, means)
     except InvalidBody:
         for row, place in zip(rows.tolist(), places, strict=True):
             try:
-                decompressed(whole, place[None], codec, use_threads=False)
+                decompressed(whole, place[None], codec, means._replace(use_threads=False))
             except InvalidBody as error:
                 error.where = buffer_name(header, layout, row)
                 raise
@@ -104,7 +106,10 @@ def _decompressed(
 
 
 def framed_regions(
-    tables: Table, framed: npt.NDArray[np.bool_], buffers: Sequence[pa.Buffer]
+    tables: Table,
+    framed: npt.NDArray[np.bool_],
+    buffers: Sequence[pa.Buffer],
+    memory_pool: pa.MemoryPool | None = None,
 ) -> list[list[Region]]:
     """Return the regions of decompressed messages: for each one around all its frames, or none.
 
@@ -116,30 +121,32 @@ def framed_regions(
         Which buffers were frames.
     buffers
         What was in them, message by message.
+    memory_pool
+        Where they come from. It is kept as long as they are: their memory goes back to it.
     """
-    starts = np.zeros(framed.shape, np.int64)
-    starts[framed] = [buffer.address for buffer in buffers]
-    present = framed & (tables[:, :, 2] > 0)
-    begins = np.where(present, starts, _LAST_ADDRESS).min(axis=1, initial=_LAST_ADDRESS)
-    ends = np.where(present, starts + tables[:, :, 2], 0).max(axis=1, initial=0)
-    tables[:, :, 1] = np.where(present, starts - begins[:, None], 0)
-    regions = []
-    first = 0
-    for begin, end, count in zip(begins.tolist(), ends.tolist(), framed.sum(axis=1).tolist(), strict=True):
-        owner = buffers[first : first + count]
-        regions.append([foreign_region(begin, end - begin, owner)] if end else [])
-        first += count
+    # Without NumPy: what was decompressed has driven its code from the caches, and a buffer is asked one by one.
+    regions: list[list[Region]] = []
+    offsets: list[int] = []
+    remaining = iter(buffers)
+    for count in framed.sum(axis=1).tolist():
+        owner = list(itertools.islice(remaining, count))
+        places = [(buffer.address, buffer.size) for buffer in owner]
+        begin = min((address for address, nbytes in places if nbytes), default=0)
+        end = max((address + nbytes for address, nbytes in places if nbytes), default=0)
+        offsets += [address - begin if nbytes else 0 for address, nbytes in places]
+        regions.append([foreign_region(begin, end - begin, kept_with(owner, memory_pool))] if end else [])
+    tables[framed, 1] = offsets
     return regions
 
 
 def _where_they_are(
-    header: RecordBatchHeader, claims: Claims, body: Buffer, buffers: list[pa.Buffer]
+    header: RecordBatchHeader, claims: Claims, body: Buffer, buffers: list[pa.Buffer], means: Means
 ) -> tuple[Table, list[Region]]:
     spans = np.zeros((len(claims.lengths), 3), np.int64)
     spans[:, 2] = claims.lengths
     framed = np.zeros(len(spans), np.bool_)
     framed[claims.framed] = True
-    [regions] = framed_regions(spans[None], framed[None], buffers)
+    [regions] = framed_regions(spans[None], framed[None], buffers, means.memory_pool)
     if len(claims.stored):
         spans[claims.stored, 0] = len(regions)
         spans[claims.stored, 1] = header.buffers[claims.stored, 0] + (body.offset + PREFIX_BYTES)

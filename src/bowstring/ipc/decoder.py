@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from bowstring.columnar.layout import Layout
 from bowstring.errors import Truncated, Unsupported
 from bowstring.ipc.ahead import ReadAhead
-from bowstring.ipc.compression import with_older_compression
+from bowstring.ipc.compression import Means, with_older_compression
 from bowstring.ipc.dictionaries import Arrival, DictionaryMemo
 from bowstring.ipc.metadata import (
     Message,
@@ -25,6 +25,7 @@ from bowstring.ipc.version4 import without_bitmaps_of_4
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+    import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
@@ -51,6 +52,8 @@ class Decoder:
         Dictionaries that came before; by default none.
     landing
         What brings the batches to a device; without it they stay where their bodies are.
+    memory_pool
+        Where decompressed buffers come from; by default from pyarrow's default pool.
 
     Attributes
     ----------
@@ -72,6 +75,7 @@ class Decoder:
         limits: Limits,
         memo: DictionaryMemo | None = None,
         landing: Landing | None = None,
+        memory_pool: pa.MemoryPool | None = None,
     ) -> None:
         self._is_big_endian = decoded.endianness == "big"
         if self._is_big_endian and not options.ensure_native_endian:
@@ -84,6 +88,7 @@ class Decoder:
         self._ids = whole.dictionaries.keys()
         self._memo = DictionaryMemo(self.layout) if memo is None else memo
         self._options = options
+        self._means = Means(options.use_threads, memory_pool)
         self._limits = limits
         self._landing = landing
 
@@ -114,7 +119,7 @@ class Decoder:
             return None
         if self._options.ensure_alignment is not Alignment.Any or not memory.device.is_host:
             return None
-        return ReadAhead(self.layout, memory, self._limits, use_threads=self._options.use_threads)
+        return ReadAhead(self.layout, memory, self._limits, self._means)
 
     @property
     def roads(self) -> str:
@@ -153,7 +158,10 @@ class Decoder:
         """
         id_, is_delta, header = decode_dictionary(message)
         header = with_older_compression(header, message)
-        values = self._unpacked(header, self._memo.layout_of(id_), body, version=message.version)
+        layout, landing = self._memo.layout_of(id_), self._landing
+        # Values with dictionaries of their own are put together when these are known: on the host.
+        target = None if landing is None or layout.dictionaries else landing.bodies
+        values = self._unpacked(header, layout, body, version=message.version, target=target)
         return self._memo.take(id_, values, is_delta=is_delta)
 
     def forget_dictionaries(self) -> None:
@@ -181,7 +189,7 @@ class Decoder:
             body,
             is_big_endian=self._is_big_endian,
             alignment=self._options.ensure_alignment,
-            use_threads=self._options.use_threads,
+            means=self._means,
             limits=self._limits,
             **details,
         )

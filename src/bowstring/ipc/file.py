@@ -52,6 +52,7 @@ def open_file(
     footer_offset: int | None = None,
     *,
     options: Any = None,
+    memory_pool: pa.MemoryPool | None = None,
     limits: Limits = DEFAULT_LIMITS,
     device: Device | str | None = None,
     trusted: bool = False,
@@ -67,6 +68,9 @@ def open_file(
         Where the file ends, if something else follows it: bytes from the beginning of the source.
     options
         `IpcReadOptions`, ours or pyarrow's.
+    memory_pool
+        Where the memory comes from of bodies that are read from a file and of buffers that are decompressed on
+        the host; by default, of what is decompressed, from pyarrow's default pool. It is kept as long as they are.
     limits
         Bounds on metadata, nesting and bodies.
     device
@@ -97,7 +101,13 @@ def open_file(
     (2, 1)
     """
     return RecordBatchFileReader(
-        source, footer_offset, options=options, limits=limits, device=device, trusted=trusted
+        source,
+        footer_offset,
+        options=options,
+        memory_pool=memory_pool,
+        limits=limits,
+        device=device,
+        trusted=trusted,
     )
 
 
@@ -166,6 +176,7 @@ class RecordBatchFileReader(RecordBatchReader):
         footer_offset: int | None = None,
         *,
         options: Any = None,
+        memory_pool: pa.MemoryPool | None = None,
         limits: Limits = DEFAULT_LIMITS,
         device: Device | str | None = None,
         trusted: bool = False,
@@ -174,11 +185,11 @@ class RecordBatchFileReader(RecordBatchReader):
         self._counts = ReadCounts()
         chosen, landing = IpcReadOptions.of(options), Landing.on(device, trusted=trusted)
         self._turn = threading.RLock()
-        self._source: Source | None = open_source(source)
+        self._source: Source | None = open_source(source, memory_pool)
         try:
             footer = _read_footer(self._source, footer_offset, limits)
             compare(footer.schema, first_schema(self._source, footer.start, limits))
-            self._decoder = Decoder(footer.schema, chosen, limits, landing=landing)
+            self._decoder = Decoder(footer.schema, chosen, limits, landing=landing, memory_pool=memory_pool)
         except BaseException:
             self.close()
             raise

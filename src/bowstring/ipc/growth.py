@@ -68,7 +68,8 @@ class GrowingValues:
 
     def append(self, delta: Batch) -> None:
         """Append the values of a delta; they are joined when somebody asks for them."""
-        self._deltas.append(delta)
+        # One message may have been decompressed by a device, and the next have come to the host as it is.
+        self._deltas.append(delta.to_device(self._first.device))
 
     def batch(self, dictionaries: Mapping[int, Dictionary] | None = None) -> Batch:
         """Return all values: the same object for as long as nothing changes.

@@ -96,19 +96,21 @@ class Message:
             self._body.to_arrow().equals(other._body.to_arrow())
         )
 
-    def serialize(self, alignment: int = 8) -> pa.Buffer:
+    def serialize(self, alignment: int = 8, memory_pool: pa.MemoryPool | None = None) -> pa.Buffer:
         """Return the message with its prefix, as a stream has it.
 
         Parameters
         ----------
         alignment
             What the body's place is a multiple of: a multiple of 8.
+        memory_pool
+            Where the memory comes from; it must live as long as the buffer does.
         """
-        sink = pa.BufferOutputStream()
+        sink = pa.BufferOutputStream(memory_pool)
         self.serialize_to(sink, alignment)
         return sink.getvalue()
 
-    def serialize_to(self, sink: Any, alignment: int = 8) -> None:
+    def serialize_to(self, sink: Any, alignment: int = 8, memory_pool: pa.MemoryPool | None = None) -> None:  # noqa: ARG002  as in pyarrow; nothing is allocated here
         """Write the message with its prefix to a file."""
         if alignment < 1 or alignment % 8:
             raise UsageError("bodies are aligned to multiples of 8", found=alignment)
@@ -196,13 +198,13 @@ def read_message(source: Any, *, limits: Limits = DEFAULT_LIMITS) -> Message:
 
 
 def read_schema(
-    source: Any, dictionary_memo: DictionaryMemo | None = None, *, limits: Limits = DEFAULT_LIMITS
+    obj: Any, dictionary_memo: DictionaryMemo | None = None, *, limits: Limits = DEFAULT_LIMITS
 ) -> pa.Schema:
     """Read a schema from its message.
 
     Parameters
     ----------
-    source
+    obj
         A `Message`, or what :func:`read_message` takes.
     dictionary_memo
         Takes note of the ids of the schema's dictionaries.
@@ -219,13 +221,13 @@ def read_schema(
     >>> read_schema(serialize_schema(pa.schema({"a": pa.int8()})))
     a: int8
     """
-    decoded = decode_schema(_message(source, limits).envelope, limits)
+    decoded = decode_schema(_message(obj, limits).envelope, limits)
     if dictionary_memo is not None:
         dictionary_memo.expect(Layout.of(decoded.schema, decoded.dictionary_ids, limits=limits))
     return decoded.schema
 
 
-def read_dictionary(source: Any, dictionary_memo: DictionaryMemo, *, limits: Limits = DEFAULT_LIMITS) -> None:
+def read_dictionary(obj: Any, dictionary_memo: DictionaryMemo, *, limits: Limits = DEFAULT_LIMITS) -> None:
     """Read a dictionary from its message into a memo that :func:`read_schema` has prepared.
 
     pyarrow has no such function: there, single batches with dictionaries cannot be read.
@@ -248,7 +250,7 @@ def read_dictionary(source: Any, dictionary_memo: DictionaryMemo, *, limits: Lim
     >>> read_record_batch(batch, schema, memo)["a"].to_arrow().to_pylist()
     ['x', 'y', 'x']
     """
-    message = _message(source, limits)
+    message = _message(obj, limits)
     layout = dictionary_memo.layout
     if layout is None:
         raise UsageError("the memo knows no schema", hint="read_schema(schema, memo) comes first.")
@@ -256,7 +258,7 @@ def read_dictionary(source: Any, dictionary_memo: DictionaryMemo, *, limits: Lim
 
 
 def read_record_batch(
-    source: Any,
+    obj: Any,
     schema: pa.Schema,
     dictionary_memo: DictionaryMemo | None = None,
     *,
@@ -266,7 +268,7 @@ def read_record_batch(
 
     Parameters
     ----------
-    source
+    obj
         A `Message`, or what :func:`read_message` takes.
     schema
         Of the batch.
@@ -293,7 +295,7 @@ def read_record_batch(
         memo.expect(layout)
     elif not layout.schema.equals(schema):
         raise UsageError("the memo is of another schema", expected=layout.schema, found=schema)
-    message = _message(source, limits)
+    message = _message(obj, limits)
     return _decoder(layout, memo, limits).batch(message.envelope, message.buffer)
 
 

@@ -46,8 +46,11 @@ class MessageKind(enum.IntEnum):
 
 
 class MetadataVersion(enum.IntEnum):
-    """The versions that are read; V4 is what Arrow wrote before 1.0."""
+    """The versions there were; V4 is what Arrow wrote before 1.0. Those before it are refused by name."""
 
+    V1 = 0
+    V2 = 1
+    V3 = 2
     V4 = 3
     V5 = 4
 
@@ -113,7 +116,7 @@ class DictionaryHeader(NamedTuple):
 
 
 _KINDS = {int(kind): kind for kind in MessageKind}
-_VERSIONS = {int(version): version for version in MetadataVersion}
+_VERSIONS = {int(version): version for version in (MetadataVersion.V4, MetadataVersion.V5)}
 _CODECS = {0: "lz4", 1: "zstd"}
 _UINT32 = struct.Struct("<I")
 _INT64 = struct.Struct("<q")

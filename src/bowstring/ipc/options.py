@@ -51,7 +51,7 @@ class _Options:
         )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class IpcReadOptions(_Options):
     """How streams and files are read.
 
@@ -82,6 +82,7 @@ class IpcReadOptions(_Options):
     """
 
     ensure_native_endian: bool = True
+    _: dataclasses.KW_ONLY
     ensure_alignment: Alignment = Alignment.Any
     use_threads: bool = True
     included_fields: Sequence[int] | None = None
@@ -94,7 +95,7 @@ class IpcReadOptions(_Options):
         object.__setattr__(self, "ensure_alignment", _alignment(self.ensure_alignment))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class IpcWriteOptions(_Options):
     """How streams and files are written.
 
@@ -130,6 +131,7 @@ class IpcWriteOptions(_Options):
     """
 
     metadata_version: MetadataVersion = MetadataVersion.V5
+    _: dataclasses.KW_ONLY
     allow_64bit: bool = False
     use_legacy_format: bool = False
     compression: str | pa.Codec | None = None
@@ -179,7 +181,8 @@ def _alignment(value: object) -> Alignment:
 
 
 def _version(value: object) -> MetadataVersion:
-    try:
-        return MetadataVersion(value)  # type: ignore[arg-type]  # pyarrow's members are integers too
-    except ValueError as error:
-        raise Unsupported(f"writing metadata version {value!r}", expected="V4 or V5") from error
+    # pyarrow's members are integers too.
+    for each in (MetadataVersion.V4, MetadataVersion.V5):
+        if each == value:
+            return each
+    raise Unsupported(f"writing metadata version {value!r}", expected="V4 or V5")

@@ -13,7 +13,7 @@ from bowstring.columnar.batch import Batch
 from bowstring.errors import InvalidMetadata
 from bowstring.ipc.alignment import aligned
 from bowstring.ipc.check import check
-from bowstring.ipc.compression import all_compressed
+from bowstring.ipc.compression import Means, all_compressed
 from bowstring.ipc.compression_body import decompressed_body
 from bowstring.ipc.framing import ALIGNMENT
 from bowstring.ipc.metadata import MetadataVersion, RecordBatchHeader
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Packed", "laid_out", "pack", "unpack"]
 
+_ANY_MEANS = Means()
 _NATURAL = 8
 _LENGTH = 2  # column of a table of spans
 _PADDING = tuple(bytes(count) for count in range(ALIGNMENT))
@@ -120,10 +121,19 @@ def _host_pieces(batch: Batch, spans: npt.NDArray[np.int64]) -> list[Any]:
     owner = batch.owner()
     regions = [region.array(0, region.nbytes, owner).data for region in batch.spans.regions]
     pieces: list[Any] = []
+    begun: tuple[int, int] | None = None  # the piece that may still grow: its region, and where it begins
+    end = 0
     for region, offset, length in spans[spans[:, _LENGTH] > 0].tolist():
-        pieces.append(regions[region][offset : offset + length])
+        # What lies one after the other goes as one piece: whoever sends it pays for each.
+        if begun is not None and begun[0] == region and end == offset:
+            pieces.pop()
+        else:
+            begun = region, offset
+        end = offset + length
+        pieces.append(regions[region][begun[1] : end])
         if length % ALIGNMENT:
             pieces.append(_PADDING[-length % ALIGNMENT])
+            begun = None
     return pieces
 
 
@@ -148,7 +158,7 @@ def unpack(
     custom_metadata: dict[bytes, bytes] | None = None,
     is_big_endian: bool = False,
     alignment: Alignment = Alignment.Any,
-    use_threads: bool = True,
+    means: Means = _ANY_MEANS,
     limits: Limits = DEFAULT_LIMITS,
     target: DeviceBodies | None = None,
 ) -> Batch:
@@ -170,8 +180,8 @@ def unpack(
         Whether the schema says that bodies are.
     alignment
         What is copied because of its address, as :func:`~bowstring.ipc.alignment.aligned` says.
-    use_threads
-        Whether several threads may decompress.
+    means
+        By what a compressed body is decompressed.
     limits
         Bound what a compressed body may become.
     target
@@ -213,9 +223,7 @@ def unpack(
         regions: Sequence[Region] = (body.region,)
     else:
         target = None if is_big_endian else target
-        spans, regions = decompressed_body(
-            header, layout, body, limits, use_threads=use_threads, target=target
-        )
+        spans, regions = decompressed_body(header, layout, body, limits, means=means, target=target)
         if target is not None:
             lease = lease and Lease(regions)  # nothing is left of the body there
         else:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DecodedSchema",
+    "check_dictionaries",
     "decode_schema",
     "decode_schema_of_footer",
     "encode_schema",
@@ -195,6 +196,23 @@ def encode_schema(
     if version is not MetadataVersion.V5:
         data = _with_version(data, version)
     return data if dictionary_ids is None else _renumber(data, dictionary_ids)
+
+
+def check_dictionaries(layout: Layout) -> None:
+    """Refuse dictionaries of an extension type: a field has one place for both, and is read the other way round.
+
+    Raises
+    ------
+    Unsupported
+        There is one.
+    """
+    for values in layout.dictionaries.values():
+        type_ = values.schema.field(0).type
+        if isinstance(type_, pa.BaseExtensionType):
+            raise Unsupported(
+                f"writing a dictionary of values of the extension type {type_.extension_name}",
+                hint="Encode the storage, and make the whole column one of the extension type.",
+            )
 
 
 def _with_version(data: bytes, version: MetadataVersion) -> bytes:

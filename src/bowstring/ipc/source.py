@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.errors import LimitExceeded, Truncated, UsageError
-from bowstring.memory import Buffer, wrap
+from bowstring.ipc.pooled import kept_with
+from bowstring.memory import Buffer, foreign_region, wrap
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -80,7 +81,7 @@ class Source(ABC):
         """Let go of the source. Buffers made from it live on."""
 
 
-def open_source(source: Any) -> Source:
+def open_source(source: Any, memory_pool: pa.MemoryPool | None = None) -> Source:
     """Return the reader of a source's bytes.
 
     Parameters
@@ -88,6 +89,8 @@ def open_source(source: Any) -> Source:
     source
         A path (which is memory-mapped), anything with the buffer protocol, or a file opened for reading in
         binary mode; also ``pyarrow.Buffer`` and ``pyarrow.NativeFile``.
+    memory_pool
+        Where the memory of bodies comes from that must be read; by default it is NumPy's or pyarrow's.
 
     Raises
     ------
@@ -101,12 +104,14 @@ def open_source(source: Any) -> Source:
     """
     if isinstance(source, Buffer):
         return _BufferSource(source)
+    if isinstance(source, pa.Buffer):  # often, and what follows takes longer
+        return _BufferSource(wrap(source))
     if isinstance(source, str | os.PathLike):
-        return _open_path(source)
+        return _open_path(source, memory_pool)
     if isinstance(source, pa.NativeFile):
-        return _NativeSource(source)
+        return _NativeSource(source, memory_pool)
     if hasattr(source, "read") and not isinstance(source, mmap.mmap | io.TextIOBase):
-        return _FileSource(source)
+        return _FileSource(source, memory_pool)
     try:
         return _BufferSource(wrap(source))
     except TypeError as error:
@@ -155,8 +160,9 @@ class _BufferSource(Source):
 class _FileSource(Source):
     """A Python file; bodies are read into memory of their own."""
 
-    def __init__(self, file: Any, *, owned: bool = False) -> None:
+    def __init__(self, file: Any, memory_pool: pa.MemoryPool | None = None, *, owned: bool = False) -> None:
         self._file = file
+        self._pool = memory_pool
         self._owned = owned
 
     def read(self, nbytes: int) -> bytes:
@@ -186,7 +192,7 @@ class _FileSource(Source):
         self.position = position
 
     def body(self, nbytes: int, parts: Parts | None = None) -> Buffer:
-        target = _allocate(nbytes)
+        target, owner = _allocate(nbytes, self._pool)
         if parts is None or not self._is_worth_seeking(nbytes, parts):
             self._read_into(target.data)
         else:
@@ -197,7 +203,7 @@ class _FileSource(Source):
                 self._read_into(target[offset : offset + length].data)
             self._skip_to(end)
         target.flags.writeable = False
-        return wrap(target)
+        return Buffer(foreign_region(target.ctypes.data, nbytes, owner), 0, nbytes)
 
     def _is_worth_seeking(self, nbytes: int, parts: Parts) -> bool:
         """Whether less is read part by part; hostile parts may lie over each other, and be more than all."""
@@ -245,7 +251,8 @@ class _NativeSource(_FileSource):
 
     def body(self, nbytes: int, parts: Parts | None = None) -> Buffer:
         self._refuse_longer_than_the_file(nbytes)
-        if parts is not None and not isinstance(self._file, pa.MemoryMappedFile | pa.BufferReader):
+        is_in_memory = isinstance(self._file, pa.MemoryMappedFile | pa.BufferReader)
+        if not is_in_memory and (parts is not None or self._pool is not None):
             return super().body(nbytes, parts)
         try:
             body = wrap(self._file.read_buffer(nbytes))
@@ -271,24 +278,30 @@ class _Nothing:
         return b""
 
 
-def _open_path(path: str | os.PathLike[str]) -> Source:
+def _open_path(path: str | os.PathLike[str], memory_pool: pa.MemoryPool | None) -> Source:
     file = open(path, "rb")  # noqa: SIM115  # the source owns it
     try:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (ValueError, OSError):
-        return _FileSource(file, owned=True)
+        return _FileSource(file, memory_pool, owned=True)
     file.close()
     return _BufferSource(wrap(mapped))
 
 
-def _allocate(nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def _allocate(
+    nbytes: int, memory_pool: pa.MemoryPool | None
+) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], object]:
+    """Return room for a body, and what must be kept with it."""
     # Pages are only taken as they are filled, so a body that claims to be huge costs no more than what comes.
     try:
+        if memory_pool is not None:
+            buffer = pa.allocate_buffer(nbytes, memory_pool)
+            return np.frombuffer(buffer, np.uint8), kept_with(buffer, memory_pool)
         room = np.empty(nbytes + _PLACEMENT, dtype=np.uint8)
     except MemoryError as error:
         raise _too_large(nbytes) from error
     start = -room.ctypes.data % _PLACEMENT
-    return room[start : start + nbytes]
+    return room[start : start + nbytes], room
 
 
 def _cannot_seek(file: Any) -> UsageError:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from bowstring.errors import InvalidBody, UsageError
 from bowstring.ipc import sparse_arrow, sparse_scipy
-from bowstring.ipc.sparse_index import CooIndex, CsfIndex, CsxIndex, SparseIndex, is_in_order
+from bowstring.ipc.sparse_index import CooIndex, CsfIndex, CsxIndex, SparseIndex, columns_of, is_in_order
 from bowstring.ipc.sparse_input import index_array, index_arrays, value_array
 from bowstring.ipc.sparse_order import coordinates, dense
 from bowstring.ipc.tensor import Tensor
@@ -99,7 +99,7 @@ class SparseTensor:
         matrix = None
         if not isinstance(coords, tuple):
             matrix = index_array(coords, ndim=2)
-            coords = tuple(matrix[:, axis] for axis in range(matrix.shape[1]))
+            coords = columns_of(matrix)
         else:
             coords = index_arrays(coords)
         if is_canonical is None:
@@ -270,7 +270,8 @@ class SparseTensor:
             )
         self.index.check(self.shape, self.non_zero_length)
         if full and not self._is_checked:
-            self.index.check_elements(self.shape, self.non_zero_length)
+            with self.device.use():
+                self.index.check_elements(self.shape, self.non_zero_length)
             self._is_checked = True
 
     def to_numpy(self) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ import numpy as np
 from bowstring.errors import InvalidBody
 from bowstring.ipc.tensor_array import any_is_true, device_of, on_host
 
-__all__ = ["CooIndex", "CsfIndex", "CsxIndex", "SparseIndex", "is_in_order"]
+__all__ = ["CooIndex", "CsfIndex", "CsxIndex", "SparseIndex", "columns_of", "is_in_order"]
 
 Array = Any
 Shape = tuple[int, ...]
@@ -48,8 +48,9 @@ class CooIndex:
         """
         if self.matrix is not None:
             return [self.matrix]
-        namespace = np if isinstance(self.coords[0], np.ndarray) else device_of(self.coords[0]).xp
-        return [namespace.stack(self.coords, axis=1)]
+        device = device_of(self.coords[0])
+        with device.use():
+            return [device.xp.stack(self.coords, axis=1)]
 
     def check(self, shape: Shape, count: int) -> None:
         """Raise InvalidBody where the arrays' sizes do not fit."""
@@ -158,6 +159,18 @@ class CsfIndex:
 SparseIndex = CooIndex | CsxIndex | CsfIndex
 
 
+def columns_of(matrix: Array) -> tuple[Array, ...]:
+    """Return the columns of a matrix of coordinates, one per dimension, without a copy.
+
+    Examples
+    --------
+    >>> columns_of(np.array([[0, 1], [2, 3]]))
+    (array([0, 2]), array([1, 3]))
+    """
+    with device_of(matrix).use():
+        return tuple(matrix[:, axis] for axis in range(matrix.shape[1]))
+
+
 def is_in_order(coords: tuple[Array, ...]) -> bool:
     """Whether each row of coordinates comes behind the one before, the last dimension fastest.
 
@@ -168,11 +181,14 @@ def is_in_order(coords: tuple[Array, ...]) -> bool:
     >>> is_in_order((np.array([0, 0]), np.array([1, 1])))
     False
     """
+    if not coords:
+        return True
     rises: Array | None = None
-    for positions in reversed(coords):
-        before, after = positions[:-1], positions[1:]
-        rises = before < after if rises is None else (before < after) | ((before == after) & rises)
-    return rises is None or not any_is_true(rises == False)  # noqa: E712  `not` cannot look into an array
+    with device_of(coords[0]).use():
+        for positions in reversed(coords):
+            before, after = positions[:-1], positions[1:]
+            rises = before < after if rises is None else (before < after) | ((before == after) & rises)
+        return not any_is_true(rises == False)  # noqa: E712  `not` cannot look into an array
 
 
 def _range(indices: Array, extent: int, where: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bowstring.errors import UsageError
-from bowstring.ipc.tensor_array import as_array
+from bowstring.ipc.tensor_array import as_array, as_type
 from bowstring.ipc.tensor_type import element_type, index_type
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ def index_arrays(arrays: Sequence[Any]) -> tuple[Any, ...]:
     plain = tuple(map(index_array, arrays))
     if len({array.dtype for array in plain}) <= 1:
         return plain
-    return tuple(array.astype(np.int64) for array in plain)
+    return tuple(as_type(array, np.int64) for array in plain)
 
 
 def _plain(array: Any, dtype: np.dtype[Any]) -> Any:
     """Contiguous, row by row, in the type that is written."""
     if isinstance(array, np.ndarray):
         return np.ascontiguousarray(array, dtype)
-    return array if array.dtype == dtype else array.astype(dtype)
+    return array if array.dtype == dtype else as_type(array, dtype)

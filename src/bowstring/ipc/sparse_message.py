@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bowstring.ipc.sparse import SparseTensor
-from bowstring.ipc.sparse_index import CooIndex, CsfIndex, CsxIndex, SparseIndex
+from bowstring.ipc.sparse_index import CooIndex, CsfIndex, CsxIndex, SparseIndex, columns_of
 from bowstring.ipc.sparse_metadata import Part, SparseHeader, decode_sparse, encode_sparse
-from bowstring.ipc.tensor_array import body_of, readable
+from bowstring.ipc.tensor_array import as_type, body_of, readable
 from bowstring.ipc.tensor_message import read_message, write_message
 from bowstring.limits import DEFAULT_LIMITS, Limits
 
@@ -120,13 +120,12 @@ def _index(header: SparseHeader, parts: list[Any]) -> SparseIndex:
         coords = tuple(flat[axis * count : (axis + 1) * count] for axis in range(depth))
         return CooIndex(coords, header.is_canonical)
     matrix = flat.reshape(count, depth)
-    coords = tuple(matrix[:, axis] for axis in range(depth))
-    return CooIndex(coords, header.is_canonical, matrix)
+    return CooIndex(columns_of(matrix), header.is_canonical, matrix)
 
 
 def _portable(indices: Any) -> Any:
     """Indices in a type that Arrow C++ reads: at uint64 it ends the process (tried with 26.0.1)."""
-    return indices.astype(np.int64) if indices.dtype == np.uint64 else indices
+    return as_type(indices, np.int64) if indices.dtype == np.uint64 else indices
 
 
 def _part(raw: Any, part: Part) -> Any:

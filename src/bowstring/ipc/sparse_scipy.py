@@ -10,7 +10,7 @@ import numpy as np
 from bowstring.errors import MissingDependency, Unsupported, UsageError
 from bowstring.ipc.sparse_index import CsxIndex
 from bowstring.ipc.sparse_order import coordinates
-from bowstring.ipc.tensor_array import host_array, on_host
+from bowstring.ipc.tensor_array import device_of, host_array, on_host
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ def imported(kind: type[SparseTensor], matrix: Any, dim_names: Sequence[str] | N
     """Return scipy's array or matrix as a tensor."""
     form = getattr(matrix, "format", None)
     if form in ("csr", "csc") and len(matrix.shape) != _MATRIX:
-        matrix, form = matrix.tocoo(), "coo"
+        matrix, form = matrix.tocoo(), "coo"  # of scipy alone, cupyx's are all matrices
     if form == "coo":
         coords = getattr(matrix, "coords", None) or (matrix.row, matrix.col)
         return kind.from_coo(matrix.data, tuple(coords), matrix.shape, dim_names)
@@ -37,8 +37,9 @@ def imported(kind: type[SparseTensor], matrix: Any, dim_names: Sequence[str] | N
             found=form if isinstance(form, str) else type(matrix).__name__,
             hint="scipy's other forms have tocsr().",
         )
-    if not matrix.has_sorted_indices:
-        matrix = matrix.sorted_indices()
+    with device_of(matrix.data).use():  # cupyx sorts on the GPU that is the current one
+        if not matrix.has_sorted_indices:
+            matrix = matrix.sorted_indices()
     # Behind the end of the last range scipy may have room to spare.
     count = int(on_host(matrix.indptr[-1:])[0])
     make = kind.from_csr if form == "csr" else kind.from_csc

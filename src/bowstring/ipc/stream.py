@@ -31,6 +31,7 @@ def open_stream(
     source: Any,
     *,
     options: Any = None,
+    memory_pool: pa.MemoryPool | None = None,
     limits: Limits = DEFAULT_LIMITS,
     device: Device | str | None = None,
     trusted: bool = False,
@@ -44,6 +45,9 @@ def open_stream(
         binary file (each body is read into memory of its own).
     options
         `IpcReadOptions`, ours or pyarrow's.
+    memory_pool
+        Where the memory comes from of bodies that are read from a file and of buffers that are decompressed on
+        the host; by default, of what is decompressed, from pyarrow's default pool. It is kept as long as they are.
     limits
         Bounds on metadata, nesting and bodies.
     device
@@ -70,7 +74,9 @@ def open_stream(
     ...     reader.read_all().to_pydict()
     {'a': [1, 2]}
     """
-    return RecordBatchStreamReader(source, options=options, limits=limits, device=device, trusted=trusted)
+    return RecordBatchStreamReader(
+        source, options=options, memory_pool=memory_pool, limits=limits, device=device, trusted=trusted
+    )
 
 
 def new_stream(sink: Any, schema: pa.Schema, *, options: Any = None) -> RecordBatchStreamWriter:
@@ -124,6 +130,7 @@ class RecordBatchStreamReader(SequentialReader):
         source: Any,
         *,
         options: Any = None,
+        memory_pool: pa.MemoryPool | None = None,
         limits: Limits = DEFAULT_LIMITS,
         device: Device | str | None = None,
         trusted: bool = False,
@@ -131,7 +138,7 @@ class RecordBatchStreamReader(SequentialReader):
         self._limits = limits
         self._counts = ReadCounts()
         chosen, landing = IpcReadOptions.of(options), Landing.on(device, trusted=trusted)
-        self._source: Source | None = open_source(source)
+        self._source: Source | None = open_source(source, memory_pool)
         self._ended = False
         self._messages = MessageDecoder(limits)
         self._ready: collections.deque[Batch] = collections.deque()
@@ -139,7 +146,8 @@ class RecordBatchStreamReader(SequentialReader):
             message = self._next_message()
             if message is None:
                 raise Truncated("the stream ends before its schema")
-            self._decoder = Decoder(decode_schema(message, limits), chosen, limits, landing=landing)
+            decoded = decode_schema(message, limits)
+            self._decoder = Decoder(decoded, chosen, limits, landing=landing, memory_pool=memory_pool)
             memory = self._source.memory()
             self._ahead = None if memory is None else self._decoder.ahead(memory)
         except BaseException:

@@ -155,7 +155,8 @@ class Tensor:
             raise UsageError("no tensor to compare with", found=type(other).__name__)
         if self.dtype != other.dtype or self.shape != other.shape or self.device is not other.device:
             return False
-        return not any_is_true(self.values != other.values)
+        with self.device.use():
+            return not any_is_true(self.values != other.values)
 
     def to_numpy(self) -> np.ndarray[Any, Any]:
         """Return the array, a view that keeps the memory alive.

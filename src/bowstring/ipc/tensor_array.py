@@ -7,34 +7,50 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bowstring.errors import NotOnDevice
+from bowstring.errors import MissingDependency, NotOnDevice
 from bowstring.memory import Device, cpu
+from bowstring.memory.arrays import device_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["any_is_true", "as_array", "body_of", "device_of", "host_array", "on_host", "readable"]
+    import numpy.typing as npt
+
+__all__ = ["any_is_true", "as_array", "as_type", "body_of", "device_of", "host_array", "on_host", "readable"]
 
 _ALIGNMENT = 8
 
 
 def as_array(values: Any) -> Any:
-    """Return an array of a device as it is, and anything else as NumPy's."""
-    return (
-        values if hasattr(values, "__cuda_array_interface__") or not _on_cpu(values) else np.asarray(values)
-    )
+    """Return an array of a device as one of its namespace, and anything else as NumPy's."""
+    found = _on_device(values)
+    if found is not None:
+        return found[1]
+    return values if hasattr(values, "__cuda_array_interface__") else np.asarray(values)
 
 
 def device_of(array: Any) -> Device:
-    """Return the device whose array it is; the host for all others.
+    """Return the device whose array it is; the host for all others, and for GPUs that this process cannot name.
 
     Examples
     --------
     >>> device_of(np.zeros(1)).name
     'cpu'
     """
-    device = getattr(array, "device", None)
-    return device if isinstance(device, Device) else cpu()
+    found = None if isinstance(array, np.ndarray) else _on_device(array)
+    return cpu() if found is None else found[0]
+
+
+def as_type(array: Any, dtype: npt.DTypeLike) -> Any:
+    """Return the elements in another type, made on their device.
+
+    Examples
+    --------
+    >>> as_type(np.zeros(1, np.int32), np.int64).dtype
+    dtype('int64')
+    """
+    with device_of(array).use():
+        return array.astype(dtype)
 
 
 def on_host(array: Any) -> np.ndarray[Any, Any]:
@@ -126,5 +142,8 @@ def _host_padding(nbytes: int) -> bytes:
     return bytes(nbytes)
 
 
-def _on_cpu(values: Any) -> bool:
-    return device_of(values).is_host
+def _on_device(values: Any) -> tuple[Device, Any] | None:
+    try:
+        return device_array(values)
+    except (MissingDependency, NotOnDevice):
+        return None

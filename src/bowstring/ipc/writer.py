@@ -20,7 +20,7 @@ from bowstring.ipc.framing import end_of_stream, frame
 from bowstring.ipc.metadata import MessageKind, MetadataVersion
 from bowstring.ipc.options import IpcWriteOptions
 from bowstring.ipc.packing import Packed, pack
-from bowstring.ipc.schema import encode_schema
+from bowstring.ipc.schema import check_dictionaries, encode_schema
 from bowstring.ipc.sent import Change, SentDictionaries
 from bowstring.ipc.template import Template
 from bowstring.ipc.version4 import with_bitmaps_of_4
@@ -65,6 +65,7 @@ class RecordBatchWriter(ABC):
         version = self._options.metadata_version
         self.schema = schema
         self.layout = Layout.of(schema)
+        check_dictionaries(self.layout)
         self._schema_message = encode_schema(schema, version=version)
         self._template = Template(self.layout, version)
         self._value_templates = {
@@ -92,12 +93,12 @@ class RecordBatchWriter(ABC):
             arrivals.count(Arrival.REPLACEMENT),
         )
 
-    def write(self, data: Any) -> None:
+    def write(self, table_or_batch: Any) -> None:
         """Write a Batch, or a pyarrow record batch or table."""
-        if isinstance(data, pa.Table):
-            self.write_table(data)
+        if isinstance(table_or_batch, pa.Table):
+            self.write_table(table_or_batch)
         else:
-            self.write_batch(data)
+            self.write_batch(table_or_batch)
 
     def write_table(self, table: pa.Table, max_chunksize: int | None = None) -> None:
         """Write a pyarrow table, one batch per chunk.

@@ -23,6 +23,7 @@ from bowstring.memory.owned import owned_regions
 from bowstring.memory.pool import Allocator, Pool, PoolStatistics
 from bowstring.memory.process import this_process
 from bowstring.memory.region import Region, foreign_region, kept_for_good
+from bowstring.memory.shared_events import EventHandle, OpenedEvent, Pending
 from bowstring.memory.slab import Slab
 
 __all__ = [
@@ -30,12 +31,15 @@ __all__ = [
     "Allocator",
     "Buffer",
     "Device",
+    "EventHandle",
     "Export",
     "Handle",
     "Lease",
     "LentHandle",
     "MappingCache",
     "MappingStatistics",
+    "OpenedEvent",
+    "Pending",
     "Pool",
     "PoolStatistics",
     "Region",

@@ -20,7 +20,7 @@ _SUCCESS: Final = 0
 _OUT_OF_MEMORY: Final = 2
 _NOT_READY: Final = 600
 _PORTABLE: Final = 1  # CU_MEMHOSTALLOC_PORTABLE: pinned for every context
-_TOKEN: Final = 64  # bytes of a CUipcMemHandle
+_TOKEN: Final = 64  # bytes of a CUipcMemHandle, and of a CUipcEventHandle
 _ALLOCATING: Final = ("cuMemCreate", "cuMemHostAlloc")
 _CAPTURE: Final = range(900, 909)  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and the like
 
@@ -165,14 +165,10 @@ class CudaDriver:
     def get_ipc_handle(self, ordinal: int, address: int) -> bytes:
         with self._current(ordinal):
             found = self._done("cuIpcGetMemHandle", self._api.cuIpcGetMemHandle(address))
-        # Not all bindings show the bytes, and as a C string they would end with the first zero.
-        return ctypes.string_at(int(found.getPtr()), _TOKEN)
+        return _bytes_of(found)
 
     def open_ipc_handle(self, ordinal: int, token: bytes) -> int:
-        if len(token) != _TOKEN:
-            raise DeviceError("cuIpcOpenMemHandle failed", expected=f"{_TOKEN} bytes", found=len(token))
-        handle = self._api.CUipcMemHandle()
-        ctypes.memmove(int(handle.getPtr()), token, _TOKEN)
+        handle = _filled("cuIpcOpenMemHandle", self._api.CUipcMemHandle(), token)
         flags = self._api.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
         with self._current(ordinal):
             found = self._api.cuIpcOpenMemHandle(handle, int(flags))
@@ -240,14 +236,19 @@ class CudaDriver:
 
     def stream_done(self, ordinal: int, stream: int) -> bool:
         with self._current(ordinal):
-            result = self._api.cuStreamQuery(stream)
-            if int(result[0]) == _NOT_READY:
-                return False
-            self._done("cuStreamQuery", result)
-            return True
+            return self._is_ready("cuStreamQuery", self._api.cuStreamQuery(stream))
 
-    def event_create(self, ordinal: int) -> int:
-        flags = int(self._api.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+    def _is_ready(self, call: str, result: tuple[Any, ...]) -> bool:
+        if int(result[0]) == _NOT_READY:
+            return False
+        self._done(call, result)
+        return True
+
+    def event_create(self, ordinal: int, *, shared: bool = False) -> int:
+        kinds = self._api.CUevent_flags
+        flags = int(kinds.CU_EVENT_DISABLE_TIMING)
+        if shared:
+            flags |= int(kinds.CU_EVENT_INTERPROCESS)
         with self._current(ordinal):
             return int(self._done("cuEventCreate", self._api.cuEventCreate(flags)))
 
@@ -259,9 +260,36 @@ class CudaDriver:
         with self._current(ordinal):
             self._done("cuEventRecord", self._api.cuEventRecord(event, stream))
 
+    def event_done(self, ordinal: int, event: int) -> bool:
+        with self._current(ordinal):
+            return self._is_ready("cuEventQuery", self._api.cuEventQuery(event))
+
+    def get_ipc_event_handle(self, ordinal: int, event: int) -> bytes:
+        with self._current(ordinal):
+            found = self._done("cuIpcGetEventHandle", self._api.cuIpcGetEventHandle(event))
+        return _bytes_of(found)
+
+    def open_ipc_event_handle(self, ordinal: int, token: bytes) -> int:
+        handle = _filled("cuIpcOpenEventHandle", self._api.CUipcEventHandle(), token)
+        with self._current(ordinal):
+            found = self._api.cuIpcOpenEventHandle(handle)
+            return int(self._done("cuIpcOpenEventHandle", found, where=f"cuda:{ordinal}"))
+
     def stream_wait_event(self, ordinal: int, stream: int, event: int) -> None:
         with self._current(ordinal):
             self._done("cuStreamWaitEvent", self._api.cuStreamWaitEvent(stream, event, 0))
+
+
+def _bytes_of(handle: Any) -> bytes:
+    """Return the bytes of a handle: not all bindings show them, and a C string would end with the first zero."""
+    return ctypes.string_at(int(handle.getPtr()), _TOKEN)
+
+
+def _filled(call: str, handle: Any, token: bytes) -> Any:
+    if len(token) != _TOKEN:
+        raise DeviceError(f"{call} failed", expected=f"{_TOKEN} bytes", found=len(token))
+    ctypes.memmove(int(handle.getPtr()), token, _TOKEN)
+    return handle
 
 
 @functools.cache

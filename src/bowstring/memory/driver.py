@@ -143,14 +143,26 @@ class Driver(Protocol):
     def stream_done(self, ordinal: int, stream: int) -> bool:
         """Return whether all that was queued on a stream is done (``cuStreamQuery``)."""
 
-    def event_create(self, ordinal: int) -> int:
-        """Return the handle of a new event that takes no times (``cuEventCreate``)."""
+    def event_create(self, ordinal: int, *, shared: bool = False) -> int:
+        """Return the handle of a new event that takes no times (``cuEventCreate``).
+
+        Other processes can open one that is `shared` (``CU_EVENT_INTERPROCESS``).
+        """
 
     def event_destroy(self, ordinal: int, event: int) -> None:
         """Give an event back; whoever was told to wait for it waits all the same (``cuEventDestroy``)."""
 
     def event_record(self, ordinal: int, event: int, stream: int) -> None:
         """Let an event mean all that is queued on a stream now (``cuEventRecord``)."""
+
+    def event_done(self, ordinal: int, event: int) -> bool:
+        """Return whether all that an event means is done (``cuEventQuery``)."""
+
+    def get_ipc_event_handle(self, ordinal: int, event: int) -> bytes:
+        """Return the 64 bytes by which another process opens an event (``cuIpcGetEventHandle``)."""
+
+    def open_ipc_event_handle(self, ordinal: int, token: bytes) -> int:
+        """Return another process's event, to be destroyed like ours (``cuIpcOpenEventHandle``)."""
 
     def stream_wait_event(self, ordinal: int, stream: int, event: int) -> None:
         """Let what is queued on a stream from now on wait for an event (``cuStreamWaitEvent``)."""

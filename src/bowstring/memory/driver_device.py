@@ -72,6 +72,7 @@ class DriverDevice(Device):
         self._let_in: weakref.WeakKeyDictionary[Slab, set[int]] = weakref.WeakKeyDictionary()
         self._pid = os.getpid()
         self._events = Events(driver, ordinal)
+        self._shared_events = Events(driver, ordinal, shared=True)
 
     def make_slab(self, nbytes: int) -> Slab:
         """Allocate memory that other processes can map.
@@ -193,6 +194,7 @@ class DriverDevice(Device):
         """
         self._check_process()
         self._events.drop_idle()
+        self._shared_events.drop_idle()
         if self._afterwards:
             # A device that failed or went away has nothing left to wait for; its memory is gone with it.
             with contextlib.suppress(DeviceError, DeadlineExceeded):
@@ -338,8 +340,8 @@ class DriverDevice(Device):
 
     # The order of work
 
-    def record(self) -> RecordedEvent:
-        """Return an event after all that is queued on the current stream.
+    def record(self, *, shared: bool = False) -> RecordedEvent:
+        """Return an event after all that is queued on the current stream; other processes can open a `shared` one.
 
         Raises
         ------
@@ -347,12 +349,21 @@ class DriverDevice(Device):
             This process was forked after the device came into use.
         """
         self._check_process()
-        return self._events.record(self.current_stream())
+        events = self._shared_events if shared else self._events
+        return events.record(self.current_stream())
 
-    def wait_event(self, handle: int) -> None:
-        """Let the current stream wait for an event; the host does not wait."""
+    def open_event(self, token: bytes) -> Mapped:
+        """Return another process's event; it is destroyed by :meth:`sweep`, as all is unmapped."""
         self._check_process()
-        self.driver.stream_wait_event(self.ordinal, self.current_stream(), handle)
+        event = self.driver.open_ipc_event_handle(self.ordinal, token)
+        end = functools.partial(self.driver.event_destroy, self.ordinal, event)
+        return Mapped(event, end, self._afterwards)
+
+    def wait_event(self, handle: int, stream: int | None = None) -> None:
+        """Let a stream, by default the current one, wait for an event; the host does not wait."""
+        self._check_process()
+        waiting = self.current_stream() if stream is None else stream
+        self.driver.stream_wait_event(self.ordinal, waiting, handle)
 
     def order_for(self, stream: int | None) -> None:
         """Let a stream come after the current one: -1 is none, ``None`` the default one, as in DLPack."""

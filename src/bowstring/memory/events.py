@@ -54,11 +54,14 @@ class Events:
         Makes, records and destroys them.
     ordinal
         The device.
+    shared
+        Whether other processes can open them. Whoever opened one must have destroyed it before ours is let go.
     """
 
-    def __init__(self, driver: Driver, ordinal: int) -> None:
+    def __init__(self, driver: Driver, ordinal: int, *, shared: bool = False) -> None:
         self._driver = driver
         self._ordinal = ordinal
+        self._shared = shared
         self._idle: collections.deque[int] = collections.deque()
 
     def record(self, stream: int) -> RecordedEvent:
@@ -72,7 +75,7 @@ class Events:
         try:
             handle = self._idle.popleft()
         except IndexError:
-            handle = self._driver.event_create(self._ordinal)
+            handle = self._driver.event_create(self._ordinal, shared=self._shared)
         # From here on the handle is idle as soon as nobody has it.
         event = RecordedEvent(handle, self._idle)
         self._driver.event_record(self._ordinal, handle, stream)

@@ -15,10 +15,10 @@ import tempfile
 from typing import TYPE_CHECKING, Final
 
 from bowstring.errors import InvalidRegion, OutOfBudget
+from bowstring.memory.pages import mapped
 from bowstring.memory.slab import (
     SEALS,
     Slab,
-    address_of,
     check_sealed,
     fresh_memfd,
     map_host_slab,
@@ -115,15 +115,14 @@ def borrowed_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab:
     """
     try:
         check_sealed(fd, nbytes)
-        flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
         try:
-            memory = mmap.mmap(fd, nbytes, flags, mmap.PROT_READ | mmap.PROT_WRITE)
+            memory, address = mapped(fd, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, filled=True)
         except (OSError, ValueError) as error:
             raise InvalidRegion("a lent region cannot be mapped", found=str(error)) from error
         memory.madvise(mmap.MADV_DONTFORK)
     finally:
         os.close(fd)
-    return Slab(device, memory, address=address_of(memory), nbytes=nbytes, uuid=uuid, writable=True)
+    return Slab(device, memory, address=address, nbytes=nbytes, uuid=uuid, writable=True)
 
 
 def _for_readers(device: Device, fd: int, nbytes: int) -> Slab:

@@ -158,6 +158,7 @@ class Pool:
             else:
                 # What this process queued before it came home may read it still.
                 settle_devices((slab.device,))
+            slab.prepare(nbytes)
         except BaseException:
             with self._lock:
                 self._in_use -= size if slab is None else slab.nbytes

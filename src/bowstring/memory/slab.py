@@ -13,10 +13,9 @@ import os
 import stat
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from bowstring.errors import InvalidRegion, OutOfBudget
 from bowstring.limits import DEFAULT_LIMITS
+from bowstring.memory.pages import LARGE_PAGE, ask_for_large_pages, mapped
 
 if TYPE_CHECKING:
     from bowstring.memory.device import Device
@@ -63,6 +62,7 @@ class Slab:
     __slots__ = (
         "__weakref__",
         "address",
+        "asked",
         "device",
         "fd",
         "identity",
@@ -96,8 +96,20 @@ class Slab:
         self.identity = identity
         self.lent = lent
         self.writable = writable
+        # For so many bytes, from its beginning, the kernel was asked for large pages.
+        self.asked = 0
         # A retired slab is never written again: somebody whom we lost sight of may still look at it.
         self.retired = False
+
+    def prepare(self, nbytes: int) -> None:
+        """Have large pages for the first `nbytes` bytes, as far as the kernel gives some; only of fresh memory.
+
+        What lies there stays. It may take as long as writing the bytes once.
+        """
+        wanted = min(-(-nbytes // LARGE_PAGE) * LARGE_PAGE, self.nbytes & -LARGE_PAGE)
+        if self.device.is_host and self.asked < wanted:
+            begin, self.asked = self.asked, wanted
+            ask_for_large_pages(self.address + begin, wanted - begin)
 
     def __del__(self) -> None:
         fd, self.fd = getattr(self, "fd", -1), -1
@@ -159,7 +171,7 @@ def host_slab(device: Device, nbytes: int) -> Slab:
     fd = fresh_memfd(nbytes)
     try:
         try:
-            memory = mmap.mmap(fd, nbytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+            memory, address = mapped(fd, nbytes, mmap.PROT_READ | mmap.PROT_WRITE)
         except OSError as error:
             raise OutOfBudget("the system has no room to map a region", found=f"{nbytes} bytes") from error
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS | _F_SEAL_FUTURE_WRITE)
@@ -169,7 +181,7 @@ def host_slab(device: Device, nbytes: int) -> Slab:
     return Slab(
         device,
         memory,
-        address=address_of(memory),
+        address=address,
         nbytes=nbytes,
         uuid=os.urandom(16),
         fd=shared,
@@ -188,7 +200,7 @@ def map_host_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab:
     try:
         check_sealed(fd, nbytes)
         try:
-            memory = mmap.mmap(fd, nbytes, mmap.MAP_SHARED, mmap.PROT_READ)
+            memory, address = mapped(fd, nbytes, mmap.PROT_READ)
         except (OSError, ValueError) as error:
             raise InvalidRegion("a region cannot be mapped", found=str(error)) from error
         identity = identity_of(fd)
@@ -197,7 +209,7 @@ def map_host_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab:
     return Slab(
         device,
         memory,
-        address=address_of(memory),
+        address=address,
         nbytes=nbytes,
         uuid=uuid,
         identity=identity,
@@ -240,9 +252,3 @@ def _is_reserved_file(fd: int) -> bool:
         return False
     # A memfd has no name either, but it can be sealed, and must be.
     return not os.readlink(f"/proc/self/fd/{fd}").startswith("/memfd:")
-
-
-def address_of(memory: mmap.mmap) -> int:
-    """Return where a memory map lies."""
-    address: int = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
-    return address

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import os
 import queue
 import threading
 import time
@@ -107,6 +108,7 @@ class Answerer:
         self._reference = weakref.ref(stream)
         self._wires = wires
         self._notes = notes
+        self._pid = os.getpid()
         self._free_tag = free_tag
         self._window = window
         self._streams = streams
@@ -216,16 +218,23 @@ class Answerer:
 
     def _say_forked(self) -> None:
         """Tell the producer that a child of this process may look at all that is lent now."""
-        if self._stream.extended and self._stream.leases > self._ended and not self.finished:
+        stream = self._reference()
+        if stream is None or not stream.extended:
+            return
+        if stream.leases > self._ended and not self.finished:
             self._wires[-1].send([Outgoing(Control.FORKED, [])], _FORK_SECONDS)
 
     def before_fork(self) -> None:
         """Say so, and free nothing until `after_fork`: the child inherits what is lent in between, too."""
+        if self._pid != os.getpid():
+            return
         self._gated = self._gate.acquire(timeout=_FORK_SECONDS)
         self._say_forked()
 
     def after_fork(self) -> None:
         """Say it once more, for what came since, and go on."""
+        if self._pid != os.getpid():
+            return
         try:
             self._say_forked()
         finally:

@@ -26,6 +26,7 @@ from bowstring.ipc.offsets import check_offsets
 from bowstring.ipc.packing import unpack
 from bowstring.ipc.schema import decode_schema
 from bowstring.memory import Handle, Lease, LentHandle, Region, mappings, used_here
+from bowstring.reading.together import Together
 from bowstring.transport.descriptors import close_all
 
 if TYPE_CHECKING:
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.ipc.compression_device import DeviceBodies
+    from bowstring.ipc.likeness import Likeness
     from bowstring.limits import Limits
-    from bowstring.memory import Device
+    from bowstring.memory import Device, OpenedEvent
+    from bowstring.reading.runs import Run
 
 __all__ = ["Assembled", "Assembler", "Ended"]
 
@@ -61,11 +64,16 @@ class Ended:
 
 
 class Assembled(NamedTuple):
-    """A batch, and the credit in bytes that it costs: until it is delivered, or until its lease ends."""
+    """A batch, its bytes, and the credit that it costs: until it is delivered, or until its lease ends."""
 
     batch: Batch
+    nbytes: int
     credit: int
     until_delivered: bool
+    awaited: OpenedEvent | None = None
+    """What must come before anybody looks at it, or at dictionaries that it brought."""
+    unchecked: tuple[Batch, ...] = ()
+    """These, whose offsets nobody has looked at."""
 
 
 class Assembler:
@@ -91,11 +99,15 @@ class Assembler:
         self.schema: pa.Schema | None = None
         self._layout: Layout | None = None
         self._memo = DictionaryMemo()
+        self._together: Together | None = None
         self.leases = 0
         self.charged = False
         # Memory that others may free when we have hung up, and the devices that it was opened on.
         self.borrows = False
         self.lenders: set[Device] = set()
+        # What batches must wait for; where there is such, they are checked when they are delivered.
+        self.awaited: OpenedEvent | None = None
+        self._unchecked: list[Batch] = []
 
     def take(self, part: Part) -> Assembled | None:
         """Take the next part; return the batch, if it is one.
@@ -115,7 +127,20 @@ class Assembler:
             return None
         header = decode_record_batch(part.message)
         batch = self._batch(part, header, self._layout)
-        return Assembled(batch, self._credit(header), isinstance(part.body, Packed))
+        found = Assembled(batch, batch.nbytes, self._credit(header), isinstance(part.body, Packed))
+        if self._unchecked:
+            found = found._replace(awaited=self.awaited, unchecked=tuple(self._unchecked))
+            self._unchecked.clear()
+        return found
+
+    def take_run(self, run: Run, like: Likeness | None) -> list[Assembled]:
+        """Make batches of a run: those in front that are surely right."""
+        if like is None or self._together is None or self._unchecked:
+            return []
+        batches, sizes = self._together.batches(run, like)
+        if self.charged:
+            return [Assembled(*each, each[1], True) for each in zip(batches, sizes, strict=True)]
+        return [Assembled(*each, 0, True) for each in zip(batches, sizes, strict=True)]
 
     def _credit(self, header: RecordBatchHeader) -> int:
         return int(header.buffers[:, 1].sum()) if self.charged else 0
@@ -159,9 +184,11 @@ class Assembler:
     def forget_regions(self) -> None:
         """Let go of the regions: only the batches that use them keep them now."""
         self.announced = AnnouncedRegions(self._limits)
+        self.awaited = None
 
     def finish(self) -> None:
         """Let go of the dictionaries: no more batches will need them."""
+        self._unchecked.clear()
         if self._layout is not None:
             self._memo.expect(self._layout)
 
@@ -172,6 +199,7 @@ class Assembler:
         self.schema = decoded.schema
         self._layout = Layout.of(decoded.schema, decoded.dictionary_ids, limits=self._limits)
         self._memo.expect(self._layout)
+        self._together = Together(self._layout, self._memo)
 
     def _take_dictionary(self, part: Part) -> None:
         header = decode_dictionary(part.message)
@@ -217,9 +245,11 @@ class Assembler:
         announced = self.announced.regions
         if len(announced) <= 1:
             return tuple(announced)
-        used, numbers = np.unique(spans[:, 0], return_inverse=True)
-        spans[:, 0] = numbers.reshape(-1)
-        found = tuple(announced[index] for index in used.tolist())
+        present = spans[:, 2] != 0  # an empty buffer lies nowhere, whatever its row says
+        used, numbers = np.unique(spans[present, 0], return_inverse=True)
+        spans[present, 0] = numbers.reshape(-1)
+        spans[~present, 0] = 0
+        found = tuple(announced[index] for index in used.tolist()) or (announced[0],)
         devices = {region.device for region in found}
         if len(devices) > 1:
             raise ProtocolError(
@@ -261,6 +291,9 @@ class Assembler:
             lease=Lease(regions, self._notes if note is not None else None, note),
             custom_metadata=part.message.custom_metadata,
         )
+        if self.awaited is not None and not batch.device.is_host:
+            self._unchecked.append(batch)
+            return batch
         # In the thread that hears the producer's questions: it must not wait for the user's kernels.
         with batch.device.aside():
             check_offsets(batch)

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from bowstring.columnar.batch import Batch
 
 __all__ = ["Counters"]
 
@@ -22,8 +18,8 @@ class Counters:
     regions: int = 0
     cached_regions: int = 0
 
-    def count(self, batch: Batch) -> None:
+    def count(self, rows: int, nbytes: int) -> None:
         """Count a batch that the user has now."""
         self.batches += 1
-        self.rows += batch.num_rows
-        self.nbytes += batch.nbytes
+        self.rows += rows
+        self.nbytes += nbytes

@@ -6,22 +6,27 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bowstring.dissociated.consumer import Blocked, End, Failed, NoRoom, Packed, Part, Stopped
+from bowstring.dissociated.tags import is_packed
 from bowstring.errors import BowstringError, ProtocolError
 
 if TYPE_CHECKING:
     from bowstring.dissociated.consumer import Event
+    from bowstring.dissociated.messages import Welcome
     from bowstring.limits import Limits
+    from bowstring.reading.runs import Run
     from bowstring.reading.wire import Wire
 
 __all__ = ["is_urgent", "listen", "take_first"]
 
 _TOGETHER: Final = 16
 _MOST_FIRST: Final = 256
+_MOMENT: Final = 0.001
 _URGENT: Final = (Blocked, End, Failed, NoRoom, Stopped)
 
 
 class _Stream(Protocol):
     limits: Limits
+    welcome: Welcome | None
 
     @property
     def opened(self) -> bool: ...
@@ -30,6 +35,7 @@ class _Stream(Protocol):
     @property
     def over(self) -> bool: ...
     def hear(self, tag: int | None, body: Any, attachments: tuple[Any, ...], unsaid: int) -> int: ...
+    def take_run(self, run: Run) -> int: ...
     def hold_back(self, wire: Wire) -> None: ...
     def needs(self, wire: Wire) -> bool: ...
     def wake(self) -> None: ...
@@ -43,20 +49,24 @@ def is_urgent(event: Event) -> bool:
 
 
 def take_first(stream: _Stream, wire: Wire) -> None:
-    """Read the one connection of a stream until it has begun and nothing more is there yet.
+    """Read the one connection of a stream until it has begun, and what is there or soon will be; one packed body.
 
-    Whoever opens a stream waits for just this, and a thread would only have to be started, and wake him.
+    Whoever opens a stream waits for just this, and a thread would only have to be started, and wake him. Where the
+    producer is long in coming he does not: it asks whether somebody is there, and threads are what answers.
     """
-    end = time.monotonic() + stream.limits.connect_timeout
+    patience = min(stream.limits.connect_timeout, stream.limits.heartbeat)
+    end = time.monotonic() + patience
     try:
         for _ in range(_MOST_FIRST):
             opened = stream.opened
             if stream.quiet or (opened and wire.channel.carries == "nothing"):
                 break
-            received = wire.receive(0.0 if opened else max(0.0, end - time.monotonic()))
+            received = wire.receive(_patience(stream) if opened else max(0.0, end - time.monotonic()))
             if received is None:
                 break
             stream.hear(*received, 0)
+            if is_packed(received[0]):
+                break  # the next body may need memory that only the user, who waits for us, can let go
     except BowstringError as error:
         error.__traceback__ = None
         stream.fail(error)
@@ -65,11 +75,19 @@ def take_first(stream: _Stream, wire: Wire) -> None:
         raise
 
 
+def _patience(stream: _Stream) -> float:
+    """How long to wait for what follows the beginning: what is resident is on its way, and soon all there."""
+    return _MOMENT if stream.welcome is not None and not stream.welcome.charged else 0.0
+
+
 def listen(stream: _Stream, wire: Wire) -> None:
     """Read one connection of a stream until it is over; what goes wrong fails the stream."""
     unsaid = 0
     try:
         while not stream.over:
+            if _take_run(stream, wire):
+                unsaid = 0
+                continue
             # What is there already is taken together: each time that the user is woken costs the two of us more
             # than the message does.
             received = wire.receive(0.0 if unsaid else stream.limits.heartbeat)
@@ -88,3 +106,15 @@ def listen(stream: _Stream, wire: Wire) -> None:
         failure = ProtocolError("the stream cannot be read", found=f"{type(error).__name__}: {error}")
         failure.__cause__ = error
         stream.fail(failure)
+
+
+def _take_run(stream: _Stream, wire: Wire) -> bool:
+    """Take what comes many at a time, if anything does, and keep nothing of it."""
+    run = wire.receive_run()
+    if run is None:
+        return False
+    for index in range(stream.take_run(run), len(run.tags)):
+        message, tag, body = run.pair(index)
+        stream.hear(None, message, (), 0)
+        stream.hear(tag, body, (), 0)
+    return True

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bowstring.dissociated.consumer import (
     Announced,
     Asked,
+    Awaited,
     Blocked,
     ConsumerProtocol,
     End,
@@ -28,9 +29,7 @@ from bowstring.dissociated.consumer import (
     Stopped,
     Welcomed,
 )
-from bowstring.dissociated.devices import pack_answer
-from bowstring.dissociated.messages import Hello, Outgoing, Welcome
-from bowstring.dissociated.tags import Control
+from bowstring.dissociated.messages import Hello, Welcome
 from bowstring.errors import (
     BowstringError,
     ClosedError,
@@ -46,8 +45,9 @@ from bowstring.reading.counters import Counters
 from bowstring.reading.listening import is_urgent, listen, take_first
 from bowstring.reading.loans import Loans
 from bowstring.reading.process import watch_end
-from bowstring.reading.reach import why_not_here
+from bowstring.reading.reach import Reach
 from bowstring.reading.silence import check_silence
+from bowstring.reading.streams import addresses_of
 from bowstring.reading.wire import Wire, open_wires
 from bowstring.transport.descriptors import close_all
 from bowstring.transport.standby import run_in_thread
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.dissociated.uri import Endpoint
     from bowstring.ipc.compression_device import DeviceBodies
+    from bowstring.reading.runs import Run
 
 __all__ = ["Receiver"]
 
@@ -111,6 +112,7 @@ class Receiver:
         self._changed = threading.Condition()
         self._notes: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._assembler = Assembler(limits, self._notes, bodies)
+        self._reach = Reach(self._assembler, addresses_of(streams) or (), limits.device_timeout)
         self._protocol = ConsumerProtocol(limits)
         self._batches: collections.deque[Assembled] = collections.deque()
         self._error: BowstringError | None = None
@@ -122,7 +124,7 @@ class Receiver:
         window = hello.window if self.extended else 0
         free_tag = endpoint.locations[-1].free_data
         self._answerer = Answerer(self, self._wires, self._notes, free_tag, window, streams)
-        watch_forks(self)
+        watch_forks(self._answerer)
         watch_end(self)
         if len(self._wires) == 1:
             take_first(self, self._wires[0])
@@ -169,6 +171,18 @@ class Receiver:
                 return 0
             return unsaid + len(events)
 
+    def take_run(self, run: Run) -> int:
+        """Take the first batches of a run together, those that are surely right; return how many."""
+        with self._changed:
+            in_order = self._error is None and self._protocol.foreseen(run.messages, run.tags)
+            taken = self._assembler.take_run(run, self._protocol.like) if in_order else []
+            if taken:
+                self._protocol.take(len(taken))
+                self._answerer.blocked = self._answerer.no_room = 0
+                self._batches.extend(() if self._closed else taken)
+                self._changed.notify_all()
+            return len(taken)
+
     def hold_back(self, wire: Wire) -> None:
         """Let metadata not run far ahead of bodies that come over another connection."""
         if wire is not self._wires[-1]:
@@ -187,14 +201,15 @@ class Receiver:
                 close_all((event.attachment,))
             case Announced():
                 self.counters.regions += 1
-                self.counters.cached_regions += self._assembler.announce(event)
+                self.counters.cached_regions += self._reach.announce(event)
+            case Awaited(event=handle):
+                self._reach.await_event(handle)
             case Welcomed(welcome=welcome):
+                self._reach.begin()
                 self.welcome = welcome
                 self._assembler.charged = welcome.charged
             case Asked(devices=devices):
-                # From here, because whoever opens a stream waits for what comes next, and may read it himself.
-                answer = Outgoing(Control.ANSWER, [pack_answer(why_not_here(devices))])
-                self._wires[-1].send([answer], self.limits.stall_timeout)
+                self._wires[-1].send(self._reach.answer(devices), self.limits.stall_timeout)
             case Blocked(nbytes=nbytes):
                 self._answerer.blocked = nbytes
                 self._answerer.give_back()
@@ -268,16 +283,26 @@ class Receiver:
             Whatever kept it from coming.
         """
         self.check_process()
-        with self._changed:
-            self._wait(lambda: bool(self._batches) or self._complete, self.limits.reply_timeout)
-            if not self._batches:
-                self._notes.put(Note.READ)
-                raise EndOfStream("there are no more batches")
-            assembled = self._batches.popleft()
-            batch = assembled.batch
-            self.counters.count(batch)
-            self._answerer.delivered(assembled)
-        return batch
+        ordered: Assembled | None = None
+        while True:
+            with self._changed:
+                if self._closed or not self._batches:
+                    self._wait(lambda: bool(self._batches) or self._complete, self.limits.reply_timeout)
+                if not self._batches:
+                    self._notes.put(Note.READ)
+                    raise EndOfStream("there are no more batches")
+                assembled = self._batches[0]
+                if assembled is ordered or assembled.awaited is None:
+                    self._batches.popleft()
+                    self.counters.count(assembled.batch.num_rows, assembled.nbytes)
+                    self._answerer.delivered(assembled)
+                    return assembled.batch
+            # Without the lock, because a device may be waited for; whoever calls again asks for it again.
+            failed = self._reach.order(assembled)
+            ordered = None if failed is not None else assembled
+            del assembled  # what is raised keeps this frame
+            if failed is not None:
+                raise failed
 
     def _wait(self, ready: Callable[[], bool], seconds: float) -> None:
         """Wait until `ready`, an error, or too long a silence of the peer."""
@@ -387,13 +412,3 @@ class Receiver:
         """Close all connections."""
         for wire in self._wires:
             wire.channel.close()
-
-    def before_fork(self) -> None:
-        """Prepare for a fork of this process (:meth:`Answerer.before_fork`)."""
-        if self._pid == os.getpid():
-            self._answerer.before_fork()
-
-    def after_fork(self) -> None:
-        """Go on after a fork, in the parent."""
-        if self._pid == os.getpid():
-            self._answerer.after_fork()

@@ -309,7 +309,7 @@ def chosen_columns(schema: pa.Schema, names: tuple[str, ...]) -> pa.Schema:
 
     Raises
     ------
-    UsageError
+    UnknownColumn
         There is no such column, or several have the name.
     """
     fields = [schema.field(position) for position in column_positions(schema, names)]

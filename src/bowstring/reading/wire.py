@@ -7,9 +7,10 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.dissociated.consumer import ConsumerProtocol
-from bowstring.dissociated.tags import PACKED
+from bowstring.dissociated.tags import is_packed
 from bowstring.errors import LimitExceeded, OutOfBudget
 from bowstring.memory import this_process
+from bowstring.reading.runs import Run, Runs
 from bowstring.transport import dial
 from bowstring.transport.outgoing import as_messages
 
@@ -40,12 +41,13 @@ class Wire:
         self.channel = channel
         self._allocator = allocator
         self._landed: Buffer | None = None
+        self._runs = Runs(channel, allocator)
         self.heard = time.monotonic()
 
     @property
     def busy(self) -> bool:
         """Whether a body is landing just now; the transport's own deadline watches over it."""
-        return self._landed is not None
+        return self._landed is not None or self._runs.landing
 
     def receive(self, idle: float) -> tuple[int | None, Any, tuple[Any, ...]] | None:
         """Return (tag, body, attachments) of the next message, or ``None`` after `idle` seconds of silence."""
@@ -55,12 +57,20 @@ class Wire:
                 return None
             self.heard = time.monotonic()
             body = self._landed if self._landed is not None else received.body
+            self._runs.note(received.tag, body.nbytes)
             return received.tag, body, received.attachments
         finally:
             self._landed = None
 
+    def receive_run(self) -> Run | None:
+        """Return many messages at once, where they were foreseen and are there; else `receive` has the next one."""
+        run = self._runs.receive()
+        if run is not None:
+            self.heard = time.monotonic()
+        return run
+
     def _land(self, tag: int, nbytes: int) -> Any:
-        if tag >> 56 != PACKED:
+        if not is_packed(tag):
             # Addresses of buffers are metadata, though they come as a body.
             if nbytes > self.channel.limits.metadata_bytes:
                 raise LimitExceeded(
@@ -79,12 +89,14 @@ class Wire:
             try:
                 return self._allocator.allocate(nbytes)
             except OutOfBudget:
+                self._runs.forget_memory()  # something else came than what it is for
                 if time.monotonic() > give_up or self.channel.closed:
                     raise
                 time.sleep(_LOOK)
 
     def forget(self) -> None:
         """Let go of the memory that the next body would have landed in."""
+        self._runs.forget_memory()
         self._allocator.reset()
 
     def send(self, outgoing: Sequence[Outgoing], deadline: float) -> None:
@@ -108,7 +120,14 @@ def open_wires(endpoint: Endpoint, hello: Hello, pool: Pool, limits: Limits) -> 
             wires.append(Wire(channel, allocator))
             maps = hello.pointers and channel.carries != "nothing"
             place = this_process().place if maps else None
-            said = dataclasses.replace(hello, token=location.token, pointers=maps, ipc=place)
+            said = dataclasses.replace(
+                hello,
+                token=location.token,
+                pointers=maps,
+                ipc=place,
+                tries=maps,
+                events=maps and hello.events,
+            )
             wires[-1].send(ConsumerProtocol.opening(location, endpoint.ticket, said), limits.connect_timeout)
     except BaseException:
         for wire in wires:

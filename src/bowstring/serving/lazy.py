@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.columnar.lend import Lending
     from bowstring.dissociated.producer import Item
-    from bowstring.memory import Allocator, Device, Pool
+    from bowstring.memory import Allocator, Device, Pending, Pool, Region
     from bowstring.serving.source import MakeRoom
 
 __all__ = ["Lazy"]
@@ -44,6 +44,7 @@ class Lazy:
     num_batches: int | None = None
     nbytes: int | None = None
     lending: Lending | None = None
+    pending: Pending | None = None
 
     def __init__(
         self,
@@ -81,6 +82,10 @@ class Lazy:
             close = getattr(iterator, "close", None)
             if close is not None:
                 close()
+
+    def regions(self, columns: tuple[str, ...] | None) -> list[Region]:  # noqa: ARG002  nobody knows them yet
+        """Return one that the pool has warm from now on, so that the first batch will mostly lie in it."""
+        return [self._pool.allocator().allocate(1).region]
 
     def prepare(self, *, pointers: bool) -> None:
         """Do nothing: each reader has batches of its own."""

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.lend import Lender, wholly_lent
 from bowstring.columnar.place import placed_compact
+from bowstring.dissociated.items import regions_of
 from bowstring.errors import UnknownTicket
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.memory import settle_devices
+from bowstring.memory import Pending, settle_devices
+from bowstring.memory.driver_device import DriverDevice
 from bowstring.serving.encoder import Encoder
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.columnar.lend import Lending
     from bowstring.dissociated.producer import Item
-    from bowstring.memory import Device, Pool
+    from bowstring.memory import Device, Pool, Region
     from bowstring.serving.source import MakeRoom
 
 __all__ = ["Resident"]
@@ -44,9 +46,10 @@ class Resident:
         seconds: float = DEFAULT_LIMITS.device_timeout,
         *,
         in_place: bool = False,
+        events: bool = False,
     ) -> None:
         self.schema = schema
-        compact = [compacted(batch) for batch in _ready(source, seconds)]
+        compact = [compacted(batch) for batch in (source if events else _ready(source, seconds))]
         lender = Lender() if in_place else None
         if lender is not None:
             compact = [lender.lent(batch) for batch in compact]
@@ -60,8 +63,13 @@ class Resident:
         ]
         lending = None if lender is None else lender.result(placed, pool.device)
         # What is lent was maybe made compact just now, by work that was queued on its own device.
-        settle_devices((pool.device, *(batch.device for batch in compact if in_place)), seconds)
-        self._hold(placed, on_host=pool.device.is_host, lending=lending)
+        devices = (pool.device, *(batch.device for batch in compact if in_place))
+        pending = _pending(devices) if events and lending is not None and lending.nbytes else None
+        if pending is None:
+            settle_devices(devices, seconds)
+        elif lender is not None:
+            lender.keep(pending)
+        self._hold(placed, on_host=pool.device.is_host, lending=lending, pending=pending)
 
     @classmethod
     def of_placed(cls, schema: pa.Schema, placed: Sequence[Batch]) -> Self:
@@ -71,9 +79,17 @@ class Resident:
         made._hold(placed, on_host=True)
         return made
 
-    def _hold(self, placed: Sequence[Batch], *, on_host: bool, lending: Lending | None = None) -> None:
+    def _hold(
+        self,
+        placed: Sequence[Batch],
+        *,
+        on_host: bool,
+        lending: Lending | None = None,
+        pending: Pending | None = None,
+    ) -> None:
         self._batches: list[Batch] = list(placed)
         self.lending = lending
+        self.pending = pending
         self._items: collections.OrderedDict[tuple[Any, ...], list[Item]] = collections.OrderedDict()
         self._on_host = on_host
         self._lock = threading.RLock()
@@ -95,6 +111,10 @@ class Resident:
             return iter(self._encoded(columns, pointers=pointers))
         # Bodies of a device are copied to the host to be sent, one after the other, and not kept.
         return self._encode(columns, pointers=pointers)
+
+    def regions(self, columns: tuple[str, ...] | None) -> list[Region]:
+        """Return the regions that a stream of these columns points into."""
+        return regions_of(self._encoded(columns, pointers=True))
 
     def prepare(self, *, pointers: bool) -> None:
         """Encode what most readers will ask for."""
@@ -126,6 +146,14 @@ class Resident:
             self._released = True
             self._batches = []
             self._items.clear()
+            self.pending = None
+
+
+def _pending(devices: Iterable[Device]) -> Pending | None:
+    """Return an event after all that is queued now, where one can stand for all of it: on one device alone."""
+    used = {device for device in devices if not device.is_host}
+    [device] = used if len(used) == 1 else [None]
+    return Pending(device) if isinstance(device, DriverDevice) else None
 
 
 def _ready(source: Iterable[Batch], seconds: float) -> Iterator[Batch]:

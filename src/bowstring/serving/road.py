@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import functools
+from typing import TYPE_CHECKING, Any, Final
 
+from bowstring.dissociated.messages import Outgoing, Welcome
+from bowstring.dissociated.tags import Control
 from bowstring.memory import this_process
 
 if TYPE_CHECKING:
@@ -12,7 +15,7 @@ if TYPE_CHECKING:
     from bowstring.serving.source import Source
     from bowstring.transport import Channel
 
-__all__ = ["hands_over", "road"]
+__all__ = ["hands_over", "road", "welcome"]
 
 _NOT_OPENED: Final = (
     "the producer lends its own memory, which a reader of another PID namespace, or one that did not say that it "
@@ -46,6 +49,10 @@ def road(channel: Channel, protocol: ProducerProtocol, source: Source) -> tuple[
         path, why = "mapped", f"producer and reader share memory, handed over as {means}"
         if lending is not None and lending.nbytes:
             path, why = "in place", "the producer lends its own memory, which dies with it"
+            if protocol.told_event:
+                why += "; the reader's streams wait for the producer's work"
+            elif protocol.why_wait:
+                why += f"; the producer waited for its work: {protocol.why_wait}"
         copied = f"; {lending.why}" if lending is not None and lending.refused else ""
         return f"{scheme}: {path}", why + copied
     if channel.carries == "nothing":
@@ -55,3 +62,16 @@ def road(channel: Channel, protocol: ProducerProtocol, source: Source) -> tuple[
     if not _can_open(channel, protocol.hello, source):
         return f"{scheme}: packed", _NOT_OPENED
     return f"{scheme}: packed", "the reader asked for the bytes"
+
+
+def welcome(channel: Channel, protocol: ProducerProtocol, source: Source) -> Outgoing:
+    """Return what a reader is told of its stream before the first message of it."""
+    path, why = road(channel, protocol, source)
+    charged = source.charged or not protocol.pointers
+    packed = _packed_welcome(charged, path, why, source.num_rows, source.num_batches, source.nbytes)
+    return Outgoing(Control.WELCOME, [packed])
+
+
+@functools.lru_cache(64)
+def _packed_welcome(*fields: Any) -> bytes:
+    return Welcome(*fields).pack()

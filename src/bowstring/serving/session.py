@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.dissociated.devices import DeviceId
-from bowstring.dissociated.messages import Outgoing, Welcome, pack_error, pack_u64
+from bowstring.dissociated.failures import pack_error
+from bowstring.dissociated.messages import Outgoing, pack_u64
 from bowstring.dissociated.producer import (
     Answered,
     Done,
@@ -32,7 +31,8 @@ from bowstring.errors import (
     ProtocolError,
     RefusedError,
 )
-from bowstring.serving.road import hands_over, road
+from bowstring.serving.readiness import awaited, has_come, question
+from bowstring.serving.road import hands_over, welcome
 from bowstring.transport import Message
 from bowstring.transport.descriptors import close_all
 from bowstring.transport.outgoing import as_messages
@@ -51,6 +51,8 @@ __all__ = ["Session"]
 
 _TOGETHER: Final = 128
 _FIRST_TOGETHER: Final = 8
+# In larger calls the kernel's two ends wait for each other: 128 MiB took a tenth longer in calls of 8 MiB.
+_MOST_BYTES: Final = 1 << 20
 _EXIT_GRACE: Final = 1.0
 _PATIENCE: Final = 1.0
 _LOOK: Final = 0.01
@@ -75,6 +77,7 @@ class Session:
         self._begun = False
         self._stopped = False
         self._told = False
+        self._stalled = False
         self._heard = time.monotonic()
         self._asked = False
         self._asked_devices = 0.0
@@ -84,6 +87,11 @@ class Session:
         self._sent_all = False
         self._short_since = 0.0
         self.work: list[Work] = []
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether anybody could be there: it came over a network, and has not been let in."""
+        return self._publication is None and self._channel.carries == "nothing"
 
     def start(self) -> None:
         """Start to listen to the reader."""
@@ -158,23 +166,33 @@ class Session:
             raise AccessDenied("the token is wrong", hint="Use the whole URI that the server printed.")
         self._publication = self._server.admit(ticket, self._protocol.role or Role.BOTH)
         self._protocol.pointers = hands_over(self._channel, hello, self._publication.source)
-        devices = self._publication.source.devices
+        source = self._publication.source
         if (
             self._protocol.pointers
-            and devices
+            and source.devices
             and self._channel.carries == "fds"
             and self._protocol.role is not Role.METADATA
         ):
             self._asked_devices = time.monotonic()
-            self._send(self._protocol.ask(DeviceId(each.arrow_device_type, each.uuid) for each in devices))
+            if source.charged:  # whose pool may have to wait for a device
+                self._spawn(self._question, "bowstring-server-sender")
+            else:
+                self._question()
         else:
             self._start_sending()
+
+    def _question(self) -> None:
+        # A reader that is gone is seen by the thread that reads.
+        with contextlib.suppress(BrokenError, ClosedError, DeadlineExceeded):
+            if self._publication is not None and not (self._stopped or self._over):
+                self._send(question(self._protocol, self._publication.source))
 
     def _start_sending(self) -> None:
         if self._begun or self._publication is None:
             return
         self._begun = True
-        if self._publication.source.charged or not self._protocol.pointers:
+        source = self._publication.source
+        if source.charged or not self._protocol.pointers or awaited(self._protocol, source) is not None:
             self._spawn(self._serve, "bowstring-server-sender")
         else:
             # Resident data cost a few short messages, and the reader is waiting: a thread would come too late.
@@ -201,7 +219,7 @@ class Session:
         if not self._asked and self._sending.acquire(blocking=False):
             try:
                 self._asked = True
-                self._send_now([Outgoing(Control.PING, [])])
+                self._say(Control.PING)
             finally:
                 self._sending.release()
 
@@ -212,11 +230,14 @@ class Session:
         assert publication is not None
         try:
             self._stream(publication)
-        except (BrokenError, ClosedError):
+        except BrokenError:
+            pass  # the reading thread hears what the reader said before it hung up, and then the end
+        except ClosedError:
             self._finish()
         except DeadlineExceeded as error:
             self._tell(error)
-            self._finish()
+            if self._stalled:  # else it was a device, and the reader may still say what it has open
+                self._finish()
         except BaseException as error:  # noqa: BLE001  the code that makes batches may raise anything
             if not self._stopped:
                 self._tell(error)
@@ -229,12 +250,19 @@ class Session:
         protocol = self._protocol
         source = publication.source
         hello = protocol.hello
+        pending = awaited(protocol, source)
+        if pending is not None and not has_come(
+            pending, self._changed, lambda: self._stopped or self._over, self._limits.device_timeout
+        ):
+            return
         waiting = self._welcome(source)
         columns = hello.columns if hello is not None else None
         items = source.items(columns, pointers=protocol.pointers, make_room=self._make_room)
         together = _FIRST_TOGETHER
+        nbytes = 0
         try:
             for item in items:
+                nbytes += 0 if protocol.pointers else item.nbytes
                 waiting = self._offer(item, waiting)
                 del item  # what the reader frees must not stay alive here
                 if self._stopped or self._over:
@@ -242,8 +270,9 @@ class Session:
                     self._send(waiting)
                     return
                 # A lazily produced batch goes at once; resident ones go many at a time, but for the first.
-                if source.charged or len(waiting) >= together:
+                if source.charged or len(waiting) >= together or nbytes >= _MOST_BYTES:
                     together = min(4 * together, _TOGETHER)
+                    nbytes = 0
                     waiting = self._send(waiting)
             with self._changed:
                 waiting += protocol.end()
@@ -257,10 +286,7 @@ class Session:
     def _welcome(self, source: Source) -> list[Outgoing]:
         if self._protocol.hello is None or self._protocol.role is Role.METADATA:
             return []
-        path, why = road(self._channel, self._protocol, source)
-        charged = source.charged or not self._protocol.pointers
-        packed = _packed_welcome(charged, path, why, source.num_rows, source.num_batches, source.nbytes)
-        return [Outgoing(Control.WELCOME, [packed])]
+        return [welcome(self._channel, self._protocol, source)]
 
     def _offer(self, item: Item, waiting: list[Outgoing]) -> list[Outgoing]:
         """Return `waiting` with the messages of an item behind it, once there is credit for them."""
@@ -319,14 +345,23 @@ class Session:
         return []
 
     def _send_now(self, outgoing: Sequence[Outgoing]) -> None:
-        self._channel.send(as_messages(outgoing, self._channel), self._limits.stall_timeout)
+        try:
+            self._channel.send(as_messages(outgoing, self._channel), self._limits.stall_timeout)
+        except DeadlineExceeded:
+            self._stalled = True
+            raise
+
+    def _say(self, control: Control) -> None:
+        """Say one word, or nothing to a reader that has hung up: what it said before is heard first."""
+        with contextlib.suppress(BrokenError):
+            self._send_now([Outgoing(control, [])])
 
     def _pay_pongs(self) -> None:
         """Answer the reader's questions, unless somebody sends just now: then he answers when he is done."""
         while self._owed_pongs and self._sending.acquire(blocking=False):
             try:
                 self._owed_pongs = 0
-                self._send_now([Outgoing(Control.PONG, [])])
+                self._say(Control.PONG)
             finally:
                 self._sending.release()
 
@@ -374,11 +409,6 @@ class Session:
         elif isinstance(error, (RefusedError, BrokenError)):
             outcome = "refused"
         self._server.ended(self, outcome)
-
-
-@functools.lru_cache(64)
-def _packed_welcome(*fields: Any) -> bytes:
-    return Welcome(*fields).pack()
 
 
 def _no_bodies(tag: int, nbytes: int) -> bytearray:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.lend import Lending
     from bowstring.dissociated.producer import Item
-    from bowstring.memory import Device, Pool
+    from bowstring.memory import Device, Pending, Pool, Region
 
 __all__ = ["MakeRoom", "Source", "source_of"]
 
@@ -39,6 +39,8 @@ class Source(Protocol):
     """Where the memory of batches is, the host aside."""
     lending: Lending | None
     """What is lent where it lies, if that was asked for."""
+    pending: Pending | None
+    """Work on the data that nobody has waited for, if there is any."""
 
     def items(
         self, columns: tuple[str, ...] | None, *, pointers: bool, make_room: MakeRoom
@@ -47,6 +49,9 @@ class Source(Protocol):
 
         `make_room` is called when the pool has none for a batch; it waits until there may be some.
         """
+
+    def regions(self, columns: tuple[str, ...] | None) -> list[Region]:
+        """Return regions that a stream of these columns will point into, as far as they are known beforehand."""
 
     def prepare(self, *, pointers: bool) -> None:
         """Do what can be done before the first reader comes."""
@@ -63,6 +68,7 @@ def source_of(
     seconds: float = DEFAULT_LIMITS.device_timeout,
     *,
     in_place: bool = False,
+    events: bool = False,
 ) -> tuple[Source, int | None]:
     """Return (source, readers) for whatever a user publishes.
 
@@ -100,7 +106,7 @@ def source_of(
             return once.pop()
 
         return Lazy(found[0], produce_once, pool, seconds), 1
-    return Resident(*found, pool, seconds, in_place=in_place), readers
+    return Resident(*found, pool, seconds, in_place=in_place, events=events), readers
 
 
 def _is_arrow(data: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import collections
 import contextlib
 import threading
 import time
@@ -22,6 +23,7 @@ __all__ = ["Application", "addresses_of", "application_of"]
 
 _LOOK: Final = 0.5
 _RENEWALS: Final = 4
+_MOST_GIVEN_UP: Final = 16
 
 
 class Application:
@@ -36,6 +38,11 @@ class Application:
         The identity of the application.
     ended
         Tells whether Spark was stopped.
+
+    Attributes
+    ----------
+    given_up
+        The last data sets of jobs that failed: there may be streams of them on hosts that nobody told of.
     """
 
     def __init__(self, name: str, ended: Callable[[], bool]) -> None:
@@ -48,6 +55,7 @@ class Application:
         self._stays: dict[str, dict[str, float]] = {}
         self._closed = threading.Event()
         self._thread: Any = None
+        self.given_up: collections.deque[str] = collections.deque(maxlen=_MOST_GIVEN_UP)
 
     def hold(
         self, dataset: str, tickets: Iterable[Ticket], lease_seconds: float, stay: float

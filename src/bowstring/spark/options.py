@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from bowstring.client import connect
 from bowstring.dissociated.uri import Dataset, Endpoint
-from bowstring.errors import UsageError
+from bowstring.errors import UnknownColumn, UsageError
 
 __all__ = ["ReadOptions"]
 
@@ -125,7 +125,7 @@ class ReadOptions:
             return schema
         missing = [name for name in self.columns if len(schema.get_all_field_indices(name)) != 1]
         if missing:
-            raise UsageError("no such column", expected=f"one of {schema.names}", found=missing)
+            raise UnknownColumn("no such column", expected=f"one of {schema.names}", found=missing)
         return pa.schema([schema.field(name) for name in self.columns], metadata=schema.metadata)
 
     def _known(self) -> Dataset:

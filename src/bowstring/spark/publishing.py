@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import secrets
 import time
 from typing import TYPE_CHECKING, Any, Literal
@@ -112,7 +113,7 @@ def publish(
     1000
     """
     _check(df, mode, scan, readers, device=device, recoverable=recoverable)
-    warn_of_memory_limit(dict(df.sparkSession.sparkContext.getConf().getAll()), gpus=device is not None)
+    warn_of_memory_limit(functools.partial(_setting, df.sparkSession), gpus=device is not None)
     application = application_of(df.sparkSession)
     order = Order(
         application.name,
@@ -121,7 +122,8 @@ def publish(
         lease_seconds,
         None,
         depot_options,
-        _driver_host(df.sparkSession.sparkContext),
+        _driver_host(df.sparkSession),
+        tuple(application.given_up),
     )
     if mode == "barrier":
         return publish_in_tasks(df, name, order, profile=profile, device=device)
@@ -210,7 +212,8 @@ class _Publication:
         )
 
     def abandon(self) -> None:
-        """Free what tasks committed for a job that failed, where this process can reach it."""
+        """Free what tasks committed for a job that failed: where this process can reach it now, elsewhere later."""
+        self._application.given_up.append(self._order.dataset)
         with contextlib.suppress(BowstringError), depot.connect(start=False) as here:
             here.release(self._order.dataset, final=True)
         for held in self._application.depots:
@@ -269,12 +272,16 @@ class _Publication:
         return self.dataset(tickets, recoverable=True)
 
 
-def _driver_host(context: Any) -> str | None:
+def _driver_host(session: Any) -> str | None:
     """Return where the driver is, if tasks run in processes that might be on other hosts."""
-    if context.master.partition("[")[0] == "local":
+    if session.sparkContext.master.partition("[")[0] == "local":
         return None
-    host: str = context.getConf().get("spark.driver.host", "127.0.0.1")
-    return host
+    return _setting(session, "spark.driver.host") or "127.0.0.1"
+
+
+def _setting(session: Any, name: str) -> str | None:
+    found: str | None = session.conf.get(name, None)
+    return found
 
 
 def _check(

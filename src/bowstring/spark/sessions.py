@@ -9,7 +9,7 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from bowstring.errors import MissingDependency, UsageError
@@ -33,6 +33,7 @@ _SETTINGS: Final = {
     "spark.executorEnv.UCX_ERROR_SIGNALS": "",
 }
 _LIMIT: Final = "spark.executor.pyspark.memory"
+_GPUS: Final = ("spark.executor.resource.gpu.amount", "spark.task.resource.gpu.amount")
 _warned: Final[set[str]] = set()
 
 
@@ -81,7 +82,7 @@ def session_config(given: Mapping[str, str] | None = None) -> dict[str, str]:
             chosen["spark.ui.showConsoleProgress"] = "false"
     if "UCX_ERROR_SIGNALS" in os.environ:
         del chosen["spark.executorEnv.UCX_ERROR_SIGNALS"]
-    warn_of_memory_limit(known)
+    warn_of_memory_limit(known.get)
     return {name: value for name, value in chosen.items() if name not in known}
 
 
@@ -142,12 +143,19 @@ def session(
             return builder.getOrCreate()
 
 
-def warn_of_memory_limit(config: Mapping[str, str], *, gpus: bool = False) -> None:
-    """Warn, once, of a bound on the address space of Python workers that shall use GPUs."""
-    gpus = gpus or any(
-        name in config for name in ("spark.executor.resource.gpu.amount", "spark.task.resource.gpu.amount")
-    )
-    if _LIMIT in config and gpus and _LIMIT not in _warned:
+def warn_of_memory_limit(setting: Callable[[str], str | None], *, gpus: bool = False) -> None:
+    """Warn, once, of a bound on the address space of Python workers that shall use GPUs.
+
+    Parameters
+    ----------
+    setting
+        Returns the value of one: to ask Java for all of them takes longer than all else that publishing asks it.
+    gpus
+        Whether they do, whatever the settings say.
+    """
+    if setting(_LIMIT) is None or _LIMIT in _warned:
+        return
+    if gpus or any(setting(name) is not None for name in _GPUS):
         _warned.add(_LIMIT)
         warnings.warn(
             f"{_LIMIT} bounds the address space of Python workers, and CUDA reserves more of it than there is "

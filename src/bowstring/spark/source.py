@@ -99,9 +99,11 @@ class BowstringReader(DataSourceReader):  # type: ignore[misc]
         """Return the endpoints."""
         return [InputPartition(endpoint) for endpoint in self._options.endpoints()]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the batches of one endpoint."""
-        if partition.value is None:  # what Spark makes of no partitions at all
+        if (
+            partition is None or partition.value is None
+        ):  # Spark 4.1's, and later ones', for no partitions at all
             return iter(())
         return read_endpoint(
             partition.value,

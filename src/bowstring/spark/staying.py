@@ -14,10 +14,10 @@ from bowstring.dissociated.uri import Endpoint
 from bowstring.errors import BowstringError
 from bowstring.memory import Pool, cpu
 from bowstring.server import Server
+from bowstring.spark.incoming import incoming
 from bowstring.spark.scheduling import device_of
 from bowstring.spark.task import own_address
 from bowstring.spark.tickets import Ticket
-from bowstring.spark.variant import FromSpark
 from bowstring.transport import Message, dial
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["StayingTask"]
 
 _LOOK: Final = 0.2
+_SAY_SECONDS: Final = 10.0
 _NAME: Final = "partition"
 
 
@@ -59,11 +60,11 @@ class StayingTask:
 
         context = BarrierTaskContext.get()
         device = device_of(self.device) or cpu()
-        present = (batch for batch in batches if batch.num_rows)
         with contextlib.ExitStack() as ends:
             pool = Pool(device)
             ends.callback(pool.close)
-            data = [Batch.from_arrow(batch).to_device(device, pool) for batch in _converted(present)]
+            _, present = incoming(batches)
+            data = [Batch.from_arrow(batch).to_device(device, pool) for batch in present]
             servers = self._servers(ends, pool)
             ticket = self._offer(servers, data, context.partitionId())
             del data
@@ -118,14 +119,3 @@ class StayingTask:
                     return
             except BowstringError:
                 return
-
-
-def _converted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    first = next(batches, None)
-    if first is not None:
-        convert = FromSpark(first.schema)
-        yield convert(first)
-        yield from map(convert, batches)
-
-
-_SAY_SECONDS: Final = 10.0

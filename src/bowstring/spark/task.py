@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
+import errno
 import os
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
 from bowstring import depot
+from bowstring.spark.incoming import incoming
 from bowstring.spark.scheduling import running_task
 from bowstring.spark.tickets import Ticket
-from bowstring.spark.variant import FromSpark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    import pyarrow as pa
+
     from bowstring.depot import Options
 
-__all__ = ["LEASE_SECONDS", "DepotTask", "Order", "executor_pid", "joined", "own_address"]
+__all__ = ["LEASE_SECONDS", "DepotTask", "Order", "executor_pid", "own_address"]
 
 LEASE_SECONDS: Final = 120.0
 """How long a depot keeps data by default after it has lost sight of their application, in seconds."""
 _JAVA: Final = "java"
 _MOST_ANCESTORS: Final = 8
 _ANY_PORT: Final = 9
-_BATCH_BYTES: Final = 2 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +51,9 @@ class Order:
         What a depot is started with, where there is none yet.
     driver
         Where Spark's driver is, if there are readers or drivers on other hosts.
+    given_up
+        Data sets of jobs that failed, which the driver could not free on hosts that it does not know: each task
+        does so where it runs.
     """
 
     application: str
@@ -61,6 +63,7 @@ class Order:
     only: frozenset[int] | None = None
     options: Options | None = None
     driver: str | None = None
+    given_up: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,63 +81,40 @@ class DepotTask:
 
     def publish(self, batches: Iterable[pa.RecordBatch], partition: int, attempt: int) -> Ticket:
         """Write some batches to the depot, and return the ticket of the committed stream."""
-        present = joined(batches)
-        first = next(present, None)
-        if first is None:
+        schema, present = incoming(batches)
+        if schema is None:
             return Ticket(partition)
-        convert = FromSpark(first.schema)
         order = self.order
         with contextlib.ExitStack() as ends:
             held = ends.enter_context(depot.connect(options=order.options, tcp=own_address(order.driver)))
             # The executor lives as long as the application does on this host, a worker's process does not.
             held.hold(order.application, order.lease_seconds, watch_pid=executor_pid())
+            for name in order.given_up:
+                held.release(name, final=True)
             writing = ends.enter_context(
                 held.begin(
                     application=order.application,
                     dataset=order.dataset,
                     partition=partition,
                     attempt=attempt,
-                    schema=convert.schema,
+                    schema=schema,
                     readers=order.readers,
                     spill_folder=_local_folder(),
                 )
             )
-            for batch in itertools.chain((first,), present):
-                writing.write(convert(batch))
+            for batch in present:
+                writing.write(batch)
             done = writing.commit()
             return Ticket(
                 partition,
                 str(done.endpoint),
-                convert.schema.serialize().to_pybytes(),
+                schema.serialize().to_pybytes(),
                 done.num_rows,
                 done.num_batches,
                 done.nbytes,
                 held.address,
                 held.remote_address or "",
             )
-
-
-def joined(batches: Iterable[pa.RecordBatch], least: int = _BATCH_BYTES) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of some batches in batches of about so many bytes, or of what they were where that is more.
-
-    Where rows are few bytes, what a reader pays for each batch is more than what this copy costs.
-    """
-    waiting: list[pa.RecordBatch] = []
-    nbytes = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        waiting.append(batch)
-        nbytes += batch.nbytes
-        if nbytes >= least:
-            yield _one(waiting)
-            waiting, nbytes = [], 0
-    if waiting:
-        yield _one(waiting)
-
-
-def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def executor_pid() -> int | None:
@@ -157,13 +137,33 @@ def executor_pid() -> int | None:
 
 
 def own_address(driver: str | None) -> str | None:
-    """Return an address of this host at which the driver's host, and others, reach it."""
+    """Return an address of this host at which the driver's host, and others, reach it.
+
+    Raises
+    ------
+    OSError
+        The driver's host is not known here, or there is no way to it.
+
+    Examples
+    --------
+    >>> own_address("127.0.0.1")
+    'tcp://127.0.0.1:0'
+    """
     if driver is None:
         return None
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        # Nothing is sent: the system says which of its addresses it would send from.
-        probe.connect((driver, _ANY_PORT))
-        return f"tcp://{probe.getsockname()[0]}:0"
+    found = socket.getaddrinfo(driver.strip("[]"), _ANY_PORT, type=socket.SOCK_DGRAM)
+    failure: OSError | None = None
+    for family, kind, _, _, place in sorted(found, key=lambda each: each[0] != socket.AF_INET):
+        with socket.socket(family, kind) as probe:
+            try:
+                # Nothing is sent: the system says which of its addresses it would send from.
+                probe.connect(place)
+            except OSError as error:
+                failure = error
+            else:
+                host = probe.getsockname()[0]
+                return f"tcp://[{host}]:0" if family == socket.AF_INET6 else f"tcp://{host}:0"
+    raise failure or OSError(errno.EADDRNOTAVAIL, "the driver's host has no address", driver)
 
 
 def _local_folder() -> str | None:

@@ -9,7 +9,6 @@ import hashlib
 import itertools
 import mmap
 import os
-import threading
 from typing import Final
 
 from bowstring.errors import BowstringError, DeviceError, OutOfBudget
@@ -17,15 +16,15 @@ from bowstring.memory.driver import PointerAttributes
 from bowstring.memory.slab import SEALS, fresh_memfd
 from bowstring.testing.fake_allocations import FakeAllocations, Kind, Token
 from bowstring.testing.fake_array import ADDRESS_SHIFT
+from bowstring.testing.fake_events import FakeEvents
 from bowstring.testing.fake_memory import FIXED, libc, map_untouchable, refused, whole_pages
 
 __all__ = ["FakeDriver"]
 
 _GRANULARITY: Final = 1 << 21
-_FIRST_EVENT: Final = 1 << 40  # no number of anything else
 
 
-class FakeDriver:
+class FakeDriver(FakeEvents):
     """A :class:`~bowstring.memory.driver.Driver` whose memory is on the host.
 
     Memory is counted as CUDA counts it: it lives as long as a mapping, a handle or a descriptor of it does. Wrong
@@ -40,13 +39,11 @@ class FakeDriver:
     peers : bool
         Whether the devices reach each other's memory. What copies go by is asked once for each pair:
         :func:`bowstring.memory.copying.forget_roads` has it asked again.
-    waits : collections.deque of (int, int)
-        Which stream was told to wait for which event: the last hundred.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.calls: collections.Counter[str] = collections.Counter()
-        self._lock = threading.RLock()
         self._handles: dict[int, int] = {}
         self._reserved: dict[int, int] = {}
         self._mapped: dict[int, int] = {}
@@ -59,8 +56,6 @@ class FakeDriver:
         self.peers = True
         self._readers: dict[int, set[int]] = {}
         self._pinned: dict[int, int] = {}
-        self._events: set[int] = set()
-        self.waits: collections.deque[tuple[int, int]] = collections.deque(maxlen=100)
 
     def fail_next(self, call: str, error: BowstringError | None = None) -> None:
         """Make the next call of a method fail."""
@@ -308,9 +303,6 @@ class FakeDriver:
                 del self._opened[token]
                 libc().munmap(start - ADDRESS_SHIFT, whole_pages(nbytes))
 
-    def synchronize(self, ordinal: int) -> None:  # noqa: ARG002  nothing is queued anywhere
-        self._call("synchronize")
-
     def memory_info(self, ordinal: int) -> tuple[int, int]:  # noqa: ARG002  of all the same
         self._call("memory_info")
         return max(0, self.memory - sum(self._mapped.values())), self.memory
@@ -362,39 +354,3 @@ class FakeDriver:
         with self._lock:
             mapped = [at for at, size in self._mapped.items() if at <= address < at + size]
             return all(ordinal in self._readers.get(at, ()) for at in mapped)
-
-    def stream_done(self, ordinal: int, stream: int) -> bool:  # noqa: ARG002  nothing is queued anywhere
-        self._call("stream_done")
-        return True
-
-    @property
-    def held_events(self) -> set[int]:
-        """Events that were not destroyed."""
-        with self._lock:
-            return set(self._events)
-
-    def event_create(self, ordinal: int) -> int:  # noqa: ARG002  nothing is queued anywhere
-        self._call("event_create")
-        with self._lock:
-            event = _FIRST_EVENT + next(self._numbers)
-            self._events.add(event)
-        return event
-
-    def event_destroy(self, ordinal: int, event: int) -> None:  # noqa: ARG002
-        self._call("event_destroy")
-        with self._lock:
-            self._check_event("event_destroy", event)
-            self._events.remove(event)
-
-    def event_record(self, ordinal: int, event: int, stream: int) -> None:  # noqa: ARG002
-        self._call("event_record")
-        self._check_event("event_record", event)
-
-    def stream_wait_event(self, ordinal: int, stream: int, event: int) -> None:  # noqa: ARG002
-        self._call("stream_wait_event")
-        self._check_event("stream_wait_event", event)
-        self.waits.append((stream, event))
-
-    def _check_event(self, call: str, event: int) -> None:
-        if event not in self._events:
-            raise refused(call, "CUDA_ERROR_INVALID_HANDLE (400)")

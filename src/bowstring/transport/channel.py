@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import numpy as np
     from typing_extensions import Buffer
 
+    from bowstring.transport.rows import Rows
+
     # NumPy tells type checkers of its buffers from Python 3.12 on only.
     BytesLike = Buffer | np.ndarray[Any, Any]
     Land = Callable[[int, int], BytesLike]
@@ -130,6 +132,8 @@ class Channel(abc.ABC):
         What attachments are here: ``"fds"``, ``"objects"`` or ``"nothing"``.
     most_attachments
         How many one message may have.
+    takes_rows
+        Whether `receive_rows` can be of use.
     address
         The address that was dialled or listened on.
     peer
@@ -141,6 +145,7 @@ class Channel(abc.ABC):
     scheme: ClassVar[str]
     carries: ClassVar[Carries]
     most_attachments: ClassVar[int]
+    takes_rows: ClassVar[bool] = False
     address: str
     peer: Peer
     limits: Limits
@@ -200,6 +205,26 @@ class Channel(abc.ABC):
         UsageError
             Another thread is receiving.
         """
+
+    def receive_rows(self, rows: Rows, bodies: memoryview) -> int:  # noqa: ARG002 - for those that take rows
+        """Receive messages in turns that were foreseen, as many as are there; return how many turns.
+
+        Only where `takes_rows`. It waits for nothing but the rest of a body whose turn comes first, for
+        ``limits.stall_timeout`` seconds of silence. After 0 `receive` says what comes, or what is wrong.
+
+        Parameters
+        ----------
+        rows
+            What is foreseen. While ``rows.begun``, nothing else may be received.
+        bodies
+            Where the bodies land, one behind the other; if `rows` has begun, the first of them is in its place.
+
+        Raises
+        ------
+        BrokenError, DeadlineExceeded, ClosedError, UsageError
+            As for `receive`; all turns before were returned.
+        """
+        return 0
 
     @abc.abstractmethod
     def close(self) -> None:

@@ -32,7 +32,15 @@ from typing import NamedTuple
 from bowstring.errors import LimitExceeded, ProtocolError
 from bowstring.limits import Limits
 
-__all__ = ["HEADER_BYTES", "Header", "check_beginning", "check_length", "decode_header", "encode_header"]
+__all__ = [
+    "HEADER_BYTES",
+    "Header",
+    "check_beginning",
+    "check_length",
+    "decode_header",
+    "encode_header",
+    "pack_header",
+]
 
 HEADER_BYTES = 24
 _MAGIC = b"BOW"
@@ -58,8 +66,14 @@ def encode_header(header: Header) -> bytes:
     >>> encode_header(Header(tag=None, attachments=0, length=5)).hex(" ", 8)
     '424f570100000000 0000000000000000 0500000000000000'
     """
-    kind, tag = (_UNTAGGED, 0) if header.tag is None else (_TAGGED, header.tag)
-    return _HEADER.pack(_MAGIC, _VERSION, kind, 0, header.attachments, tag, header.length)
+    return pack_header(*header)
+
+
+def pack_header(tag: int | None, attachments: int, length: int) -> bytes:
+    """Return the 24 bytes of a header that nobody has made yet."""
+    if tag is None:
+        return _HEADER.pack(_MAGIC, _VERSION, _UNTAGGED, 0, attachments, 0, length)
+    return _HEADER.pack(_MAGIC, _VERSION, _TAGGED, 0, attachments, tag, length)
 
 
 def decode_header(

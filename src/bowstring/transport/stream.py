@@ -13,13 +13,14 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from bowstring.errors import BowstringError, BrokenError, ClosedError, DeadlineExceeded, UsageError
 from bowstring.limits import Limits
 from bowstring.transport.channel import Channel, Land, Message, Received
 from bowstring.transport.forks import abandon_in_child
-from bowstring.transport.framing import HEADER_BYTES, Header, check_beginning, decode_header, encode_header
+from bowstring.transport.framing import HEADER_BYTES, Header, check_beginning, decode_header, pack_header
 from bowstring.transport.landing import landing
 from bowstring.transport.peer import Peer, milliseconds
 from bowstring.transport.usage import Usage
@@ -71,6 +72,9 @@ class StreamChannel(Channel):
         self._ahead_view = memoryview(self._ahead)
         self._start = self._end = 0
         self._position = 0  # bytes of the stream that were taken out of the read-ahead or landed
+        self._waited = False  # for what was read ahead the last time: then more is hardly there
+        # What lay between the last two bodies that were read straight, and how much came since the last one.
+        self._between, self._since = _READ_AHEAD, 0
         # Whether all that was read is in the read-ahead; an interrupt at any other time loses the framing.
         self._settled = True
         self._broken: BowstringError | None = None
@@ -109,7 +113,7 @@ class StreamChannel(Channel):
                 self._check_attachments(attachments)
             views = message.views()
             length = sum([view.nbytes for view in views])
-            header = memoryview(encode_header(Header(message.tag, len(attachments), length)))
+            header = memoryview(pack_header(message.tag, len(attachments), length))
             if attachments or not runs:
                 runs.append(([], attachments))
             run = runs[-1][0]
@@ -159,12 +163,17 @@ class StreamChannel(Channel):
 
     def receive(self, idle: float, land: Land | None = None) -> Received | None:
         milliseconds(idle, "idle")
+        received: Received | None = self._alone(self._receive, idle, land)
+        return received
+
+    def _alone(self, read: Callable[..., Any], *arguments: object) -> Any:
+        """Read as the only one who does; what goes wrong where the framing is lost breaks the connection."""
         self._usage.enter(self)
         try:
             if not self._receiving.acquire(blocking=False):
                 raise UsageError("another thread is receiving", where=str(self))
             try:
-                return self._receive(idle, land)
+                return read(*arguments)
             finally:
                 self._receiving.release()
         finally:
@@ -188,10 +197,7 @@ class StreamChannel(Channel):
             self._settled = True
             return received
         except BaseException as error:
-            if isinstance(error, BowstringError):
-                self._stop_reading(error, attachments)
-            elif not self._settled:
-                self._stop_reading(BrokenError(f"receiving failed: {error!r}", where=str(self)), attachments)
+            self._stop_reading(error, attachments)
             raise
 
     def _next_header(self, timeout: float) -> Header | None:
@@ -209,26 +215,32 @@ class StreamChannel(Channel):
 
     def _read_ahead(self, timeout: float) -> bool:
         """Read what is there into the read-ahead, waiting for it if need be; false when nothing came."""
-        if self._start == self._end:
-            self._start = self._end = 0
-        elif self._start:
-            self._ahead[: self._end - self._start] = self._ahead[self._start : self._end]
-            self._start, self._end = 0, self._end - self._start
+        if self._start:
+            self._put_back(bytes(self._ahead_view[self._start : self._end]))
         missing = (HEADER_BYTES - self._end) % HEADER_BYTES
         got = self._look()
-        if got == _SILENT:
+        self._waited = got == _SILENT
+        if self._waited:
             end = time.monotonic() + timeout
-            peer_gone = False
-            while (got := self._look()) == _SILENT:
-                if peer_gone:  # and what it may have sent just before has been looked for
-                    raise self._cut_off("the peer's process is gone", missing)
+            while got == _SILENT:
                 left = end - time.monotonic()
                 if left <= 0:
                     return False
                 peer_gone = self._wait(milliseconds(left, "idle"))
+                got = self._look()
+                if got == _SILENT and peer_gone:
+                    raise self._cut_off("the peer's process is gone", missing)
         if got == 0:
             raise self._cut_off("the peer closed the connection", missing)
         return True
+
+    def _put_back(self, begun: bytes) -> None:
+        """Let the read-ahead hold these bytes, however many they are."""
+        if len(self._ahead) != max(_READ_AHEAD, len(begun)):
+            self._ahead = bytearray(max(_READ_AHEAD, len(begun)))
+            self._ahead_view = memoryview(self._ahead)
+        self._start, self._end = 0, len(begun)
+        self._ahead_view[: self._end] = begun
 
     def _wait(self, timeout: int) -> bool:
         """Wait until the socket is readable or the peer's process is gone; say whether it is gone."""
@@ -262,12 +274,18 @@ class StreamChannel(Channel):
             body = landing(header.tag, length, land)
             body[:have] = self._ahead_view[self._start : self._start + have]
         self._start += have
+        self._since += HEADER_BYTES
         if have < length:
+            self._between, self._since = min(self._since, _READ_AHEAD), 0
             self._read_straight(body[have:])
+        else:
+            self._since += length
         return body.toreadonly() if header.tag is None else body
 
     def _read_straight(self, body: memoryview) -> None:
         """Read the rest of a body into its place."""
+        if not self._waited:
+            body = body[self._fill_and_look(body) :]
         moved = time.monotonic()
         peer_gone = False
         while body.nbytes:
@@ -291,6 +309,10 @@ class StreamChannel(Channel):
             else:
                 peer_gone = self.peer.exited(0)
 
+    def _fill_and_look(self, body: memoryview) -> int:  # noqa: ARG002 - for tcp
+        """Read what is there of a body, and maybe what follows; return the bytes of the body."""
+        return 0
+
     def _fill(self, view: memoryview) -> int:
         return self._sock.recv_into(view, 0, socket.MSG_WAITALL)
 
@@ -300,8 +322,6 @@ class StreamChannel(Channel):
 
     def _drop(self, attachments: tuple[object, ...]) -> None:
         """Let go of attachments that nobody will get."""
-
-    # -- ends ---------------------------------------------------------------------------------------------
 
     def _lost(self, error: OSError, missing: int = 0) -> BowstringError:
         """Return what an error of the socket means."""
@@ -325,7 +345,12 @@ class StreamChannel(Channel):
             where=str(self),
         )
 
-    def _stop_reading(self, error: BowstringError, attachments: tuple[object, ...]) -> None:
+    def _stop_reading(self, error: BaseException, attachments: tuple[object, ...] = ()) -> None:
+        """Read nothing more after an error, but for an interrupt between two messages."""
+        if not isinstance(error, BowstringError):
+            if self._settled:
+                return
+            error = BrokenError(f"receiving failed: {error!r}", where=str(self))
         self._unreadable = True
         self._start = self._end = 0
         self._drop(attachments)

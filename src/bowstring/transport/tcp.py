@@ -19,6 +19,7 @@ from bowstring.limits import Limits
 from bowstring.transport.channel import Listener
 from bowstring.transport.listening import SocketListener
 from bowstring.transport.peer import Peer, milliseconds
+from bowstring.transport.rows import Rows
 from bowstring.transport.stream import StreamChannel
 
 __all__ = ["TcpChannel", "TcpListener", "dial", "is_loopback", "listen"]
@@ -38,6 +39,7 @@ class TcpChannel(StreamChannel):
 
     scheme = "tcp"
     carries = "nothing"
+    takes_rows = True
 
     def __init__(self, sock: socket.socket, address: str, peer: Peer, limits: Limits) -> None:
         # Requests are small and answered at once: nothing is gained by waiting to fill a segment.
@@ -46,6 +48,74 @@ class TcpChannel(StreamChannel):
         for option, value in _KEEP_ALIVE:
             sock.setsockopt(*option, value)
         super().__init__(sock, address, peer, limits)
+
+    def _fill_and_look(self, body: memoryview) -> int:
+        """Read what is there of a body, and what lies between it and the next one; return the bytes of the body.
+
+        So one call does for a message, where they come faster than we take them. What is between is as long as it
+        was the last time, mostly; more of the next body would only have to be copied into its place.
+        """
+        self._start = self._end = 0
+        got = self._read_now([body, self._ahead_view[: self._between]], body.nbytes)
+        self._end = max(0, got - body.nbytes)
+        self._waited = got < body.nbytes
+        return min(got, body.nbytes)
+
+    def receive_rows(self, rows: Rows, bodies: memoryview) -> int:
+        """Receive what was foreseen, as far as it is there (:meth:`Channel.receive_rows`)."""
+        found: int = self._alone(self._receive_rows, rows, bodies)
+        return found
+
+    def _receive_rows(self, rows: Rows, bodies: memoryview) -> int:
+        if self._unreadable:
+            return 0  # `receive` says why
+        begun = rows.begun
+        if not begun and self._start < self._end:
+            begun = rows.begin(self._ahead_view[self._start : self._end], bodies)
+            if not begun:
+                return 0
+        try:
+            self._settled = False
+            count = self._read_rows(rows, bodies, begun)
+            self._settled = True
+            return count
+        except BaseException as error:
+            self._stop_reading(error)
+            raise
+
+    def _read_rows(self, rows: Rows, bodies: memoryview, begun: int) -> int:
+        if not rows.begun:
+            self._start += begun
+        places = rows.places(bodies, begun) if self._start == self._end else []
+        nbytes = begun + (self._read_now(places) if places else 0)
+        self._waited, self._between, self._since = bool(places), rows.before, 0
+        turn = rows.before + rows.body
+        count, rest = divmod(nbytes, turn)
+        right = rows.right(count + (rest >= rows.before))
+        rows.begun = 0
+        if right <= count:
+            # Of what comes next not even the header is there, or it is something else.
+            behind = self._ahead_view[self._start : self._end]
+            self._put_back(rows.rest(bodies, right, nbytes - right * turn) + behind)
+            return right
+        if count:
+            rows.go_on(count, rest)
+            return count
+        rows.landing = True
+        try:
+            self._read_straight(bodies[rest - rows.before : rows.body])
+        finally:
+            rows.landing = False
+        return 1
+
+    def _read_now(self, places: list[memoryview], missing: int = 0) -> int:
+        """Read what is there; 0 if that is nothing, or the end."""
+        try:
+            return self._sock.recvmsg_into(places, 0, socket.MSG_DONTWAIT)[0]
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise self._lost(error, missing) from error
 
 
 class TcpListener(SocketListener):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -10,10 +11,11 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
-from bowstring.errors import LimitExceeded
+from bowstring.errors import LimitExceeded, UsageError
 from bowstring.variant.column import mark
 from bowstring.variant.decode_primitives import Value
 from bowstring.variant.encode import encode_with, metadata_bytes, names_in
+from bowstring.variant.python_rows import in_row
 
 __all__ = [
     "BLOCK_ROWS",
@@ -99,14 +101,16 @@ def column_of(array: pa.Array, field: pa.Field) -> Column:
 
 
 def encoded(rows: Iterable[Value | None]) -> Iterator[Encoded]:
-    """Yield each row encoded; every block of rows has a dictionary of its own."""
+    """Yield each row encoded; every block of rows has a dictionary of its own. An error says its row."""
     block: list[Value | None] = []
+    first = 0
     for row in rows:
         block.append(row)
         if len(block) == BLOCK_ROWS:
-            yield from _block(block)
+            yield from _block(block, first)
+            first += len(block)
             block = []
-    yield from _block(block)
+    yield from _block(block, first)
 
 
 def built(rows: Iterable[Value | None], name: str) -> Column:
@@ -114,9 +118,21 @@ def built(rows: Iterable[Value | None], name: str) -> Column:
     return column_of(variant_array(encoded(rows)), variant_field(name))
 
 
-def _block(rows: Sequence[Value | None]) -> Iterator[Encoded]:
+def _block(rows: Sequence[Value | None], first: int) -> Iterator[Encoded]:
     names = names_in(row for row in rows if row is not None)
-    metadata = metadata_bytes(names)
+    try:
+        metadata = metadata_bytes(names)
+    except UsageError as error:
+        raise in_row(error, first + _without_utf8(rows)) from error
     ids = {name: index for index, name in enumerate(names)}
-    for row in rows:
-        yield None if row is None else (metadata, encode_with(ids, row))
+    for number, row in enumerate(rows, first):
+        try:
+            yield None if row is None else (metadata, encode_with(ids, row))
+        except UsageError as error:
+            raise in_row(error, number) from error
+
+
+def _without_utf8(rows: Sequence[Value | None]) -> int:
+    """Return the first row that has a key with half a surrogate pair."""
+    halves = re.compile("[\ud800-\udfff]")
+    return next(k for k, row in enumerate(rows) if row and any(map(halves.search, names_in([row]))))

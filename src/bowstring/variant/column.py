@@ -12,11 +12,11 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 from bowstring.columnar.nodes import Kind, storage_type
 from bowstring.errors import InvalidBody, LimitExceeded, Unsupported, UsageError
 from bowstring.kernels import bitmap
+from bowstring.variant.one_column import one_column
 from bowstring.variant.views import slots_of_views
 
 __all__ = ["EXTENSION_NAME", "Slots", "VariantColumn", "VariantType", "mark", "open_column", "type"]
@@ -146,7 +146,7 @@ def open_column(source: Any, *, plain: bool = False) -> VariantColumn:
     >>> open_column(pa.record_batch({"v": rows}), plain=True).rows
     1
     """
-    column = _column_of(source)
+    column = one_column(source, "variant")
     with column.device.use():
         metadata, value = _children(column, plain=plain)
         rows = len(column)
@@ -188,17 +188,6 @@ def slots_of(column: Column) -> Slots:
         raise InvalidBody("a buffer of offsets is too short", expected=rows + 1, found=len(offsets))
     data = column._array(np.uint8, Kind.BYTES)
     return Slots(offsets[:rows], offsets[1 : rows + 1], data, _validity(column), shared=False)
-
-
-def _column_of(source: Any) -> Column:
-    if isinstance(source, Column):
-        return source
-    if isinstance(source, pa.ExtensionArray | pa.StructArray | pa.ChunkedArray):
-        source = pa.table({"variant": source})
-    batch = Batch.from_arrow(source)
-    if batch.num_columns != 1:
-        raise UsageError("one Variant column is needed", expected="one column", found=batch.schema.names)
-    return batch[0]
 
 
 def _children(column: Column, *, plain: bool) -> tuple[Column, Column]:

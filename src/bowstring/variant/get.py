@@ -72,9 +72,10 @@ def get(
 
         ``spark``: as Spark 4.3's ``try_variant_get`` with UTC as the time zone of the session, for the types that
         Spark has. Numbers become integers by cutting their fraction and decimals by rounding it half up; text is
-        read as what is asked for, and everything becomes text. What Spark gives NULL for is null, and so are, with
-        the status ``UNSUPPORTED``: text with a time zone by its region, such as ``Europe/Berlin``; text of a time
-        without a date, which is one of today; and times and nanoseconds, which Spark does not read.
+        read as what is asked for, and everything becomes text. What Spark gives NULL for is null; times and
+        nanoseconds, which Spark does not read, have the status ``UNSUPPORTED``. Time zones by name, such as
+        ``Europe/Berlin``, are those of Python's :mod:`zoneinfo` (``UNSUPPORTED`` where it finds no database); text
+        of a time without a date is one of today, as of this call. Binary that is not UTF-8 becomes no text.
     on_error
         What becomes of a value that is malformed or cannot be cast: a null, or an error for the call. SQL NULL,
         missing and Variant null give null in any case; as a Variant, a Variant null is a value.

@@ -42,6 +42,8 @@ class Parts:
         Bytes of its texts.
     nodes : ndarray of int64, shape (parts,)
         At most so many nodes come out of it.
+    keys : ndarray of int64, shape (parts,)
+        And at most so many keys.
     """
 
     firsts: np.ndarray[Any, np.dtype[np.int64]]
@@ -49,6 +51,7 @@ class Parts:
     blocks: np.ndarray[Any, np.dtype[np.int64]]
     nbytes: np.ndarray[Any, np.dtype[np.int64]]
     nodes: np.ndarray[Any, np.dtype[np.int64]]
+    keys: np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,10 +80,11 @@ def parts_of(texts: Texts) -> Parts:
     plan = np.zeros((len(firsts), int(PLAN)), np.uint64)
     plan[:, 0], plan[:, 1] = firsts, lasts
     device = texts.device
-    nodes = device.xp.zeros(len(firsts), np.int64)
+    nodes, keys = (device.xp.zeros(len(firsts), np.int64) for _ in range(2))
     starts, stops = device.from_host(texts.starts), device.from_host(texts.stops)
-    launch(count_nodes, len(firsts), texts.data, starts, stops, device.from_host(plan.reshape(-1)), nodes)
-    return Parts(firsts, lasts, firsts // BLOCK_ROWS, nbytes, device.to_host(nodes))
+    slots = starts, stops, device.from_host(plan.reshape(-1))
+    launch(count_nodes, len(firsts), texts.data, *slots, nodes, keys)
+    return Parts(firsts, lasts, firsts // BLOCK_ROWS, nbytes, device.to_host(nodes), device.to_host(keys))
 
 
 def waves_of(parts: Parts) -> Iterator[list[Wave]]:

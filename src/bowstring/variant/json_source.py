@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +18,7 @@ from bowstring.kernels.json_format import NOTHING, OUTSIDE, READ, TOO_LONG
 from bowstring.limits import Limits
 from bowstring.memory import Device
 from bowstring.variant.column import slots_of
+from bowstring.variant.one_column import one_column
 from bowstring.variant.views import slots_of_views
 
 __all__ = ["Texts", "texts_of"]
@@ -31,6 +32,8 @@ _TEXT: Final = (
 )
 _WITHOUT_VALIDITY: Final = (pa.lib.Type_NA, pa.lib.Type_RUN_END_ENCODED)
 _LARGEST: Final = (1 << 31) - 1
+_HOLDERS: Final = (Column, Batch, Mapping)
+_EXPORTS: Final = ("__arrow_c_array__", "__arrow_c_stream__", "__arrow_c_device_array__")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ def texts_of(source: Any, limits: Limits) -> Texts:
     LimitExceeded
         Rows share their text so much that reading it would be out of proportion.
     """
-    column = source if isinstance(source, Column) else _column_of(_array_of(source))
+    column = _column_of(source)
     with column.device.use():
         slots = _slots(column, limits)
         nbytes = len(slots.data)
@@ -143,19 +146,13 @@ def _slots(column: Column, limits: Limits) -> _Slots:
     return _Slots(starts, stops, valid, data)
 
 
-def _array_of(source: Any) -> pa.Array:
+def _column_of(source: Any) -> Column:
     if isinstance(source, str | bytes):
         raise UsageError("one text is not a column of them", hint="Put it into a list.")
-    if isinstance(source, pa.ChunkedArray):
-        return _joined(source)
-    if isinstance(source, pa.Array):
-        return source
-    if hasattr(source, "__arrow_c_array__"):
-        return pa.array(source)
-    if hasattr(source, "__arrow_c_stream__"):
-        return _joined(pa.chunked_array(source))
+    if isinstance(source, _HOLDERS) or any(hasattr(source, each) for each in _EXPORTS):
+        return one_column(source, "text")
     if isinstance(source, Iterable):
-        return _array_of_objects(list(source))
+        return one_column(_array_of_objects(list(source)), "text")
     raise UsageError("not a column of JSON texts", found=type(source).__name__)
 
 
@@ -169,16 +166,3 @@ def _array_of_objects(texts: list[Any]) -> pa.Array:
         # Half a surrogate pair, which becomes bytes that are refused where its row is read.
         encoded = [each.encode(errors="surrogatepass") if isinstance(each, str) else each for each in texts]
         return pa.array(encoded, pa.large_binary())
-
-
-def _joined(chunks: pa.ChunkedArray) -> pa.Array:
-    if chunks.num_chunks == 1:
-        return chunks.chunk(0)
-    if chunks.type in (pa.string(), pa.binary()):
-        # The offsets of all of them may not fit 32 bits.
-        chunks = chunks.cast(pa.large_string() if chunks.type == pa.string() else pa.large_binary())
-    return pa.concat_arrays(chunks.chunks) if chunks.num_chunks else pa.array([], chunks.type)
-
-
-def _column_of(array: pa.Array) -> Column:
-    return Batch.from_arrow({"text": array})[0]

@@ -45,8 +45,8 @@ def from_json(
     Parameters
     ----------
     texts
-        A Column or Arrow array of text of any type (or binary: UTF-8), or an iterable of str, bytes and None; null
-        rows become SQL NULLs.
+        A column of text of any type (or binary: UTF-8): a Column, a Batch or Arrow data of one, an Arrow array;
+        or an iterable of str, bytes and None. Null rows become SQL NULLs.
     rules
         ``"plain"``: a number beyond the doubles is refused, ``-0.0`` stays a double. ``"spark"``: it becomes an
         infinity, ``-0.0`` the decimal 0.0, as with Spark's ``parse_json``; what is behind the value is refused,

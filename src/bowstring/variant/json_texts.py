@@ -23,7 +23,7 @@ __all__ = ["Names", "Rows", "Texts", "block_of", "rows_of", "texts_of"]
 _LARGEST_TEXT: Final = (1 << 31) - 1
 # On the host: rows that are written before they are put together, and rows of one work item.
 _ROWS: Final = 1 << 14
-_BLOCK: Final = 64
+_BLOCK: Final = 256
 _FEWEST: Final = 8  # so that each begins with a byte of the bitmaps
 _LONG_ROW: Final = 1 << 12
 # Room for the text of a work item, in bytes for each byte and for each row; what needs more is written twice.

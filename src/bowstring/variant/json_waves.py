@@ -140,11 +140,11 @@ class Waves:
         """Return the plan of each part: its rows, counted from the first of the wave, and its scratch."""
         parts, chosen = self._parts, slice(wave.first, wave.last)
         nodes, nbytes = parts.nodes[chosen], parts.nbytes[chosen]
-        # A key comes before each node but the first, and a table must be half empty.
         tables = np.full(len(nodes), _TABLE)
         pools = np.full(len(nodes), _POOL)
         if self._large:
-            tables = 1 << np.ceil(np.log2(2 * nodes + 4)).astype(np.int64)
+            # A table must be half empty.
+            tables = 1 << np.ceil(np.log2(2 * parts.keys[chosen] + 4)).astype(np.int64)
             pools = nbytes + int(SPARE)
         plan = np.zeros((len(nodes), int(PLAN)), np.uint64)
         plan[:, 0] = parts.firsts[chosen] - parts.firsts[wave.first]

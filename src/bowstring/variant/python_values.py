@@ -20,6 +20,7 @@ __all__ = ["python_of", "value_of"]
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  the arithmetic of local times
 _EPOCH_UTC: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _FIRST_DAY: Final = dt.date(1970, 1, 1).toordinal()
+_MOST_BITS: Final = 256
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 _NUMPY_TIMES: Final = {"D": "date", "s": "timestamp_ntz", "ms": "timestamp_ntz", "us": "timestamp_ntz"}
 
@@ -47,6 +48,8 @@ def value_of(thing: Any, *, limits: Limits = DEFAULT_LIMITS) -> Value:
     work: list[tuple[Any, int, Path, Any]] = [(thing, 0, None, root)]
     while work:
         thing, depth, path, target = work.pop()
+        if isinstance(thing, np.ndarray) and not thing.ndim:
+            thing = thing[()]
         steps = None if type(thing) in _PLAIN_LEAVES else _children(thing, path)
         if steps is None:
             found = _leaf(thing, path)
@@ -99,7 +102,10 @@ def _leaf(thing: Any, path: Path) -> Value:
         )
     found = make(thing)
     if found is None:
-        raise UsageError("a value that no Variant type holds exactly", found=repr(thing)[:80], where=at(path))
+        # Python refuses to write integers of thousands of digits.
+        large = isinstance(thing, int) and thing.bit_length() > _MOST_BITS
+        shown = f"an integer of {thing.bit_length()} bits" if large else repr(thing)[:80]
+        raise UsageError("a value that no Variant type holds exactly", found=shown, where=at(path))
     return found
 
 
@@ -160,7 +166,7 @@ _LEAVES: Final[tuple[tuple[Any, Callable[[Any], Value | None]], ...]] = (
     ((np.float32, np.float16), lambda number: Value("float", float(number))),
     (float, lambda number: Value("double", float(number))),
     (decimal.Decimal, _decimal),
-    (str, lambda text: Value("string", str(text))),
+    (str, lambda text: Value("string", str.__str__(text))),  # the text of an enumeration's, not its name
     ((bytes, bytearray, memoryview), lambda payload: Value("binary", bytes(payload))),
     (uuid.UUID, lambda identity: Value("uuid", identity)),
     (dt.datetime, _datetime),

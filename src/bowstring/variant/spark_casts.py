@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import decimal
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -115,10 +116,21 @@ def spark_numbers_at(source: Source, places: Places, target: SparkNumbers) -> An
             launch(spark_text_reals, rows, source.data, places.places, target.family, places.statuses, out)
             _long_reals(source, places, out, single=target.family == int(numbers.FLOAT))
         else:
-            launch(spark_text_times, rows, source.data, places.places, target.family, places.statuses, out)
+            _text_times(source, places, out, target.family)
     if target.bits:
         return bitmap.packed(out != np.int64(0))
     return out.astype(target.dtype)
+
+
+def _text_times(source: Source, places: Places, out: Any, family: int) -> None:
+    """Read text as dates and timestamps; a time without a date is one of today."""
+    # Zones take time to import, and are seldom asked for.
+    from bowstring.variant.spark_zones import settle_regions
+
+    now, rows = int(time.time()), len(places.statuses)
+    zones = source.device.xp.empty(rows, np.int64)
+    launch(spark_text_times, rows, source.data, places.places, family, now, places.statuses, out, zones)
+    settle_regions(source, places, out, zones, family, now)
 
 
 def spark_decimals_at(source: Source, places: Places, target: SparkDecimals) -> Any:

@@ -14,7 +14,7 @@ from bowstring.kernels.launch import launch
 from bowstring.kernels.registry import signatures
 from bowstring.kernels.validity import pack_flags
 
-DEADLINE = 30
+DEADLINE = 90
 
 signal.alarm(DEADLINE)  # ends what hangs
 over = threading.Event()

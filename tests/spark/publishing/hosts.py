@@ -8,9 +8,14 @@ from __future__ import annotations
 import atexit
 import subprocess
 import tempfile
+import time
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 import bowstring as bow
+from bowstring.spark.keeping import application_of
 from tests.spark.publishing import standalone
 from tests.spark.publishing.local import ROWS, SUM, numbers, total
 
@@ -38,6 +43,7 @@ def start() -> Any:
         config={
             "spark.ui.enabled": "false",
             "spark.driver.host": _HERE,
+            "spark.task.maxFailures": "1",
             "spark.executor.memory": "1g",
             **standalone.python_settings(),
             **{f"spark.executorEnv.{name}": value for name, value in environment.items()},
@@ -63,6 +69,25 @@ def another_host(session: Any) -> None:
     published.wait_released(30.0)
 
 
+def what_failed_there_is_freed(session: Any) -> None:
+    """What tasks there committed of a job that failed is freed by the next one's, though nobody here knew of it."""
+
+    def fails(batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        if TaskContext.get().partitionId() == 3:
+            time.sleep(3.0)  # the others commit before it
+            raise RuntimeError("the last one fails")
+        yield from batches
+
+    with pytest.raises(Exception, match="the last one fails"):
+        bow.spark.publish(numbers(session).mapInArrow(fails, "id bigint, text string"), "failed")
+    published = bow.spark.publish(numbers(session), "next")
+    [there] = application_of(session).depots
+    assert [each.name.partition("#")[0] for each in there.status().datasets] == ["next"]
+    published.release()
+
+
 def tasks_that_stay_there(session: Any) -> None:
     """Tasks of the other host that stay meet the driver here, and their data are read by TCP."""
     published = bow.spark.publish(numbers(session, 2), "stay", mode="barrier", readers=1)
@@ -70,4 +95,4 @@ def tasks_that_stay_there(session: Any) -> None:
     published.wait_released(30.0)
 
 
-SCENARIOS = [another_host, tasks_that_stay_there]
+SCENARIOS = [what_failed_there_is_freed, another_host, tasks_that_stay_there]

@@ -1,0 +1,90 @@
+"""Failures: the message that says what went wrong at the other end, as an error there and here."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from bowstring.dissociated.messages import json_object, text_of
+from bowstring.errors import (
+    AccessDenied,
+    BowstringError,
+    BrokenError,
+    ClosedError,
+    InvalidData,
+    LeaseExpired,
+    LimitExceeded,
+    OutOfBudget,
+    ProducerFailed,
+    ProtocolError,
+    RefusedError,
+    UnknownColumn,
+    UnknownTicket,
+    Unsupported,
+    UsageError,
+)
+
+__all__ = ["pack_error", "unpack_error"]
+
+_MOST_TEXT: Final = 4000
+
+# What a peer may tell us went wrong on its side, by the name that travels.
+_ERRORS: Final[dict[str, type[BowstringError]]] = {
+    "unknown_ticket": UnknownTicket,
+    "access_denied": AccessDenied,
+    "producer_failed": ProducerFailed,
+    "unsupported": Unsupported,
+    "lease_expired": LeaseExpired,
+    "out_of_budget": OutOfBudget,
+    "limit_exceeded": LimitExceeded,
+    "protocol": ProtocolError,
+    "invalid_data": InvalidData,
+    "unknown_column": UnknownColumn,
+    "usage": UsageError,
+    "refused": RefusedError,
+    "closed": BrokenError,
+    "broken": BrokenError,
+}
+
+
+def pack_error(error: BaseException) -> bytes:
+    """Return an error message: its kind, and what a reader may know of it.
+
+    Examples
+    --------
+    >>> unpack_error(pack_error(UnknownTicket("no such data set"))).what
+    'no such data set'
+    """
+    if not isinstance(error, BowstringError):
+        error = ProducerFailed("the producer raised", found=f"{type(error).__name__}: {error}"[:2000])
+    if isinstance(error, ClosedError):
+        error = BrokenError("the producer closed the stream", found=str(error))
+    code = next((name for name, cls in _ERRORS.items() if isinstance(error, cls)), "broken")
+    fields = {
+        "code": code,
+        "what": error.what[:500],
+        "expected": None if error.expected is None else str(error.expected)[:500],
+        "found": None if error.found is None else str(error.found)[:2000],
+        "where": None if error.where is None else error.where[:500],
+        "hint": None if error.hint is None else error.hint[:500],
+    }
+    return json.dumps(fields).encode()
+
+
+def unpack_error(data: bytes | memoryview) -> BowstringError:
+    """Return the error that a peer sent, as an exception of ours.
+
+    Raises
+    ------
+    ProtocolError
+        The message is malformed.
+    """
+    fields = json_object(bytes(data), "error")
+    cls = _ERRORS.get(text_of(fields, "code", 40) or "", BrokenError)
+    return cls(
+        text_of(fields, "what", _MOST_TEXT) or "the peer failed",
+        expected=text_of(fields, "expected", _MOST_TEXT),
+        found=text_of(fields, "found", _MOST_TEXT),
+        where=text_of(fields, "where", _MOST_TEXT),
+        hint=text_of(fields, "hint", _MOST_TEXT),
+    )

@@ -1,0 +1,105 @@
+"""Items: the messages of a stream as its producer has them, and what each lends."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+from bowstring.dissociated.messages import pack_pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy.typing as npt
+
+    from bowstring.memory import Region
+
+__all__ = ["Item", "Lending", "regions_of", "used_regions"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Item:
+    """One message of a stream, as its producer has it.
+
+    Attributes
+    ----------
+    metadata
+        The raw flatbuffer.
+    spans
+        (region index, offset, length) of each buffer, shape ``(n, 3)``, or ``None`` for a schema.
+    regions
+        What the spans index.
+    pieces
+        The packed body, for type 0.
+    nbytes
+        Sum of the lengths of the buffers.
+    charged
+        Whether the memory was made for this reader and so costs credit as long as the reader has it.
+    lent
+        How it was lent the last time.
+    """
+
+    metadata: bytes
+    spans: npt.NDArray[np.int64] | None = None
+    regions: Sequence[Region] = ()
+    pieces: Sequence[Any] = ()
+    nbytes: int = 0
+    charged: bool = False
+    lent: list[Lending] = dataclasses.field(default_factory=list, compare=False)
+
+
+class Lending(NamedTuple):
+    """What one body lends, as the reader is told it.
+
+    Attributes
+    ----------
+    indices
+        The regions that the body points into, of all that its item has.
+    bases
+        Where each of them lies in the stream.
+    counts
+        How many addresses lie in each of them.
+    addresses
+        All of them, of buffers that are not empty.
+    message
+        The body.
+    """
+
+    indices: list[int]
+    bases: list[int]
+    counts: list[int]
+    addresses: list[int]
+    message: bytes
+
+    @classmethod
+    def of(cls, spans: npt.NDArray[np.int64], indices: list[int], bases: list[int]) -> Self:
+        """Lay the buffers of `spans` out over regions that lie at `bases`."""
+        used = spans[:, 2] > 0
+        kept = spans[used]
+        base_of = np.zeros(max(indices, default=0) + 1, np.uint64)
+        base_of[indices] = bases
+        pairs = np.zeros((len(spans), 2), np.uint64)
+        pairs[used, 0] = base_of[kept[:, 0]] + kept[:, 1].astype(np.uint64)
+        pairs[used, 1] = kept[:, 2]
+        counts = np.bincount(kept[:, 0], minlength=len(base_of))[indices].tolist()
+        message = pack_pairs(pairs, int(kept[:, 2].sum()))
+        return cls(indices, bases, counts, pairs[used, 0].tolist(), message)
+
+
+def used_regions(spans: npt.NDArray[np.int64]) -> list[int]:
+    """Return which regions a body points into: others may be nobody's to map, or hold unwanted columns."""
+    indices: list[int] = np.unique(spans[spans[:, 2] > 0, 0]).tolist()
+    return indices
+
+
+def regions_of(items: Iterable[Item]) -> list[Region]:
+    """Return the regions that the bodies of some items point into, each once."""
+    found = {
+        item.regions[index].uuid: item.regions[index]
+        for item in items
+        if item.spans is not None
+        for index in (item.lent[-1].indices if item.lent else used_regions(item.spans))
+    }
+    return list(found.values())

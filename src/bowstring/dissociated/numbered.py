@@ -1,0 +1,48 @@
+"""Numbers of many messages at once: whether each pair of metadata and body is the one behind the pair before."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from bowstring.dissociated.messages import METADATA, PREFIX_BYTES
+from bowstring.dissociated.tags import PACKED, SEQUENCE_MASK, body_tag
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+__all__ = ["are_numbered"]
+
+
+def are_numbered(first: int, prefixes: npt.NDArray[np.uint8], tags: npt.NDArray[np.uint64]) -> bool:
+    """Whether pairs of metadata and packed body have the numbers from `first` on, which do not roll over.
+
+    Parameters
+    ----------
+    first
+        The sequence number of the first pair.
+    prefixes : ndarray of uint8, shape (pairs, bytes)
+        The untagged messages, or their beginnings.
+    tags : ndarray of uint64, shape (pairs,)
+        Of the bodies.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> prefixes = np.array([[METADATA, 7, 0, 0, 0], [METADATA, 8, 0, 0, 0]], np.uint8)
+    >>> (
+    ...     are_numbered(7, prefixes, np.array([7, 8], np.uint64)),
+    ...     are_numbered(7, prefixes, np.array([7, 9], np.uint64)),
+    ... )
+    (True, False)
+    """
+    count = len(tags)
+    numbers = range(first, first + count)
+    said = prefixes[:, 1:PREFIX_BYTES].tobytes()
+    return (
+        numbers[-1] <= SEQUENCE_MASK
+        and prefixes[:, 0].tobytes() == bytes((METADATA,)) * count
+        and list(struct.unpack(f"<{count}I", said)) == list(numbers)
+        and tags.tolist() == [body_tag(number, PACKED) for number in numbers]
+    )

@@ -1,0 +1,160 @@
+"""Runs: small packed batches that look alike are received many at a time, as far as they are there already."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from bowstring.dissociated.tags import PACKED, is_packed
+from bowstring.errors import OutOfBudget
+from bowstring.transport.rows import Rows
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from bowstring.memory import Allocator, Buffer
+    from bowstring.transport import Channel
+
+__all__ = ["Run", "Runs"]
+
+_BLOCK: Final = 1 << 20
+_FEWEST: Final = 4
+_GROWTH: Final = 4
+_MOST: Final = 64
+_ALIGNMENT: Final = 64
+_WORTH: Final = 32
+_MOST_PATIENCE: Final = 4096
+
+
+class Run(NamedTuple):
+    """Pairs of an untagged message and a packed body, in the order in which they came.
+
+    Attributes
+    ----------
+    messages : ndarray of uint8, shape (pairs, bytes)
+    tags : ndarray of uint64, shape (pairs,)
+    bodies
+        The bodies, one behind the other.
+    body
+        Bytes of each.
+    """
+
+    messages: npt.NDArray[np.uint8]
+    tags: npt.NDArray[np.uint64]
+    bodies: Buffer
+    body: int
+
+    def pair(self, index: int) -> tuple[memoryview, int, Buffer]:
+        """Return one pair as it would have come by itself: the message, the tag and the body."""
+        message = memoryview(self.messages[index].tobytes())
+        return message, int(self.tags[index]), self.bodies.slice(index * self.body, self.body)
+
+
+class Runs:
+    """What comes over one connection, as far as it can be foreseen.
+
+    Parameters
+    ----------
+    channel
+        The connection.
+    allocator
+        Where bodies land.
+    """
+
+    def __init__(self, channel: Channel, allocator: Allocator) -> None:
+        self._channel = channel
+        self._allocator = allocator
+        self._untagged = -1
+        self._last = (-1, -1)
+        self._rows: Rows | None = None
+        self._block: Buffer | None = None
+        self._places = memoryview(b"")
+        self._used = self._next = 0
+        self._turns = self._pause = 0
+        self._patience = _WORTH
+
+    @property
+    def landing(self) -> bool:
+        """Whether the rest of a body is waited for."""
+        return self._rows is not None and self._rows.landing
+
+    def note(self, tag: int | None, nbytes: int) -> None:
+        """Take note of a message that came by itself: two pairs that look alike let others be foreseen."""
+        if not self._channel.takes_rows:
+            return
+        if tag is None:
+            self._untagged = nbytes
+        elif is_packed(tag):
+            pair, self._untagged = (self._untagged, nbytes), -1
+            if self._pause:
+                self._pause -= 1
+            elif pair != self._last:
+                if self._rows is not None:
+                    self._disappointed()
+                self.forget()
+                self._last = pair
+            elif self._rows is None:
+                self._foresee(*pair)
+
+    def _disappointed(self) -> None:
+        """Foresee nothing for a while, if it was hardly worth it: what else came had to be put back, and copied."""
+        if self._turns < _WORTH:
+            self._pause, self._patience = self._patience, min(2 * self._patience, _MOST_PATIENCE)
+        else:
+            self._patience = _WORTH
+        self._turns = 0
+
+    def _foresee(self, untagged: int, body: int) -> None:
+        if not 0 < body <= _BLOCK or body % _ALIGNMENT or untagged <= 0:
+            return
+        count = max(_FEWEST, min(_BLOCK // body, _MOST))
+        if Rows.suits(untagged, count):
+            self._rows = Rows(untagged, body, PACKED, count)
+            self._next = _FEWEST * body
+
+    def receive(self) -> Run | None:
+        """Return what was foreseen and is there; ``None`` if that is nothing.
+
+        Raises
+        ------
+        BowstringError
+            As :meth:`bowstring.transport.Channel.receive_rows`.
+        """
+        rows = self._rows
+        if rows is None or self._untagged >= 0 or not self._room(rows.body):
+            return None
+        block, used = self._block, self._used
+        count = self._channel.receive_rows(rows, self._places[used:])
+        if not count or block is None:  # without memory: the stream is over
+            return None
+        bodies = block.slice(used, count * rows.body)
+        self._used += count * rows.body
+        self._turns += count
+        return Run(rows.messages(count), rows.tags(count), bodies, rows.body)
+
+    def _room(self, body: int) -> bool:
+        """Have room for one body at least; false where others must let some go before."""
+        if self._used + body > self._places.nbytes:
+            self.forget_memory()
+            try:
+                self._block = block = self._allocator.allocate(self._next)
+            except OutOfBudget:
+                # Whoever takes one body after the other waits for room, and needs less of it.
+                self.forget()
+                self._pause = self._patience
+                return False
+            array: Any = block.region.array(block.offset, block.nbytes, writable=True)
+            self._places = memoryview(array)
+            # A short stream takes no more than it needs.
+            self._next = max(self._next, min(_GROWTH * self._next, _BLOCK // body * body))
+        return True
+
+    def forget(self) -> None:
+        """Foresee nothing more."""
+        self._last, self._rows = (-1, -1), None
+        self.forget_memory()
+
+    def forget_memory(self) -> None:
+        """Let go of the memory that bodies would have landed in."""
+        self._block, self._places, self._used = None, memoryview(b""), 0

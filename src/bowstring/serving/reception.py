@@ -1,0 +1,143 @@
+"""Reception: readers come in where a server listens, as many as may be there at a time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from bowstring.errors import BowstringError, ClosedError
+from bowstring.transport import listen
+from bowstring.transport.standby import Work, run_in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bowstring.limits import Limits
+    from bowstring.serving.session import Session
+    from bowstring.transport import Channel, Listener
+
+__all__ = ["Reception"]
+
+_ACCEPT_SECONDS: Final = 1.0
+_REFUSED_SECONDS: Final = 0.01
+_LEAST_PATIENCE: Final = 0.05
+
+
+class Reception:
+    """The sessions of one server, and where it listens for more.
+
+    Parameters
+    ----------
+    session_of
+        Makes the session of a reader that has connected; it does not start yet.
+    limits
+        Bounds how many there are at a time.
+    changed
+        The server's condition, under which all changes happen.
+
+    Attributes
+    ----------
+    completed, refused, lost : int
+        Streams served to their end so far; connections turned away; readers that went away before their end.
+    """
+
+    def __init__(
+        self, session_of: Callable[[Channel], Session], limits: Limits, changed: threading.Condition
+    ) -> None:
+        self._session_of = session_of
+        self._limits = limits
+        self._changed = changed
+        self._sessions: dict[Session, None] = {}
+        self._listeners: list[Listener] = []
+        self._accepting: list[Work] = []
+        self._closed = False
+        self.completed = self.refused = self.lost = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where it listens, as a transport dials it, the first place first."""
+        return [listener.uri for listener in self._listeners]
+
+    def listen(self, address: str) -> str:
+        """Take readers at an address; return it as a transport dials it.
+
+        Raises
+        ------
+        UsageError
+            The address is malformed, or in use.
+        """
+        listener = listen(address, self._limits)
+        with self._changed:
+            self._listeners.append(listener)
+        self._accepting.append(run_in_thread(self._accept, listener, name="bowstring-accept"))
+        return listener.uri
+
+    def _accept(self, listener: Listener) -> None:
+        while not self._closed:
+            try:
+                channel = listener.accept(_ACCEPT_SECONDS)
+            except ClosedError:
+                return
+            except (BowstringError, OSError):
+                # Somebody who may not come in, or no descriptors left: both pass.
+                with self._changed:
+                    self.refused += 1
+                    self._changed.wait_for(lambda: self._closed, _REFUSED_SECONDS)
+                continue
+            if channel is not None:
+                self._welcome(channel)
+
+    def _welcome(self, channel: Channel) -> None:
+        session = self._session_of(channel)
+        stranger = None
+        with self._changed:
+            full = len(self._sessions) >= self._limits.connections
+            if full:
+                # Who only connects keeps nobody out: the first of them goes.
+                stranger = next((each for each in self._sessions if each.is_stranger), None)
+            if self._closed or (full and stranger is None):
+                self.refused += full
+                channel.close()
+                return
+            if stranger is not None:
+                del self._sessions[stranger]
+            self._sessions[session] = None
+        if stranger is not None:
+            stranger.close(0.0)
+        try:
+            session.start()
+        except RuntimeError:  # the system has no thread to spare, for this one
+            with self._changed:
+                self._sessions.pop(session, None)
+                self.refused += 1
+            channel.close()
+
+    def ended(self, session: Session, outcome: str) -> None:
+        """Forget a session, and count what became of it."""
+        with self._changed:
+            self._sessions.pop(session, None)
+            self.completed += outcome == "completed"
+            self.refused += outcome == "refused"
+            self.lost += outcome == "lost"
+
+    def shut(self) -> None:
+        """Let nobody in any more."""
+        with self._changed:
+            self._closed = True
+            listeners = list(self._listeners)
+            self._changed.notify_all()
+        for listener in listeners:
+            listener.close()
+
+    def close(self, deadline: float) -> None:
+        """End all sessions, and wait for their threads until `deadline`, on the monotonic clock."""
+        with self._changed:
+            sessions = list(self._sessions)
+        for session in sessions:
+            session.close(max(_LEAST_PATIENCE, deadline - time.monotonic()))
+        for work in [*self._accepting, *(work for session in sessions for work in session.work)]:
+            work.join(max(0.0, deadline - time.monotonic()))

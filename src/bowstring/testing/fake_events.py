@@ -1,0 +1,206 @@
+"""Events of a fake driver, which other processes can open, and work that is not done before a test ends it."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+import mmap
+import os
+import struct
+import threading
+import time
+from typing import Final
+
+from bowstring.memory.process import start_time
+from bowstring.memory.slab import fresh_memfd
+from bowstring.testing.fake_memory import refused
+
+__all__ = ["FakeEvents"]
+
+_FIRST_EVENT: Final = 1 << 40  # no number of anything else
+# number of the exporting process, its descriptor, inode of the event's memory; the rest is zeros
+_TOKEN: Final = struct.Struct("<4sIIQ44x")
+_MAGIC: Final = b"\0EVT"
+# An event's memory: whether what was recorded is done, then the numbers of the processes that have it open.
+_DONE: Final = slice(0, 4)
+_SLOT: Final = 4
+_LONGEST: Final = 30.0
+_PAUSE: Final = 0.002
+
+
+@dataclasses.dataclass(slots=True)
+class _Event:
+    """One event, in memory that all processes share which have it open."""
+
+    memory: mmap.mmap
+    fd: int = -1
+    """To hand out, where other processes can open it."""
+    is_ours: bool = True
+
+    @property
+    def done(self) -> bool:
+        return any(self.memory[_DONE])
+
+    def set(self, *, done: bool) -> None:
+        self.memory[_DONE] = int(done).to_bytes(_SLOT, "little")
+
+    @property
+    def openers(self) -> list[int]:
+        """Processes that have it open and live."""
+        return [pid for pid in self._slots if pid and start_time(pid) is not None]
+
+    @property
+    def _slots(self) -> list[int]:
+        return [pid for (pid,) in struct.iter_unpack("<I", self.memory[_SLOT:])]
+
+    def replace(self, old: int, new: int) -> None:
+        """Put a process's number in the place of another one, or of nobody's, 0."""
+        slot = _SLOT * (1 + self._slots.index(old))
+        self.memory[slot : slot + _SLOT] = new.to_bytes(_SLOT, "little")
+
+
+class FakeEvents:
+    """The part of a fake driver that has events and streams. Nothing is queued but what `begin_work` says.
+
+    Attributes
+    ----------
+    waits : collections.deque of (int, int)
+        Which stream was told to wait for which event: the last hundred.
+    misused : list of str
+        What a driver leaves undefined and was done: an event recorded anew, or destroyed, that others have open.
+    """
+
+    def __init__(self) -> None:
+        self.waits: collections.deque[tuple[int, int]] = collections.deque(maxlen=100)
+        self.misused: list[str] = []
+        self._lock = threading.RLock()
+        self._event_numbers = itertools.count(_FIRST_EVENT)
+        self._events: dict[int, _Event] = {}
+        self._working: dict[int, list[int]] = {}
+        self._held_back: dict[int, list[_Event]] = {}
+
+    def _call(self, name: str) -> None:
+        raise NotImplementedError
+
+    def begin_work(self, stream: int = 0) -> None:
+        """Let a stream have work that is not done before `end_work`."""
+        with self._lock:
+            self._working.setdefault(stream, [])
+
+    def end_work(self, stream: int = 0) -> None:
+        """Let the work of a stream be done, and what was recorded behind it."""
+        with self._lock:
+            for event in self._working.pop(stream, []):
+                if event in self._events:
+                    self._events[event].set(done=True)
+
+    def _is_idle(self, stream: int) -> bool:
+        waiting = [event for event in self._held_back.get(stream, ()) if not event.done]
+        self._held_back[stream] = waiting
+        return stream not in self._working and not waiting
+
+    def stream_done(self, ordinal: int, stream: int) -> bool:  # noqa: ARG002  of all the same
+        self._call("stream_done")
+        with self._lock:
+            return self._is_idle(stream)
+
+    def synchronize(self, ordinal: int) -> None:  # noqa: ARG002  of all the same
+        self._call("synchronize")
+        end = time.monotonic() + _LONGEST
+        while True:
+            with self._lock:
+                if all(self._is_idle(stream) for stream in {*self._working, *self._held_back}):
+                    return
+            if time.monotonic() > end:
+                raise refused("synchronize", "CUDA_ERROR_LAUNCH_TIMEOUT (702)")
+            time.sleep(_PAUSE)
+
+    @property
+    def held_events(self) -> set[int]:
+        """Events that were not destroyed, those of other processes included."""
+        with self._lock:
+            return set(self._events)
+
+    def event_create(self, ordinal: int, *, shared: bool = False) -> int:  # noqa: ARG002  of all the same
+        self._call("event_create")
+        if not shared:
+            return self._enter(_Event(mmap.mmap(-1, mmap.PAGESIZE)))
+        fd = fresh_memfd(mmap.PAGESIZE)
+        return self._enter(_Event(mmap.mmap(fd, mmap.PAGESIZE), fd))
+
+    def _enter(self, event: _Event) -> int:
+        with self._lock:
+            number = next(self._event_numbers)
+            self._events[number] = event
+        return number
+
+    def event_destroy(self, ordinal: int, event: int) -> None:  # noqa: ARG002
+        self._call("event_destroy")
+        with self._lock:
+            found = self._known_event("event_destroy", event)
+            del self._events[event]
+            if not found.is_ours:
+                found.replace(os.getpid(), 0)
+                return
+            self._note_misuse("destroyed", found)
+            if found.fd >= 0:
+                os.close(found.fd)
+
+    def _note_misuse(self, what: str, event: _Event) -> None:
+        if event.openers:
+            self.misused.append(f"{what} while open in {event.openers}")
+
+    def event_record(self, ordinal: int, event: int, stream: int) -> None:  # noqa: ARG002
+        self._call("event_record")
+        with self._lock:
+            found = self._known_event("event_record", event)
+            self._note_misuse("recorded", found)
+            found.set(done=stream not in self._working)
+            if stream in self._working:
+                self._working[stream].append(event)
+
+    def event_done(self, ordinal: int, event: int) -> bool:  # noqa: ARG002
+        self._call("event_done")
+        with self._lock:
+            return self._known_event("event_done", event).done
+
+    def get_ipc_event_handle(self, ordinal: int, event: int) -> bytes:  # noqa: ARG002
+        self._call("get_ipc_event_handle")
+        with self._lock:
+            found = self._known_event("get_ipc_event_handle", event)
+            if found.fd < 0:
+                raise refused("get_ipc_event_handle", "CUDA_ERROR_INVALID_VALUE (1)")
+            return _TOKEN.pack(_MAGIC, os.getpid(), found.fd, os.fstat(found.fd).st_ino)
+
+    def open_ipc_event_handle(self, ordinal: int, token: bytes) -> int:  # noqa: ARG002
+        self._call("open_ipc_event_handle")
+        if len(token) != _TOKEN.size or token[:4] != _MAGIC:
+            raise refused("open_ipc_event_handle", "CUDA_ERROR_INVALID_VALUE (1)")
+        _, pid, number, inode = _TOKEN.unpack(token)
+        if pid == os.getpid():
+            raise refused("open_ipc_event_handle", "CUDA_ERROR_INVALID_CONTEXT (201)")
+        try:
+            fd = os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise refused("open_ipc_event_handle", "CUDA_ERROR_INVALID_HANDLE (400)") from error
+        try:
+            if os.fstat(fd).st_ino != inode:
+                raise refused("open_ipc_event_handle", "CUDA_ERROR_INVALID_HANDLE (400)")
+            event = _Event(mmap.mmap(fd, mmap.PAGESIZE), is_ours=False)
+        finally:
+            os.close(fd)
+        event.replace(0, os.getpid())
+        return self._enter(event)
+
+    def stream_wait_event(self, ordinal: int, stream: int, event: int) -> None:  # noqa: ARG002
+        self._call("stream_wait_event")
+        with self._lock:
+            found = self._known_event("stream_wait_event", event)
+            self._held_back.setdefault(stream, []).append(found)
+        self.waits.append((stream, event))
+
+    def _known_event(self, call: str, event: int) -> _Event:
+        if event not in self._events:
+            raise refused(call, "CUDA_ERROR_INVALID_HANDLE (400)")
+        return self._events[event]

@@ -1,0 +1,145 @@
+"""Rows: messages that come in turns and look alike, read many at a time, each body straight into its place.
+
+A stream of small batches is an untagged message, a body, an untagged message, a body, and so on, all of the same
+lengths. Who knows that can say beforehand where the bytes of many of them shall go, and one system call puts them
+there. That what came is what was foreseen is seen by the headers; from the first that is another one, the bytes are
+put back to be read as any others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bowstring.transport.framing import HEADER_BYTES, pack_header
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["Rows"]
+
+# Of a header: where the tag lies, whose numbers differ, and in it the byte that says what kind of body it is.
+_TAG: Final = 8
+_KIND: Final = 15
+_LENGTH: Final = 16
+_KIND_SHIFT: Final = 56
+_MOST_BETWEEN: Final = 4096
+_MOST_PIECES: Final = 1024
+
+
+class Rows:
+    """What is foreseen, and a row of bytes for all that lies before each body: header, untagged message, header.
+
+    Parameters
+    ----------
+    untagged, body
+        Lengths of the messages, in bytes.
+    kind
+        Highest byte of the tags.
+    count
+        How many to read at once.
+
+    Attributes
+    ----------
+    before
+        Bytes of a row.
+    begun
+        How many bytes of the first row and its body are there already, because a call came to its end inside that
+        body. As long as there are any, nothing else can be received.
+    landing
+        Whether the rest of a body is waited for just now.
+
+    Examples
+    --------
+    >>> Rows(untagged=100, body=1 << 16, kind=0, count=16).before
+    148
+    """
+
+    def __init__(self, untagged: int, body: int, kind: int, count: int) -> None:
+        self.before = 2 * HEADER_BYTES + untagged
+        self.body = body
+        self.begun = self._next = 0
+        self.landing = False
+        self._first = pack_header(None, 0, untagged)
+        second = pack_header(kind << _KIND_SHIFT, 0, body)
+        self._second = second[:_TAG], second[_KIND:]
+        self._bytes = bytearray(self.before * count)
+        self._view = memoryview(self._bytes)
+        self._count = count
+
+    @classmethod
+    def suits(cls, untagged: int, count: int) -> bool:
+        """Whether that many can be read at once, and not too much lies before each body."""
+        return 2 * HEADER_BYTES + untagged <= _MOST_BETWEEN and 2 * count <= _MOST_PIECES
+
+    def begin(self, there: memoryview, bodies: memoryview) -> int:
+        """Put bytes that are there already into their places; return how many, 0 if they begin something else."""
+        if there[:HEADER_BYTES] != self._first[: there.nbytes]:
+            return 0
+        taken = 0
+        for place in self.places(bodies, 0):
+            piece = there[taken : taken + place.nbytes]
+            place[: piece.nbytes] = piece
+            taken += piece.nbytes
+            if taken == there.nbytes:
+                break
+        return taken
+
+    def places(self, bodies: memoryview, begun: int) -> list[memoryview]:
+        """Return where bytes go, of as many rows as `bodies` has room for; `begun` bytes are there already."""
+        before, body, view = self.before, self.body, self._view
+        if self.begun:
+            view[:before] = view[self._next * before : (self._next + 1) * before]
+        first, within = divmod(begun, before + body)
+        found: list[memoryview] = []
+        for row in range(first, min(bodies.nbytes // body, self._count)):
+            found.append(view[row * before : (row + 1) * before])
+            found.append(bodies[row * body : (row + 1) * body])
+        if found and within < before:
+            found[0] = found[0][within:]
+        elif found:
+            found[:2] = [found[1][within - before :]]
+        return found
+
+    def right(self, most: int) -> int:
+        """Return how many of the first rows have the headers that were foreseen."""
+        found = self._bytes
+        for row in range(most):
+            start, end = row * self.before, (row + 1) * self.before
+            second = end - HEADER_BYTES
+            if (
+                found[start : start + HEADER_BYTES] != self._first
+                or found[second : second + _TAG] != self._second[0]
+                or found[second + _KIND : end] != self._second[1]
+            ):
+                return row
+        return most
+
+    def rest(self, bodies: memoryview, row: int, nbytes: int) -> bytes:
+        """Return the bytes from a row on, in the order in which they came."""
+        pieces: list[memoryview] = []
+        while nbytes > 0:
+            pieces.append(self._view[row * self.before : (row + 1) * self.before][:nbytes])
+            nbytes -= self.before
+            pieces.append(bodies[row * self.body : (row + 1) * self.body][: max(0, nbytes)])
+            nbytes -= self.body
+            row += 1
+        return b"".join(pieces)
+
+    def go_on(self, row: int, begun: int) -> None:
+        """Begin the next time with another row: of it and its body, so many bytes are there."""
+        # Not moved before what stands in the first row was taken.
+        self._next, self.begun = row, begun
+
+    def messages(self, count: int) -> npt.NDArray[np.uint8]:
+        """Return the untagged messages of the first rows, a copy of shape ``(count, bytes)``."""
+        return self._table(count)[:, HEADER_BYTES:-HEADER_BYTES].copy()
+
+    def tags(self, count: int) -> npt.NDArray[np.uint64]:
+        """Return the tags of the bodies of the first rows."""
+        start = self.before - HEADER_BYTES + _TAG
+        return self._table(count)[:, start : start - _TAG + _LENGTH].copy().view("<u8").reshape(count)
+
+    def _table(self, count: int) -> npt.NDArray[np.uint8]:
+        return np.frombuffer(self._bytes, np.uint8, count * self.before).reshape(count, self.before)
