@@ -95,8 +95,10 @@ def test_without_start_there_must_be_one(folder: str) -> None:
 @pytest.mark.parametrize("how", ["exit", "SIGKILL", "SIGHUP to its group"])
 def test_it_outlives_its_starter(connect: Connect, task: Callable[..., Task], how: str) -> None:
     """Whatever becomes of whoever started it, the depot and what it holds stay."""
+    # Tests that nohup started would hand on that the signal is ignored.
+    heeding = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
     starter = task(
-        START + "with depot.begin(application='app', dataset='data') as attempt:\n"
+        heeding + START + "with depot.begin(application='app', dataset='data') as attempt:\n"
         "    attempt.write(table)\n    say(attempt.commit().endpoint)\n"
     )
     pid = int(starter.hear())
