@@ -247,6 +247,7 @@ SECRET = "s3cr3tS3CR3T"
     first=st.booleans(),
     query=st.sampled_from(["?", "%3F", "&", ""]),
 )
+@example(mark="", name="token", middle="want_data=x", first=False, query="?")
 def test_no_secret_is_in_an_error(mark: str, name: str, middle: str, query: str, *, first: bool) -> None:
     """However a URI with a token is garbled, the error, its hint and its cause do not show the token."""
     secret = name + SECRET

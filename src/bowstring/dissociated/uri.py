@@ -350,7 +350,7 @@ def _base64(text: str, name: str) -> bytes:
 
 def _beginning(text: str) -> str:
     """Return what a wrong value begins with, without the parameters that may have run into it."""
-    return repr(re.split("[&=?;]", text)[0][:40])
+    return repr(re.split("[&=?;]|token", text, flags=re.IGNORECASE)[0][:40])
 
 
 def _without_secrets(uri: str) -> str:
