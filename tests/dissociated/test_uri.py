@@ -240,7 +240,19 @@ SECRET = "s3cr3tS3CR3T"
 
 @given(
     mark=st.sampled_from(["&", "?", "%26", "%3F", ";", ""]),
-    name=st.sampled_from(["token=", "token%3D", "tok%65n=", "Token=", "tokn=", "token", "data=", "ticket="]),
+    name=st.sampled_from(
+        [
+            "token=",
+            "token%3D",
+            "tok%65n=",
+            "Token=",
+            "tokn=",
+            "token",
+            "ticket=",
+            "data=tcp://h:2?token=",
+            "data=tcp%3A//h%3A2%3Ftoken%3D",
+        ]
+    ),
     middle=st.sampled_from(
         ["want_data=x", "want_data=7", "want_data=", "bow=1", "hello=q&bow=1", "remote_handle=!", "q"]
     ),
