@@ -193,6 +193,7 @@ def test_text_becomes_the_nearest_float(words: list[str]) -> None:
     assert singles == [nearest_single(Fraction(decimal.Decimal(each))) for each in words]
 
 
+@example([99_999_999_999_999_999_999_999_999_995_000_000_000], 2)
 @given(st.lists(st.integers(-(10**38) + 1, 10**38 - 1), min_size=1, max_size=6), st.integers(0, 38))
 def test_decimals_become_numbers(unscaled: list[int], scale: int) -> None:
     """Decimals are cut to integers, rounded half up to decimals and to the nearest float, and written in full."""
@@ -217,7 +218,7 @@ def test_decimals_become_numbers(unscaled: list[int], scale: int) -> None:
     cut = [int(each) for each in numbers]
     assert got["whole"] == [each if -(1 << 63) <= each < 1 << 63 else None for each in cut]
     near = [each.quantize(decimal.Decimal("0.01"), context=context) for each in numbers]
-    assert got["rounded"] == [each if abs(each) < 10**36 else None for each in near]
+    assert got["rounded"] == [each if each.copy_abs() < 10**36 else None for each in near]
     assert got["double"] == [float(each) for each in numbers]
     assert got["single"] == [nearest_single(Fraction(each)) for each in numbers]
     plain = [f"{each:f}".rstrip("0").rstrip(".") if "." in f"{each:f}" else f"{each:f}" for each in numbers]
