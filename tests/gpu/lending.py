@@ -140,6 +140,13 @@ class Lender(_Role):
             array[:] = value
         return self.publish(events=True)
 
+    def wait_waited_for(self) -> None:
+        """Wait until another process has an event of ours open."""
+        end = time.monotonic() + 30.0
+        while not any(each.openers for each in list(self.device.driver._events.values())):
+            assert time.monotonic() < end, "nobody opens an event"
+            time.sleep(0.005)
+
     def misused(self) -> list[str]:
         """Return what was done with events that a driver leaves undefined."""
         return list(self.device.driver.misused)
