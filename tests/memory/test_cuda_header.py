@@ -80,7 +80,7 @@ def test_sizes_and_what_is_no_enumerator(header: str) -> None:
     assert re.search(r"#define\s+CU_IPC_HANDLE_SIZE\s+64\b", header)
     for name in ("CUipcMemHandle_st", "CUipcEventHandle_st"):
         assert re.search(rf"{name}\s*{{\s*char\s+reserved\[CU_IPC_HANDLE_SIZE\];\s*}}", header)
-    assert {cuda_driver._TOKEN, IPC_TOKEN_BYTES, shared_events._TOKEN_BYTES} == {64}
+    assert {cuda_driver._TOKEN, IPC_TOKEN_BYTES, shared_events._EVENT.size - 20} == {64}
     assert re.search(r"#define\s+CU_MEMHOSTALLOC_PORTABLE\s+0x01\b", header)
     assert cuda_driver._PORTABLE == 1
     assert re.search(r"#define\s+CU_STREAM_LEGACY\s+\(\(CUstream\)0x1\)", header)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bowstring.columnar import cudf, export
+from bowstring.columnar.choice import column_position
 from bowstring.columnar.cut import Parts, cut
 from bowstring.columnar.dictionary import Dictionaries, Dictionary
 from bowstring.columnar.layout import Layout
@@ -208,11 +209,7 @@ class Batch(export.Exporting, cudf.ForRapids):
 
     def _index_of(self, key: str | int) -> int:
         if isinstance(key, str):
-            found = self.schema.get_all_field_indices(key)
-            if len(found) == 1:
-                return int(found[0])
-            what = "several columns have this name" if found else "no such column"
-            raise UnknownColumn(what, expected=f"one of {self.schema.names}"[:500], found=repr(key))
+            return column_position(self.schema, key)
         count = self.num_columns
         if not -count <= key < count:
             raise UnknownColumn("no such column", expected=f"one of {count}", found=key)

@@ -266,27 +266,26 @@ class Column(export.Exporting):
         UsageError
             It cannot be had without a copy (nulls, booleans, text), and `zero_copy_only`.
         """
-        if zero_copy_only and not self.device.is_host:
-            raise NotOnDevice(
-                "the column is not on the host",
-                found=self.device.name,
-                hint="Use `values`, or to_numpy(zero_copy_only=False).",
-            )
+        if zero_copy_only:
+            self._check_on_host()
         try:
             result: np.ndarray[Any, Any] = self.to_arrow().to_numpy(zero_copy_only=zero_copy_only)
         except pa.ArrowInvalid as error:
             raise UsageError("the column cannot be a NumPy array without a copy", found=str(error)) from error
         return result
 
-    # As an array, for others; see also `values`
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    def _check_on_host(self) -> None:
         if not self.device.is_host:
             raise NotOnDevice(
                 "the column is not on the host",
                 found=self.device.name,
                 hint="Use `values`, or to_numpy(zero_copy_only=False).",
             )
+
+    # As an array, for others; see also `values`
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        self._check_on_host()
         return np.array(self.to_numpy(zero_copy_only=copy is False), dtype=dtype, copy=copy)
 
     def __dlpack__(

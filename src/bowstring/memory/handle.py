@@ -11,7 +11,7 @@ from bowstring.errors import ProtocolError, UsageError
 from bowstring.memory.process import PROCESS_BYTES, Process
 from bowstring.memory.region import Region
 
-__all__ = ["IPC_TOKEN_BYTES", "Handle", "LentHandle", "handle_of", "unpack_handle"]
+__all__ = ["IPC_TOKEN_BYTES", "Handle", "LentHandle", "check_token", "handle_of", "unpack_handle"]
 
 # uuid of the memory, uuid of its device, size, Arrow device type, kind of handle
 _HANDLE: Final = struct.Struct("<16s16sQII")
@@ -111,10 +111,7 @@ class LentHandle:
     arrow_device_type: int
 
     def __post_init__(self) -> None:
-        if len(self.token) != IPC_TOKEN_BYTES:
-            raise UsageError(
-                "a handle of the driver has the wrong length", expected=IPC_TOKEN_BYTES, found=len(self.token)
-            )
+        check_token(self.token)
 
     @property
     def uuid(self) -> bytes:
@@ -156,6 +153,20 @@ class LentHandle:
                 found=uuid.hex(),
             )
         return found
+
+
+def check_token(token: bytes) -> None:
+    """Refuse a driver's handle that is not as long as they all are.
+
+    Raises
+    ------
+    UsageError
+        It is not.
+    """
+    if len(token) != IPC_TOKEN_BYTES:
+        raise UsageError(
+            "a handle of the driver has the wrong length", expected=IPC_TOKEN_BYTES, found=len(token)
+        )
 
 
 def handle_of(region: Region) -> Handle | LentHandle:

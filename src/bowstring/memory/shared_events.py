@@ -10,9 +10,10 @@ import dataclasses
 import struct
 from typing import TYPE_CHECKING, Final
 
-from bowstring.errors import DeviceError, InvalidRegion, ProtocolError, UsageError
+from bowstring.errors import DeviceError, InvalidRegion, ProtocolError
 from bowstring.memory.device import find_device
 from bowstring.memory.driver_device import DriverDevice
+from bowstring.memory.handle import check_token
 from bowstring.memory.process import PROCESS_BYTES, Process, this_process
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ __all__ = ["EVENT_BYTES", "EventHandle", "OpenedEvent", "Pending"]
 
 # kind of device, its UUID, the driver's handle
 _EVENT: Final = struct.Struct("<I16s64s")
-_TOKEN_BYTES: Final = 64
 EVENT_BYTES: Final = _EVENT.size + PROCESS_BYTES
 
 
@@ -47,10 +47,7 @@ class EventHandle:
     exporter: Process
 
     def __post_init__(self) -> None:
-        if len(self.token) != _TOKEN_BYTES:
-            raise UsageError(
-                "a handle of the driver has the wrong length", expected=_TOKEN_BYTES, found=len(self.token)
-            )
+        check_token(self.token)
 
     def pack(self) -> bytes:
         """Return the 124 bytes of the handle."""
