@@ -28,6 +28,7 @@ from bowstring.kernels.json_format import (
     UNEXPECTED,
 )
 from bowstring.kernels.json_leaves import literal, text
+from bowstring.kernels.json_marks import close, take_key
 from bowstring.kernels.json_names import (
     KEPT,
     KEPT_END,
@@ -58,7 +59,6 @@ TWO = u64(2)
 THREE = u64(3)
 ABOVE = u64(24)
 HALF = u64(32)
-LOW_HALF = u64(0xFFFFFFFF)
 KIND = u64(0xFF)
 NO_ONE = u64(0xFFFFFFFF)
 ZERO = i64(0)
@@ -109,67 +109,6 @@ def behind_blanks(data: Any, at: Any, stop: Any) -> Any:
     while place < stop and u64(data[place]) <= BLANK and (BLANKS >> u64(data[place])) & ONE != NONE:
         place += ONE
     return place
-
-
-def take_key(
-    key: Any,
-    origin: Any,
-    parent: Any,
-    undone: Any,
-    before: Any,
-    limit: Any,
-    owned: Any,
-    nodes: Any,
-    children: Any,
-    names: Any,
-) -> Any:
-    """Mark a key as the current object's; return a status, and how many marks must be found again.
-
-    `before` is the last serial number of the row before: what the key was marked with later may be an object around
-    this one, which must find its mark again. The lists of children are not made yet, and have room for that.
-    """
-    owner = u64(names[owned])
-    current = u64(nodes[(origin + parent) * NODE + HEAD]) >> ABOVE
-    status = READ
-    marks = undone
-    if owner == current:
-        status = TWICE
-    elif owner > before:
-        if origin + marks < limit:
-            children[origin + marks] = key << HALF | owner
-            marks += ONE
-        else:
-            status = UNEXPECTED
-    names[owned] = current
-    return status, marks
-
-
-def close(
-    node: Any,
-    inside: Any,
-    listed: Any,
-    undone: Any,
-    origin: Any,
-    first: Any,
-    nodes: Any,
-    children: Any,
-    names: Any,
-) -> Any:
-    """Close a container: say where its children will be listed, and give keys their marks back.
-
-    Return how many are listed now, and how many marks are left.
-    """
-    count = u64(nodes[node + BODY])
-    mark = u64(nodes[node + SIZE])
-    left = undone
-    while left > mark:
-        left -= ONE
-        entry = u64(children[origin + left])
-        names[(first + (entry >> HALF)) * NAME + OWNER] = entry & LOW_HALF
-    nodes[node + HEAD] = inside | count << ABOVE
-    nodes[node + BODY] = listed << HALF | count
-    nodes[node + SIZE] = NONE
-    return listed + count, left
 
 
 def read_row(

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from bowstring.columnar.layout import Layout
-from bowstring.dissociated.consumer import ConsumerProtocol, End, Event, Packed, Part, Pointers
+from bowstring.dissociated.consumer import ConsumerProtocol
+from bowstring.dissociated.events import End, Event, Packed, Part, Pointers
 from bowstring.dissociated.messages import Hello, Outgoing
 from bowstring.dissociated.producer import Item, ProducerProtocol
 from bowstring.dissociated.tags import Want

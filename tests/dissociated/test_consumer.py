@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from bowstring.dissociated import consumer as consumer_events
-from bowstring.dissociated.consumer import Announced, ConsumerProtocol, Part, Pointers
+from bowstring.dissociated import events as consumer_events
+from bowstring.dissociated.consumer import ConsumerProtocol
+from bowstring.dissociated.events import Announced, Part, Pointers
 from bowstring.dissociated.failures import pack_error
 from bowstring.dissociated.messages import Hello, Welcome, pack_addresses, pack_u64
 from bowstring.dissociated.producer import Item, ProducerProtocol

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bowstring.dissociated.consumer import Asked, Awaited
 from bowstring.dissociated.devices import (
     DeviceId,
     pack_answer,
@@ -17,6 +16,7 @@ from bowstring.dissociated.devices import (
     unpack_answer,
     unpack_devices,
 )
+from bowstring.dissociated.events import Asked, Awaited
 from bowstring.dissociated.messages import Hello, pack_u64
 from bowstring.dissociated.producer import Answered, Done, Heard, ProducerProtocol, Role, Stopped
 from bowstring.dissociated.tags import Control, Want

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bowstring.dissociated.consumer import ConsumerProtocol, End
+from bowstring.dissociated.consumer import ConsumerProtocol
+from bowstring.dissociated.events import End
 from bowstring.dissociated.messages import pack_prefix
 from bowstring.dissociated.tags import PACKED, POINTERS, Control, Want, body_tag
 from bowstring.errors import BowstringError, ProtocolError, Unsupported

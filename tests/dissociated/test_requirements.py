@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bowstring.dissociated.consumer import Announced
+from bowstring.dissociated.events import Announced
 from bowstring.dissociated.messages import pack_addresses, pack_prefix, pack_region
 from bowstring.dissociated.producer import Item, ProducerProtocol
 from bowstring.dissociated.tags import PACKED, POINTERS, Control, Want, body_tag

@@ -12,7 +12,8 @@ import pytest
 import bowstring as bow
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.place import placed
-from bowstring.dissociated.consumer import Announced, ConsumerProtocol, Part
+from bowstring.dissociated.consumer import ConsumerProtocol
+from bowstring.dissociated.events import Announced, Part
 from bowstring.dissociated.messages import Hello
 from bowstring.dissociated.producer import Item, ProducerProtocol, Role
 from bowstring.ipc.framing import frame

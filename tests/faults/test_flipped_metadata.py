@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from bowstring.columnar.batch import Batch
-from bowstring.dissociated.consumer import Announced, ConsumerProtocol, Part
+from bowstring.dissociated.consumer import ConsumerProtocol
+from bowstring.dissociated.events import Announced, Part
 from bowstring.dissociated.producer import ProducerProtocol
 from bowstring.dissociated.tags import Want
 from bowstring.errors import BowstringError

@@ -10,7 +10,7 @@ import numpy as np
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Layout
-from bowstring.dissociated.consumer import Announced, Packed, Part, Pointers
+from bowstring.dissociated.events import Announced, Packed, Part, Pointers
 from bowstring.dissociated.leases import AnnouncedRegions
 from bowstring.errors import ProtocolError, Unsupported
 from bowstring.ipc.check import check_pairs

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from bowstring.dissociated.consumer import Blocked, End, Failed, NoRoom, Packed, Part, Stopped
+from bowstring.dissociated.events import Blocked, End, Failed, NoRoom, Packed, Part, Stopped
 from bowstring.dissociated.tags import is_packed
 from bowstring.errors import BowstringError, ProtocolError
 
 if TYPE_CHECKING:
-    from bowstring.dissociated.consumer import Event
+    from bowstring.dissociated.events import Event
     from bowstring.dissociated.messages import Welcome
     from bowstring.limits import Limits
     from bowstring.reading.runs import Run

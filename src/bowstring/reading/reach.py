@@ -14,8 +14,8 @@ from bowstring.memory import OpenedEvent, find_device
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from bowstring.dissociated.consumer import Announced
     from bowstring.dissociated.devices import DeviceId
+    from bowstring.dissociated.events import Announced
     from bowstring.memory import EventHandle
     from bowstring.reading.assembler import Assembled, Assembler
 

@@ -14,12 +14,12 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.dissociated.consumer import (
+from bowstring.dissociated.consumer import ConsumerProtocol
+from bowstring.dissociated.events import (
     Announced,
     Asked,
     Awaited,
     Blocked,
-    ConsumerProtocol,
     End,
     Event,
     Failed,
@@ -30,13 +30,7 @@ from bowstring.dissociated.consumer import (
     Welcomed,
 )
 from bowstring.dissociated.messages import Hello, Welcome
-from bowstring.errors import (
-    BowstringError,
-    ClosedError,
-    EndOfStream,
-    ForkedError,
-    ProtocolError,
-)
+from bowstring.errors import BowstringError, ClosedError, EndOfStream, ForkedError, ProtocolError
 from bowstring.limits import Limits
 from bowstring.memory import Pool, watch_forks
 from bowstring.reading.answerer import Answerer, Note

@@ -1,0 +1,134 @@
+"""Events: what a stream's reader is told of the messages that come in."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from bowstring.dissociated.devices import DeviceId
+    from bowstring.dissociated.messages import Welcome
+    from bowstring.errors import BowstringError
+    from bowstring.ipc.metadata import Message
+    from bowstring.memory import EventHandle, Handle, LentHandle
+
+__all__ = [
+    "Announced",
+    "Asked",
+    "Awaited",
+    "Blocked",
+    "End",
+    "Event",
+    "Failed",
+    "NoRoom",
+    "Packed",
+    "Part",
+    "Ping",
+    "Pointers",
+    "Pong",
+    "Stopped",
+    "Welcomed",
+]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Packed:
+    """A body of type 0: the packed bytes."""
+
+    body: Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pointers:
+    """A body of type 1: (address, length) of each buffer, shape ``(n, 2)``, and the sum of the lengths."""
+
+    total: int
+    pairs: npt.NDArray[np.uint64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Part:
+    """The next part of the stream: decoded metadata and its body (``None`` for the schema)."""
+
+    sequence: int
+    message: Message
+    body: Packed | Pointers | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Asked:
+    """The server asks whether memory of these devices can be mapped here, and sends nothing before it knows."""
+
+    devices: tuple[DeviceId, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Awaited:
+    """The server's work on the data is not done: streams that read them must wait for an event."""
+
+    event: EventHandle
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Welcomed:
+    """The server answered the hello."""
+
+    welcome: Welcome
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Announced:
+    """A region, its place in the stream's address space, and what travelled beside the message, if anything."""
+
+    base: int
+    handle: Handle | LentHandle
+    attachment: Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Blocked:
+    """The server has a batch of `nbytes` and no credit to send it."""
+
+    nbytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NoRoom:
+    """The server's memory has no room for a batch of `nbytes` until we free some."""
+
+    nbytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Failed:
+    """The server says why it cannot go on."""
+
+    error: BowstringError
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ping:
+    """The server asks whether we are there."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pong:
+    """The server answers that it is there."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stopped:
+    """The server sends nothing more, because we asked it to stop."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class End:
+    """Every part was given out, and the stream said that these were all."""
+
+
+Event = (
+    Part | Asked | Awaited | Welcomed | Announced | Blocked | NoRoom | Failed | Ping | Pong | Stopped | End
+)
