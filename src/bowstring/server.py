@@ -161,6 +161,8 @@ class Server:
         ------
         UsageError
             The name is taken, or the data cannot be published, or not so.
+        Unsupported
+            A type cannot be sent, such as a dictionary of values of an extension type.
         OutOfBudget
             The pool has no room; nothing is published.
         DeadlineExceeded

@@ -57,6 +57,29 @@ def test_a_name_taken_meanwhile(serve: Callable[..., bow.Server]) -> None:
     assert list(server.endpoints) == ["n"]
 
 
+def _once(table: pa.Table) -> pa.RecordBatchReader:
+    return table.to_reader()
+
+
+def _anew(table: pa.Table) -> Callable[[], pa.RecordBatchReader]:
+    return table.to_reader
+
+
+@pytest.mark.parametrize("made", [lambda table: table, _once, _anew])
+def test_a_dictionary_of_an_extension_type(server: bow.Server, made: Callable[[pa.Table], object]) -> None:
+    """A dictionary of values of an extension type is refused at once: no reader could know it from the opposite."""
+    storage = pa.array(["true", "[]"])
+    values = pa.ExtensionArray.from_storage(pa.json_(), storage)
+    indices = pa.array([0, 1, 0], pa.int8())
+    table = pa.table({"d": pa.DictionaryArray.from_arrays(indices, values)})
+    with pytest.raises(bow.Unsupported, match="dictionary of values of the extension type"):
+        server.publish("d", made(table))
+    assert server.endpoints == {}
+    assert server.pool.statistics.in_use == 0
+    opposite = pa.table({"d": pa.DictionaryArray.from_arrays(indices, storage)})
+    assert read(server.publish("d", made(opposite))).equals(opposite)
+
+
 @pytest.mark.parametrize("readers", [0, -1])
 def test_no_readers(serve: Callable[..., bow.Server], readers: int) -> None:
     """A data set for nobody is a mistake."""

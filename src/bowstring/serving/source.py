@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from bowstring.columnar.layout import Layout
 from bowstring.columnar.source import batches
 from bowstring.errors import UnknownTicket, UsageError
+from bowstring.ipc.schema import check_dictionaries
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.serving.lazy import Lazy
 from bowstring.serving.resident import Resident
@@ -82,14 +84,14 @@ def source_of(
             hint="Its memory would be freed while the reader has it open: publish a table or a list of batches.",
         )
     if callable(data) and not _is_arrow(data):
-        first_schema, first = batches(data(), schema)
+        first_schema, first = _batches(data(), schema)
         pending = [(first_schema, first)]
 
         def produce() -> tuple[pa.Schema, Iterable[Batch]]:
             return pending.pop() if pending else batches(data(), schema)
 
         return Lazy(first_schema, produce, pool, seconds), readers
-    found = batches(data, schema)
+    found = _batches(data, schema)
     if _reads_once(data):
         if readers not in (None, 1):
             raise UsageError(
@@ -107,6 +109,13 @@ def source_of(
 
         return Lazy(found[0], produce_once, pool, seconds), 1
     return Resident(*found, pool, seconds, in_place=in_place, events=events), readers
+
+
+def _batches(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[Batch]]:
+    """Return a schema that can be sent, and its batches."""
+    found = batches(data, schema)
+    check_dictionaries(Layout.of(found[0]))
+    return found
 
 
 def _is_arrow(data: Any) -> bool:
