@@ -11,8 +11,9 @@ import secrets
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
+from bowstring.closing import Closing
 from bowstring.dissociated.host import this_host
 from bowstring.dissociated.tags import Want
 from bowstring.dissociated.uri import Endpoint, Location
@@ -34,8 +35,6 @@ from bowstring.serving.statistics import ServerStatistics
 from bowstring.transport import is_loopback
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     import pyarrow as pa
 
     from bowstring.dissociated.producer import Role
@@ -46,7 +45,7 @@ __all__ = ["Server", "ServerStatistics"]
 _servers: weakref.WeakSet[Server] = weakref.WeakSet()
 
 
-class Server:
+class Server(Closing):
     """Offers data sets to readers in other processes, for as long as the ``with`` block or until `close`.
 
     Parameters
@@ -340,14 +339,6 @@ class Server:
         self._reception.close(time.monotonic() + seconds)
         if self._own_pool:
             self.pool.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __reduce__(self) -> NoReturn:
         raise NotPicklable("a Server belongs to its process", hint="Send the Endpoint that publish returned.")

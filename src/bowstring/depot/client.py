@@ -6,8 +6,9 @@ import contextlib
 import os
 import secrets
 import threading
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from bowstring.closing import Closing
 from bowstring.depot.status import DepotStatus
 from bowstring.depot.warm import warm_mappings
 from bowstring.depot.words import Fields, Verb, pack
@@ -24,7 +25,6 @@ from bowstring.memory.process import this_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import TracebackType
 
     import pyarrow as pa
 
@@ -37,7 +37,7 @@ _ANSWER_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 10.0
 
 
-class Depot:
+class Depot(Closing):
     """A depot, as its clients see it; from :func:`bowstring.depot.connect`. Any thread may use it.
 
     Attributes
@@ -370,14 +370,6 @@ class Depot:
             if connection is not None:
                 with contextlib.suppress(BowstringError):
                     connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __reduce__(self) -> NoReturn:
         raise NotPicklable(

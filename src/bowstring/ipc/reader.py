@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from pyarrow.ipc import ReadStats
 
+from bowstring.closing import Closing
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.source import batches as batches_of
@@ -16,8 +17,6 @@ from bowstring.ipc.dictionaries import Arrival
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from types import TracebackType
-    from typing import Self
 
     from bowstring.ipc.decoder import Decoder
 
@@ -71,7 +70,7 @@ class ReadCounts:
         return stats
 
 
-class RecordBatchReader(ABC):
+class RecordBatchReader(Closing):
     """Reads batches of one schema.
 
     Batches keep the memory that they lie in alive, also after the reader is closed.
@@ -171,14 +170,6 @@ class RecordBatchReader(ABC):
     @abstractmethod
     def __iter__(self) -> Iterator[Batch]:
         """Return the batches."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the batches as a capsule of the Arrow PyCapsule interface."""

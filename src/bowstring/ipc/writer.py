@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 from pyarrow.ipc import WriteStats
 
+from bowstring.closing import Closing
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.layout import Layout
@@ -27,8 +28,6 @@ from bowstring.ipc.version4 import with_bitmaps_of_4
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
-    from typing import Self
 
 __all__ = ["RecordBatchWriter", "WriteStats"]
 
@@ -37,7 +36,7 @@ _SMALL_BODY = 1 << 16
 _LONGEST = (1 << 31) - 1
 
 
-class RecordBatchWriter(ABC):
+class RecordBatchWriter(Closing):
     """Writes batches of one schema.
 
     The bodies go from the batches' own buffers to the sink, each placed at a multiple of 64 bytes.
@@ -167,14 +166,6 @@ class RecordBatchWriter(ABC):
         finally:
             if self._owned:
                 self._sink.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @abstractmethod
     def _note(self, kind: MessageKind, metadata_length: int, body_length: int) -> None:

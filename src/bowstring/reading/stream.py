@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn, Self
 
 import pyarrow as pa
 
+from bowstring.closing import Closing
 from bowstring.columnar.choice import column_positions
 from bowstring.columnar.dictionary_place import dictionaries_placed
 from bowstring.columnar.place import placed
@@ -18,8 +19,6 @@ from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Device, Pool, default_pool, device_by_name
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.memory import Allocator, Road
@@ -65,7 +64,7 @@ class StreamStatistics:
     decompressed: str = ""
 
 
-class Stream(abc.ABC):
+class Stream(Closing):
     """Batches, one after the other. Iterate over it, in a ``with`` block.
 
     The batches stay true after the stream is closed, and after its producer is gone.
@@ -139,14 +138,6 @@ class Stream(abc.ABC):
         # Whoever asks by this name has not asked for a copy from a device, as whoever calls to_reader() has.
         taken = (_on_host(batch).to_arrow() for batch in self)
         return pa.RecordBatchReader.from_batches(self.schema, taken).__arrow_c_stream__(requested_schema)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __reduce__(self) -> NoReturn:
         raise NotPicklable(

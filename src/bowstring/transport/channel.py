@@ -21,9 +21,9 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, cast
 
+from bowstring.closing import Closing
 from bowstring.errors import NotPicklable, UsageError
 from bowstring.limits import Limits
 from bowstring.transport.peer import Peer
@@ -118,7 +118,7 @@ class Received:
     attachments: tuple[object, ...] = ()
 
 
-class Channel(abc.ABC):
+class Channel(Closing):
     """One end of a connection.
 
     One thread may receive while others send; ``close`` may be called from any thread at any time. A channel
@@ -238,14 +238,6 @@ class Channel(abc.ABC):
     def closed(self) -> bool:
         """Whether this side closed the channel."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def __reduce__(self) -> NoReturn:
         raise NotPicklable(
             f"a channel belongs to its process: {self}", hint="Pickle the address and dial it there."
@@ -259,7 +251,7 @@ class Channel(abc.ABC):
         return f"<{type(self).__name__} {self}{state}>"
 
 
-class Listener(abc.ABC):
+class Listener(Closing):
     """Where connections come in.
 
     Attributes
@@ -293,14 +285,6 @@ class Listener(abc.ABC):
     @abc.abstractmethod
     def closed(self) -> bool:
         """Whether this side closed the listener."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __reduce__(self) -> NoReturn:
         raise NotPicklable(
