@@ -98,7 +98,7 @@ def _own_threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name.startswith("bowstring-")}
 
 
-def _settled(left: Callable[[], dict[str, list[str]]], grace: float = 2.0) -> dict[str, list[str]]:
+def _settled(left: Callable[[], dict[str, list[str]]], grace: float = 10.0) -> dict[str, list[str]]:
     """Return what is left once nothing is, or when the grace for threads on their way out is over."""
     end = time.monotonic() + grace
     while True:
@@ -133,7 +133,7 @@ def no_leaks() -> Iterator[None]:
 def tidy(no_leaks: None) -> Iterator[None]:
     """Leave nothing behind, and keep nothing warm either: whatever stays is a leak."""
     yield
-    end = time.monotonic() + 5.0
+    end = time.monotonic() + 10.0
     while default_pool().statistics.in_use or mappings().statistics.in_use or _own_threads():
         gc.collect()
         if time.monotonic() > end:  # then the leak is named

@@ -58,7 +58,7 @@ def tidy(no_leaks: None) -> Iterator[None]:
 
     before = mapped()
     yield
-    until(lambda: mapped() <= before, "slabs stay mapped", 5.0)
+    until(lambda: mapped() <= before, "slabs stay mapped")
 
 
 @pytest.fixture

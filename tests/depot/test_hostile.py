@@ -252,7 +252,8 @@ def test_descriptors_are_not_taken(well: bow.depot.Depot, folder: str) -> None:
         channel.send([Message(Verb.STATUS, [b"{}"], (0,) * 50)], WAIT)
         received = channel.receive(WAIT)
         assert received is None or received.tag == Verb.FAILED
-    assert len(os.listdir(f"/proc/{well.status().pid}/fd")) <= before + 3
+    descriptors = f"/proc/{well.status().pid}/fd"
+    until(lambda: len(os.listdir(descriptors)) <= before + 3, "they are closed")
 
 
 def test_who_asks_twice_while_he_waits(well: bow.depot.Depot, folder: str) -> None:

@@ -48,7 +48,7 @@ def read(source: bow.Endpoint | bow.Dataset | str, **options: Any) -> pa.Table:
 
 def come_home(pool: Pool) -> None:
     """Wait until nothing of a pool is in use, and close it."""
-    end = time.monotonic() + 5.0
+    end = time.monotonic() + 10.0
     while pool.statistics.in_use:
         assert time.monotonic() < end, f"memory did not come home: {pool.statistics}"
         time.sleep(0.005)

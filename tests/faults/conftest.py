@@ -55,7 +55,7 @@ def tidy(no_leaks: None) -> Iterator[None]:
         default_pool().trim()
         return len(mapped()) <= before
 
-    until(clean, "regions stay mapped", 5.0)
+    until(clean, "regions stay mapped", 10.0)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def serve() -> Iterator[Callable[..., bow.Server]]:
         ) -> bow.Server:
             pool = Pool(budget=budget)
             stack.callback(pool.close)
-            stack.callback(until, lambda: pool.statistics.in_use == 0, "memory comes home", 5.0)
+            stack.callback(until, lambda: pool.statistics.in_use == 0, "memory comes home", 10.0)
             return stack.enter_context(bow.Server(address, limits=limits, pool=pool, token=token))
 
         yield make
