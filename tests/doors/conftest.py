@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -44,6 +45,24 @@ def read(source: bow.Endpoint | bow.Dataset | str, **options: Any) -> pa.Table:
     """Read all of a data set, and keep none of its memory."""
     with bow.connect(source, **options) as stream:
         return pa.Table.from_pydict(stream.read_all().to_pydict(), schema=stream.schema)
+
+
+def close_while_one_waits(stream: bow.Stream, asked: threading.Event) -> None:
+    """Close a stream while a thread waits for its next batch, once that was asked for: the thread hears of it."""
+    found: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            stream.read_next_batch()
+        except bow.BowstringError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert asked.wait(10)
+    stream.close()
+    thread.join(10)
+    assert [type(error) for error in found] == [bow.ClosedError]
 
 
 def come_home(pool: Pool) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from tests.doors.conftest import PATIENCE, read, until
+from tests.doors.conftest import PATIENCE, close_while_one_waits, read, until
 
 SCHEMA = pa.schema([("part", pa.int64()), ("n", pa.int64())])
 PARTS, BATCHES = 7, 3
@@ -199,23 +199,10 @@ def test_closed_while_another_thread_waits(server: bow.Server, ordered: bool) ->
         go_on.wait(10)
         yield batch_of(0, 0)
 
-    found: list[BaseException] = []
     dataset = bow.Dataset((server.publish("slow", slow, schema=SCHEMA),), SCHEMA)
     stream = bow.connect(dataset, ordered=ordered, limits=PATIENCE)
-
-    def wait() -> None:
-        try:
-            stream.read_next_batch()
-        except bow.BowstringError as error:
-            found.append(error)
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    assert asked.wait(10)
-    stream.close()
-    thread.join(10)
+    close_while_one_waits(stream, asked)
     go_on.set()
-    assert [type(error) for error in found] == [bow.ClosedError]
     until(lambda: server.statistics.connections == 0)
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from tests.doors.conftest import PATIENCE, until
+from tests.doors.conftest import PATIENCE, close_while_one_waits, until
 
 BATCHES = [pa.record_batch({"n": [number, None], "s": ["x" * number, "ü"]}) for number in range(5)]
 TABLE = pa.Table.from_batches(BATCHES)
@@ -67,22 +67,9 @@ def test_closed_while_another_thread_waits(server: bow.Server) -> None:
         go_on.wait(10)
         yield BATCHES[0]
 
-    found: list[BaseException] = []
     stream = bow.connect(server.publish("slow", produce(), schema=SCHEMA), limits=PATIENCE)
-
-    def wait() -> None:
-        try:
-            stream.read_next_batch()
-        except bow.BowstringError as error:
-            found.append(error)
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    assert made.wait(10)
-    stream.close()
-    thread.join(10)
+    close_while_one_waits(stream, made)
     go_on.set()
-    assert [type(error) for error in found] == [bow.ClosedError]
     until(lambda: server.statistics.connections == 0)
 
 

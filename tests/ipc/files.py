@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from bowstring import ipc
+from bowstring.errors import BowstringError
 
-__all__ = ["SAMPLE", "by_bowstring", "by_pyarrow", "growing", "messages"]
+__all__ = ["SAMPLE", "by_bowstring", "by_pyarrow", "growing", "messages", "verdict"]
 
 SAMPLE = pa.table(
     {
@@ -68,3 +69,15 @@ def messages(stream: bytes) -> list[bytes]:
     """Return the messages of a stream, each with its framing and body."""
     reader = pa.ipc.MessageReader.open_stream(stream)
     return [message.serialize().to_pybytes() for message in reader]
+
+
+def verdict(data: bytes, module: Any, kind: str = "stream") -> pa.Table | None:
+    """Return what ``pyarrow.ipc`` or ours makes of bytes that may be anything; nothing where it refuses them."""
+    try:
+        table = (module.open_file if kind == "file" else module.open_stream)(data).read_all()
+        table.validate(full=True)
+    except (BowstringError, pa.ArrowException, OSError, ValueError) as error:
+        if module is ipc and not isinstance(error, BowstringError | pa.ArrowInvalid):
+            raise
+        return None
+    return table

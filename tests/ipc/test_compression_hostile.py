@@ -13,13 +13,14 @@ import pytest
 from bowstring import ipc
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
-from bowstring.errors import BowstringError, InvalidBody, InvalidData, InvalidMetadata, LimitExceeded
+from bowstring.errors import InvalidBody, InvalidData, InvalidMetadata, LimitExceeded
 from bowstring.ipc import compression_body
 from bowstring.ipc.compression import compressed, decompressed
 from bowstring.ipc.metadata import RecordBatchHeader
 from bowstring.ipc.packing import unpack
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import wrap
+from tests.ipc.files import verdict
 
 CODECS = ("lz4", "zstd")
 NUMBERS = Layout.of(pa.schema({"numbers": pa.int64()}))
@@ -170,17 +171,6 @@ def test_frames_of_the_other_codec_are_refused(codec: str) -> None:
         read(NUMBERS, 100, [b"", framed(bytes(800), other)], codec)
 
 
-def _verdict(stream: bytes, module: object) -> pa.Table | None:
-    try:
-        table = module.open_stream(stream).read_all()  # type: ignore[attr-defined]  # pyarrow.ipc or ours
-        table.validate(full=True)
-    except (BowstringError, pa.ArrowException, OSError, ValueError) as error:
-        if module is ipc and not isinstance(error, BowstringError | pa.ArrowInvalid):
-            raise
-        return None
-    return table
-
-
 @pytest.mark.parametrize("codec", CODECS)
 def test_streams_with_any_byte_changed_get_the_verdict_of_pyarrow(codec: str) -> None:
     """Each byte of a small compressed body, flipped: one of our errors, or the table that pyarrow reads."""
@@ -197,7 +187,7 @@ def test_streams_with_any_byte_changed_get_the_verdict_of_pyarrow(codec: str) ->
         for flip in (0x01, 0x80, 0xFF):
             damaged = bytearray(stream)
             damaged[position] ^= flip
-            found, expected = _verdict(bytes(damaged), ipc), _verdict(bytes(damaged), pa.ipc)
+            found, expected = verdict(bytes(damaged), ipc), verdict(bytes(damaged), pa.ipc)
             refused += found is None
             assert found is None or (expected is not None and found.equals(expected)), position
             assert found is not None or expected is None, position

@@ -24,18 +24,7 @@ from bowstring.ipc.footer import Block, encode_footer, read_footer
 from bowstring.ipc.schema import encode_schema
 from bowstring.ipc.source import open_source
 from bowstring.limits import DEFAULT_LIMITS
-from tests.ipc.files import SAMPLE, by_bowstring, by_pyarrow
-
-
-def _verdict(data: bytes, module: Any) -> pa.Table | None:
-    try:
-        table = module.open_file(data).read_all()
-        table.validate(full=True)
-    except (BowstringError, pa.ArrowException, OSError, ValueError) as error:
-        if module is ipc and not isinstance(error, BowstringError | pa.ArrowInvalid):
-            raise
-        return None
-    return table
+from tests.ipc.files import SAMPLE, by_bowstring, by_pyarrow, verdict
 
 
 def test_inputs_that_crashed_arrow_are_read_as_pyarrow_reads_them(arrow_test_data: Path) -> None:
@@ -44,7 +33,7 @@ def test_inputs_that_crashed_arrow_are_read_as_pyarrow_reads_them(arrow_test_dat
     assert inputs
     for path in inputs:
         data = path.read_bytes()
-        found, expected = _verdict(data, ipc), _verdict(data, pa.ipc)
+        found, expected = verdict(data, ipc, "file"), verdict(data, pa.ipc, "file")
         assert found is None or expected is None or found.equals(expected), path.name
 
 
@@ -91,7 +80,7 @@ def test_flipped_files_are_read_or_refused(write: Any) -> None:
     read = 0
     for start, count in ((0, 400), (footer, 1200)):
         for damaged in _flipped(file, start, random.Random(7), count):
-            read += _verdict(damaged, ipc) is not None
+            read += verdict(damaged, ipc, "file") is not None
     assert read > 100
 
 
@@ -101,9 +90,9 @@ def test_flipped_footers_that_pyarrow_refuses_are_refused() -> None:
     footer = len(file) - 10 - struct.unpack_from("<i", file, len(file) - 10)[0]
     refused = 0
     for damaged in _flipped(file, footer, random.Random(8), 1500):
-        if _verdict(damaged, pa.ipc) is None:
+        if verdict(damaged, pa.ipc, "file") is None:
             refused += 1
-            assert _verdict(damaged, ipc) is None
+            assert verdict(damaged, ipc, "file") is None
     assert refused > 100
 
 

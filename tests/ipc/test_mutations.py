@@ -15,6 +15,7 @@ from bowstring.errors import BowstringError
 from bowstring.ipc.check import check
 from bowstring.ipc.metadata import MessageKind, decode_dictionary, decode_message, decode_record_batch
 from bowstring.ipc.schema import decode_schema, encode_schema
+from tests.ipc.files import verdict
 
 TABLE = pa.table(
     {
@@ -144,17 +145,6 @@ def test_random_schemas_cut_and_flipped() -> None:
         _refusal(damaged, layout)
 
 
-def _verdict(data: bytes, module: object) -> pa.Table | None:
-    try:
-        table = module.open_stream(data).read_all()  # type: ignore[attr-defined]  # pyarrow.ipc or ours
-        table.validate(full=True)
-    except (BowstringError, pa.ArrowException, OSError, ValueError) as error:
-        if module is ipc and not isinstance(error, BowstringError | pa.ArrowInvalid):
-            raise
-        return None
-    return table
-
-
 def _crash_inputs(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_file() and path.suffix != ".md")
 
@@ -165,7 +155,7 @@ def test_inputs_that_crashed_arrow_are_read_as_pyarrow_reads_them(arrow_test_dat
     assert inputs
     for path in inputs:
         data = path.read_bytes()
-        found, expected = _verdict(data, ipc), _verdict(data, pa.ipc)
+        found, expected = verdict(data, ipc), verdict(data, pa.ipc)
         assert found is None or expected is None or found.equals(expected), path.name
 
 
