@@ -142,7 +142,7 @@ class Api(types.SimpleNamespace):
         assert self.current
         found = self.fake.pointer_attributes(0, address)
         answers = {
-            "MEMORY_TYPE": bindings.CUmemorytype(found.memory_type or 1),
+            "MEMORY_TYPE": bindings.CUmemorytype(found.memory_type) if found.memory_type else 0,
             "DEVICE_ORDINAL": found.ordinal,
             "BUFFER_ID": found.buffer_id,
             "IS_MANAGED": int(found.is_managed),

@@ -75,16 +75,33 @@ def test_threads_that_come_together_get_one_device(api: Api, monkeypatch: pytest
     assert found[0] is found[1]
 
 
+def in_context(call: str) -> tuple[str, str, str]:
+    """Return the calls that make one in the device's primary context."""
+    return "cuCtxPushCurrent", call, "cuCtxPopCurrent"
+
+
+def test_a_device_that_is_used_has_its_context(gpu: CudaDevice, api: Api) -> None:
+    """The primary context is there before any memory is: a process that cannot have it hears of it at once."""
+    assert gpu.ordinal == 0
+    asked = api.made.index("cuDevicePrimaryCtxRetain")
+    assert not [each for each in api.made[:asked] if each.startswith("cuMem")]
+    api.refuse["cuDevicePrimaryCtxRetain"] = bindings.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+    with pytest.raises(DeviceError, match="cuDevicePrimaryCtxRetain"):
+        cuda.cuda_device(1)
+    with pytest.raises(NotOnDevice, match="cuDevicePrimaryCtxRetain"):
+        find_device(2, api.fake.device_uuid(1))
+
+
 @pytest.mark.usefixtures("no_leaks")
 def test_memory_is_made_exported_and_imported(gpu: CudaDevice, api: Api) -> None:
     """Making, exporting and mapping memory asks the driver for just that, in this order, and gives all back."""
     api.made.clear()
     slab = gpu.make_slab(MIB)
     assert api.made == [
-        "cuMemCreate",
+        *in_context("cuMemCreate"),
         "cuMemAddressReserve",
         "cuMemMap",
-        "cuMemSetAccess",
+        *in_context("cuMemSetAccess"),
         "cuMemExportToShareableHandle",
         "cuMemRelease",
     ]
@@ -96,9 +113,8 @@ def test_memory_is_made_exported_and_imported(gpu: CudaDevice, api: Api) -> None
     api.made.clear()
     del slab, mapped
     gpu.sweep()
-    assert api.made[:3] == ["cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuCtxPushCurrent"]
-    assert api.made[3:5] == ["cuCtxSynchronize", "cuCtxPopCurrent"]
-    assert api.made[5:] == ["cuMemUnmap", "cuMemAddressFree"] * 2
+    # Giving back needs no context, which may be what is broken.
+    assert api.made == [*in_context("cuCtxSynchronize"), *["cuMemUnmap", "cuMemAddressFree"] * 2]
 
 
 def test_errors_name_the_call_and_the_status(gpu: CudaDevice, api: Api) -> None:
@@ -115,10 +131,10 @@ def test_errors_name_the_call_and_the_status(gpu: CudaDevice, api: Api) -> None:
 
 
 def test_only_making_memory_is_out_of_budget(gpu: CudaDevice, api: Api) -> None:
-    """Without room for anything else, such as a context, the driver refuses; what is swept still gets unmapped."""
+    """Without room for anything else the driver refuses, and needs none of it to unmap what is swept."""
     slab = gpu.make_slab(MIB)
-    api.refuse["cuDevicePrimaryCtxRetain"] = bindings.CUresult.CUDA_ERROR_OUT_OF_MEMORY
-    with pytest.raises(DeviceError, match="cuDevicePrimaryCtxRetain"):
+    api.refuse["cuCtxPushCurrent"] = bindings.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+    with pytest.raises(DeviceError, match="cuCtxPushCurrent"):
         gpu.synchronize()
     del slab
     gpu.sweep()
@@ -251,7 +267,7 @@ def test_events_are_asked_of_the_driver_in_the_context(gpu: CudaDevice, api: Api
     assert api.made == [
         name
         for call in ("cuEventCreate", "cuEventRecord", "cuStreamWaitEvent", "cuEventDestroy")
-        for name in ("cuCtxPushCurrent", call, "cuCtxPopCurrent")
+        for name in in_context(call)
     ]
     assert (list(api.fake.waits), api.fake.held_events) == ([(9, event)], set())
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-import site
 from pathlib import Path
 
 import pytest
@@ -13,8 +11,7 @@ from bowstring.memory import cuda_driver, driver_device, lending, shared_events
 from bowstring.memory.cuda import CUDA_DEVICE_TYPE
 from bowstring.memory.handle import IPC_TOKEN_BYTES
 from tests.memory.cuda_api import bindings
-
-FOLDERS = [Path("/usr/local"), *(Path(each) / "nvidia" for each in site.getsitepackages())]
+from tests.memory.cuda_header import find_header
 
 # Name in the header, and our number.
 NUMBERS = {
@@ -53,8 +50,7 @@ ENUMERATIONS = (
 @pytest.fixture(scope="module")
 def header() -> str:
     """Return the text of CUDA's header without its comments, or skip."""
-    found = itertools.chain.from_iterable(folder.glob("**/include/cuda.h") for folder in FOLDERS)
-    path = next(found, None)
+    path = find_header()
     if path is None:
         pytest.skip("CUDA's header is not here")
     return re.sub(r"/\*.*?\*/|//[^\n]*", "", path.read_text(errors="replace"), flags=re.DOTALL)

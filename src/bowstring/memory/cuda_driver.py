@@ -99,12 +99,15 @@ class CudaDriver:
 
     def granularity(self, ordinal: int) -> int:
         least = self._api.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
-        found = self._api.cuMemGetAllocationGranularity(self._properties(ordinal), least)
-        return int(self._done("cuMemGetAllocationGranularity", found))
+        # Whoever asks will use the device: a process that cannot have a context there hears of it now.
+        with self._current(ordinal):
+            found = self._api.cuMemGetAllocationGranularity(self._properties(ordinal), least)
+            return int(self._done("cuMemGetAllocationGranularity", found))
 
     def create(self, ordinal: int, nbytes: int) -> int:
-        found = self._api.cuMemCreate(nbytes, self._properties(ordinal), 0)
-        return int(self._done("cuMemCreate", found, where=f"cuda:{ordinal}, {nbytes} bytes"))
+        with self._current(ordinal):
+            found = self._api.cuMemCreate(nbytes, self._properties(ordinal), 0)
+            return int(self._done("cuMemCreate", found, where=f"cuda:{ordinal}, {nbytes} bytes"))
 
     def export(self, handle: int) -> int:
         found = self._api.cuMemExportToShareableHandle(handle, self._fd_type, 0)
@@ -129,7 +132,8 @@ class CudaDriver:
         access.flags = (
             flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE if writable else flags.CU_MEM_ACCESS_FLAGS_PROT_READ
         )
-        self._done("cuMemSetAccess", self._api.cuMemSetAccess(address, nbytes, [access], 1))
+        with self._current(ordinal):
+            self._done("cuMemSetAccess", self._api.cuMemSetAccess(address, nbytes, [access], 1))
 
     def unmap(self, address: int, nbytes: int) -> None:
         self._done("cuMemUnmap", self._api.cuMemUnmap(address, nbytes))
