@@ -143,7 +143,7 @@ def test_no_bindings(machine: Machine) -> None:
 
 
 def test_fork_after_initialisation(machine: Machine, in_child: InChild) -> None:
-    """A forked child is refused with the reason, whether it makes memory, maps it, or looks for another GPU."""
+    """A forked child is refused with the reason, whether it makes memory, maps it, or looks for a GPU."""
     machine(gpus("NVIDIA H200", "NVIDIA H200"))
     device = cuda.cuda_device(0)
     uuid = device.driver.device_uuid(1)
@@ -157,6 +157,7 @@ def test_fork_after_initialisation(machine: Machine, in_child: InChild) -> None:
 
     assert in_child(lambda: refused(lambda: device.make_slab(1)))
     assert in_child(lambda: refused(lambda: device.map_slab(os.open("/dev/null", os.O_RDONLY), 1, bytes(16))))
+    assert in_child(lambda: refused(lambda: cuda.cuda_device(0)))  # which its parent used
     assert in_child(lambda: refused(lambda: cuda.cuda_device(1)))
     assert in_child(lambda: refused(lambda: cuda.find_cuda_device(uuid)))
 

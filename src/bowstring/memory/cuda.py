@@ -141,7 +141,7 @@ def cuda_device(ordinal: int) -> CudaDevice:
         This process was forked after the driver came into use.
     """
     known = _devices.get(ordinal)
-    if known is not None:
+    if known is not None and _first_process() == os.getpid():
         return known
     try:
         driver = _driver()
