@@ -6,6 +6,8 @@ import pytest
 
 from tests.gpu.probe.checks import CHECKS, run
 
+pytest.importorskip("numba", reason="kernels are not installed")
+
 SMALL = 16 << 20
 
 

@@ -181,6 +181,18 @@ def read_only(stage: Stage) -> Seen:
     return Seen(found == [4, 4], figures | {"found": found})
 
 
+def one_context(stage: Stage) -> Seen:
+    """CuPy runs what numba-cuda compiled on mapped memory, and both have our context, the device's primary one."""
+    exporter = stage.exporter()
+    importer, path = stage.importer()
+    importer.call("map", handle=stage.handed(exporter, importer, path, _SMALL, 6))
+    figures = importer.call("one_context")
+    return Seen(
+        figures["found"] == [(1 << 64) - 1] and len(set(figures["contexts"].values())) <= 1,
+        figures,
+    )
+
+
 def times(stage: Stage) -> Seen:
     """How long making, mapping and unmapping take, by size."""
     exporter = stage.exporter()
@@ -212,6 +224,7 @@ CHECKS: dict[str, Callable[[Stage], Seen]] = {
         identity,
         reuse,
         memory_comes_back,
+        one_context,
         read_only,
         times,
     )

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from bowstring.kernels.launch import launch
+from bowstring.kernels.validity import pack_flags
 from bowstring.memory import Device, Handle, Region
 from bowstring.memory.device import device_by_name
 from bowstring.memory.slab import Slab
@@ -48,6 +50,23 @@ def received(listener: socket.socket) -> int:
         peer.sendall(b"k")
     [fd] = fds
     return fd
+
+
+def contexts(device: Any, array: Any) -> dict[str, int]:
+    """Return the current context of each library that works on an array, by its address."""
+    from cuda.bindings import driver
+
+    from bowstring.kernels.cubin import numba_cuda
+
+    numba = numba_cuda()
+    ours = device.driver._context(device.ordinal)
+    with device.xp.cuda.Device(device.ordinal):
+        array.sum()
+        _, cupys = driver.cuCtxGetCurrent()
+    with numba.gpus[device.ordinal]:
+        assert numba.as_cuda_array(array).copy_to_host().any()
+        _, numbas = driver.cuCtxGetCurrent()
+    return {"ours": int(ours), "CuPy's": int(cupys), "numba-cuda's": int(numbas)}
 
 
 def free(device: Device) -> int:
@@ -174,6 +193,16 @@ class Importer:
         array = self._array()
         both = self._device.xp.stack([array.min(), array.max()])
         return [int(each) for each in self._device.to_host(both)]
+
+    def one_context(self) -> dict[str, Any]:
+        """Run a kernel that numba-cuda compiles and CuPy launches; return what it found, and the contexts."""
+        array, xp = self._array(), self._device.xp
+        with self._device.use():
+            words = xp.zeros(array.nbytes // 64, np.uint64)
+            launch(pack_flags, len(words), array, words)
+        found = set(self._device.to_host(words).tolist())
+        fake = isinstance(self._device, FakeDevice)
+        return {"found": sorted(found), "contexts": {} if fake else contexts(self._device, array)}
 
     def begin_reading(self, value: int) -> None:
         """Read all bytes over and over in a thread, and count how often they are not all `value`."""
