@@ -21,6 +21,7 @@ from bowstring.memory.device import device_by_name
 
 __all__ = ["Borrower", "Lender", "moved"]
 
+_AT_WORK = 0.6  # seconds
 _QUICK = bow.Limits(connect_timeout=10.0, reply_timeout=10.0, heartbeat=0.2, release_timeout=10.0)
 
 
@@ -132,13 +133,26 @@ class Lender(_Role):
         """Queue work that takes a while and ends by writing a value to all arrays; publish it, return the URI."""
         if hasattr(self.device.driver, "begin_work"):
             self.begin_work()
+            self._write(value)
         else:
-            large = self.device.xp.zeros(1 << 27, np.float32)
-            for _ in range(300):  # half a GiB read and written, each time
-                large += 1
+            large = self.device.xp.zeros(1 << 28, np.float32)
+            self._write(value - 1)  # compiling takes longer than the work
+            large += 1
+            begin = time.perf_counter()
+            self._keep_busy(large, 20)
+            self.device.synchronize()
+            # More launches would block: a driver queues about a thousand.
+            self._keep_busy(large, min(900, int(20 * _AT_WORK / (time.perf_counter() - begin))))
+            self._write(value)
+        return self.publish(events=True)
+
+    def _keep_busy(self, large: Any, times: int) -> None:
+        for _ in range(times):
+            large += 1
+
+    def _write(self, value: int) -> None:
         for array in self._arrays:
             array[:] = value
-        return self.publish(events=True)
 
     def wait_waited_for(self) -> None:
         """Wait until another process has an event of ours open."""
