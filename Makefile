@@ -6,6 +6,7 @@ export PYTHON
 VENV := .venv
 RUN := $(VENV)/bin/python
 PEERS := .venv-peers
+GPU := .venv-gpu
 ALL := test,bench,compile
 FAST := not slow and not gpu
 SLOW := (slow or hypothesis) and not gpu and not peers
@@ -61,10 +62,12 @@ build/constraints-spark-%.txt: constraints-peers.txt
 	@mkdir -p build
 	@sed -e 's/^pyspark==.*/pyspark==$*.*/' -e '/^py4j==/d' $< >$@
 
-# make test-gpu       what needs a CUDA device
-test-gpu: env
-	@if nvidia-smi >/dev/null 2>&1 || $(RUN) -c 'import ctypes; ctypes.CDLL("libcuda.so.1")' 2>/dev/null; then \
-	    set -x; $(RUN) -m pytest tests/gpu -m gpu; \
+# make test-gpu       what needs a CUDA device, in .venv-gpu (with CuPy and NVML, for drivers of CUDA 13)
+GPU_ENV := scripts/env.sh $(GPU) constraints-cudf.txt test,bench,cuda13
+HAS_CUDA := nvidia-smi >/dev/null 2>&1 || $(PYTHON) -c 'import ctypes; ctypes.CDLL("libcuda.so.1")' 2>/dev/null
+test-gpu:
+	@if $(HAS_CUDA); then \
+	    $(GPU_ENV) && set -x && $(GPU)/bin/python -m pytest tests/gpu -m gpu; \
 	else \
 	    echo "no CUDA driver here (neither nvidia-smi nor libcuda.so.1): the GPU tests were not run"; \
 	fi
@@ -72,15 +75,15 @@ test-gpu: env
 # make test-gpu-sanitized  the kernels' GPU tests under NVIDIA's compute-sanitizer, which finds what they must not touch
 SANITIZER ?= compute-sanitizer
 SANITIZED := tests/gpu/test_kernels.py
-test-gpu-sanitized: env
+test-gpu-sanitized:
 	@if ! command -v $(SANITIZER) >/dev/null 2>&1; then \
 	    echo "no $(SANITIZER) here (it comes with the CUDA toolkit): nothing was checked"; \
-	elif ! nvidia-smi >/dev/null 2>&1; then \
-	    echo "no CUDA driver here: nothing was checked"; \
+	elif ! { $(HAS_CUDA); }; then \
+	    echo "no CUDA driver here (neither nvidia-smi nor libcuda.so.1): nothing was checked"; \
 	else \
-	    set -x; for tool in memcheck racecheck initcheck synccheck; do \
+	    $(GPU_ENV) && set -x && for tool in memcheck racecheck initcheck synccheck; do \
 	        $(SANITIZER) --tool $$tool --error-exitcode 9 --target-processes all \
-	            $(RUN) -m pytest -m gpu -p no:faulthandler -k "not ten_million" $(SANITIZED) || exit 1; \
+	            $(GPU)/bin/python -m pytest -m gpu -p no:faulthandler -k "not ten_million" $(SANITIZED) || exit 1; \
 	    done; \
 	fi
 
@@ -95,11 +98,11 @@ bench: env
 
 # make bench-gpu      every case of a GPU, into benchmarks/results/gpu-NAME.json (NAME=h200, say)
 NAME ?= $(shell date -u +%Y%m%d)
-bench-gpu: env
-	@if nvidia-smi >/dev/null 2>&1; then \
-	    set -x; $(VENV)/bin/bowstring bench gpu --json benchmarks/results/gpu-$(NAME).json; \
+bench-gpu:
+	@if $(HAS_CUDA); then \
+	    $(GPU_ENV) && set -x && $(GPU)/bin/bowstring bench gpu --json benchmarks/results/gpu-$(NAME).json; \
 	else \
-	    echo "no CUDA driver here: nothing was measured"; \
+	    echo "no CUDA driver here (neither nvidia-smi nor libcuda.so.1): nothing was measured"; \
 	fi
 
 # make constraints    resolve the constraints files anew, for Python 3.11 and later (needs the package index)
@@ -119,5 +122,5 @@ constraints: env
 
 # make clean          remove the environments and what tools left
 clean:
-	rm -rf .venv .venv-cudf .venv-peers* build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	rm -rf .venv .venv-cudf .venv-gpu .venv-peers* build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
 	find src kernels tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
