@@ -50,7 +50,7 @@ PY
 
 probe() { step probe 240 "$PYTHON" -m tests.gpu.probe --json "$OUT/probe.json" --most $((2 << 30)); }
 probe_large() { step probe-large 240 "$PYTHON" -m tests.gpu.probe times memory_comes_back --json "$OUT/probe-large.json"; }
-doctor() { step doctor 120 sh -c "$PYTHON -m bowstring doctor --json >$OUT/doctor.json; cat $OUT/doctor.json"; }
+doctor() { step doctor 120 sh -c "$PYTHON -m bowstring doctor --json >$OUT/doctor.json; rc=\$?; cat $OUT/doctor.json; exit \$rc"; }
 pytests() { # pytests NAME SECONDS EXPRESSION FILE…
     name=$1 seconds=$2 only=$3
     shift 3
