@@ -91,7 +91,7 @@ class DriverDevice(Device):
         with contextlib.ExitStack() as undo:
             handle = self.driver.create(self.ordinal, size)
             try:
-                mapped = self._mapped(handle, size, writable=True)
+                mapped = self._mapped(handle, size, self._let_us_write)
                 fd = self.driver.export(handle)
                 undo.callback(os.close, fd)
             finally:
@@ -309,24 +309,29 @@ class DriverDevice(Device):
     def _imported(self, fd: int, nbytes: int) -> Mapped:
         handle = self.driver.import_(fd)
         try:
-            if self.maps_read_only is not False:
-                try:
-                    mapped = self._mapped(handle, nbytes, writable=False)
-                except DeviceError:
-                    # Some drivers know no read-only mappings; whatever else it was will show again.
-                    if self.maps_read_only:
-                        raise
-                else:
-                    self.maps_read_only = True
-                    return mapped
-            mapped = self._mapped(handle, nbytes, writable=True)
-            if self.maps_read_only is None:  # another thread may have found out meanwhile that it can
-                self.maps_read_only = False
-            return mapped
+            return self._mapped(handle, nbytes, self._let_us_read)
         finally:
             self.driver.release(handle)
 
-    def _mapped(self, handle: int, nbytes: int, *, writable: bool) -> Mapped:
+    def _let_us_read(self, address: int, nbytes: int) -> None:
+        """Give this device access for reading only; for writing too where its driver refuses any less."""
+        if self.maps_read_only is not False:
+            try:
+                self.driver.set_access(address, nbytes, self.ordinal, writable=False)
+            except DeviceError:
+                if self.maps_read_only:
+                    raise
+            else:
+                self.maps_read_only = True
+                return
+        self._let_us_write(address, nbytes)
+        if self.maps_read_only is None:  # another thread may have found out meanwhile that it can
+            self.maps_read_only = False
+
+    def _let_us_write(self, address: int, nbytes: int) -> None:
+        self.driver.set_access(address, nbytes, self.ordinal, writable=True)
+
+    def _mapped(self, handle: int, nbytes: int, let_in: Callable[[int, int], None]) -> Mapped:
         """Map all of a handle; where that fails, nothing stays mapped or reserved."""
         driver = self.driver
         with contextlib.ExitStack() as undo:
@@ -334,7 +339,7 @@ class DriverDevice(Device):
             undo.callback(driver.free_address, address, nbytes)
             driver.map(address, nbytes, handle)
             undo.callback(driver.unmap, address, nbytes)
-            driver.set_access(address, nbytes, self.ordinal, writable=writable)
+            let_in(address, nbytes)
             undo.pop_all()
         return Mapped(address, functools.partial(self._unmap, address, nbytes), self._afterwards)
 
