@@ -129,6 +129,14 @@ def test_folder_without_runtime_dir(folder: Path, monkeypatch: pytest.MonkeyPatc
         assert listener.uri.startswith(f"unix:{folder}/bowstring-{os.geteuid()}/")
 
 
+def test_folder_that_cannot_be_made(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no private folder can be made, the error says where, and what else to name."""
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(folder / "missing"))
+    with pytest.raises(UsageError, match=r"No such file.*missing.*unix:/path"):
+        listen("unix:")
+
+
 @pytest.mark.parametrize("kind", ["open", "link", "file", "foreign"])
 def test_folder_that_is_not_private(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """A folder that others may enter, own, or put a link in place of, is refused."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.errors import InvalidRegion, OutOfBudget
 from bowstring.limits import DEFAULT_LIMITS
+from bowstring.memory.open_files import opening
 from bowstring.memory.pages import LARGE_PAGE, ask_for_large_pages, mapped
 
 if TYPE_CHECKING:
@@ -138,10 +139,11 @@ def identity_of(fd: int) -> tuple[int, int]:
 def fresh_memfd(nbytes: int) -> int:
     """Make a memfd of `nbytes` bytes that can still be sealed."""
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
-    try:
-        fd = os.memfd_create("bowstring", flags | _MFD_NOEXEC_SEAL)
-    except OSError:
-        fd = os.memfd_create("bowstring", flags)
+    with opening("a region"):
+        try:
+            fd = os.memfd_create("bowstring", flags | _MFD_NOEXEC_SEAL)
+        except OSError:
+            fd = os.memfd_create("bowstring", flags)
     try:
         os.ftruncate(fd, nbytes)
     except OSError as error:
@@ -154,7 +156,8 @@ def fresh_memfd(nbytes: int) -> int:
 
 def reopened_read_only(fd: int) -> int:
     """Open the same memory again, for reading only: a writable descriptor must not leave the process."""
-    return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+    with opening("a region"):
+        return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def host_slab(device: Device, nbytes: int) -> Slab:
@@ -167,11 +170,14 @@ def host_slab(device: Device, nbytes: int) -> Slab:
     ------
     OutOfBudget
         The system refuses that much memory.
+    LimitExceeded
+        This process has no descriptor left.
     """
     fd = fresh_memfd(nbytes)
     try:
         try:
-            memory, address = mapped(fd, nbytes, mmap.PROT_READ | mmap.PROT_WRITE)
+            with opening("a region"):  # `mmap.mmap` keeps one of its own
+                memory, address = mapped(fd, nbytes, mmap.PROT_READ | mmap.PROT_WRITE)
         except OSError as error:
             raise OutOfBudget("the system has no room to map a region", found=f"{nbytes} bytes") from error
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS | _F_SEAL_FUTURE_WRITE)
@@ -196,11 +202,14 @@ def map_host_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab:
     ------
     InvalidRegion
         The descriptor is not a memfd sealed against shrinking and growing, or not of the announced size.
+    LimitExceeded
+        This process has no descriptor left.
     """
     try:
         check_sealed(fd, nbytes)
         try:
-            memory, address = mapped(fd, nbytes, mmap.PROT_READ)
+            with opening("a region"):
+                memory, address = mapped(fd, nbytes, mmap.PROT_READ)
         except (OSError, ValueError) as error:
             raise InvalidRegion("a region cannot be mapped", found=str(error)) from error
         identity = identity_of(fd)

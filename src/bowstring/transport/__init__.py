@@ -20,6 +20,7 @@ from typing import Protocol, cast
 
 from bowstring.errors import UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.memory.open_files import opening
 from bowstring.transport.channel import Carries, Channel, Land, Listener, Message, Peer, Received
 
 __all__ = [
@@ -93,6 +94,8 @@ def listen(address: str, limits: Limits = DEFAULT_LIMITS) -> Listener:
     ------
     UsageError
         The address means nothing, or is in use.
+    LimitExceeded
+        This process has no descriptor left.
 
     Examples
     --------
@@ -100,7 +103,8 @@ def listen(address: str, limits: Limits = DEFAULT_LIMITS) -> Listener:
     ...     listener.uri.startswith("tcp://127.0.0.1:")
     True
     """
-    return _transport(address).listen(address, limits)
+    with opening(f"a listener at {address}"):
+        return _transport(address).listen(address, limits)
 
 
 def dial(address: str, limits: Limits = DEFAULT_LIMITS, deadline: float | None = None) -> Channel:
@@ -126,6 +130,8 @@ def dial(address: str, limits: Limits = DEFAULT_LIMITS, deadline: float | None =
         The listener belongs to another user.
     UsageError
         The address means nothing.
+    LimitExceeded
+        This process has no descriptor left.
 
     Examples
     --------
@@ -134,7 +140,9 @@ def dial(address: str, limits: Limits = DEFAULT_LIMITS, deadline: float | None =
     ...     bytes(there.receive(idle=1.0).body)
     b'hello'
     """
-    return _transport(address).dial(address, limits, limits.connect_timeout if deadline is None else deadline)
+    seconds = limits.connect_timeout if deadline is None else deadline
+    with opening(f"a connection to {address}"):
+        return _transport(address).dial(address, limits, seconds)
 
 
 def is_loopback(address: str) -> bool:

@@ -16,6 +16,7 @@ import urllib.parse
 from collections.abc import Iterator
 
 from bowstring.errors import DeadlineExceeded, UsageError
+from bowstring.memory.open_files import opening
 
 __all__ = ["SocketFile", "address_of", "path_of", "private_folder"]
 
@@ -129,7 +130,7 @@ def private_folder() -> str:
     Raises
     ------
     UsageError
-        Another user owns the folder's name, or may enter it.
+        It cannot be made, or another user owns its name, or may enter it.
     """
     uid = os.geteuid()
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
@@ -137,8 +138,17 @@ def private_folder() -> str:
         folder = os.path.join(runtime, "bowstring")
     else:
         folder = os.path.join(tempfile.gettempdir(), f"bowstring-{uid}")
-    with contextlib.suppress(FileExistsError):
+    try:
         os.mkdir(folder, 0o700)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise UsageError(
+            "no folder for sockets can be made",
+            found=error.strerror,
+            where=folder,
+            hint="Set XDG_RUNTIME_DIR to a folder of yours, or name a socket of your own: unix:/path/to.sock",
+        ) from error
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid or stat.S_IMODE(found.st_mode) & 0o077:
         raise UsageError(
@@ -167,7 +177,8 @@ def _check_length(path: str) -> None:
 def _folder_locked(folder: str) -> Iterator[None]:
     """Keep other servers from binding in the folder: one of them could take ours for an abandoned socket."""
     try:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with opening("a lock of the socket's folder"):
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise UsageError("the socket's folder cannot be used", found=error.strerror, where=folder) from error
     try:
