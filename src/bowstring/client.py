@@ -95,6 +95,7 @@ def connect(
     """
     if mode not in ("map", "copy", None):
         raise UsageError("no such mode", expected="'map' or 'copy'", found=repr(mode))
+    _check_kinds(limits, pool)
     chosen = None if columns is None else tuple(columns)
     if isinstance(columns, str) or not all(isinstance(name, str) for name in chosen or ()):
         raise UsageError("columns is a list of names", found=repr(columns))
@@ -143,6 +144,11 @@ def connect(
     raise UsageError(
         "this is not a source", expected="an Endpoint, a Dataset or a URI", found=type(source).__name__
     )
+
+
+def _check_kinds(limits: Any, pool: Any) -> None:
+    if not isinstance(limits, Limits) or not isinstance(pool, Pool | None):
+        raise UsageError("limits and pool are a Limits and a Pool", found=f"{limits!r}, {pool!r}")
 
 
 def _trusted(endpoint: Endpoint) -> bool:

@@ -26,13 +26,13 @@ from bowstring.errors import (
 )
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Pool, kept_for_good
+from bowstring.serving.arguments import check_door, check_offer, check_token
 from bowstring.serving.catalogue import Catalogue
 from bowstring.serving.publication import Publication
 from bowstring.serving.reception import Reception
 from bowstring.serving.session import Session
 from bowstring.serving.source import source_of
 from bowstring.serving.statistics import ServerStatistics
-from bowstring.transport import is_loopback
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,7 +64,7 @@ class Server(Closing):
     Raises
     ------
     UsageError
-        The address is malformed, in use, or needs a token.
+        The address is malformed, in use, or needs a token; or another argument means nothing.
 
     Examples
     --------
@@ -85,9 +85,7 @@ class Server(Closing):
         pool: Pool | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        if token is not None and (not token or not token.isascii()):
-            raise UsageError("a token must be ASCII and not empty")
-        _check_token(token, address)
+        check_door(address, token, pool, limits)
         self.limits = limits
         self._own_pool = pool is None
         self.pool = pool or Pool()
@@ -123,7 +121,7 @@ class Server(Closing):
         Parameters
         ----------
         name
-            What to call it; each name is offered once at a time.
+            What to call it, in at most 1,024 bytes of UTF-8; each name is offered once at a time.
         data
             Anything with the Arrow PyCapsule interface, a Batch or a list of them, a dict of arrays: copied
             once, into shared memory, unless it lies there already. A reader or generator of batches: produced
@@ -159,7 +157,7 @@ class Server(Closing):
         Raises
         ------
         UsageError
-            The name is taken, or the data cannot be published, or not so.
+            The name is taken or none, or the data cannot be published, or not so.
         Unsupported
             A type cannot be sent, such as a dictionary of values of an extension type.
         OutOfBudget
@@ -176,8 +174,7 @@ class Server(Closing):
             raise UsageError(
                 "events are for what is lent in place", hint='publish(…, share="in_place", events=True)'
             )
-        if readers is not None and readers < 1:
-            raise UsageError("a data set needs a reader", found=f"readers={readers}")
+        check_offer(name, schema, readers)
         self._catalogue.check_free(name)
         seconds, in_place = self.limits.device_timeout, share == "in_place"
         source, readers = source_of(
@@ -222,7 +219,7 @@ class Server(Closing):
             The address is malformed, in use, or needs a token.
         """
         self._check()
-        _check_token(self._token, address)
+        check_token(self._token, address)
         return self._reception.listen(address)
 
     def _endpoint(self, publication: Publication, *, separate: bool) -> Endpoint:
@@ -352,15 +349,6 @@ class Server(Closing):
 
 # Threads that run somebody's generator are not waited for when the interpreter ends.
 _END_SECONDS = 0.5
-
-
-def _check_token(token: str | None, address: str) -> None:
-    if token is None and not is_loopback(address):
-        raise UsageError(
-            "a server that other machines can reach needs a token",
-            found=address,
-            hint="Give token=secrets.token_urlsafe(), or listen on 127.0.0.1.",
-        )
 
 
 @atexit.register

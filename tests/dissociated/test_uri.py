@@ -235,6 +235,20 @@ def test_a_ticket_is_needed() -> None:
     assert Endpoint.parse("tcp://h:1?want_data=1&ticket=").ticket == b""
 
 
+@given(before=st.text(" \t\r\n", max_size=3), after=st.text(" \t\r\n", max_size=3))
+def test_white_space_around_is_not_of_it(before: str, after: str) -> None:
+    """An endpoint that was written to a file with a line's end, or copied with one, is read as it was printed."""
+    endpoint = Endpoint("unix:/tmp/a.sock?want_data=1", b"trips")
+    assert Endpoint.parse(f"{before}{endpoint}{after}") == endpoint
+    assert Endpoint.parse(f"{before}{endpoint.uri}{after}", "trips") == endpoint
+
+
+def test_a_cut_endpoint_is_refused() -> None:
+    """A URI that was not copied whole says what to do about it."""
+    with pytest.raises(UsageError, match="whole URI"):
+        Endpoint.parse("unix:/tmp/a.sock?want_data=1&ticket=dHJpc")
+
+
 SECRET = "s3cr3tS3CR3T"
 
 

@@ -92,6 +92,8 @@ WRONG: dict[str, dict[str, Any]] = {
     "columns as numbers": {"columns": [0]},
     "device by a name that is none": {"device": "cuda:77"},
     "device of another kind": {"device": 3},
+    "pool of another kind": {"pool": 64 << 20},
+    "limits of another kind": {"limits": 5.0},
 }
 
 

@@ -6,6 +6,8 @@ import gc
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -80,8 +82,52 @@ def test_a_dictionary_of_an_extension_type(server: bow.Server, made: Callable[[p
     assert read(server.publish("d", made(opposite))).equals(opposite)
 
 
-@pytest.mark.parametrize("readers", [0, -1])
-def test_no_readers(serve: Callable[..., bow.Server], readers: int) -> None:
+NAMELESS: list[Any] = [None, 5, b"n", "\ud800", "n" * 1025, "é" * 513]
+
+
+@pytest.mark.parametrize("name", NAMELESS, ids=lambda name: ascii(name)[:20])
+def test_names_that_are_none(server: bow.Server, name: Any) -> None:
+    """What is no text, or longer than any reader may ask for, is refused before a byte is copied."""
+    with pytest.raises(bow.UsageError, match="name"):
+        server.publish(name, TABLE)
+    assert server.statistics.pool.made == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["", "\0\n", "a b&c=d?e#f%20/日本", "é" * 512], ids=lambda name: ascii(name)[:20]
+)
+def test_any_text_is_a_name(server: bow.Server, name: str) -> None:
+    """Every other text is a name, and survives being printed and copied."""
+    assert read(str(server.publish(name, TABLE))).equals(TABLE)
+    assert list(server.endpoints) == [name]
+
+
+def test_a_schema_that_is_none(server: bow.Server) -> None:
+    """A schema is a pyarrow.Schema, also of what is produced lazily, where nothing else would see it."""
+    with pytest.raises(bow.UsageError, match="not a schema"):
+        server.publish("n", iter([TABLE]), schema={"n": pa.int64()})
+
+
+DOORS: dict[str, dict[str, Any]] = {
+    "no address": {"address": None},
+    "a path": {"address": Path("/tmp/a.sock")},
+    "a number": {"address": 4711},
+    "token of bytes": {"token": b"t"},
+    "token without characters": {"token": ""},
+    "pool": {"pool": 64 << 20},
+    "limits": {"limits": 5.0},
+}
+
+
+@pytest.mark.parametrize("wrong", DOORS)
+def test_servers_that_cannot_be(wrong: str) -> None:
+    """An argument of the wrong kind is named when the server is made, not to its first reader."""
+    with pytest.raises(bow.UsageError):
+        bow.Server(**DOORS[wrong])
+
+
+@pytest.mark.parametrize("readers", [0, -1, "1", 1.5])
+def test_no_readers(serve: Callable[..., bow.Server], readers: Any) -> None:
     """A data set for nobody is a mistake."""
     with pytest.raises(bow.UsageError, match="reader"):
         serve().publish("n", TABLE, readers=readers)

@@ -37,6 +37,7 @@ _KNOWN: Final = frozenset(
     }
 )
 _OF_ENDPOINTS: Final = frozenset({"ticket", "data", "elsewhere", "host"})
+_COPY_WHOLE: Final = "Copy the whole URI that the server printed, in quotes."
 # What an error may show of a URI. All else is a secret, holds one, or may be one whose name is misspelt or whose
 # marks were encoded once too often.
 _PUBLIC: Final = re.compile(r"(want_data|free_data|bow|hello)=[0-9]*")
@@ -150,12 +151,14 @@ class Endpoint:
     def parse(cls, text: str, ticket: str | bytes | None = None) -> Endpoint:
         """Read what an endpoint prints; `ticket` names the data set where the text does not.
 
+        White space around the text is not of it: it was read from a file, or copied with its line.
+
         Raises
         ------
         UsageError
             It is not a URI of this protocol, or there is no ticket.
         """
-        head, _, query = text.partition("?")
+        head, _, query = text.strip().partition("?")
         kept: list[str] = []
         said: dict[str, str] = {}
         for part in query.split("&") if query else []:
@@ -296,7 +299,7 @@ def _location(uri: str) -> Location:
         raise UsageError(
             "the URI has no want_data",
             found=_without_secrets(uri),
-            hint="Copy the whole URI that the server printed, in quotes.",
+            hint=_COPY_WHOLE,
         )
     extended = query.get("bow") == "1"
     if extended and "hello" not in query:
@@ -316,7 +319,10 @@ def _split(uri: str) -> tuple[str, dict[str, str]]:
     scheme, colon, rest = address.partition(":")
     if not colon or not scheme.isascii() or not scheme.replace("+", "").isalnum() or not rest:
         raise UsageError(
-            "this is not a URI", expected="scheme:address?want_data=…", found=_without_secrets(uri)
+            "this is not a URI",
+            expected="scheme:address?want_data=…",
+            found=repr(_without_secrets(uri)),
+            hint=_COPY_WHOLE,
         )
     try:
         pairs = urllib.parse.parse_qsl(
@@ -345,7 +351,9 @@ def _base64(text: str, name: str) -> bytes:
     try:
         return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise UsageError(f"{name} is not base64", found=f"{len(text)} characters") from error
+        raise UsageError(
+            f"{name} is not base64", found=f"{len(text)} characters", hint=_COPY_WHOLE
+        ) from error
 
 
 def _beginning(text: str) -> str:

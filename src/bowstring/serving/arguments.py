@@ -1,0 +1,68 @@
+"""What a server is told by its user, checked before anything is done."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any, Final
+
+import pyarrow as pa
+
+from bowstring.errors import UsageError
+from bowstring.limits import Limits
+from bowstring.memory import Pool
+from bowstring.transport import is_loopback
+
+__all__ = ["check_door", "check_offer", "check_token"]
+
+_MOST_NAME: Final = 1024  # bytes; a ticket begins with the name, and has a bound of its own
+
+
+def check_door(address: Any, token: Any, pool: Any, limits: Any) -> None:
+    """Refuse what no server can be made of.
+
+    Raises
+    ------
+    UsageError
+        One of the arguments means nothing, or the address needs a token.
+    """
+    if not isinstance(address, str):
+        raise UsageError(
+            "not an address", expected='text such as "unix:/path" or "tcp://127.0.0.1:0"', found=repr(address)
+        )
+    if token is not None and not (isinstance(token, str) and token and token.isascii()):
+        raise UsageError("a token must be ASCII and not empty", found=type(token).__name__)
+    if not isinstance(pool, Pool | None):
+        raise UsageError("not a pool", expected="a bowstring.Pool", found=repr(pool))
+    if not isinstance(limits, Limits):
+        raise UsageError("not limits", expected="a bowstring.Limits", found=repr(limits))
+    check_token(token, address)
+
+
+def check_token(token: str | None, address: str) -> None:
+    """Refuse an address that other machines reach where there is no token."""
+    if token is None and not is_loopback(address):
+        raise UsageError(
+            "a server that other machines can reach needs a token",
+            found=address,
+            hint="Give token=secrets.token_urlsafe(), or listen on 127.0.0.1.",
+        )
+
+
+def check_offer(name: Any, schema: Any, readers: Any) -> None:
+    """Refuse what no data set can be called, or have.
+
+    Raises
+    ------
+    UsageError
+        The name is no text, or too long, or the schema or the number of readers is none.
+    """
+    try:
+        size = len(name.encode())
+    except (AttributeError, UnicodeEncodeError):
+        raise UsageError("not a name of a data set", expected="text", found=ascii(name)[:80]) from None
+    if size > _MOST_NAME:
+        raise UsageError("the name is too long", expected=f"at most {_MOST_NAME} bytes", found=size)
+    if schema is not None and not isinstance(schema, pa.Schema):
+        raise UsageError("not a schema", expected="a pyarrow.Schema", found=repr(schema)[:80])
+    if readers is not None and (not isinstance(readers, Integral) or readers < 1):
+        raise UsageError("a data set needs a reader", expected="a number", found=f"readers={readers!r}")
