@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -114,6 +116,37 @@ def test_idle_mappings_grow_old(pool: Pool) -> None:
     cache.trim()
     cache.trim()
     assert cache.statistics.idle == 0
+
+
+def test_idle_mappings_go_without_another_look(pool: Pool) -> None:
+    """After its last stream a process gives back what it had mapped, also what a view held for longer."""
+    cache = MappingCache(idle_seconds=0.1)
+    region, handle = offered(pool)
+    view: Region | None = cache.open(handle, sent(region))
+    mapped = maps()
+    cache.trim()  # a stream ends, and is the last one
+    time.sleep(0.3)
+    assert view is not None
+    assert maps() == mapped
+    view = None
+    end = time.monotonic() + 10.0
+    while maps() == mapped and time.monotonic() < end:
+        time.sleep(0.01)
+    assert maps() == mapped - 1
+
+
+def test_a_watched_cache_is_collected(pool: Pool) -> None:
+    """The thread that looks at a cache does not keep it."""
+    cache = MappingCache()
+    region, handle = offered(pool)
+    cache.open(handle, sent(region))
+    cache.trim()
+    gone = weakref.ref(cache)
+    del cache
+    end = time.monotonic() + 10.0
+    while gone() is not None and time.monotonic() < end:
+        time.sleep(0.01)
+    assert gone() is None
 
 
 def test_a_mapping_outlives_its_producer(pool: Pool) -> None:

@@ -23,6 +23,8 @@ from bowstring.memory.slab import Slab, identity_of, let_go
 __all__ = ["MappingCache", "MappingStatistics", "mappings"]
 
 _IDLE_SECONDS: Final = 60.0
+_SHORTEST_LOOK: Final = 0.05
+_WATCH_NAME: Final = "idle (bowstring)"  # as threads on standby: it does nothing that anybody waits for
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,8 +42,9 @@ class MappingCache:
     """Mapped regions of peers, kept for a while after their last view is gone.
 
     An idle mapping keeps the peer's pages alive, so there are few of them, for a short time: at most
-    `idle_regions` and `idle_bytes`, for `idle_seconds`. Whether cached memory is the announced memory is
-    decided by the kernel (device and inode of the descriptor), never by the peer's word alone.
+    `idle_regions` and `idle_bytes`, for `idle_seconds`, and as long again until a thread looks. Whether cached
+    memory is the announced memory is decided by the kernel (device and inode of the descriptor), never by the
+    peer's word alone.
 
     Memory that was opened by a handle of the driver's is closed as soon as nothing uses it: its owner may not free
     it while it is open. Its UUID is a hash of all that names it, so that memory at a used address is never taken
@@ -60,6 +63,7 @@ class MappingCache:
         self._returned: collections.deque[Slab] = collections.deque()
         self._hits = 0
         self._misses = 0
+        self._watched = False
 
     def open(self, handle: Handle, fd: int) -> Region:
         """Return the region that `handle` names and `fd` opens; takes ownership of `fd`.
@@ -185,10 +189,34 @@ class MappingCache:
         return self._hits
 
     def trim(self, seconds: float = DEFAULT_LIMITS.close_timeout) -> None:
-        """Unmap what is old or too much, waiting for each device at most so long; called when a stream ends."""
+        """Unmap what is old or too much, waiting for each device at most so long; called when a stream ends.
+
+        What stays, or is used still, is looked at again by a thread: there may never be another stream.
+        """
         with self._lock:
             dropped = self._collect()
+            begins = not self._watched and self._holds_any
+            self._watched = self._watched or begins
         let_go(dropped, seconds)
+        if begins:
+            watch = threading.Thread(target=_watch, args=(weakref.ref(self),), name=_WATCH_NAME, daemon=True)
+            try:
+                watch.start()
+            except RuntimeError:  # the system has no thread to spare; the next stream's end tries again
+                self._watched = False
+
+    @property
+    def _holds_any(self) -> bool:
+        return bool(self._idle or self._used)
+
+    def look_again(self) -> float | None:
+        """Unmap what is old; return the seconds until the next look, ``None`` where nothing is mapped."""
+        with self._lock:
+            dropped = self._collect()
+            self._watched = self._holds_any
+            seconds = max(self._idle_seconds, _SHORTEST_LOOK) if self._watched else None
+        let_go(dropped)
+        return seconds
 
     def clear(self) -> None:
         """Unmap everything that no view needs.
@@ -219,6 +247,13 @@ class MappingCache:
             )
         let_go(dropped)
         return result
+
+
+def _watch(reference: weakref.ref[MappingCache]) -> None:
+    """Look at a cache until it is gone, or holds nothing; between the looks it is not kept alive."""
+    while (cache := reference()) is not None and (seconds := cache.look_again()) is not None:
+        del cache
+        time.sleep(seconds)
 
 
 def raise_closing(fd: int, error: InvalidRegion) -> None:
