@@ -8,8 +8,8 @@ import pytest
 
 from tests.faults.program import Program
 
-# Below close_timeout (5 s), which is what a thread that nobody wakes would cost; and room for a busy machine.
-SOON = 4.0
+# Below the program's close_timeout, which a thread that nobody wakes would cost; with room for a busy machine.
+SOON = 20.0
 CASES = [
     "views lazy",
     "views resident",

@@ -18,9 +18,10 @@ import pyarrow as pa
 import bowstring as bow
 
 case, address = sys.argv[1:]
-faulthandler.dump_traceback_later(20.0, exit=True)
+faulthandler.dump_traceback_later(55.0, exit=True)
 SCHEMA = pa.schema([("n", pa.int64())])
-LIMITS = bow.Limits(window_bytes=20_000)
+# A thread that nobody wakes would cost the close_timeout, which no busy machine takes.
+LIMITS = bow.Limits(window_bytes=20_000, close_timeout=50.0)
 keep: list[object] = []
 # The modules are torn down last: what hangs on one of them is released after finalization has begun.
 sys.modules["late"] = keep  # type: ignore[assignment]
@@ -56,7 +57,7 @@ def publish_on(server: bow.Server) -> None:
         return
 
 
-server = bow.Server(address)
+server = bow.Server(address, limits=LIMITS)
 data = {"resident": lambda: [pa.record_batch({"n": np.full(1000, n)}) for n in range(300)], "slow": slow}
 kind = case.partition(" ")[2]
 what = case.partition(" ")[0]
