@@ -31,7 +31,15 @@ STRICTER: Final = {
     "this is not an Arrow file": "pyarrow does not look at the magic in front",
     r"buffer.*VALIDITY|VALIDITY.*buffer": "pyarrow leaves the bitmap of a column without nulls where it is",
     "outside the body|negative.* bytes": "pyarrow does not look at the buffers of a column without rows",
-    "wrong number of (nodes|buffers)": "pyarrow does not look at those that it has no column for",
+    "wrong number of (nodes|buffers|variadic)": "pyarrow does not look at those that it has no column for",
+    "compressed buffer is too short|cannot be decompressed": "nor at compressed ones of a column without rows",
+    "at column 'values": "pyarrow does not look at a dictionary that no batch uses",
+    "no field has a dictionary": "pyarrow counts those of the children of types that have none",
+    "vtable has an impossible size": "pyarrow takes a table whose vtable is cut for one without fields",
+    "text is not UTF-8": "pyarrow finds out when somebody asks for the name",
+    "buffers of a body overlap": "where buffers are copied, that makes much of little",
+    "variadicBufferCounts": "pyarrow does not look at them where no column has any",
+    "vector is out of bounds or misaligned": "pyarrow reads numbers of 8 bytes at any address",
     "another length than the batch|length of the batch": "pyarrow takes a dictionary's length from its column",
     "impossible null count": "pyarrow does not look at it where there are no rows",
     "null count is not that of the bitmap": "pyarrow takes a null count of 0 at its word",
@@ -41,6 +49,13 @@ STRICTER: Final = {
 """What we refuse and pyarrow may read: a part of our error, and why."""
 MILDER: Final = {
     "run_end_encoded.* nulls but no null bitmap": "some writers count the nulls of the values: there are none else",
+    "Null count exceeds|Negative null count|not have a null bitmap": "so it is with any count there",
+    "wapping endianness": "pyarrow does not turn views and runs",
+    "Dictionary with id": "one that comes late, for a column that is all null, or has no rows",
+    "less than one frame": "of an empty buffer, Java writes the length alone",
+    "unresolved nested dictionary": "we join deltas of dictionaries of dictionaries",
+    r"Buffer #0 too small": "a null count of -1 and no bitmap: nothing is null",
+    r"Offsets buffer size.* length: 0": "a column without rows needs no offsets, nor a whole one",
 }
 """What we read and pyarrow may refuse: a part of its error, and why."""
 

@@ -245,3 +245,12 @@ def test_footers_of_versions_to_come_are_refused_by_name() -> None:
             ipc.open_file(bytes(file))
     struct.pack_into("<h", file, table + 4, 0)
     assert ipc.open_file(bytes(file)).read_all().equals(SAMPLE)
+
+
+def test_what_a_file_begins_with_may_claim_any_length() -> None:
+    """A first message that says to be larger than metadata may be is none: the footer is enough."""
+    table = pa.table({"a": [1, 2]})
+    file = bytearray(by_pyarrow(table))
+    file[12:16] = struct.pack("<i", 1 << 30)
+    for module in (pa.ipc, ipc):
+        assert module.open_file(bytes(file)).read_all().equals(table)

@@ -60,8 +60,8 @@ class Layout:
         Children that must have at least ``factor`` slots for each slot of their parent.
     run_ends : tuple of int
         Nodes that are run-end encoded.
-    bitmapless, never_null : ndarray
-        Unions and run-end encoded nodes; those, and entries and keys of maps.
+    bitmapless, never_null, null_nodes : ndarray
+        Unions and run-end encoded nodes; those, and entries and keys of maps; nodes of type null.
     variadic_nodes : tuple of int
         Nodes with variadic buffers.
     offsets, offset_groups : tuple of Offsets, tuple of ndarray of shape (any, 4)
@@ -344,8 +344,7 @@ class Layout:
 
     def _tabulate_children(self) -> None:
         bounds: list[tuple[int, int, int]] = []
-        never_null: list[int] = []
-        bitmapless: list[int] = []
+        never_null, bitmapless = list[int](), list[int]()
         for index, node in enumerate(self.nodes):
             type_id = node.type.id
             if type_id in (pa.lib.Type_STRUCT, pa.lib.Type_SPARSE_UNION):
@@ -358,6 +357,7 @@ class Layout:
             if node.children and Kind.VALIDITY not in node.buffer_kinds:
                 bitmapless.append(index)
         self.bitmapless = _frozen(bitmapless)
+        self.null_nodes = _frozen([at for at, node in enumerate(self.nodes) if pa.types.is_null(node.type)])
         self.never_null = _frozen(never_null + bitmapless)
         self.bounded_children = _frozen([bound[0] for bound in bounds])
         self.bounding_parents = _frozen([bound[1] for bound in bounds])

@@ -118,6 +118,8 @@ def nodes_are_right(found: Numbers, layout: Layout) -> Flags:
         fine &= all_of(lengths[:, layout.bounded_children] >= needed)
     if layout.never_null.size:
         fine &= all_of(nulls[:, layout.never_null] == 0)
+    if layout.null_nodes.size:
+        fine &= all_of(nulls[:, layout.null_nodes] == lengths[:, layout.null_nodes])
     return fine
 
 

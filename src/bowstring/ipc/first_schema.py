@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Final
 
-from bowstring.errors import BowstringError, InvalidMetadata, LimitExceeded
+from bowstring.errors import BowstringError, InvalidMetadata
 from bowstring.ipc.footer import FILE_START
 from bowstring.ipc.framing import read_metadata
 from bowstring.ipc.metadata import decode_message
@@ -28,8 +28,6 @@ def first_schema(source: Source, end: int, limits: Limits) -> DecodedSchema | No
         if metadata is None or source.position > end:
             return None
         return decode_schema(decode_message(metadata, limits), limits)
-    except LimitExceeded:
-        raise
     except BowstringError:
         return None
 

@@ -121,6 +121,8 @@ def join(parts: list[Batch]) -> Batch:
 
     Raises
     ------
+    InvalidBody
+        The values are none of their type: pyarrow joins nested ones by what is in them, and believes it.
     Unsupported
         pyarrow cannot join values of this type.
 
@@ -133,13 +135,21 @@ def join(parts: list[Batch]) -> Batch:
     device = parts[0].device
     if not device.is_host and can_join(parts[0]):
         return joined(parts)
-    columns = [part.to_arrow().column(0) for part in parts]
+    columns = [_valid(part.to_arrow().column(0)) for part in parts]
     try:
         values = pa.concat_arrays(columns)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
         raise Unsupported(f"delta dictionaries of {columns[0].type}: {error}") from error
     # Where the device's own way does not know the type, the host does it.
     return Batch.from_arrow(pa.RecordBatch.from_arrays([values], schema=parts[0].schema)).to_device(device)
+
+
+def _valid(values: pa.Array) -> pa.Array:
+    try:
+        values.validate(full=True)
+    except pa.ArrowException as error:
+        raise InvalidBody(f"a dictionary that is added to is malformed: {error}") from error
+    return values
 
 
 class _Room:

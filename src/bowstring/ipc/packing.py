@@ -210,8 +210,8 @@ def unpack(
     """
     if version is MetadataVersion.V4:
         header = without_bitmaps_of_4(header, layout)
-    if layout.bitmapless.size and np.count_nonzero(header.nodes[:, 1]):
-        header = _without_impossible_nulls(header, layout)
+    if layout.bitmapless.size or layout.null_nodes.size:
+        header = _with_nulls_of_types(header, layout)
     if lease is None:
         lease = body.lease
     if header.compression is None:
@@ -261,10 +261,12 @@ def _refuse_overlaps(batch: Batch, body: Buffer) -> None:
         )
 
 
-def _without_impossible_nulls(header: RecordBatchHeader, layout: Layout) -> RecordBatchHeader:
-    # Some writers count the nulls of children as those of a union or of runs; Arrow C++ ignores that, too.
+def _with_nulls_of_types(header: RecordBatchHeader, layout: Layout) -> RecordBatchHeader:
+    # Some writers count the nulls of children as those of a union or of runs, and none in a column of type null;
+    # Arrow C++ goes by the type, too.
     if len(header.nodes) != layout.num_nodes:
         return header
     nodes = header.nodes.copy()
     nodes[layout.bitmapless, 1] = 0
+    nodes[layout.null_nodes, 1] = nodes[layout.null_nodes, 0]
     return header._replace(nodes=nodes)

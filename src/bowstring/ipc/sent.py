@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from bowstring.ipc.dictionaries import Arrival
 
@@ -107,7 +108,17 @@ def same_values(before: Batch, after: Batch) -> bool:
         _places(before) == _places(after) or _same_bytes(before, after)
     ):
         return True
-    return bool(before.to_arrow().equals(after.to_arrow()))
+    one, other = before.to_arrow(), after.to_arrow()
+    # pyarrow follows what it compares, wherever that leads.
+    return _is_valid(one) and _is_valid(other) and bool(one.equals(other))
+
+
+def _is_valid(values: pa.RecordBatch) -> bool:
+    try:
+        values.validate(full=True)
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def _places(batch: Batch) -> list[object]:
