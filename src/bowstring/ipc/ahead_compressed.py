@@ -71,10 +71,8 @@ def decompressed_ahead(
     claims = claims.first(count)
     try:
         tables, regions = _opened(found, like, claims, memory, means)
-    except (
-        InvalidBody,
-        LimitExceeded,
-    ):  # of one that is wrong, or together they need more memory than there is
+    except (InvalidBody, LimitExceeded):
+        # One of them is wrong, or together they need more memory than there is.
         return []
     batches: list[Batch] = []
     for row in range(count):

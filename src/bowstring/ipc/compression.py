@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bowstring.ipc.metadata import Message, RecordBatchHeader
 
 __all__ = [
+    "ANY_MEANS",
     "PREFIX_BYTES",
     "STORED",
     "Means",
@@ -80,7 +81,8 @@ class Means(NamedTuple):
         return self if self.use_threads and pays_for_threads(nbytes) else self._replace(use_threads=False)
 
 
-_ANY_MEANS = Means()
+ANY_MEANS: Final = Means()
+"""pyarrow's threads and its default pool."""
 
 
 class _Pieces:
@@ -115,7 +117,7 @@ def _message_around(count: int, codec: str) -> tuple[bytes, bytes, bytes]:
 
 
 def _read(message: bytes, body: pa.Buffer, means: Means) -> pa.RecordBatch:
-    if means == _ANY_MEANS:
+    if means == ANY_MEANS:
         # Quicker than a stream, whose schema must be decoded, but it asks nobody about threads and memory.
         return pa.ipc.read_record_batch(pa.ipc.read_message(_file(message, body)), _VIEWS)
     stream = _file(_VIEWS_MESSAGE + message, body)
@@ -128,7 +130,7 @@ def _file(head: bytes, body: pa.Buffer) -> pa.PythonFile:
 
 
 def decompressed(
-    body: pa.Buffer, places: npt.NDArray[np.int64], codec: str, means: Means = _ANY_MEANS
+    body: pa.Buffer, places: npt.NDArray[np.int64], codec: str, means: Means = ANY_MEANS
 ) -> list[pa.Buffer]:
     """Decompress some buffers of a body, each into memory of its own, aligned to 64 bytes.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from bowstring.errors import InvalidBody
 from bowstring.ipc.check import buffer_name
-from bowstring.ipc.compression import PREFIX_BYTES, Means, decompressed
+from bowstring.ipc.compression import ANY_MEANS, PREFIX_BYTES, Means, decompressed
 from bowstring.ipc.compression_claims import check_claims
 from bowstring.ipc.compression_device import DeviceBodies, Frames
 from bowstring.ipc.pooled import kept_with
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["decompressed_body", "framed_regions"]
 
-_ANY_MEANS: Final = Means()
-
 Table = npt.NDArray[np.int64]
 
 
@@ -39,7 +37,7 @@ def decompressed_body(
     body: Buffer,
     limits: Limits,
     *,
-    means: Means = _ANY_MEANS,
+    means: Means = ANY_MEANS,
     target: DeviceBodies | None = None,
 ) -> tuple[Table, list[Region]]:
     """Check the header of a batch against its compressed body, and decompress it.

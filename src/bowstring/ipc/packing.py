@@ -13,7 +13,7 @@ from bowstring.columnar.batch import Batch
 from bowstring.errors import InvalidMetadata
 from bowstring.ipc.alignment import aligned
 from bowstring.ipc.check import check
-from bowstring.ipc.compression import Means, all_compressed
+from bowstring.ipc.compression import ANY_MEANS, Means, all_compressed
 from bowstring.ipc.compression_body import decompressed_body
 from bowstring.ipc.framing import ALIGNMENT
 from bowstring.ipc.metadata import MetadataVersion, RecordBatchHeader
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Packed", "laid_out", "pack", "unpack"]
 
-_ANY_MEANS = Means()
 _NATURAL = 8
 _LENGTH = 2  # column of a table of spans
 _PADDING = tuple(bytes(count) for count in range(ALIGNMENT))
@@ -158,7 +157,7 @@ def unpack(
     custom_metadata: dict[bytes, bytes] | None = None,
     is_big_endian: bool = False,
     alignment: Alignment = Alignment.Any,
-    means: Means = _ANY_MEANS,
+    means: Means = ANY_MEANS,
     limits: Limits = DEFAULT_LIMITS,
     target: DeviceBodies | None = None,
 ) -> Batch:
