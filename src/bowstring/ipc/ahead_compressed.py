@@ -135,7 +135,7 @@ def _opened(
     if len(rows):
         places = np.stack((offsets[rows, columns], found.buffers[rows, columns, 1]), axis=1)
         means = means.for_bytes(int(expected.sum()))
-        opened = decompressed(memory.to_arrow(), places, like.compression, means)
+        opened = decompressed(memory.to_arrow(), places.astype("<i8").tobytes(), like.compression, means)
     if [buffer.size for buffer in opened] != expected.tolist():
         raise InvalidBody("the body changed while it was read")
     tables = np.zeros((*claims.lengths.shape, 3), np.int64)

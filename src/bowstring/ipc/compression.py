@@ -16,7 +16,6 @@ import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from bowstring.columnar.layout import Layout
@@ -60,6 +59,7 @@ _INT64 = struct.Struct("<q")
 _MARK = 0x6B72616D20612073  # found nowhere else in a message
 _NO_ROWS = np.zeros((1, 2), np.int64)
 _WORTH_THREADS = 1 << 18
+_PLACE_BYTES = 16
 
 
 class Means(NamedTuple):
@@ -129,9 +129,7 @@ def _file(head: bytes, body: pa.Buffer) -> pa.PythonFile:
     return pa.PythonFile(_Pieces(head, body), mode="r")
 
 
-def decompressed(
-    body: pa.Buffer, places: npt.NDArray[np.int64], codec: str, means: Means = ANY_MEANS
-) -> list[pa.Buffer]:
+def decompressed(body: pa.Buffer, places: bytes, codec: str, means: Means = ANY_MEANS) -> list[pa.Buffer]:
     """Decompress some buffers of a body, each into memory of its own, aligned to 64 bytes.
 
     Nothing here bounds what is allocated: see :mod:`bowstring.ipc.compression_claims`.
@@ -140,8 +138,9 @@ def decompressed(
     ----------
     body
         On the host.
-    places : ndarray of int64, shape (n, 2)
-        Offset in the body, a multiple of 8, and length of each buffer with its prefix; within the body.
+    places
+        Offset in the body, a multiple of 8, and length of each buffer with its prefix, as pairs of little-endian
+        int64; within the body.
     codec
         ``"lz4"`` or ``"zstd"``.
     means
@@ -157,12 +156,12 @@ def decompressed(
     Examples
     --------
     >>> body = pa.py_buffer(b"".join(compressed(b"abc" * 100, pa.Codec("lz4"))))
-    >>> [buffer] = decompressed(body, np.array([[0, body.size]]), "lz4")
+    >>> [buffer] = decompressed(body, struct.pack("<qq", 0, body.size), "lz4")
     >>> buffer.size, buffer[:4].to_pybytes()
     (300, b'abca')
     """
-    before, between, after = _message_around(len(places), codec)
-    message = b"".join((before, _INT64.pack(body.size), between, places.astype("<i8").tobytes(), after))
+    before, between, after = _message_around(len(places) // _PLACE_BYTES, codec)
+    message = b"".join((before, _INT64.pack(body.size), between, places, after))
     try:
         batch = _read(message, body, means)
     except MemoryError as error:

@@ -14,6 +14,7 @@ from bowstring.ipc.check import buffer_name
 from bowstring.ipc.compression import ANY_MEANS, PREFIX_BYTES, Means, decompressed
 from bowstring.ipc.compression_claims import check_claims
 from bowstring.ipc.compression_device import DeviceBodies, Frames
+from bowstring.ipc.compression_few import decompressed_few
 from bowstring.ipc.pooled import kept_with
 from bowstring.memory import foreign_region
 
@@ -66,6 +67,10 @@ def decompressed_body(
     LimitExceeded
         The body would be too large.
     """
+    if target is None and body.device.is_host:
+        few = decompressed_few(header, layout, body, limits, means)
+        if few is not None:
+            return few
     whole = body.to_arrow() if body.device.is_host else pa.py_buffer(body.to_host())
     on_host = np.frombuffer(whole, np.uint8)
     claims = check_claims(header, layout, on_host, limits)
@@ -92,11 +97,11 @@ def _decompressed(
         return []
     places = header.buffers[rows]
     try:
-        return decompressed(whole, places, codec, means)
+        return decompressed(whole, places.astype("<i8").tobytes(), codec, means)
     except InvalidBody:
         for row, place in zip(rows.tolist(), places, strict=True):
             try:
-                decompressed(whole, place[None], codec, means._replace(use_threads=False))
+                decompressed(whole, place.astype("<i8").tobytes(), codec, means._replace(use_threads=False))
             except InvalidBody as error:
                 error.where = buffer_name(header, layout, row)
                 raise

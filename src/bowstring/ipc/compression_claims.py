@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bowstring.ipc.metadata import RecordBatchHeader
     from bowstring.limits import Limits
 
-__all__ = ["SLACK", "Claims", "check_claims"]
+__all__ = ["SLACK", "Claims", "check_claims", "most_decompressed"]
 
 SLACK = 1 << 16
 """Bytes that a buffer may be longer than twice what its node needs: some writers send all that they allocated."""
@@ -124,14 +124,27 @@ def _read(header: RecordBatchHeader, layout: Layout, body: npt.NDArray[np.uint8]
     return Claims(claimed, framed, present[is_stored], sum(found.tolist()))
 
 
-def _check_total(total: int, body_length: int, limits: Limits) -> None:
+def most_decompressed(body_length: int, limits: Limits) -> int:
+    """Return how many bytes a body may become.
+
+    Examples
+    --------
+    >>> from bowstring.limits import Limits
+    >>> most_decompressed(10, Limits(decompression_floor=1, decompression_ratio=3.0))
+    30
+    """
     in_proportion = max(limits.decompression_floor, int(limits.decompression_ratio * body_length))
-    if total <= min(limits.decompressed_bytes, in_proportion):
+    return min(limits.decompressed_bytes, in_proportion)
+
+
+def _check_total(total: int, body_length: int, limits: Limits) -> None:
+    most = most_decompressed(body_length, limits)
+    if total <= most:
         return
     name = "decompressed_bytes" if total > limits.decompressed_bytes else "decompression_ratio"
     raise LimitExceeded(
         "a body would be too large when it is decompressed",
-        expected=f"at most {min(limits.decompressed_bytes, in_proportion)} bytes of a body of {body_length}",
+        expected=f"at most {most} bytes of a body of {body_length}",
         found=f"{total} bytes",
         hint=f"Limits.{name} sets the bound.",
     )

@@ -1,0 +1,207 @@
+"""Compressed bodies of a few buffers in flat columns, on the host: the road of most batches, and a short one.
+
+What was decompressed last has driven all other code from the processor's caches. A batch of a few buffers then
+costs what the code costs that is fetched again for it, and plain integers take far less of that than NumPy.
+Only what is surely right is taken here; anything else is left to :mod:`bowstring.ipc.compression_body`, which
+takes every body and says what is wrong with one.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bowstring.columnar.nodes import Kind
+from bowstring.errors import InvalidBody, LimitExceeded
+from bowstring.ipc.compression import PREFIX_BYTES, STORED, decompressed
+from bowstring.ipc.compression_claims import SLACK, most_decompressed
+from bowstring.ipc.pooled import kept_with
+from bowstring.memory import foreign_region
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from bowstring.columnar.layout import Layout
+    from bowstring.ipc.compression import Means
+    from bowstring.ipc.metadata import RecordBatchHeader
+    from bowstring.limits import Limits
+    from bowstring.memory import Buffer, Region
+
+__all__ = ["FewClaims", "claims_of_few", "decompressed_few"]
+
+_MOST: Final = 32
+_LAYOUTS: Final = 32
+_WORD: Final = 8
+_UNKNOWN: Final = -1
+_NOWHERE: Final = 1 << 64
+_INT64: Final = struct.Struct("<q")
+_PLACE: Final = struct.Struct("<qq")
+
+
+class FewClaims(NamedTuple):
+    """What :class:`~bowstring.ipc.compression_claims.Claims` says, in plain integers.
+
+    ``buffers`` are those of the header, ``places`` what :func:`bowstring.ipc.compression.decompressed` takes.
+    """
+
+    lengths: list[int]
+    framed: list[int]
+    stored: list[int]
+    total: int
+    buffers: list[list[int]]
+    places: bytes
+
+
+class _Rule(NamedTuple):
+    """What a layout says of a buffer."""
+
+    node: int
+    bits: int
+    end_bits: int
+    is_bitmap: bool
+    is_bytes: bool
+
+
+def decompressed_few(
+    header: RecordBatchHeader, layout: Layout, body: Buffer, limits: Limits, means: Means
+) -> tuple[npt.NDArray[np.int64], list[Region]] | None:
+    """Return what :func:`bowstring.ipc.compression_body.decompressed_body` does, or None where it must be asked.
+
+    Parameters
+    ----------
+    header, layout, limits, means
+        As there.
+    body
+        On the host.
+    """
+    if len(header.buffers) > _MOST or header.compression is None:
+        return None
+    whole = body.to_arrow()
+    claims = claims_of_few(header, layout, memoryview(whole), limits)
+    if claims is None:
+        return None
+    buffers: list[pa.Buffer] = []
+    if claims.framed:
+        means = means.for_bytes(claims.total)
+        try:
+            buffers = decompressed(whole, claims.places, header.compression, means)
+        except (InvalidBody, LimitExceeded):
+            return None
+    return _placed(claims, buffers, body, means.memory_pool)
+
+
+def claims_of_few(
+    header: RecordBatchHeader, layout: Layout, body: memoryview, limits: Limits
+) -> FewClaims | None:
+    """Return what :func:`~bowstring.ipc.compression_claims.check_claims` does of a body that it would surely take.
+
+    Parameters
+    ----------
+    header, layout, limits
+        As there.
+    body
+        All of the message's body.
+    """
+    rules = _rules_of(layout)
+    if rules is None or header.variadic_counts or not len(header.buffers) == len(rules) <= _MOST:
+        return None
+    nodes = header.nodes.tolist()
+    if len(nodes) != layout.num_nodes or not _nodes_are_right(nodes, header.length):
+        return None
+    lengths: list[int] = []
+    framed: list[int] = []
+    stored: list[int] = []
+    places: list[bytes] = []
+    buffers = header.buffers.tolist()
+    for row, ((offset, size), rule) in enumerate(zip(buffers, rules, strict=True)):
+        if not 0 <= size <= len(body) or not 0 <= offset <= len(body) - size or offset % _WORD:
+            return None
+        claimed = 0
+        if size:
+            if size < PREFIX_BYTES:
+                return None
+            (claimed,) = _INT64.unpack_from(body, offset)
+            if claimed == STORED:
+                claimed = size - PREFIX_BYTES
+                stored.append(row)
+            elif claimed or size > PREFIX_BYTES:
+                framed.append(row)
+                places.append(_PLACE.pack(offset, size))
+        if not _is_right(claimed, rule, *nodes[rule.node]):
+            return None
+        lengths.append(claimed)
+    total = sum(lengths)
+    if total > most_decompressed(len(body), limits):
+        return None
+    return FewClaims(lengths, framed, stored, total, buffers, b"".join(places))
+
+
+def _nodes_are_right(nodes: list[list[int]], rows: int) -> bool:
+    for length, nulls in nodes:
+        if length != rows or not _UNKNOWN <= nulls <= rows:
+            return False
+    return rows >= 0
+
+
+def _is_right(claimed: int, rule: _Rule, rows: int, nulls: int) -> bool:
+    """Whether a buffer has as many bytes as its node needs, and not many more."""
+    needed = (rows * rule.bits + (rule.end_bits if rows else 0) + 7) >> 3
+    if claimed < needed:
+        return rule.is_bitmap and not claimed and nulls <= 0
+    return rule.is_bytes or claimed - SLACK <= 2 * needed
+
+
+@functools.lru_cache(_LAYOUTS)
+def _rules_of(layout: Layout) -> tuple[_Rule, ...] | None:
+    """Return what a layout says of its buffers; None where that is not all that there is to check."""
+    if not layout.is_flat or layout.variadic_nodes or layout.num_buffers > _MOST:
+        return None
+    kinds = layout.buffer_kinds.tolist()
+    return tuple(
+        _Rule(node, bits, end_bits, kind == Kind.VALIDITY, kind == Kind.BYTES)
+        for node, bits, end_bits, kind in zip(
+            layout.buffer_nodes.tolist(),
+            layout.buffer_bits.tolist(),
+            layout.buffer_end_bits.tolist(),
+            kinds,
+            strict=True,
+        )
+    )
+
+
+def _placed(
+    claims: FewClaims, buffers: list[pa.Buffer], body: Buffer, memory_pool: pa.MemoryPool | None
+) -> tuple[npt.NDArray[np.int64], list[Region]]:
+    """Return where the buffers are: frames in one region around them all, the others in the body.
+
+    Raises
+    ------
+    InvalidBody
+        A frame is not as long as it was before.
+    """
+    lengths = claims.lengths
+    spans = [(0, 0, length) for length in lengths]
+    regions: list[Region] = []
+    begin, end = _NOWHERE, 0
+    places: list[int] = []
+    for row, buffer in zip(claims.framed, buffers, strict=True):
+        address, size = buffer.address, buffer.size
+        if size != lengths[row]:
+            raise InvalidBody("the body changed while it was read")
+        if size:
+            begin, end = min(begin, address), max(end, address + size)
+        places.append(address)
+    for row, address in zip(claims.framed, places, strict=True):
+        if lengths[row]:
+            spans[row] = (0, address - begin, lengths[row])
+    if end:
+        regions.append(foreign_region(begin, end - begin, kept_with(buffers, memory_pool)))
+    for row in claims.stored:
+        spans[row] = (len(regions), claims.buffers[row][0] + body.offset + PREFIX_BYTES, lengths[row])
+    if claims.stored:
+        regions.append(body.region)
+    return np.array(spans, np.int64).reshape(-1, 3), regions

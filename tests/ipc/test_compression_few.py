@@ -1,0 +1,248 @@
+"""The short road of compressed bodies of a few buffers, against the one that takes every body."""
+
+from __future__ import annotations
+
+import struct
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.layout import Layout
+from bowstring.errors import BowstringError
+from bowstring.ipc import compression_few
+from bowstring.ipc.compression import ANY_MEANS
+from bowstring.ipc.compression_claims import check_claims
+from bowstring.ipc.compression_few import claims_of_few, decompressed_few
+from bowstring.ipc.metadata import RecordBatchHeader, decode_message, decode_record_batch
+from bowstring.ipc.packing import pack, unpack
+from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.memory import wrap
+from bowstring.testing import strategies
+
+_ODD = (
+    -(1 << 63),
+    -(1 << 40),
+    -9,
+    -8,
+    -2,
+    -1,
+    0,
+    1,
+    7,
+    8,
+    9,
+    16,
+    63,
+    64,
+    1 << 20,
+    1 << 31,
+    1 << 61,
+    (1 << 63) - 1,
+)
+_NUMBERS = st.one_of(st.sampled_from(_ODD), st.integers(-20, 2000))
+_LIMITS = st.sampled_from(
+    (
+        DEFAULT_LIMITS,
+        Limits(decompressed_bytes=100),
+        Limits(decompression_floor=1, decompression_ratio=0.5),
+        Limits(decompression_floor=64, decompression_ratio=1.5),
+    )
+)
+
+
+def message_of(batch: pa.RecordBatch, codec: str) -> tuple[RecordBatchHeader, bytes]:
+    """Return a batch as pyarrow compresses it: the header, and the body."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    messages = list(pa.ipc.MessageReader.open_stream(sink.getvalue()))
+    message = next(each for each in messages if each.type == "record batch")
+    return decode_record_batch(decode_message(message.metadata)), message.body.to_pybytes()
+
+
+def _stored(batch: pa.RecordBatch) -> tuple[RecordBatchHeader, bytes]:
+    """Return a batch whose buffers, but for empty ones, stand behind a -1, as nobody writes all of them."""
+    ours = Batch.from_arrow(batch)
+    places, body = [], b""
+    for buffer in ours.buffers:
+        piece = b"" if buffer is None else struct.pack("<q", -1) + buffer.to_host().tobytes()
+        places.append((len(body), len(piece)))
+        body += piece + bytes(-len(piece) % 8)
+    table = np.array(places, np.int64).reshape(-1, 2)
+    return RecordBatchHeader(ours.num_rows, ours.nodes, table, ours.variadic_counts, "lz4"), body
+
+
+_BATCHES = st.one_of(
+    strategies.record_batches(),
+    strategies.record_batches(min_columns=1, max_columns=2, types=st.sampled_from(strategies.LEAF_TYPES)),
+)
+
+
+@settings(max_examples=300)
+@given(batch=_BATCHES, codec=st.sampled_from(("lz4", "zstd", "stored")), data=st.data())
+def test_what_the_short_road_takes_the_long_one_takes_alike(
+    batch: pa.RecordBatch, codec: str, data: st.DataObject
+) -> None:
+    """Whatever number is changed, claims that the short road makes are those that all checks let through."""
+    header, body = _stored(batch) if codec == "stored" else message_of(batch, codec)
+    layout = Layout.of(batch.schema)
+    changed, nodes, buffers = bytearray(body), header.nodes.copy(), header.buffers.copy()
+    length, limits = header.length, data.draw(_LIMITS)
+    for what in data.draw(st.lists(st.sampled_from(("nodes", "buffers", "claim", "length")), max_size=2)):
+        number, table = data.draw(_NUMBERS), nodes if what == "nodes" else buffers
+        offsets = [offset for offset, size in header.buffers.tolist() if size]
+        if what == "length":
+            length = number
+        elif what == "claim" and offsets:
+            struct.pack_into("<q", changed, data.draw(st.sampled_from(offsets)), number)
+        elif what != "claim" and len(table):
+            table.flat[data.draw(st.integers(0, table.size - 1))] = number
+    header = header._replace(length=length, nodes=nodes, buffers=buffers)
+    _both_say_the_same(header, layout, bytes(changed), limits)
+
+
+def _both_say_the_same(
+    header: RecordBatchHeader, layout: Layout, body: bytes, limits: Limits = DEFAULT_LIMITS
+) -> bool:
+    """Compare the claims of both roads; whether the short one was taken."""
+    few = claims_of_few(header, layout, memoryview(body), limits)
+    if few is None:
+        return False
+    claims = check_claims(header, layout, np.frombuffer(body, np.uint8), limits)
+    assert few.lengths == claims.lengths.tolist()
+    assert few.framed == claims.framed.tolist()
+    assert few.stored == claims.stored.tolist()
+    assert few.total == claims.total
+    assert few.places == header.buffers[claims.framed].astype("<i8").tobytes()
+    return True
+
+
+# A column of 4 numbers, one of them null, and one of text: bitmap, data, no bitmap, offsets, bytes.
+_SMALL = pa.record_batch({"n": pa.array([1, None, 3, 4]), "t": ["", "ab", "c", "def"]})
+_CHANGES: dict[str, tuple[str, int, int]] = {
+    "a batch of a negative length": ("length", 0, -4),
+    "a batch of another length than its columns": ("length", 0, 3),
+    "a column of another length": ("nodes", 2, 5),
+    "more nulls than rows": ("nodes", 1, 5),
+    "fewer nulls than none": ("nodes", 1, -2),
+    "nulls without a bitmap": ("nodes", 3, 1),
+    "an offset that is odd": ("buffers", 2, 17),
+    "an offset behind the body": ("buffers", 2, 1 << 40),
+    "a negative offset": ("buffers", 2, -8),
+    "a length that is negative": ("buffers", 3, -8),
+    "a buffer that ends behind the body": ("buffers", 3, 1 << 20),
+    "a buffer without room for its length": ("buffers", 3, 7),
+    "a bitmap of nothing where there are nulls": ("buffers", 1, 0),
+    "numbers of nothing": ("buffers", 3, 0),
+    "offsets of nothing": ("buffers", 7, 8),
+    "a claim that is negative": ("claim", 1, -2),
+    "a claim of fewer numbers": ("claim", 1, 31),
+    "a claim of fewer offsets": ("claim", 3, 19),
+    "a claim of more than a node needs": ("claim", 1, 64 + (1 << 16) + 1),
+    "a claim of more than anybody may": ("claim", 4, 1 << 50),
+    "a claim of a bitmap that is too short": ("claim", 0, 0),
+}
+
+
+@pytest.mark.parametrize("name", _CHANGES)
+def test_what_is_not_right_does_not_take_the_short_road(name: str) -> None:
+    """Each number that the long road refuses sends a body there."""
+    what, at, number = _CHANGES[name]
+    header, stored = _stored(_SMALL)
+    layout, body = Layout.of(_SMALL.schema), bytearray(stored)
+    assert _both_say_the_same(header, layout, bytes(body))
+    nodes, buffers = header.nodes.copy(), header.buffers.copy()
+    if what == "claim":
+        struct.pack_into("<q", body, int(buffers[at, 0]), number)
+    elif what != "length":
+        (nodes if what == "nodes" else buffers).flat[at] = number
+    length = number if what == "length" else header.length
+    changed = header._replace(length=length, nodes=nodes, buffers=buffers)
+    assert claims_of_few(changed, layout, memoryview(bytes(body)), DEFAULT_LIMITS) is None
+    with pytest.raises(BowstringError):
+        check_claims(changed, layout, np.frombuffer(bytes(body), np.uint8), DEFAULT_LIMITS)
+
+
+@given(batch=_BATCHES, codec=st.sampled_from(("lz4", "zstd", "stored")))
+def test_both_roads_make_the_same_batch(batch: pa.RecordBatch, codec: str) -> None:
+    """With the short road and without it, a body becomes the same values."""
+    header, body = _stored(batch) if codec == "stored" else message_of(batch, codec)
+    layout = Layout.of(batch.schema)
+    taken = decompressed_few(header, layout, wrap(body), DEFAULT_LIMITS, ANY_MEANS)
+    if layout.is_flat and not layout.variadic_nodes and layout.num_buffers <= 16 and not layout.dictionaries:
+        assert taken is not None
+    if layout.dictionaries:
+        return
+    found = unpack(header, layout, wrap(body))
+    with mock.patch.object(compression_few, "_MOST", -1):
+        expected = unpack(header, layout, wrap(body))
+    assert found.spans.table[:, 2].tolist() == expected.spans.table[:, 2].tolist()
+    assert found.to_arrow().equals(expected.to_arrow())
+    found.validate(full=True)
+
+
+@pytest.mark.parametrize("columns", [16, 17, 300])
+def test_any_number_of_buffers_is_read(columns: int) -> None:
+    """At the bound of the short road, behind it and far behind, batches are what was written."""
+    batch = pa.record_batch({f"column {index}": np.arange(50) + index for index in range(columns)})
+    header, body = message_of(batch, "lz4")
+    layout = Layout.of(batch.schema)
+    taken = decompressed_few(header, layout, wrap(body), DEFAULT_LIMITS, ANY_MEANS)
+    assert (taken is not None) == (columns == 16)
+    assert unpack(header, layout, wrap(body)).to_arrow().equals(batch)
+
+
+def test_batches_of_ours_take_the_short_road() -> None:
+    """What we compress, stored buffers among frames, is taken by the short road as well."""
+    noise = np.random.default_rng(3).integers(0, 1 << 62, 500)
+    batch = Batch.from_arrow(pa.record_batch({"zeros": np.zeros(500), "noise": noise}))
+    packed = pack(batch, pa.Codec("lz4"))
+    body = b"".join(bytes(piece) for piece in packed.pieces)
+    header = RecordBatchHeader(500, packed.nodes, packed.buffers, (), "lz4")
+    taken = decompressed_few(header, batch.layout, wrap(body), DEFAULT_LIMITS, ANY_MEANS)
+    assert taken is not None
+    spans, regions = taken
+    assert len(regions) == 2
+    assert spans[:, 2].tolist() == [0, 4000, 0, 4000]
+
+
+def test_a_negative_length_without_columns_does_not_take_the_short_road() -> None:
+    """Where no column contradicts it, a negative length is refused all the same."""
+    nothing = np.zeros((0, 2), np.int64)
+    header = RecordBatchHeader(-1, nothing, nothing, (), "lz4")
+    assert claims_of_few(header, Layout.of(pa.schema([])), memoryview(b""), DEFAULT_LIMITS) is None
+
+
+_AT_ONCE = struct.pack("<q", -1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "places", "body"),
+    [
+        (2, [(0, 0), (4, 24)], bytes(4) + _AT_ONCE + bytes(20)),
+        (20, [(0, 9), (16, 168)], _AT_ONCE + bytes(8) + _AT_ONCE + bytes(160)),
+        (0, [(0, 0), (8, 4)], bytes(12)),
+    ],
+    ids=["a buffer that is misaligned", "a bitmap that is short, of no nulls", "a length that is cut off"],
+)
+def test_what_looks_right_and_is_not_does_not_take_the_short_road(
+    rows: int, places: list[tuple[int, int]], body: bytes
+) -> None:
+    """A column of numbers whose claims fit it is refused where they stand in the wrong place."""
+    header = RecordBatchHeader(rows, np.array([[rows, 0]]), np.array(places), (), "lz4")
+    layout = Layout.of(pa.schema({"n": pa.int64()}))
+    assert claims_of_few(header, layout, memoryview(body), DEFAULT_LIMITS) is None
+    with pytest.raises(BowstringError):
+        check_claims(header, layout, np.frombuffer(body, np.uint8), DEFAULT_LIMITS)
+
+
+def test_lengths_of_nothing_take_the_short_road() -> None:
+    """A length of 0 with nothing behind it is an empty buffer, and no frame."""
+    header = RecordBatchHeader(0, np.array([[0, 0]]), np.array([[0, 8], [8, 8]]), (), "lz4")
+    assert _both_say_the_same(header, Layout.of(pa.schema({"n": pa.int64()})), bytes(16))
