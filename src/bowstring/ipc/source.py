@@ -127,10 +127,12 @@ class _BufferSource(Source):
 
     def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer
-        self._bytes = buffer.to_host()
+        # Not an array: what reads a stream of one batch would fetch NumPy's code for nothing else.
+        there: Any = buffer.to_arrow() if buffer.device.is_host else buffer.to_host()
+        self._bytes = memoryview(there)
 
     def read(self, nbytes: int) -> bytes:
-        data = self._bytes[self.position : self.position + nbytes].tobytes()
+        data = bytes(self._bytes[self.position : self.position + nbytes])
         self.position += len(data)
         return data
 
@@ -152,7 +154,7 @@ class _BufferSource(Source):
         return self._buffer
 
     def close(self) -> None:
-        self._bytes = self._bytes[:0]
+        self._bytes = memoryview(b"")
         self._buffer = self._buffer.slice(0, 0)
         self.position = 0
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
+    from bowstring.ipc.ahead import ReadAhead
     from bowstring.memory import Device
 
 __all__ = ["RecordBatchStreamReader", "RecordBatchStreamWriter", "new_stream", "open_stream"]
@@ -148,8 +149,9 @@ class RecordBatchStreamReader(SequentialReader):
                 raise Truncated("the stream ends before its schema")
             decoded = decode_schema(message, limits)
             self._decoder = Decoder(decoded, chosen, limits, landing=landing, memory_pool=memory_pool)
-            memory = self._source.memory()
-            self._ahead = None if memory is None else self._decoder.ahead(memory)
+            # Made when it is known what to look for: most streams are over before.
+            self._ahead: ReadAhead | None = None
+            self._has_asked = False
         except BaseException:
             self.close()
             raise
@@ -213,10 +215,14 @@ class RecordBatchStreamReader(SequentialReader):
     def _read_ahead(self) -> bool:
         """Take batches that look like the last ones; whether there are any."""
         like, source = self._messages.like, self._source
-        if like is None or self._ahead is None or source is None or self._ended:
+        if like is None or source is None or self._ended:
             return False
-        dictionaries = self._decoder.dictionaries()
-        if dictionaries is None:
+        if not self._has_asked:
+            self._has_asked = True
+            memory = source.memory()
+            self._ahead = None if memory is None else self._decoder.ahead(memory)
+        dictionaries = None if self._ahead is None else self._decoder.dictionaries()
+        if self._ahead is None or dictionaries is None:
             return False
         batches, position = self._ahead.take(source.position, like, dictionaries)
         source.seek(position)
