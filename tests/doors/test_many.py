@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -13,6 +15,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.memory import Pool
+from bowstring.transport import dial
 from tests.doors.conftest import PATIENCE, read, until
 
 SCHEMA = pa.schema([("n", pa.int64())])
@@ -122,10 +125,13 @@ def test_fifty_in_a_row(server: bow.Server) -> None:
             stream.close()
         del stream
     until(lambda: server.statistics.connections == 0)
-    names = [
-        thread.name for thread in threading.enumerate() if "client" in thread.name or "server-" in thread.name
-    ]
-    assert names == []
+
+    def at_work() -> list[str]:
+        return [
+            each.name for each in threading.enumerate() if "client" in each.name or "server-" in each.name
+        ]
+
+    until(lambda: not at_work())
     assert server.statistics.readers + server.statistics.lost == 50
 
 
@@ -159,6 +165,37 @@ def test_one_pool_for_several_servers() -> None:
     pool.close()
 
 
+def test_silent_readers_keep_nobody_out(server: bow.Server) -> None:
+    """However many connect and say nothing, who asks is served; once they are gone few threads wait for more."""
+    endpoint = server.publish("t", table_of(1))
+    with contextlib.ExitStack() as silent:
+        for _ in range(20):
+            silent.enter_context(dial(server.address, PATIENCE))
+            begin = time.monotonic()
+            assert read(endpoint, limits=PATIENCE).equals(table_of(1))
+            assert time.monotonic() - begin < PATIENCE.connect_timeout / 2
+        assert server.statistics.connections >= 20
+    until(lambda: server.statistics.connections == 0)
+    until(lambda: [each.name for each in threading.enumerate()].count("bowstring-accept") <= 2)
+    assert read(endpoint, limits=PATIENCE).equals(table_of(1))
+
+
+def test_readers_at_once_while_others_are_silent(server: bow.Server) -> None:
+    """Readers that come at the same moment do not wait for each other, nor for those who say nothing."""
+    endpoint = server.publish("t", table_of(1))
+
+    def say_nothing() -> None:
+        with dial(server.address, PATIENCE) as channel:
+            channel.receive(0.2)
+
+    def take() -> None:
+        assert read(endpoint, limits=PATIENCE).equals(table_of(1))
+
+    for _ in range(3):
+        at_once([say_nothing, take] * 8)
+    assert server.statistics.readers == 24
+
+
 def test_a_system_without_threads_to_spare(
     serve: Callable[..., bow.Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,7 +207,7 @@ def test_a_system_without_threads_to_spare(
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patched:
-        patched.setattr("bowstring.serving.session.run_in_thread", none_left)
+        patched.setattr("bowstring.serving.reception.run_in_thread", none_left)
         with pytest.raises(bow.BrokenError):
             read(endpoint)
     assert read(endpoint).equals(table_of(1))

@@ -326,6 +326,10 @@ import os, resource, sys
 from bowstring.errors import LimitExceeded
 from bowstring.transport import dial, listen
 with listen(sys.argv[1]) as listener:
+    used = len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used - 1, 4096))
+    assert listener.accept(0.05) is None, "nobody is there"
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
     waiting = dial(listener.uri)
     used = len(os.listdir("/proc/self/fd"))
     resource.setrlimit(resource.RLIMIT_NOFILE, (used - 1, 4096))

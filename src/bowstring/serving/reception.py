@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,18 @@ __all__ = ["Reception"]
 _ACCEPT_SECONDS: Final = 1.0
 _REFUSED_SECONDS: Final = 0.01
 _LEAST_PATIENCE: Final = 0.05
+# One to let the next reader in, and one more, so that he need not call another one first.
+_WAITING: Final = 2
+_WAITS: Final = "bowstring-accept"
+_SERVES: Final = "bowstring-server-reader"
+
+
+class _Door:
+    """Where readers come in, and how many threads wait there for the next one."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.waiting = 1
 
 
 class Reception:
@@ -50,7 +63,7 @@ class Reception:
         self._changed = changed
         self._sessions: dict[Session, None] = {}
         self._listeners: list[Listener] = []
-        self._accepting: list[Work] = []
+        self._attending: list[Work] = []
         self._closed = False
         self.completed = self.refused = self.lost = 0
 
@@ -73,25 +86,79 @@ class Reception:
         listener = listen(address, self._limits)
         with self._changed:
             self._listeners.append(listener)
-        self._accepting.append(run_in_thread(self._accept, listener, name="bowstring-accept"))
+        self._wait_at(_Door(listener))
         return listener.uri
 
-    def _accept(self, listener: Listener) -> None:
-        while not self._closed:
-            try:
-                channel = listener.accept(_ACCEPT_SECONDS)
-            except ClosedError:
-                return
-            except (BowstringError, OSError):
-                # Somebody who may not come in, or no descriptors left: both pass.
-                with self._changed:
-                    self.refused += 1
-                    self._changed.wait_for(lambda: self._closed, _REFUSED_SECONDS)
-                continue
-            if channel is not None:
-                self._welcome(channel)
+    def _wait_at(self, door: _Door) -> None:
+        """Have one more thread wait at a door.
 
-    def _welcome(self, channel: Channel) -> None:
+        Raises
+        ------
+        RuntimeError
+            The system has no thread to spare.
+        """
+        work = run_in_thread(self._attend, door, name=_WAITS)
+        with self._changed:
+            self._attending = [each for each in self._attending if not each.over]
+            self._attending.append(work)
+
+    def _attend(self, door: _Door) -> None:
+        """Wait at a door, listen to whoever comes in, and wait again, as long as there are not enough who do.
+
+        Whoever lets a reader in is the one who listens to it: to wake another thread takes longer than to read its
+        question. Before he listens somebody else waits at the door, so that no reader keeps another one out.
+        """
+        with contextlib.suppress(ClosedError):
+            while not self._closed and self._let_in(door):
+                pass
+
+    def _let_in(self, door: _Door) -> bool:
+        """Wait for a reader, and serve the one who comes; return whether to wait for more."""
+        channel = self._next(door.listener)
+        if channel is None:
+            return True
+        with self._changed:
+            door.waiting -= 1
+            alone = not door.waiting
+            door.waiting += alone  # the one who is called now
+        try:
+            if alone:
+                self._wait_at(door)
+        except RuntimeError:  # the system has no thread to spare, for this one
+            with self._changed:
+                self.refused += 1
+            channel.close()
+            return True
+        thread = threading.current_thread()
+        thread.name = _SERVES
+        self._serve(channel)
+        thread.name = _WAITS
+        with self._changed:
+            enough = door.waiting >= _WAITING
+            door.waiting += not enough
+        return not enough
+
+    def _next(self, listener: Listener) -> Channel | None:
+        """Wait for a connection.
+
+        Raises
+        ------
+        ClosedError
+            Nobody comes any more.
+        """
+        try:
+            return listener.accept(_ACCEPT_SECONDS)
+        except ClosedError:
+            raise
+        except (BowstringError, OSError):
+            # Somebody who may not come in, or no descriptors left: both pass.
+            with self._changed:
+                self.refused += 1
+                self._changed.wait_for(lambda: self._closed, _REFUSED_SECONDS)
+            return None
+
+    def _serve(self, channel: Channel) -> None:
+        """Serve a reader, if it can be let in, until it goes."""
         session = self._session_of(channel)
         stranger = None
         with self._changed:
@@ -108,13 +175,7 @@ class Reception:
             self._sessions[session] = None
         if stranger is not None:
             stranger.close(0.0)
-        try:
-            session.start()
-        except RuntimeError:  # the system has no thread to spare, for this one
-            with self._changed:
-                self._sessions.pop(session, None)
-                self.refused += 1
-            channel.close()
+        session.listen()
 
     def ended(self, session: Session, outcome: str) -> None:
         """Forget a session, and count what became of it."""
@@ -139,5 +200,7 @@ class Reception:
             sessions = list(self._sessions)
         for session in sessions:
             session.close(max(_LEAST_PATIENCE, deadline - time.monotonic()))
-        for work in [*self._accepting, *(work for session in sessions for work in session.work)]:
+        with self._changed:
+            attending = list(self._attending)
+        for work in [*attending, *(work for session in sessions for work in session.work)]:
             work.join(max(0.0, deadline - time.monotonic()))

@@ -93,10 +93,6 @@ class Session:
         """Whether anybody could be there: it came over a network, and has not been let in."""
         return self._publication is None and self._channel.carries == "nothing"
 
-    def start(self) -> None:
-        """Start to listen to the reader."""
-        self._spawn(self._read, "bowstring-server-reader")
-
     def _spawn(self, target: Any, name: str) -> None:
         self.work.append(run_in_thread(target, name=name))
 
@@ -110,7 +106,8 @@ class Session:
 
     # The reading thread.
 
-    def _read(self) -> None:
+    def listen(self) -> None:
+        """Listen to the reader until it goes, or the session ends."""
         error: BaseException | None = None
         try:
             while not self._over:

@@ -12,7 +12,7 @@ from bowstring.errors import BrokenError, ClosedError, LimitExceeded
 from bowstring.limits import Limits
 from bowstring.transport.channel import Channel, Listener
 from bowstring.transport.forks import abandon_in_child
-from bowstring.transport.peer import milliseconds
+from bowstring.transport.peer import milliseconds, timeval
 from bowstring.transport.usage import Usage
 
 __all__ = ["SocketListener"]
@@ -21,11 +21,15 @@ _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class SocketListener(Listener):
-    """Accepts connections on a listening socket, which it owns from now on."""
+    """Accepts connections on a listening socket, which it owns from now on.
+
+    Several threads may wait in `accept` at a time, all as long.
+    """
 
     def __init__(self, sock: socket.socket, uri: str, limits: Limits) -> None:
-        sock.setblocking(False)
+        sock.settimeout(None)
         self._sock = sock
+        self._wait = 0  # milliseconds that the kernel lets an accept() wait; 0 for ever, until the first one
         self.uri = uri
         self._limits = limits
         self._usage = Usage()
@@ -39,9 +43,7 @@ class SocketListener(Listener):
         wait = milliseconds(timeout, "timeout")
         self._usage.enter(self.uri)
         try:
-            found = self._next(0)
-            if found is None and wait:
-                found = self._next(wait)
+            found = self._next(wait)
         finally:
             if self._usage.leave():
                 self._release()
@@ -55,11 +57,11 @@ class SocketListener(Listener):
             raise
 
     def _next(self, wait: int) -> tuple[socket.socket, object] | None:
-        if wait:
-            poll = select.poll()
-            poll.register(self._sock.fileno(), select.POLLIN)
-            poll.poll(wait)
+        if not wait and not self._somebody_comes(0):
+            return None
+        self._wait_at_most(wait or 1)
         try:
+            # Of threads that wait so, a connection wakes one, which has it when it wakes.
             return self._sock.accept()
         except (BlockingIOError, ConnectionAbortedError):
             # Nobody is there, or whoever was has gone again.
@@ -68,12 +70,27 @@ class SocketListener(Listener):
         except OSError as error:
             self._check_open()
             if error.errno in _OUT_OF_DESCRIPTORS:
+                # That is said at once, also where nobody is there.
+                if not self._somebody_comes(wait):
+                    return None
                 raise LimitExceeded(
                     f"no descriptor left for a connection to {self.uri}",
                     found=error,
                     hint="Raise the limit of open files (ulimit -n), or serve fewer peers at once.",
                 ) from error
             raise BrokenError(f"a connection to {self.uri} failed before it was made", found=error) from error
+
+    def _somebody_comes(self, wait: int) -> bool:
+        poll = select.poll()
+        poll.register(self._sock.fileno(), select.POLLIN)
+        somebody = bool(poll.poll(wait))
+        self._check_open()
+        return somebody
+
+    def _wait_at_most(self, wait: int) -> None:
+        if wait != self._wait:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval(wait / 1000))
+            self._wait = wait
 
     def _check_open(self) -> None:
         if self._usage.closed:

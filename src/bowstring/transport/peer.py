@@ -174,6 +174,18 @@ def milliseconds(seconds: float, name: str) -> int:
     return min(math.ceil(seconds * 1000), 2**31 - 1)
 
 
+def timeval(seconds: float) -> bytes:
+    """Return a wait as ``SO_RCVTIMEO`` and ``SO_SNDTIMEO`` want it.
+
+    Examples
+    --------
+    >>> timeval(1.5) == struct.pack("@ll", 1, 500_000)
+    True
+    """
+    whole, part = divmod(seconds, 1)
+    return struct.pack("@ll", int(whole), int(part * 1e6))
+
+
 def _pidfd_of_socket(sock: socket.socket) -> int | None:
     try:
         return sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)

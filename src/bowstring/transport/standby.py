@@ -31,6 +31,11 @@ class Work:
         self._over = threading.Lock()
         self._over.acquire()
 
+    @property
+    def over(self) -> bool:
+        """Whether it is over."""
+        return not self._over.locked()
+
     def join(self, timeout: float) -> None:
         """Wait until it is over, at most `timeout` seconds; not at all for the work that this thread does."""
         if self._ident != threading.get_ident() and self._over.acquire(timeout=timeout):

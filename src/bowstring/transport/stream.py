@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import select
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from bowstring.transport.channel import Channel, Land, Message, Received
 from bowstring.transport.forks import abandon_in_child
 from bowstring.transport.framing import HEADER_BYTES, Header, check_beginning, decode_header, pack_header
 from bowstring.transport.landing import landing
-from bowstring.transport.peer import Peer, milliseconds
+from bowstring.transport.peer import Peer, milliseconds, timeval
 from bowstring.transport.usage import Usage
 
 __all__ = ["Run", "StreamChannel"]
@@ -33,7 +32,7 @@ _MOST_PIECES = 1024
 _READ_AHEAD = 8 * 1024
 # How long one system call may wait; deadlines and the peer's pidfd are looked at in between.
 _SLICE = 0.1
-_TIMEVAL = struct.pack("@ll", 0, int(_SLICE * 1e6))
+_TIMEVAL = timeval(_SLICE)
 _SILENT = -1
 
 Run = tuple[list[memoryview], tuple[object, ...]]
