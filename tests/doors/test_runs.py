@@ -154,8 +154,8 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     receive = Runs.receive
 
-    def counted(self: Runs) -> Run | None:
-        run = receive(self)
+    def counted(self: Runs, idle: float) -> Run | None:
+        run = receive(self, idle)
         if run is not None:
             found.append(len(run.tags))
         return run
@@ -322,8 +322,8 @@ def test_closed_in_the_middle(says: Says, monkeypatch: pytest.MonkeyPatch) -> No
     closed, late = threading.Event(), threading.Event()
     receive = Runs.receive
 
-    def delayed(self: Runs) -> Run | None:
-        run = receive(self)
+    def delayed(self: Runs, idle: float) -> Run | None:
+        run = receive(self, idle)
         if run is not None and len(run.tags) > 2:
             late.set()
             closed.wait(WAIT)
@@ -348,8 +348,8 @@ def test_a_run_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
             wire = Wire(channel, Pool(budget=1 << 20).allocator())
             for run in (None, object()):
                 wire.heard = 0.0
-                monkeypatch.setattr(Runs, "receive", lambda _, run=run: run)
-                assert wire.receive_run() is run
+                monkeypatch.setattr(Runs, "receive", lambda _, __, run=run: run)
+                assert wire.receive_run(0.0) is run
                 assert (wire.heard > 0.0) is (run is not None)
 
 

@@ -157,6 +157,48 @@ def test_many_at_once() -> None:
         assert reader.runs == 3
 
 
+def test_waiting_for_turns() -> None:
+    """Where nothing is there, what comes next is waited for, as long as it was said, and nothing is lost by it."""
+    said = turns(0, 4)
+    with connection() as (channel, far):
+        rows, bodies = Rows(UNTAGGED, BODY, 0, 8), memoryview(bytearray(8 * BODY))
+        assert channel.receive_rows(rows, bodies, 0.01) == 0
+        waiting = in_thread(channel.receive_rows, rows, bodies, 10.0)
+        with contextlib.suppress(AssertionError):
+            waiting.result(0.05)
+        far.sendall(frame(said[0])[:5])
+        assert waiting.result() == 0
+        far.sendall(b"".join(map(frame, said))[5:])
+        reader = Reader(channel, 16)
+        reader.rows, reader.place = rows, bodies
+        assert reader.read(len(said)) == said
+
+
+def test_close_while_waiting_for_turns() -> None:
+    """Closing wakes whoever waits for messages that were foreseen."""
+    with connection() as (channel, _):
+        rows, bodies = Rows(UNTAGGED, BODY, 0, 8), memoryview(bytearray(8 * BODY))
+        waiting = in_thread(channel.receive_rows, rows, bodies, 10.0)
+        with contextlib.suppress(AssertionError):
+            waiting.result(0.05)
+        channel.close()
+        with contextlib.suppress(ClosedError):
+            assert waiting.result() == 0
+        with pytest.raises(ClosedError):
+            channel.receive(0.0)
+
+
+def test_an_end_while_waiting_for_turns() -> None:
+    """A peer that hangs up wakes whoever waits for its messages, and is found gone next."""
+    with connection() as (channel, far):
+        rows, bodies = Rows(UNTAGGED, BODY, 0, 8), memoryview(bytearray(8 * BODY))
+        waiting = in_thread(channel.receive_rows, rows, bodies, 10.0)
+        far.shutdown(socket.SHUT_WR)
+        assert waiting.result() == 0
+        with pytest.raises(BrokenError):
+            channel.receive(0.0)
+
+
 @pytest.mark.parametrize("cut", [10, 24 + UNTAGGED + 24, 24 + UNTAGGED + 24 + 60])
 def test_cut_off_inside_a_turn(cut: int) -> None:
     """What came before the end of a connection is received, and then the end says how many bytes were missing."""

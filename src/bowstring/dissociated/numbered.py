@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from bowstring.dissociated.messages import METADATA, PREFIX_BYTES
 from bowstring.dissociated.tags import PACKED, SEQUENCE_MASK, body_tag
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
 __all__ = ["are_numbered"]
+
+_PACKED: Final = np.uint64(body_tag(0, PACKED))
 
 
 def are_numbered(first: int, prefixes: npt.NDArray[np.uint8], tags: npt.NDArray[np.uint64]) -> bool:
@@ -29,7 +31,6 @@ def are_numbered(first: int, prefixes: npt.NDArray[np.uint8], tags: npt.NDArray[
 
     Examples
     --------
-    >>> import numpy as np
     >>> prefixes = np.array([[METADATA, 7, 0, 0, 0], [METADATA, 8, 0, 0, 0]], np.uint8)
     >>> (
     ...     are_numbered(7, prefixes, np.array([7, 8], np.uint64)),
@@ -38,11 +39,11 @@ def are_numbered(first: int, prefixes: npt.NDArray[np.uint8], tags: npt.NDArray[
     (True, False)
     """
     count = len(tags)
-    numbers = range(first, first + count)
+    numbers = np.arange(first, first + count, dtype=np.uint64)
     said = prefixes[:, 1:PREFIX_BYTES].tobytes()
     return (
-        numbers[-1] <= SEQUENCE_MASK
+        first + count - 1 <= SEQUENCE_MASK
         and prefixes[:, 0].tobytes() == bytes((METADATA,)) * count
-        and list(struct.unpack(f"<{count}I", said)) == list(numbers)
-        and tags.tolist() == [body_tag(number, PACKED) for number in numbers]
+        and said == numbers.astype("<u4").tobytes()
+        and tags.tobytes() == (numbers | _PACKED).tobytes()
     )

@@ -85,12 +85,13 @@ def listen(stream: _Stream, wire: Wire) -> None:
     unsaid = 0
     try:
         while not stream.over:
-            if _take_run(stream, wire):
-                unsaid = 0
-                continue
             # What is there already is taken together: each time that the user is woken costs the two of us more
             # than the message does.
-            received = wire.receive(0.0 if unsaid else stream.limits.heartbeat)
+            idle = 0.0 if unsaid else stream.limits.heartbeat
+            if _take_run(stream, wire, idle):
+                unsaid = 0
+                continue
+            received = wire.receive(idle)
             if received is not None:
                 unsaid = stream.hear(*received, unsaid)
                 stream.hold_back(wire)
@@ -108,9 +109,9 @@ def listen(stream: _Stream, wire: Wire) -> None:
         stream.fail(failure)
 
 
-def _take_run(stream: _Stream, wire: Wire) -> bool:
+def _take_run(stream: _Stream, wire: Wire, idle: float) -> bool:
     """Take what comes many at a time, if anything does, and keep nothing of it."""
-    run = wire.receive_run()
+    run = wire.receive_run(idle)
     if run is None:
         return False
     for index in range(stream.take_run(run), len(run.tags)):

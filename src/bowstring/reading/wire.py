@@ -62,9 +62,9 @@ class Wire:
         finally:
             self._landed = None
 
-    def receive_run(self) -> Run | None:
+    def receive_run(self, idle: float) -> Run | None:
         """Return many messages at once, where they were foreseen and are there; else `receive` has the next one."""
-        run = self._runs.receive()
+        run = self._runs.receive(idle)
         if run is not None:
             self.heard = time.monotonic()
         return run

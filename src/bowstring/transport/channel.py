@@ -206,10 +206,10 @@ class Channel(Closing):
             Another thread is receiving.
         """
 
-    def receive_rows(self, rows: Rows, bodies: memoryview) -> int:  # noqa: ARG002 - for those that take rows
+    def receive_rows(self, rows: Rows, bodies: memoryview, idle: float = 0.0) -> int:  # noqa: ARG002 - for others
         """Receive messages in turns that were foreseen, as many as are there; return how many turns.
 
-        Only where `takes_rows`. It waits for nothing but the rest of a body whose turn comes first, for
+        Only where `takes_rows`. It waits for the rest of a body whose turn comes first, for
         ``limits.stall_timeout`` seconds of silence. After 0 `receive` says what comes, or what is wrong.
 
         Parameters
@@ -218,6 +218,8 @@ class Channel(Closing):
             What is foreseen. While ``rows.begun``, nothing else may be received.
         bodies
             Where the bodies land, one behind the other; if `rows` has begun, the first of them is in its place.
+        idle
+            How long to wait for anything to come where nothing is there, in seconds.
 
         Raises
         ------

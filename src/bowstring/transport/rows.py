@@ -64,8 +64,9 @@ class Rows:
         self._first = pack_header(None, 0, untagged)
         second = pack_header(kind << _KIND_SHIFT, 0, body)
         self._second = second[:_TAG], second[_KIND:]
-        self._bytes = bytearray(self.before * count)
-        self._view = memoryview(self._bytes)
+        self._view = memoryview(bytearray(self.before * count))
+        self._befores = _cut(self._view, self.before, 0, count)
+        self._table = np.frombuffer(self._view, np.uint8).reshape(count, self.before)
         self._count = count
 
     @classmethod
@@ -88,33 +89,36 @@ class Rows:
 
     def places(self, bodies: memoryview, begun: int) -> list[memoryview]:
         """Return where bytes go, of as many rows as `bodies` has room for; `begun` bytes are there already."""
-        before, body, view = self.before, self.body, self._view
+        before, body = self.before, self.body
         if self.begun:
-            view[:before] = view[self._next * before : (self._next + 1) * before]
+            self._befores[0][:] = self._befores[self._next]
         first, within = divmod(begun, before + body)
-        found: list[memoryview] = []
-        for row in range(first, min(bodies.nbytes // body, self._count)):
-            found.append(view[row * before : (row + 1) * before])
-            found.append(bodies[row * body : (row + 1) * body])
-        if found and within < before:
+        count = min(bodies.nbytes // body, self._count)
+        if first >= count:
+            return []
+        found = [bodies] * (2 * (count - first))
+        found[::2] = self._befores[first:count]
+        found[1::2] = _cut(bodies, body, first, count)
+        if within < before:
             found[0] = found[0][within:]
-        elif found:
+        else:
             found[:2] = [found[1][within - before :]]
         return found
 
     def right(self, most: int) -> int:
         """Return how many of the first rows have the headers that were foreseen."""
-        found = self._bytes
-        for row in range(most):
-            start, end = row * self.before, (row + 1) * self.before
-            second = end - HEADER_BYTES
-            if (
-                found[start : start + HEADER_BYTES] != self._first
-                or found[second : second + _TAG] != self._second[0]
-                or found[second + _KIND : end] != self._second[1]
-            ):
-                return row
-        return most
+        if self._are_right(0, most):
+            return most
+        return next(row for row in range(most) if not self._are_right(row, row + 1))
+
+    def _are_right(self, first: int, end: int) -> bool:
+        rows, second = self._table[first:end], self.before - HEADER_BYTES
+        count = end - first
+        return (
+            rows[:, :HEADER_BYTES].tobytes() == self._first * count
+            and rows[:, second : second + _TAG].tobytes() == self._second[0] * count
+            and rows[:, second + _KIND :].tobytes() == self._second[1] * count
+        )
 
     def rest(self, bodies: memoryview, row: int, nbytes: int) -> bytes:
         """Return the bytes from a row on, in the order in which they came."""
@@ -134,12 +138,14 @@ class Rows:
 
     def messages(self, count: int) -> npt.NDArray[np.uint8]:
         """Return the untagged messages of the first rows, a copy of shape ``(count, bytes)``."""
-        return self._table(count)[:, HEADER_BYTES:-HEADER_BYTES].copy()
+        return self._table[:count, HEADER_BYTES:-HEADER_BYTES].copy()
 
     def tags(self, count: int) -> npt.NDArray[np.uint64]:
         """Return the tags of the bodies of the first rows."""
         start = self.before - HEADER_BYTES + _TAG
-        return self._table(count)[:, start : start - _TAG + _LENGTH].copy().view("<u8").reshape(count)
+        return self._table[:count, start : start - _TAG + _LENGTH].copy().view("<u8").reshape(count)
 
-    def _table(self, count: int) -> npt.NDArray[np.uint8]:
-        return np.frombuffer(self._bytes, np.uint8, count * self.before).reshape(count, self.before)
+
+def _cut(view: memoryview, nbytes: int, first: int, end: int) -> list[memoryview]:
+    """Return pieces of that many bytes each, from the number `first` on."""
+    return [view[start : start + nbytes] for start in range(first * nbytes, end * nbytes, nbytes)]

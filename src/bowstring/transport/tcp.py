@@ -61,12 +61,20 @@ class TcpChannel(StreamChannel):
         self._waited = got < body.nbytes
         return min(got, body.nbytes)
 
-    def receive_rows(self, rows: Rows, bodies: memoryview) -> int:
+    def receive_rows(self, rows: Rows, bodies: memoryview, idle: float = 0.0) -> int:
         """Receive what was foreseen, as far as it is there (:meth:`Channel.receive_rows`)."""
-        found: int = self._alone(self._receive_rows, rows, bodies)
+        found: int = self._alone(self._receive_rows, rows, bodies, milliseconds(idle, "idle"))
         return found
 
-    def _receive_rows(self, rows: Rows, bodies: memoryview) -> int:
+    def _receive_rows(self, rows: Rows, bodies: memoryview, idle: int) -> int:
+        count = self._receive_now(rows, bodies)
+        nothing = not (count or self._unreadable or self._start < self._end)
+        if nothing and idle:
+            self._wait(idle)
+            count = self._receive_now(rows, bodies)
+        return count
+
+    def _receive_now(self, rows: Rows, bodies: memoryview) -> int:
         if self._unreadable:
             return 0  # `receive` says why
         begun = rows.begun
