@@ -365,7 +365,7 @@ def test_what_is_counted(server: bow.Server) -> None:
 
 @pytest.mark.parametrize("rows", [16, 8000, 400_000])
 def test_what_is_sent_at_once(server: bow.Server, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    """Small batches are sent many at a time, up to about a mebibyte; a larger one goes alone."""
+    """Small batches are sent many at a time, up to about 4 MiB; a larger one goes alone."""
     calls: list[int] = []
     send = TcpChannel.send
 
@@ -377,13 +377,13 @@ def test_what_is_sent_at_once(server: bow.Server, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(TcpChannel, "send", counted)
     batch = numbers(rows, 1)
-    count = max(4, (4 << 20) // batch.nbytes) if rows > 16 else 300
+    count = max(4, (12 << 20) // batch.nbytes) if rows > 16 else 300
     endpoint = server.publish("t", pa.Table.from_batches([batch] * count))
     with bow.connect(endpoint, limits=PATIENCE) as stream:
         assert sum(each.num_rows for each in stream) == rows * count
     assert sum(calls) == count
-    # Few at first, for whoever waits; then 128 messages, or a mebibyte.
-    most = {16: 64, 8000: -(-(1 << 20) // batch.nbytes), 400_000: 1}[rows]
+    # Few at first, for whoever waits; then 128 messages, or 4 MiB.
+    most = {16: 64, 8000: -(-(4 << 20) // batch.nbytes), 400_000: 1}[rows]
     assert max(calls) == most
 
 

@@ -268,14 +268,22 @@ class ProducerProtocol:
             return 0
         return item.nbytes if item.charged or not self.pointers else 0
 
+    def offer(self, item: Item) -> list[Outgoing] | None:
+        """Return what `send` does, or ``None`` while the reader has no credit for it."""
+        cost = self.cost(item)
+        return self._said(item, cost) if self.window.allows(cost) else None
+
     def send(self, item: Item) -> list[Outgoing]:
         """Return the messages for the next item of the stream, and count what they lend and cost."""
+        return self._said(item, self.cost(item))
+
+    def _said(self, item: Item, cost: int) -> list[Outgoing]:
         messages: list[Outgoing] = []
         sequence = self._take_number()
         if self.role is not Role.BODIES:
             messages.append(Outgoing(None, [pack_prefix(METADATA, sequence), item.metadata]))
         if item.spans is not None and self.role is not Role.METADATA:
-            self.window.charge(self.cost(item))
+            self.window.charge(cost)
             if self.pointers:
                 announcements, pairs = self._lend(item, item.spans)
                 messages = [*announcements, *messages, Outgoing(body_tag(sequence, POINTERS), [pairs])]

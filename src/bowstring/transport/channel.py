@@ -75,10 +75,10 @@ class Message:
     @property
     def nbytes(self) -> int:
         """Length of the body in bytes."""
-        return sum(view.nbytes for view in self.views())
+        return sum(map(len, self.views()))
 
-    def views(self) -> list[memoryview]:
-        """Return the pieces that are not empty, as views of bytes.
+    def views(self) -> list[bytes | memoryview]:
+        """Return the pieces that are not empty, as bytes or as views of bytes.
 
         Raises
         ------
@@ -88,14 +88,21 @@ class Message:
         if self.tag is not None and not 0 <= self.tag < _TAG_END:
             raise UsageError("a tag is an unsigned 64-bit number", found=self.tag)
         try:
-            views = [memoryview(cast("Buffer", piece)) for piece in self.pieces]
-            return [
-                view if view.format == "B" and view.ndim == 1 else view.cast("B")
-                for view in views
-                if view.nbytes
-            ]
+            views: list[bytes | memoryview] = []
+            for piece in self.pieces:
+                view = piece if type(piece) is bytes else _bytes_of(memoryview(cast("Buffer", piece)))
+                if view:
+                    views.append(view)
         except TypeError as error:
             raise UsageError("a piece of a message must be C-contiguous bytes", found=str(error)) from error
+        return views
+
+
+def _bytes_of(view: memoryview) -> memoryview:
+    if view.format == "B" and view.ndim == 1:
+        return view
+    # A view with a zero in its shape cannot be cast.
+    return view.cast("B") if view.nbytes else memoryview(b"")
 
 
 @dataclasses.dataclass(slots=True)

@@ -17,13 +17,14 @@ __all__ = ["as_messages"]
 def as_messages(outgoing: Sequence[Outgoing], channel: Channel) -> list[Message]:
     """Return messages for a channel; a region goes as the channel can carry it."""
     return [
-        Message(each.tag, each.pieces, _attachments(each.attachment, channel.carries)) for each in outgoing
+        Message(each.tag, each.pieces)
+        if each.attachment is None
+        else Message(each.tag, each.pieces, _attachments(each.attachment, channel.carries))
+        for each in outgoing
     ]
 
 
 def _attachments(region: Any, carries: str) -> tuple[object, ...]:
-    if region is None:
-        return ()
     if carries != "fds":
         return (region,)
     # Lent memory is opened by what the message says of it.

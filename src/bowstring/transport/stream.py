@@ -19,12 +19,13 @@ from bowstring.errors import BowstringError, BrokenError, ClosedError, DeadlineE
 from bowstring.limits import Limits
 from bowstring.transport.channel import Channel, Land, Message, Received
 from bowstring.transport.forks import abandon_in_child
-from bowstring.transport.framing import HEADER_BYTES, Header, check_beginning, decode_header, pack_header
+from bowstring.transport.framing import HEADER_BYTES, Header, check_beginning, decode_header
+from bowstring.transport.gathering import Views, advance, gathered
 from bowstring.transport.landing import landing
 from bowstring.transport.peer import Peer, milliseconds, timeval
 from bowstring.transport.usage import Usage
 
-__all__ = ["Run", "StreamChannel"]
+__all__ = ["StreamChannel"]
 
 # What one sendmsg takes at most: IOV_MAX of Linux.
 _MOST_PIECES = 1024
@@ -34,8 +35,6 @@ _READ_AHEAD = 8 * 1024
 _SLICE = 0.1
 _TIMEVAL = timeval(_SLICE)
 _SILENT = -1
-
-Run = tuple[list[memoryview], tuple[object, ...]]
 
 
 class StreamChannel(Channel):
@@ -89,7 +88,7 @@ class StreamChannel(Channel):
 
     def send(self, messages: Sequence[Message], deadline: float) -> None:
         milliseconds(deadline, "deadline")
-        runs = self._runs(messages)
+        runs = gathered(messages, self._check_attachments)
         self._usage.enter(self)
         try:
             if not self._turn.acquire(timeout=deadline):
@@ -103,36 +102,23 @@ class StreamChannel(Channel):
             if self._usage.leave():
                 self._release()
 
-    def _runs(self, messages: Sequence[Message]) -> list[Run]:
-        """Return what goes out in one call each: a message with descriptors begins a run of its own."""
-        runs: list[Run] = []
-        for message in messages:
-            attachments = message.attachments
-            if attachments:
-                self._check_attachments(attachments)
-            views = message.views()
-            length = sum([view.nbytes for view in views])
-            header = memoryview(pack_header(message.tag, len(attachments), length))
-            if attachments or not runs:
-                runs.append(([], attachments))
-            run = runs[-1][0]
-            run.append(header)
-            run.extend(views)
-        return runs
-
     def _check_attachments(self, attachments: tuple[object, ...]) -> None:
         raise UsageError(f"{self.scheme}: carries no attachments", found=f"{len(attachments)} of them")
 
-    def _write(self, views: list[memoryview], attachments: tuple[object, ...], deadline: float) -> None:
+    def _write(self, views: Views, attachments: tuple[object, ...], deadline: float) -> None:
         at = 0
+        left = sum(map(len, views))
         moved = time.monotonic()
         peer_gone = False
         try:
-            while at < len(views):
+            while True:
                 sent = self._push(views[at : at + _MOST_PIECES], attachments)
+                if sent == left:
+                    return
                 if sent > 0:
                     attachments = ()
-                    at = _advance(views, at, sent)
+                    left -= sent
+                    at = advance(views, at, sent)
                     moved = time.monotonic()
                 elif peer_gone:
                     raise BrokenError("the peer's process is gone", where=str(self))
@@ -151,7 +137,7 @@ class StreamChannel(Channel):
             self._give_up(BrokenError("sending was interrupted inside a message", where=str(self)))
             raise
 
-    def _push(self, views: Sequence[memoryview], attachments: tuple[object, ...]) -> int:  # noqa: ARG002 - for unix
+    def _push(self, views: Views, attachments: tuple[object, ...]) -> int:  # noqa: ARG002 - for unix
         """Send from ``views``; return how many bytes went, -1 when none went in a slice of time."""
         try:
             return self._sock.sendmsg(views, (), socket.MSG_NOSIGNAL)
@@ -387,13 +373,3 @@ class StreamChannel(Channel):
     def _abandon(self) -> None:
         self._usage.abandoned = True
         self._sock.close()
-
-
-def _advance(views: list[memoryview], at: int, sent: int) -> int:
-    """Return the first view that is not wholly sent, cut down to what is left of it."""
-    while at < len(views) and sent >= views[at].nbytes:
-        sent -= views[at].nbytes
-        at += 1
-    if sent:
-        views[at] = views[at][sent:]
-    return at

@@ -11,7 +11,7 @@ import errno
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from bowstring.errors import (
     AccessDenied,
@@ -24,6 +24,7 @@ from bowstring.errors import (
 from bowstring.limits import Limits
 from bowstring.transport.channel import Listener
 from bowstring.transport.descriptors import MOST_DESCRIPTORS, ROOM, Arrivals, close_all, descriptors_in
+from bowstring.transport.gathering import Views
 from bowstring.transport.listening import SocketListener
 from bowstring.transport.peer import Peer, milliseconds
 from bowstring.transport.socket_file import SocketFile, address_of, path_of
@@ -64,7 +65,7 @@ class UnixChannel(StreamChannel):
             except (OSError, OverflowError) as error:
                 raise UsageError("an attachment is no open file descriptor", found=fd) from error
 
-    def _push(self, views: Sequence[memoryview], attachments: tuple[object, ...]) -> int:
+    def _push(self, views: Views, attachments: tuple[object, ...]) -> int:
         ancillary = _NO_ANCILLARY
         if attachments:
             ancillary = ((socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", attachments)),)  # type: ignore[arg-type]
