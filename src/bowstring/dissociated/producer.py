@@ -136,6 +136,7 @@ class ProducerProtocol:
         self.why_wait = ""  # why they cannot
         self.ended = False
         self.done = False
+        self.frees = 0  # how often the reader gave memory or credit back
         self._over = False  # the reader wants nothing more
         self.unused = False  # the reader looks at nothing that was lent, and has nothing of it open
 
@@ -160,7 +161,7 @@ class ProducerProtocol:
             raise ProtocolError("a reader must name a data set first", found=f"tag {tag:#x}")
         if tag == Want.FREE:
             self.ledger.free(unpack_addresses(body), all_occurrences=self.hello is None)
-            return Freed()
+            return self._freed()
         if self.hello is None:
             raise ProtocolError("a reader without a hello cannot say this", found=f"tag {tag:#x}")
         return self._receive_control(tag, body)
@@ -185,10 +186,10 @@ class ProducerProtocol:
         match tag:
             case Control.CREDIT:
                 self.window.give_back(unpack_u64(body))
-                return Freed()
+                return self._freed()
             case Control.WINDOW:
                 self.window.enlarge(unpack_u64(body))
-                return Freed()
+                return self._freed()
             case Control.FORKED:
                 self.ledger.retire(forked=True)
                 return Forked()
@@ -214,6 +215,10 @@ class ProducerProtocol:
                 return Heard()
             case _:
                 raise ProtocolError("a reader cannot say this", found=f"tag {tag:#x}")
+
+    def _freed(self) -> Freed:
+        self.frees += 1
+        return Freed()
 
     def _receive_answer(self, body: Any) -> ReaderEvent:
         if not self.asked:

@@ -8,11 +8,10 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.dissociated.failures import pack_error
-from bowstring.dissociated.messages import Outgoing, pack_u64
+from bowstring.dissociated.messages import Outgoing
 from bowstring.dissociated.producer import (
     Answered,
     Done,
-    Freed,
     Pinged,
     ProducerProtocol,
     ReaderEvent,
@@ -33,6 +32,7 @@ from bowstring.errors import (
 )
 from bowstring.serving.readiness import awaited, has_come, question
 from bowstring.serving.road import hands_over, welcome
+from bowstring.serving.room import Room
 from bowstring.transport import Message
 from bowstring.transport.descriptors import close_all
 from bowstring.transport.outgoing import as_messages
@@ -55,7 +55,6 @@ _FIRST_TOGETHER: Final = 8
 _MOST_BYTES: Final = 4 << 20
 _EXIT_GRACE: Final = 1.0
 _PATIENCE: Final = 1.0
-_LOOK: Final = 0.01
 
 
 class Session:
@@ -83,9 +82,7 @@ class Session:
         self._asked_devices = 0.0
         self._sending = threading.Lock()
         self._owed_pongs = 0
-        self._frees = self._frees_seen = 0
         self._sent_all = False
-        self._short_since = 0.0
         self.work: list[Work] = []
 
     @property
@@ -136,7 +133,6 @@ class Session:
             self._heard = time.monotonic()
             self._asked = False
             event = self._protocol.receive(tag, body)
-            self._frees += isinstance(event, Freed)
             self._changed.notify_all()
         self._handle(event)
 
@@ -249,16 +245,18 @@ class Session:
         hello = protocol.hello
         pending = awaited(protocol, source)
         if pending is not None and not has_come(
-            pending, self._changed, lambda: self._stopped or self._over, self._limits.device_timeout
+            pending, self._changed, self._is_over, self._limits.device_timeout
         ):
             return
         waiting = self._welcome(source)
         columns = hello.columns if hello is not None else None
-        items = source.items(columns, pointers=protocol.pointers, make_room=self._make_room)
+        room = Room(protocol, self._server.pool, self._limits, self._changed, self._is_over, self._send)
+        items = source.items(columns, pointers=protocol.pointers, make_room=room.make)
         together = _FIRST_TOGETHER
         nbytes = 0
         try:
             for item in items:
+                room.found()
                 nbytes += 0 if protocol.pointers else item.nbytes
                 waiting = self._offer(item, waiting)
                 del item  # what the reader frees must not stay alive here
@@ -280,6 +278,9 @@ class Session:
             if close is not None:
                 close()
 
+    def _is_over(self) -> bool:
+        return self._stopped or self._over
+
     def _welcome(self, source: Source) -> list[Outgoing]:
         if self._protocol.hello is None or self._protocol.role is Role.METADATA:
             return []
@@ -288,7 +289,6 @@ class Session:
     def _offer(self, item: Item, waiting: list[Outgoing]) -> list[Outgoing]:
         """Return `waiting` with the messages of an item behind it, once there is credit for them."""
         protocol = self._protocol
-        self._short_since = 0.0
         with self._changed:
             if self._over:
                 return []
@@ -304,36 +304,6 @@ class Session:
                 # The reading thread watches the reader: this wait ends when the reader answers no more.
                 self._changed.wait(self._limits.heartbeat)
             return [] if self._stopped or self._over else protocol.send(item)
-
-    def _make_room(self, nbytes: int) -> bool:
-        """Wait until the reader frees something; false when it holds nothing that it could free."""
-        protocol = self._protocol
-        with self._changed:
-            held = protocol.ledger.outstanding
-            news = self._frees != self._frees_seen
-            self._frees_seen = self._frees
-        if news:  # since the last time, maybe while the pool was asked
-            return True
-        if not held or protocol.hello is None:
-            return self._wait_for_others(nbytes)
-        self._send([Outgoing(Control.NO_ROOM, [pack_u64(nbytes)])])
-        with self._changed:
-            while self._frees == self._frees_seen and not (self._stopped or self._over):
-                self._changed.wait(self._limits.heartbeat)
-            self._frees_seen = self._frees
-            return not (self._stopped or self._over)
-
-    def _wait_for_others(self, nbytes: int) -> bool:
-        """Wait a moment for room that this reader cannot make; false when there will be none, or not in time."""
-        if nbytes > self._server.pool.statistics.budget:
-            return False
-        now = time.monotonic()
-        self._short_since = self._short_since or now
-        if now > self._short_since + self._limits.stall_timeout:
-            return False
-        with self._changed:
-            self._changed.wait(_LOOK)
-            return not (self._stopped or self._over)
 
     # Both.
 

@@ -14,6 +14,7 @@ from bowstring import depot
 from bowstring.spark.incoming import incoming
 from bowstring.spark.scheduling import running_task
 from bowstring.spark.tickets import Ticket
+from bowstring.transport.tcp import spelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -161,8 +162,7 @@ def own_address(driver: str | None) -> str | None:
             except OSError as error:
                 failure = error
             else:
-                host = probe.getsockname()[0]
-                return f"tcp://[{host}]:0" if family == socket.AF_INET6 else f"tcp://{host}:0"
+                return f"tcp://{spelled((probe.getsockname()[0], 0))}"
     raise failure or OSError(errno.EADDRNOTAVAIL, "the driver's host has no address", driver)
 
 

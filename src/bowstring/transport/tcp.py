@@ -22,7 +22,7 @@ from bowstring.transport.peer import Peer, milliseconds
 from bowstring.transport.rows import Rows
 from bowstring.transport.stream import StreamChannel
 
-__all__ = ["TcpChannel", "TcpListener", "dial", "is_loopback", "listen"]
+__all__ = ["TcpChannel", "TcpListener", "dial", "is_loopback", "listen", "spelled"]
 
 _LOOPBACK = "127.0.0.1"
 # After 30 s of silence, every 10 s, three times.
@@ -130,10 +130,10 @@ class TcpListener(SocketListener):
     """Accepts TCP connections."""
 
     def __init__(self, sock: socket.socket, limits: Limits) -> None:
-        super().__init__(sock, f"tcp://{_spell(sock.getsockname())}", limits)
+        super().__init__(sock, f"tcp://{spelled(sock.getsockname())}", limits)
 
     def _channel(self, sock: socket.socket, source: object) -> TcpChannel:
-        return TcpChannel(sock, self.uri, Peer.at(_spell(source)), self._limits)
+        return TcpChannel(sock, self.uri, Peer.at(spelled(source)), self._limits)
 
 
 def listen(address: str, limits: Limits) -> Listener:
@@ -185,7 +185,7 @@ def dial(address: str, limits: Limits, deadline: float) -> TcpChannel:
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             _connect(sock, place, end)
-            return TcpChannel(sock, address, Peer.at(_spell(sock.getpeername())), limits)
+            return TcpChannel(sock, address, Peer.at(spelled(sock.getpeername())), limits)
         except OSError as error:
             sock.close()
             failure = error
@@ -255,8 +255,14 @@ def _look_up(address: str, host: str, port: int) -> list[tuple[socket.AddressFam
     return [(family, place) for family, _, _, _, place in found]
 
 
-def _spell(place: object) -> str:
-    """Return a socket address as it stands in a URI."""
+def spelled(place: object) -> str:
+    """Return a socket's address as it stands in a URI.
+
+    Examples
+    --------
+    >>> spelled(("127.0.0.1", 4711)), spelled(("::1", 4711, 0, 0))
+    ('127.0.0.1:4711', '[::1]:4711')
+    """
     assert isinstance(place, tuple)
     host, port = place[0], place[1]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
