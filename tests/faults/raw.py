@@ -102,11 +102,15 @@ class RawServer:
         What to send.
     hang_up
         Whether to disconnect then, or to wait for the reader to do so.
+    at_once
+        Whether to send all that can go in one call together, or message by message.
     """
 
-    def __init__(self, address: str, messages: Sequence[Message], *, hang_up: bool = False) -> None:
+    def __init__(
+        self, address: str, messages: Sequence[Message], *, hang_up: bool = False, at_once: bool = False
+    ) -> None:
         self._listener = listen(address)
-        self._messages = messages
+        self._messages = [messages] if at_once else [[message] for message in messages]
         self._hang_up = hang_up
         self.heard: list[tuple[int | None, bytes]] = []
         self.error: BaseException | None = None
@@ -128,8 +132,8 @@ class RawServer:
             with channel:
                 while len(self.heard) < 2:
                     self._hear(channel)
-                for message in self._messages:
-                    channel.send([message], _WAIT)
+                for messages in self._messages:
+                    channel.send(messages, _WAIT)
                 while not self._hang_up:
                     self._hear(channel)
         except ConnectionError:

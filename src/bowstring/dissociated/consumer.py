@@ -39,7 +39,7 @@ from bowstring.dissociated.messages import (
     unpack_u64,
 )
 from bowstring.dissociated.numbered import are_numbered
-from bowstring.dissociated.tags import POINTERS, SEQUENCE_MASK, Control, is_body, split_body_tag
+from bowstring.dissociated.tags import PACKED, POINTERS, SEQUENCE_MASK, Control, is_body, split_body_tag
 from bowstring.errors import LimitExceeded, ProtocolError
 from bowstring.ipc.likeness import MessageDecoder
 from bowstring.ipc.metadata import MessageKind
@@ -128,15 +128,17 @@ class ConsumerProtocol:
         """What the metadata of the last batches looked like; nothing while that is not known."""
         return self._decoder.like
 
-    def foreseen(self, prefixes: npt.NDArray[np.uint8], tags: npt.NDArray[np.uint64]) -> bool:
-        """Whether pairs of metadata and packed body are surely the next parts of the stream, all of them.
+    def foreseen(
+        self, prefixes: npt.NDArray[np.uint8], tags: npt.NDArray[np.uint64], kind: int = PACKED
+    ) -> bool:
+        """Whether pairs of metadata and body of one type are surely the next parts of the stream, all of them.
 
         If they are not, it is for `receive` to say what is wrong, if anything.
         """
         waiting = self._metadata or self._bodies or self._end is not None
         if self._broken or self._failed or waiting or not self._begun or self._next != self._awaited:
             return False
-        return are_numbered(self._next, prefixes, tags)
+        return are_numbered(self._next, prefixes, tags, kind)
 
     def take(self, count: int) -> None:
         """Count that many pairs that were foreseen, one at least, as received and given out."""

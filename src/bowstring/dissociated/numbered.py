@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 __all__ = ["are_numbered"]
 
-_PACKED: Final = np.uint64(body_tag(0, PACKED))
 
-
-def are_numbered(first: int, prefixes: npt.NDArray[np.uint8], tags: npt.NDArray[np.uint64]) -> bool:
-    """Whether pairs of metadata and packed body have the numbers from `first` on, which do not roll over.
+def are_numbered(
+    first: int, prefixes: npt.NDArray[np.uint8], tags: npt.NDArray[np.uint64], kind: int = PACKED
+) -> bool:
+    """Whether pairs of metadata and body have the numbers from `first` on, which do not roll over.
 
     Parameters
     ----------
@@ -28,6 +28,8 @@ def are_numbered(first: int, prefixes: npt.NDArray[np.uint8], tags: npt.NDArray[
         The untagged messages, or their beginnings.
     tags : ndarray of uint64, shape (pairs,)
         Of the bodies.
+    kind
+        Of all the bodies: the type in their tags.
 
     Examples
     --------
@@ -45,5 +47,5 @@ def are_numbered(first: int, prefixes: npt.NDArray[np.uint8], tags: npt.NDArray[
         first + count - 1 <= SEQUENCE_MASK
         and prefixes[:, 0].tobytes() == bytes((METADATA,)) * count
         and said == numbers.astype("<u4").tobytes()
-        and tags.tobytes() == (numbers | _PACKED).tobytes()
+        and tags.tobytes() == (numbers | np.uint64(body_tag(0, kind))).tobytes()
     )

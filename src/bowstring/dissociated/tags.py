@@ -28,6 +28,7 @@ __all__ = [
     "body_tag",
     "is_body",
     "is_packed",
+    "is_pointers",
     "split_body_tag",
 ]
 
@@ -91,6 +92,11 @@ def body_tag(sequence: int, body_type: int) -> int:
 def is_body(tag: int) -> bool:
     """Whether a tag is meant for a body: its type byte is none of those that Bowstring added."""
     return tag >> _TYPE_SHIFT not in (_CONTROL >> _TYPE_SHIFT, _URI >> _TYPE_SHIFT)
+
+
+def is_pointers(tag: int) -> bool:
+    """Whether a tag is that of a body of type 1."""
+    return tag >> _TYPE_SHIFT == POINTERS
 
 
 def is_packed(tag: int | None) -> bool:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.columnar.layout import Layout
     from bowstring.ipc.likeness import Likeness
-    from bowstring.memory import Buffer
+    from bowstring.memory import Buffer, Region
 
-__all__ = ["plain_ahead"]
+__all__ = ["offsets_are_right", "plain_ahead"]
 
 _NODE, _BUFFER, _WIDTH, _CHILD = range(4)
 
@@ -50,7 +50,8 @@ def plain_ahead(
     dictionaries
         What all the batches use.
     """
-    sizes = found.buffers[:, layout.fixed_buffers(like.variadic_counts), 1]
+    fixed = layout.fixed_buffers(like.variadic_counts)
+    sizes = found.buffers[:, fixed, 1]
     right = nodes_are_right(found, layout) & places_are_right(found)
     count = leading(right & sizes_are_right(found, layout, sizes, minimum_sizes(found, layout)))
     spans = np.zeros((*found.buffers.shape[:2], 3), np.int64)
@@ -58,7 +59,9 @@ def plain_ahead(
     spans[:, :, 1] += (found.places + memory.offset)[:, None]
     spans[:, :, 2] = found.buffers[:, :, 1]
     if count:
-        count = leading(_offsets_are_right(found, spans, like, layout, memory, count))
+        count = leading(
+            offsets_are_right(found.nodes[:count, :, 0], spans[:count], fixed, layout, memory.region)
+        )
     regions = (memory.region,)
     return [
         Batch.from_parts(
@@ -77,24 +80,31 @@ def plain_ahead(
     ]
 
 
-def _offsets_are_right(
-    found: Numbers, spans: Table, like: Likeness, layout: Layout, memory: Buffer, count: int
-) -> Flags:
-    """Whether first and last offsets lie in what they delimit, as `check_offsets` would find."""
-    fine = np.ones(count, np.bool_)
-    fixed = layout.fixed_buffers(like.variadic_counts)
+def offsets_are_right(lengths: Table, spans: Table, fixed: Table, layout: Layout, region: Region) -> Flags:
+    """Whether first and last offsets lie in what they delimit, as `check_offsets` would find.
+
+    Parameters
+    ----------
+    lengths : ndarray of int64, shape (batches, nodes)
+        Of nodes that are right.
+    spans : ndarray of int64, shape (batches, buffers, 3)
+        Buffers that are as long as their nodes need, each at a multiple of 8 bytes of the region.
+    fixed
+        Which of the buffers are the layout's own.
+    layout
+        Of the batches.
+    region
+        Where all of them lie, on the host.
+    """
+    fine = np.ones(len(lengths), np.bool_)
     for group in layout.offset_groups:
-        lengths = found.nodes[:count, group[:, _NODE], 0]
+        slots = lengths[:, group[:, _NODE]]
         buffers, width = fixed[group[:, _BUFFER]], int(group[0, _WIDTH])
-        if group[0, _CHILD] >= 0:
-            limits = found.nodes[:count, group[:, _CHILD], 0]
-        else:
-            limits = spans[:count, buffers + 1, 2]
-        region = memory.region
+        limits = lengths[:, group[:, _CHILD]] if group[0, _CHILD] >= 0 else spans[:, buffers + 1, 2]
         whole = region.array(0, region.nbytes // width * width).view(f"<i{width}")
         # Where there are no slots there may be no offsets either: any number stands for them.
-        used = lengths > 0
-        first = np.where(used, spans[:count, buffers, 1] // width, 0)
-        begin, end = whole[first], whole[first + lengths]
+        used = slots > 0
+        first = np.where(used, spans[:, buffers, 1] // width, 0)
+        begin, end = whole[first], whole[first + slots]
         fine &= all_of((begin >= 0) & (end >= begin) & (end <= limits) | ~used)
     return fine

@@ -26,6 +26,7 @@ from bowstring.ipc.offsets import check_offsets
 from bowstring.ipc.packing import unpack
 from bowstring.ipc.schema import decode_schema
 from bowstring.memory import Handle, Lease, LentHandle, Region, mappings, used_here
+from bowstring.reading.pointed import Found, PointedRun, pointed_ahead
 from bowstring.reading.together import Together
 from bowstring.transport.descriptors import close_all
 
@@ -141,6 +142,38 @@ class Assembler:
         if self.charged:
             return [Assembled(*each, each[1], True) for each in zip(batches, sizes, strict=True)]
         return [Assembled(*each, 0, True) for each in zip(batches, sizes, strict=True)]
+
+    def take_pointed(self, run: PointedRun, like: Likeness | None) -> list[Assembled]:
+        """Make batches of a run of pointers: those in front that are surely right."""
+        layout = self._layout
+        if like is None or layout is None or self._unchecked:
+            return []
+        dictionaries = self._memo.all(layout)
+        if dictionaries is None:
+            return []
+        counts = like.variadic_counts
+        found = pointed_ahead(run, like, layout, self.announced, self._limits)
+        return [self._lent(layout, each, counts, dictionaries) for each in found]
+
+    def _lent(
+        self, layout: Layout, found: Found, counts: tuple[int, ...], dictionaries: dict[int, Dictionary]
+    ) -> Assembled:
+        credit = found.nbytes if self.charged else 0
+        lent = len(found.addresses) > 0
+        self.leases += lent
+        batch = Batch.from_parts(
+            layout,
+            found.num_rows,
+            found.nodes,
+            spans=found.spans,
+            regions=found.regions,
+            variadic_counts=counts,
+            dictionaries=dictionaries,
+            lease=Lease(
+                found.regions, self._notes if lent else None, Ended(found.addresses, credit) if lent else None
+            ),
+        )
+        return Assembled(batch, found.nbytes, credit, until_delivered=False)
 
     def _credit(self, header: RecordBatchHeader) -> int:
         return int(header.buffers[:, 1].sum()) if self.charged else 0

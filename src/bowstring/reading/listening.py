@@ -6,13 +6,14 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bowstring.dissociated.events import Blocked, End, Failed, NoRoom, Packed, Part, Stopped
-from bowstring.dissociated.tags import is_packed
 from bowstring.errors import BowstringError, ProtocolError
+from bowstring.reading.hearing import Hearing
 
 if TYPE_CHECKING:
     from bowstring.dissociated.events import Event
     from bowstring.dissociated.messages import Welcome
     from bowstring.limits import Limits
+    from bowstring.reading.pointed import PointedRun
     from bowstring.reading.runs import Run
     from bowstring.reading.wire import Wire
 
@@ -36,6 +37,7 @@ class _Stream(Protocol):
     def over(self) -> bool: ...
     def hear(self, tag: int | None, body: Any, attachments: tuple[Any, ...], unsaid: int) -> int: ...
     def take_run(self, run: Run) -> int: ...
+    def take_pointed(self, run: PointedRun) -> int: ...
     def hold_back(self, wire: Wire) -> None: ...
     def needs(self, wire: Wire) -> bool: ...
     def wake(self) -> None: ...
@@ -56,17 +58,17 @@ def take_first(stream: _Stream, wire: Wire) -> None:
     """
     patience = min(stream.limits.connect_timeout, stream.limits.heartbeat)
     end = time.monotonic() + patience
+    hearing = Hearing(stream, wire)
     try:
         for _ in range(_MOST_FIRST):
             opened = stream.opened
             if stream.quiet or (opened and wire.channel.carries == "nothing"):
                 break
-            received = wire.receive(_patience(stream) if opened else max(0.0, end - time.monotonic()))
-            if received is None:
+            if not hearing.next(_patience(stream) if opened else max(0.0, end - time.monotonic())):
                 break
-            stream.hear(*received, 0)
-            if is_packed(received[0]):
+            if hearing.packed:
                 break  # the next body may need memory that only the user, who waits for us, can let go
+        hearing.hear_held()
     except BowstringError as error:
         error.__traceback__ = None
         stream.fail(error)
@@ -82,21 +84,19 @@ def _patience(stream: _Stream) -> float:
 
 def listen(stream: _Stream, wire: Wire) -> None:
     """Read one connection of a stream until it is over; what goes wrong fails the stream."""
-    unsaid = 0
+    hearing = Hearing(stream, wire)
     try:
         while not stream.over:
             # What is there already is taken together: each time that the user is woken costs the two of us more
             # than the message does.
-            idle = 0.0 if unsaid else stream.limits.heartbeat
+            idle = 0.0 if hearing.unsaid else stream.limits.heartbeat
             if _take_run(stream, wire, idle):
-                unsaid = 0
+                hearing.unsaid = 0
                 continue
-            received = wire.receive(idle)
-            if received is not None:
-                unsaid = stream.hear(*received, unsaid)
-                stream.hold_back(wire)
-            if unsaid and (received is None or unsaid >= _TOGETHER):
-                unsaid = 0
+            hearing.next(idle)
+            stream.hold_back(wire)
+            if hearing.unsaid and (hearing.silent or hearing.unsaid >= _TOGETHER):
+                hearing.unsaid = 0
                 stream.wake()
     except BowstringError as error:
         # Its frames hold the stream, which holds it, and so does the channel.

@@ -30,6 +30,7 @@ from bowstring.dissociated.events import (
     Welcomed,
 )
 from bowstring.dissociated.messages import Hello, Welcome
+from bowstring.dissociated.tags import PACKED, POINTERS
 from bowstring.errors import BowstringError, ClosedError, EndOfStream, ForkedError, ProtocolError
 from bowstring.limits import Limits
 from bowstring.memory import Pool, watch_forks
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.dissociated.uri import Endpoint
     from bowstring.ipc.compression_device import DeviceBodies
+    from bowstring.reading.pointed import PointedRun
     from bowstring.reading.runs import Run
 
 __all__ = ["Receiver"]
@@ -167,9 +169,16 @@ class Receiver:
 
     def take_run(self, run: Run) -> int:
         """Take the first batches of a run together, those that are surely right; return how many."""
+        return self._take_foreseen(run, PACKED, self._assembler.take_run)
+
+    def take_pointed(self, run: PointedRun) -> int:
+        """Do the same with a run of bodies of pointers."""
+        return self._take_foreseen(run, POINTERS, self._assembler.take_pointed)
+
+    def _take_foreseen(self, run: Any, kind: int, take: Callable[..., list[Assembled]]) -> int:
         with self._changed:
-            in_order = self._error is None and self._protocol.foreseen(run.messages, run.tags)
-            taken = self._assembler.take_run(run, self._protocol.like) if in_order else []
+            in_order = self._error is None and self._protocol.foreseen(run.messages, run.tags, kind)
+            taken = take(run, self._protocol.like) if in_order else []
             if taken:
                 self._protocol.take(len(taken))
                 self._answerer.blocked = self._answerer.no_room = 0

@@ -1,0 +1,202 @@
+"""Pointed: record batches over a producer's memory, checked and made many at a time.
+
+Right is what :class:`bowstring.reading.assembler.Assembler` finds right of one. Where that takes more than a few
+operations on whole tables, a batch counts as not right here, and is looked at by itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+import numpy as np
+
+from bowstring.dissociated.messages import PREFIX_BYTES
+from bowstring.dissociated.tags import is_pointers
+from bowstring.errors import ProtocolError
+from bowstring.ipc.ahead_numbers import (
+    Flags,
+    Numbers,
+    Table,
+    all_of,
+    can_take,
+    leading,
+    minimum_sizes,
+    nodes_are_right,
+    numbers_of,
+    sizes_are_right,
+)
+from bowstring.ipc.ahead_plain import offsets_are_right
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from bowstring.columnar.layout import Layout
+    from bowstring.dissociated.leases import AnnouncedRegions
+    from bowstring.ipc.likeness import Likeness
+    from bowstring.limits import Limits
+    from bowstring.memory import Region
+
+__all__ = ["Found", "PointedRun", "pointed_ahead"]
+
+# Up to here, one by one costs less than arrays of all.
+_FEW: Final = 2
+_WORD: Final = 8
+_ADDRESS, _LENGTH = range(2)
+_REGION, _OFFSET, _NBYTES = range(3)
+_NOWHERE: Final = -1
+
+
+class PointedRun(NamedTuple):
+    """Pairs of an untagged message and a body of pointers, in the order in which they came.
+
+    Attributes
+    ----------
+    messages : ndarray of uint8, shape (pairs, bytes)
+    tags : ndarray of uint64, shape (pairs,)
+    bodies : ndarray of uint64, shape (pairs, 1 + buffers, 2)
+        Total and count, then address and length of each buffer.
+    """
+
+    messages: npt.NDArray[np.uint8]
+    tags: npt.NDArray[np.uint64]
+    bodies: npt.NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, received: Sequence[tuple[int | None, Any, Any]], start: int) -> Self | None:
+        """Return the pairs at `start` that are equally long; ``None`` where they are too few to be worth it."""
+        messages: list[Any] = []
+        tags: list[int] = []
+        bodies: list[Any] = []
+        for (none, message, _), (tag, body, _) in zip(
+            received[start::2], received[start + 1 :: 2], strict=False
+        ):
+            if none is not None or tag is None or not is_pointers(tag):
+                break
+            if messages and (len(message) != len(messages[0]) or len(body) != len(bodies[0])):
+                break
+            messages.append(message)
+            tags.append(tag)
+            bodies.append(body)
+        count = len(tags)
+        if count <= _FEW or len(bodies[0]) % 16 or not len(bodies[0]):
+            return None
+        return cls(
+            np.frombuffer(b"".join(messages), np.uint8).reshape(count, -1),
+            np.array(tags, np.uint64),
+            np.frombuffer(b"".join(bodies), "<u8").reshape(count, -1, 2),
+        )
+
+
+class Found(NamedTuple):
+    """A batch's rows, its nodes, where its buffers lie, and what it borrows: addresses and bytes."""
+
+    num_rows: int
+    nodes: Table
+    spans: Table
+    regions: tuple[Region, ...]
+    addresses: npt.NDArray[np.uint64]
+    nbytes: int
+
+
+def pointed_ahead(
+    run: PointedRun, like: Likeness, layout: Layout, announced: AnnouncedRegions, limits: Limits
+) -> list[Found]:
+    """Return what the batches of a run in front are, as far as they are surely right.
+
+    Parameters
+    ----------
+    run
+        What came.
+    like
+        What the metadata of the last batches looked like.
+    layout
+        Of the stream's schema.
+    announced
+        What the bodies may point into.
+    limits
+        ``message_bytes`` applies.
+    """
+    count = len(run.tags)
+    if (
+        like.compression is not None
+        or like.size != run.messages.shape[1] - PREFIX_BYTES
+        or not can_take(like, layout)
+        or like.buffers[1][0] != run.bodies.shape[1] - 1
+    ):
+        return []
+    found = numbers_of(run.messages[:, PREFIX_BYTES:].tobytes(), [0] * count, like)
+    fixed = layout.fixed_buffers(like.variadic_counts)
+    sizes = found.buffers[:, fixed, 1]
+    right = _pairs_are_right(found, run.bodies[: len(found.lengths)], limits) & nodes_are_right(found, layout)
+    count = leading(right & sizes_are_right(found, layout, sizes, minimum_sizes(found, layout)))
+    pairs = run.bodies[:count, 1:]
+    if not (count and announced.regions):
+        return []
+    try:
+        spans = announced.resolve(pairs.reshape(-1, 2)).reshape(count, -1, 3)
+    except ProtocolError:  # for whoever looks at each of them to say of which
+        return []
+    which, right = _regions_of(spans)
+    regions = announced.regions
+    for index in np.unique(which).tolist():
+        mine = which == index
+        right[mine] &= _can_read(regions[index]) and offsets_are_right(
+            found.nodes[:count][mine, :, 0], spans[mine], fixed, layout, regions[index]
+        )
+    return _found(found, leading(right), pairs, spans, [(regions[index],) for index in which.tolist()])
+
+
+def _pairs_are_right(found: Numbers, bodies: npt.NDArray[np.uint64], limits: Limits) -> Flags:
+    """Whether a body says of its buffers what its metadata says of them."""
+    heads, lengths = bodies[:, 0], bodies[:, 1:, _LENGTH]
+    said = found.buffers[:, :, 1]
+    fine = all_of((lengths == said.view(np.uint64)) & (said >= 0))
+    # The sum may wrap where lengths are larger than any region, and then they are not right either.
+    fine &= (heads[:, 0] == lengths.sum(axis=1)) & (heads[:, 1] == lengths.shape[1])
+    fine &= (found.bodies >= 0) & (found.bodies <= limits.message_bytes)
+    return fine
+
+
+def _regions_of(spans: Table) -> tuple[Table, Flags]:
+    """Return which region each batch lies in, and whether it is only one, with buffers where words may lie.
+
+    From then on the rows are numbered so: each batch has a region of its own.
+    """
+    present = spans[:, :, _NBYTES] != 0
+    numbers = np.where(present, spans[:, :, _REGION], _NOWHERE)
+    which = numbers.max(axis=1)
+    alone = all_of((numbers == which[:, None]) | ~present) & all_of(spans[:, :, _OFFSET] % _WORD == 0)
+    spans[:, :, _REGION] = 0
+    return np.maximum(which, 0), alone
+
+
+def _can_read(region: Region) -> bool:
+    return region.device.is_host and region.address % _WORD == 0 and region.nbytes >= _WORD
+
+
+def _found(
+    found: Numbers,
+    count: int,
+    pairs: npt.NDArray[np.uint64],
+    spans: Table,
+    regions: list[tuple[Region, ...]],
+) -> list[Found]:
+    # What has an address is lent, and must be freed, though it may be empty.
+    lent = pairs[:count, :, _ADDRESS] != 0
+    addresses = pairs[:count, :, _ADDRESS][lent]
+    ends = np.cumsum(lent.sum(axis=1)).tolist()
+    return [
+        Found(num_rows, nodes, table, where, addresses[start:end], nbytes)
+        for num_rows, nodes, table, where, start, end, nbytes in zip(
+            found.lengths[:count].tolist(),
+            found.nodes[:count],
+            spans[:count],
+            regions[:count],
+            [0, *ends][:count],
+            ends,
+            spans[:count, :, _NBYTES].sum(axis=1).tolist(),
+            strict=True,
+        )
+    ]
