@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from bowstring.depot.connection import Connection
 from bowstring.depot.places import Places
 from bowstring.depot.process import Depot
 from bowstring.transport import dial
+from bowstring.transport.listening import SocketListener
 from tests.depot.conftest import WAIT, Connect, commit, read, runs, until
 
 process = importlib.import_module("bowstring.depot.process")
@@ -42,6 +44,21 @@ def test_it_listens_on_where_no_thread_is_left(here: Depot, monkeypatch: pytest.
         patched.setattr(process, "run_in_thread", fail)
         with pytest.raises(bow.BrokenError):
             Connection(here.places.control, WAIT)
+    Connection(here.places.control, WAIT).close()
+
+
+def test_it_rests_where_no_descriptor_is_left(here: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the system has no descriptor for a connection, the depot tries now and then, and serves after it."""
+    tries: list[float] = []
+
+    def fail(*_: Any) -> None:
+        tries.append(time.monotonic())
+        raise bow.LimitExceeded("no descriptor left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SocketListener, "accept", fail)
+        time.sleep(1.5)
+    assert len(tries) < 1000
     Connection(here.places.control, WAIT).close()
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import sys
 import threading
+import time
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,12 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded
+from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded, LimitExceeded
 from bowstring.spark import barrier
 from bowstring.spark.staying import StayingTask
 from bowstring.spark.task import Order
 from bowstring.spark.tickets import Ticket
 from bowstring.transport import Channel, Message, dial
+from bowstring.transport.listening import SocketListener
 from tests.doors.conftest import until
 
 PACKED = pa.schema([("a", pa.int64())]).serialize().to_pybytes()
@@ -144,6 +146,40 @@ def test_who_says_nothing_holds_nobody_up(spark: Spark, meeting: Any, come: Call
     with dial(spark.task.driver), dial(spark.task.driver):
         come(0, tasks=1)
         until(lambda: len(meeting._guests) == 1, 5.0)
+
+
+def test_no_descriptor_is_left_for_a_while(
+    meeting: Any, come: Callable[..., Channel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While no connection can be accepted the driver rests between its tries, and lets tasks in after it."""
+    tries: list[float] = []
+
+    def fail(*_: Any) -> None:
+        tries.append(time.monotonic())
+        raise LimitExceeded("no descriptor left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SocketListener, "accept", fail)
+        time.sleep(1.5)
+    assert len(tries) < 1000
+    come(0, tasks=1)
+    assert len(meeting.tickets()) == 1
+
+
+def test_no_thread_is_left_for_a_while(
+    meeting: Any, come: Callable[..., Channel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection for which no thread can be started is hung up on, and the next one is let in."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(barrier, "run_in_thread", fail)
+        turned_away = come(0, tasks=1)
+        until(lambda: hung_up(turned_away))
+    come(0, tasks=1)
+    assert len(meeting.tickets()) == 1
 
 
 def test_attempts_at_the_stage_are_not_mixed(meeting: Any, come: Callable[..., Channel]) -> None:

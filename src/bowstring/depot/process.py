@@ -17,10 +17,11 @@ from bowstring.depot.session import Session
 from bowstring.depot.status import DataSetStatus, DepotStatus
 from bowstring.depot.stock import Stock
 from bowstring.depot.words import CONTROL_LIMITS, REMOTE_LIMITS, VERSION, Verb, pack
-from bowstring.errors import BowstringError, ClosedError, RefusedError, UsageError
+from bowstring.errors import BowstringError, RefusedError, UsageError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.server import Server
 from bowstring.transport import Message, dial, listen
+from bowstring.transport.accepting import accept_all
 from bowstring.transport.standby import run_in_thread
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ __all__ = ["Depot"]
 
 _TICK: Final = 0.5
 _LEAST_TICK: Final = 0.02
-_ACCEPT_SECONDS: Final = 1.0
 _LIFE_SECONDS: Final = 5.0
 _DRAIN_SECONDS: Final = 2.0
 _MOST_DATASETS: Final = 1000
@@ -102,16 +102,7 @@ class Depot:
     # Clients.
 
     def _accept(self, listener: Listener) -> None:
-        while not self.stopping:
-            try:
-                channel = listener.accept(_ACCEPT_SECONDS)
-            except ClosedError:
-                return
-            except (BowstringError, OSError):
-                time.sleep(_PAUSE)  # somebody who may not come in, or no descriptors left: both pass
-                continue
-            if channel is not None:
-                self._welcome(channel)
+        accept_all(listener, self._welcome, lambda: None, lambda: self.stopping)
 
     def _welcome(self, channel: Channel) -> None:
         session = Session(self, channel)

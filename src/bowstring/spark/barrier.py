@@ -10,7 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.errors import BowstringError, BrokenError, ClosedError, DeadlineExceeded
+from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.spark.failures import reason
 from bowstring.spark.published import Control, PublishedDataset
@@ -18,6 +18,7 @@ from bowstring.spark.schemas import published_schema
 from bowstring.spark.staying import StayingTask
 from bowstring.spark.tickets import COLUMNS, Ticket, dataset_of
 from bowstring.transport import Message, listen
+from bowstring.transport.accepting import accept_all
 from bowstring.transport.standby import run_in_thread
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class _Meeting:
         self._done = self._ended = False
         task = StayingTask(order, self._listener.uri, self._token, device)
         job = df.mapInArrow(task, COLUMNS, barrier=True, profile=profile)
-        self._accepting = run_in_thread(self._accept, name="bowstring-spark-meeting")
+        run_in_thread(self._accept, name="bowstring-spark-meeting")
         self._job = InheritableThread(target=self._run, args=(job,), name="bowstring-spark-job", daemon=True)
         self._job.start()
 
@@ -121,20 +122,22 @@ class _Meeting:
             self._changed.notify_all()
 
     def _accept(self) -> None:
-        while not (self._ended or self._done):
-            # Whoever says nothing keeps one of few places busy, not the door.
-            if not self._greeting.acquire(timeout=_LOOK):
-                continue
-            try:
-                channel = self._listener.accept(_LOOK)
-            except ClosedError:
+        accept_all(self._listener, self._receive, lambda: None, self._stopped)
+
+    def _stopped(self) -> bool:
+        return self._ended or self._done
+
+    def _receive(self, channel: Channel) -> None:
+        # Whoever says nothing keeps one of few places busy, not the door.
+        while not self._greeting.acquire(timeout=_LOOK):
+            if self._stopped():
+                channel.close()
                 return
-            except (BowstringError, OSError):
-                channel = None
-            if channel is None:
-                self._greeting.release()
-            else:
-                run_in_thread(self._greet, channel, name="bowstring-spark-guest")
+        try:
+            run_in_thread(self._greet, channel, name="bowstring-spark-guest")
+        except RuntimeError:  # no thread left: it passes, and whoever listens goes on
+            self._greeting.release()
+            channel.close()
 
     def _greet(self, channel: Channel) -> None:
         try:

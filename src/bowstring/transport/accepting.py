@@ -1,0 +1,53 @@
+"""Accepting: whoever connects is welcomed, one after the other, until somebody says stop."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from bowstring.errors import BowstringError, ClosedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bowstring.transport.channel import Channel, Listener
+
+__all__ = ["accept_all"]
+
+_ACCEPT_SECONDS: Final = 1.0
+_PAUSE: Final = 0.01
+
+
+def accept_all(
+    listener: Listener,
+    welcome: Callable[[Channel], object],
+    turned_away: Callable[[], object],
+    stopped: Callable[[], bool],
+) -> None:
+    """Welcome all who connect, until the listener is closed or it is told to stop.
+
+    Parameters
+    ----------
+    listener
+        Where they come.
+    welcome
+        Called with each connection, which is its own from then on.
+    turned_away
+        Called for each that failed: somebody who may not come in, or no descriptor was left. Both pass.
+    stopped
+        Whether to stop; asked about once a second, and after each connection.
+    """
+    while not stopped():
+        try:
+            channel = listener.accept(_ACCEPT_SECONDS)
+        except ClosedError:
+            return
+        except (BowstringError, OSError):
+            turned_away()
+            # Where no descriptor is left the next one fails at once, too.
+            time.sleep(_PAUSE)
+            continue
+        if channel is not None:
+            welcome(channel)
+        # Nothing here keeps the last one open.
+        del channel
