@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from bowstring.client import connect
 from bowstring.dissociated.uri import Dataset, Endpoint
-from bowstring.errors import UnknownColumn, UsageError
+from bowstring.errors import UsageError
+from bowstring.reading.stream import chosen_columns
 
 __all__ = ["ReadOptions"]
 
@@ -121,12 +122,7 @@ class ReadOptions:
             with connect(self.endpoints()[0], columns=self.columns) as stream:
                 return stream.schema
         schema = self._known().schema
-        if self.columns is None:
-            return schema
-        missing = [name for name in self.columns if len(schema.get_all_field_indices(name)) != 1]
-        if missing:
-            raise UnknownColumn("no such column", expected=f"one of {schema.names}", found=missing)
-        return pa.schema([schema.field(name) for name in self.columns], metadata=schema.metadata)
+        return schema if self.columns is None else chosen_columns(schema, self.columns)
 
     def _known(self) -> Dataset:
         if self.dataset is not None:
