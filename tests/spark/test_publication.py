@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
+from bowstring.depot import Depot
 from bowstring.spark import keeping, sessions
 from bowstring.spark.publishing import _Job, _Publication
 from bowstring.spark.task import DepotTask, Order
@@ -145,6 +146,30 @@ def test_what_was_given_up_is_freed(folder: str) -> None:
         assert [each.name for each in depot.status().datasets] == ["next#1"]
     with pytest.raises(bow.RefusedError):
         publish("failed#1")
+
+
+def test_what_was_given_up_is_freed_once(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later tasks of a process ask each depot once to free what was given up."""
+    asked: list[str] = []
+    release = Depot.release
+
+    def noted(depot: Depot, name: str, **given: Any) -> bool:
+        asked.append(name)
+        return release(depot, name, **given)
+
+    monkeypatch.setattr(Depot, "release", noted)
+
+    def publish(number: int, *given_up: str) -> None:
+        task = DepotTask(Order("app", f"next#{number}", given_up=given_up))
+        task.publish([pa.record_batch({"n": pa.array([1])})], 0, number)
+
+    publish(0, "failed#1")
+    publish(1, "failed#1")
+    publish(2, "failed#1", "failed#2")
+    assert asked == ["failed#1", "failed#2"]
+    kill_depot()
+    publish(3, "failed#2")
+    assert asked[2:] == ["failed#2"]
 
 
 def test_when_spark_has_stopped(publish: Callable[..., Any], stopped: threading.Event) -> None:

@@ -60,6 +60,12 @@ class Depot(Closing):
         self._held: dict[str, list[dict[str, Any]]] = {}
         self._closed = False
 
+    @property
+    def pid(self) -> int | None:
+        """The depot's process; ``None`` where the connection is lost and nobody looked for it again."""
+        main = self._main
+        return None if main is None else main.pid
+
     # Tasks.
 
     def begin(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from bowstring.depot import Options
+    from bowstring.depot import Depot, Options
 
 __all__ = ["LEASE_SECONDS", "DepotTask", "Order", "executor_pid", "own_address"]
 
@@ -30,6 +30,7 @@ LEASE_SECONDS: Final = 120.0
 _JAVA: Final = "java"
 _MOST_ANCESTORS: Final = 8
 _ANY_PORT: Final = 9
+_freed: Final[set[tuple[int | None, str]]] = set()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,8 +91,7 @@ class DepotTask:
             held = ends.enter_context(depot.connect(options=order.options, tcp=own_address(order.driver)))
             # The executor lives as long as the application does on this host, a worker's process does not.
             held.hold(order.application, order.lease_seconds, watch_pid=executor_pid())
-            for name in order.given_up:
-                held.release(name, final=True)
+            _free(held, order.given_up)
             writing = ends.enter_context(
                 held.begin(
                     application=order.application,
@@ -116,6 +116,16 @@ class DepotTask:
                 held.address,
                 held.remote_address or "",
             )
+
+
+def _free(held: Depot, names: Iterable[str]) -> None:
+    """Free data sets that were given up: once for each depot that this process meets."""
+    here = {(held.pid, name) for name in names}
+    for each in here - _freed:
+        held.release(each[1], final=True)
+    # What is not named any more is not asked about again.
+    _freed.clear()
+    _freed.update(here)
 
 
 def executor_pid() -> int | None:
