@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import errno
+import mmap
 import os
 import subprocess
 import threading
@@ -186,6 +187,54 @@ def test_those_who_wait_are_served_in_order() -> None:
     assert served[0] == "large"
     assert sorted(served[1:]) == ["small", "smaller"]
     assert stock.statistics.memory_in_use == 0
+    stock.close()
+
+
+@pytest.mark.parametrize("kind", ["memory", "disk"])
+def test_what_was_lost_counts_while_it_is_mapped(kind: str, tmp_path: Path) -> None:
+    """A slab that is not lent again takes its room of the budget for as long as a process has it mapped."""
+    stock = Stock(*((2 * MIB, 0) if kind == "memory" else (0, 2 * MIB)))
+
+    def again(nbytes: int) -> None:
+        assert borrow(stock, nbytes, "next", 0.1, str(tmp_path))[0].kind == kind
+
+    lent, region = borrow(stock, MIB, "lost", folder=str(tmp_path))
+    fd = os.dup(lent.fd)
+    for protection in (mmap.PROT_READ | mmap.PROT_WRITE, mmap.PROT_READ):
+        mapped = mmap.mmap(fd, MIB, mmap.MAP_SHARED, protection)
+        os.close(fd)
+        region.retire()
+        del lent, region
+        found = stock.statistics
+        assert found.memory_in_use + found.disk_in_use == 0
+        assert (found.memory_lost, found.disk_lost) == ((MIB, 0) if kind == "memory" else (0, MIB))
+        again(MIB)
+        with pytest.raises(bow.DeadlineExceeded, match="1048576 held by processes"):
+            again(2 * MIB)
+        mapped.close()
+        again(2 * MIB)
+        stock.trim(everything=True)
+        lent, region = borrow(stock, MIB, "lost", folder=str(tmp_path))
+        fd = os.dup(lent.slab.fd)
+    os.close(fd)
+    del lent, region
+    stock.close()
+
+
+@pytest.mark.parametrize("kind", ["memory", "disk"])
+def test_what_is_given_up_takes_no_room(kind: str, tmp_path: Path) -> None:
+    """A slab that lay warm is given back to the system though a worker has it mapped still."""
+    stock = Stock(*((MIB, 0) if kind == "memory" else (0, MIB)))
+    lent, region = borrow(stock, MIB, folder=str(tmp_path))
+    with mmap.mmap(lent.fd, MIB) as mapped:
+        mapped[:] = b"x" * MIB
+        fd = os.dup(lent.fd)
+        del lent, region
+        assert stock.statistics.warm_slabs == 1
+        assert os.fstat(fd).st_blocks * 512 >= MIB
+        stock.trim(everything=True)
+        assert os.fstat(fd).st_blocks == 0
+    os.close(fd)
     stock.close()
 
 

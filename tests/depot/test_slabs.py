@@ -79,6 +79,30 @@ say(int((batch["n"].values == 1).all()))
     assert warm(depot) == 1
 
 
+LOOKS_ON = """
+stream = bow.connect(sys.argv[2])
+batch = stream.read_next_batch()
+for wire in stream._receiver._wires:
+    wire.channel.close()
+say("lost")
+"""
+
+
+def test_what_a_lost_reader_looks_at_is_within_the_budget(
+    connect: Connect, task: Callable[..., Task]
+) -> None:
+    """There is no room where a reader was lost until its process has ended, and then there is."""
+    depot = connect(options={"memory_budget": MIB, "disk_budget": 0})
+    reader = task(LOOKS_ON, str(commit(depot, ONE).endpoint))
+    assert reader.hear() == "lost"
+    depot.release("data")
+    until_free(depot)
+    with pytest.raises(bow.DeadlineExceeded, match="lost sight"):
+        commit(depot, TWO, "other", wait=0.3)
+    reader.kill()
+    assert read(commit(depot, TWO, "other").endpoint).equals(TWO)
+
+
 WRITES_ON = """
 import threading
 depot = bow.depot.connect(folder=folder)

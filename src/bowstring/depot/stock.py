@@ -9,9 +9,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, Literal
 
+from bowstring.depot.lost import LostSlabs
 from bowstring.errors import ClosedError, DeadlineExceeded, OutOfBudget
 from bowstring.memory import Region, cpu
-from bowstring.memory.lent import file_to_lend, memory_to_lend
+from bowstring.memory.lent import emptied, file_to_lend, memory_to_lend
 from bowstring.memory.pool import size_class
 
 if TYPE_CHECKING:
@@ -60,14 +61,19 @@ class Lent:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StockStatistics:
-    """What a stock holds: bytes in use, bytes warm and budgets, of memory and of disk; and how many wait."""
+    """What a stock holds: bytes in use, warm and lost, and budgets, of memory and of disk; and how many wait.
+
+    Lost is what is not lent again, as somebody who was lost sight of may look at it.
+    """
 
     memory_budget: int
     memory_in_use: int
     memory_warm: int
+    memory_lost: int
     disk_budget: int
     disk_in_use: int
     disk_warm: int
+    disk_lost: int
     warm_slabs: int
     waiting: int
     made: int
@@ -95,6 +101,7 @@ class Stock:
         self._held: collections.Counter[tuple[Kind, str]] = collections.Counter()
         self._total: collections.Counter[Kind] = collections.Counter()
         self._idle: dict[Kind, list[Lent]] = {"memory": [], "disk": []}
+        self._lost = LostSlabs()
         self._waiting: collections.deque[object] = collections.deque()
         self._made = self._reused = self._retired = 0
         # Until when the system is not asked again for what it refused, and why it did.
@@ -231,19 +238,25 @@ class Stock:
     def _reserve(self, kind: Kind, size: int, owner: str) -> bool:
         if time.monotonic() < self._full_until[kind]:
             return False
-        free = self._budget[kind] - self._total[kind]
+        free = self._free(kind)
         if size > free:
             return False
         idle = self._idle[kind]
         while idle and sum(each.slab.nbytes for each in idle) > free - size:
-            idle.pop(0)
+            _drop(idle.pop(0))
         self._count(kind, owner, size)
         return True
+
+    def _free(self, kind: Kind) -> int:
+        """Return how many bytes may be lent where nothing is kept warm."""
+        return self._budget[kind] - self._total[kind] - self._lost.nbytes(kind)
 
     def _give_up_warm(self, kind: Kind) -> None:
         """Note that the system has no room, whatever the budget says; what lies warm might make some."""
         if not self._idle[kind]:
             self._full_until[kind] = time.monotonic() + _FULL_SECONDS
+        for lent in self._idle[kind]:
+            _drop(lent)
         self._idle[kind].clear()
 
     def _count(self, kind: Kind, owner: str, nbytes: int) -> None:
@@ -260,8 +273,11 @@ class Stock:
             lent = self._used.pop(slab.uuid)
             self._count(lent.kind, lent.owner, -slab.nbytes)
             lent.owner, lent.since = "", now
-            if slab.retired or self._closed:
-                self._retired += slab.retired
+            if slab.retired:
+                self._retired += 1
+                self._lost.add(lent)
+            elif self._closed:
+                _drop(lent)
             else:
                 self._idle[lent.kind].append(lent)
 
@@ -269,13 +285,10 @@ class Stock:
         with self._changed:
             self._collect()
             own = {kind: self._held[kind, owner] for kind in _KINDS}
-            others = sum(self._total[kind] - own[kind] for kind in _KINDS)
+            others = sum(self._total[kind] - own[kind] + self._lost.nbytes(kind) for kind in _KINDS)
             fits = any(size <= self._budget[kind] - own[kind] for kind in _KINDS)
             now = time.monotonic()
-            now_fits = any(
-                size <= self._budget[kind] - self._total[kind] and now >= self._full_until[kind]
-                for kind in _KINDS
-            )
+            now_fits = any(size <= self._free(kind) and now >= self._full_until[kind] for kind in _KINDS)
             # Where it fits now it was only not its turn. The system may have less room than the budget says.
             if fits and (others or now_fits):
                 return
@@ -292,7 +305,8 @@ class Stock:
             "the depot had no room in time",
             expected=f"{size} bytes within {wait:g} s",
             found=f"{found.memory_in_use} of {found.memory_budget} bytes of memory in use, "
-            f"{found.disk_in_use} of {found.disk_budget} of disk, {found.waiting} waiting{self._refusal}",
+            f"{found.disk_in_use} of {found.disk_budget} of disk, {found.memory_lost + found.disk_lost} held by "
+            f"processes that the depot lost sight of, {found.waiting} waiting{self._refusal}",
             hint="Let readers read, release data sets, or give the depot a larger budget.",
         )
 
@@ -302,9 +316,11 @@ class Stock:
         with self._changed:
             self._collect()
             for kind in _KINDS:
-                self._idle[kind] = [
-                    lent for lent in self._idle[kind] if lent.since > before and not everything
-                ]
+                old = [lent for lent in self._idle[kind] if everything or lent.since <= before]
+                for lent in old:
+                    self._idle[kind].remove(lent)
+                    _drop(lent)
+                self._lost.nbytes(kind)
 
     def close(self) -> None:
         """Lend nothing more, and give back what is warm; what is in use stays true."""
@@ -312,6 +328,7 @@ class Stock:
             self._closed = True
             self._changed.notify_all()
         self.trim(everything=True)
+        self._lost.clear()
 
     @property
     def in_use(self) -> int:
@@ -330,12 +347,19 @@ class Stock:
                 memory_budget=self._budget["memory"],
                 memory_in_use=self._total["memory"],
                 memory_warm=warm["memory"],
+                memory_lost=self._lost.nbytes("memory"),
                 disk_budget=self._budget["disk"],
                 disk_in_use=self._total["disk"],
                 disk_warm=warm["disk"],
+                disk_lost=self._lost.nbytes("disk"),
                 warm_slabs=sum(map(len, self._idle.values())),
                 waiting=len(self._waiting),
                 made=self._made,
                 reused=self._reused,
                 retired=self._retired,
             )
+
+
+def _drop(lent: Lent) -> None:
+    """Give back a slab that nobody looks at: workers may have it mapped until they are lent another one."""
+    emptied(lent.fd, lent.slab.nbytes)

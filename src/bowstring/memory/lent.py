@@ -7,10 +7,12 @@ memory left, an unlinked file does the same, with its room on the disk reserved 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import mmap
 import os
+import signal
 import tempfile
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +30,7 @@ from bowstring.memory.slab import (
 if TYPE_CHECKING:
     from bowstring.memory.device import Device
 
-__all__ = ["borrowed_slab", "file_to_lend", "memory_to_lend"]
+__all__ = ["borrowed_slab", "emptied", "file_to_lend", "memory_to_lend", "reopened", "used_elsewhere"]
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -56,9 +58,13 @@ def memory_to_lend(device: Device, nbytes: int) -> tuple[Slab, int]:
     (1, 120)
     >>> os.close(fd)
     """
-    fd = fresh_memfd(nbytes)
+    made = fresh_memfd(nbytes)
     try:
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+        fcntl.fcntl(made, fcntl.F_ADD_SEALS, SEALS)
+        fd = reopened(made)  # as the system counts it, which it does not do for the first one
+    finally:
+        os.close(made)
+    try:
         try:
             return _for_readers(device, fd, nbytes), fd
         except InvalidRegion as error:  # there is nothing wrong with it but its size: RLIMIT_AS
@@ -123,6 +129,45 @@ def borrowed_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab:
     finally:
         os.close(fd)
     return Slab(device, memory, address=address, nbytes=nbytes, uuid=uuid, writable=True)
+
+
+def emptied(fd: int, nbytes: int) -> None:
+    """Give back what a slab takes that nobody looks at any more, though processes have it mapped still."""
+    with contextlib.suppress(OSError, ValueError), mmap.mmap(fd, nbytes) as memory:
+        memory.madvise(mmap.MADV_REMOVE)
+
+
+def reopened(fd: int) -> int:
+    """Return another descriptor for writing a slab, which is not the one that others were sent."""
+    return os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
+
+
+def used_elsewhere(fd: int) -> bool:
+    """Whether somebody has a slab open or mapped, other than by this descriptor; false where nobody can know.
+
+    The system grants a lease for writing to whoever is the only one.
+
+    Examples
+    --------
+    >>> from bowstring.memory import cpu
+    >>> slab, fd = memory_to_lend(cpu(), 1 << 20)
+    >>> used_elsewhere(fd)
+    True
+    >>> del slab
+    >>> used_elsewhere(fd)
+    False
+    >>> os.close(fd)
+    """
+    # Who opens it in just this moment makes the system signal us, by default with one that ends the process.
+    fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    return False
 
 
 def _for_readers(device: Device, fd: int, nbytes: int) -> Slab:

@@ -1,0 +1,50 @@
+"""Lost slabs: never lent again, as somebody whom the depot lost sight of may still look at them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from bowstring.memory.lent import reopened, used_elsewhere
+
+if TYPE_CHECKING:
+    from bowstring.depot.stock import Kind, Lent
+
+__all__ = ["LostSlabs"]
+
+
+class LostSlabs:
+    """The slabs that take room though the depot has let go of them, for as long as somebody has them mapped."""
+
+    def __init__(self) -> None:
+        self._slabs: list[_Lost] = []
+
+    def add(self, lent: Lent) -> None:
+        """Take the account of a slab that comes home retired."""
+        try:
+            self._slabs.append(_Lost(lent))
+        except OSError:
+            return  # no descriptor is left to watch it by
+
+    def nbytes(self, kind: Kind) -> int:
+        """Return how many bytes are taken still."""
+        self._slabs = [each for each in self._slabs if used_elsewhere(each.fd)]
+        return sum(each.nbytes for each in self._slabs if each.kind == kind)
+
+    def clear(self) -> None:
+        """Watch none any more."""
+        self._slabs = []
+
+
+class _Lost:
+    """One slab, by a descriptor that nobody else was sent."""
+
+    def __init__(self, lent: Lent) -> None:
+        self.fd = -1
+        self.kind = lent.kind
+        self.nbytes = lent.slab.nbytes
+        self.fd = reopened(lent.fd)
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
