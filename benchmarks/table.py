@@ -47,7 +47,8 @@ def environment_lines(environment: dict[str, Any]) -> Iterator[str]:
     memory = environment["memory_bytes"] or 0
     virtual = ", virtual" if environment["hypervisor"] else ""
     yield f"{environment['cpu']}, {environment['cores']} cores{virtual}, {memory / 1e9:.1f} GB of memory"
-    yield f"{environment['kernel']}, {environment['python']}, {packages}"
+    java = f", Java {environment['java']}" if environment.get("java") else ""
+    yield f"{environment['kernel']}, {environment['python']}{java}, {packages}"
     device = environment.get("device")
     if device is not None and device["is_gpu"]:
         memory = (device["memory_bytes"] or 0) / 1e9
