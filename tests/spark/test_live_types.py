@@ -144,3 +144,12 @@ def test_types_that_do_not_leave_spark() -> None:
     calendar = published_schema(session.sql("select array(make_interval(1, 2, 3)) as a"))
     with pytest.raises(Unsupported, match=r"at a\.element"):
         to_spark_schema(calendar)
+
+
+def test_rows_without_columns_do_not_leave_spark() -> None:
+    """Tasks would be told nothing of such rows, so a table of none would come of them: they are refused before."""
+    frame = live_session().range(1000).select()
+    with pytest.raises(Unsupported, match="columns"):
+        bow.spark.publish(frame, "none")
+    with pytest.raises(Unsupported, match="columns"):
+        published_schema(frame.schema)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -202,18 +203,26 @@ class Batch(export.Exporting, cudf.ForRapids):
         """All columns."""
         return tuple(self[index] for index in range(self.num_columns))
 
-    def __getitem__(self, key: str | int) -> Column:
+    def __getitem__(self, key: str | SupportsIndex) -> Column:
         from bowstring.columnar.column import Column
 
         return Column(self, self._index_of(key))
 
-    def _index_of(self, key: str | int) -> int:
+    def _index_of(self, key: str | SupportsIndex) -> int:
         if isinstance(key, str):
             return column_position(self.schema, key)
+        try:
+            position = operator.index(key)
+        except TypeError:
+            raise UsageError(
+                "this is neither the name nor the position of a column",
+                found=repr(key)[:80],
+                hint="select() takes several columns, slice() rows.",
+            ) from None
         count = self.num_columns
-        if not -count <= key < count:
-            raise UnknownColumn("no such column", expected=f"one of {count}", found=key)
-        return key % count
+        if not -count <= position < count:
+            raise UnknownColumn("no such column", expected=f"one of {count}", found=position)
+        return position % count
 
     __iter__ = None  # len() counts rows: `for column in batch.columns` says what it does
 
@@ -268,12 +277,16 @@ class Batch(export.Exporting, cudf.ForRapids):
         ------
         UnknownColumn
             There is no such column, or several have the name.
+        UsageError
+            These are not names and positions, or one name that is in no list.
 
         Examples
         --------
         >>> Batch.from_arrow({"a": np.arange(3), "b": np.arange(3)}).select(["b"]).schema.names
         ['b']
         """
+        if isinstance(names, str):
+            raise UsageError("columns are chosen by a list", expected=f"[{names!r}]"[:80], found=names[:80])
         chosen = [self._index_of(name) for name in names]
         layout, nodes, buffers = self.layout.select(chosen, self.variadic_counts)
         counts = dict(zip(self.layout.variadic_nodes, self.variadic_counts, strict=True))

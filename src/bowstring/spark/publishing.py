@@ -19,12 +19,13 @@ from bowstring.errors import (
     UsageError,
 )
 from bowstring.limits import DEFAULT_LIMITS
+from bowstring.serving.arguments import check_offer
 from bowstring.spark.barrier import publish_in_tasks
 from bowstring.spark.keeping import Application, application_of
 from bowstring.spark.plan import scan_of
 from bowstring.spark.published import Control, PublishedDataset
 from bowstring.spark.scan import ScanTask, pieces_of
-from bowstring.spark.schemas import published_schema
+from bowstring.spark.schemas import check_columns, published_schema
 from bowstring.spark.sessions import warn_of_memory_limit
 from bowstring.spark.task import LEASE_SECONDS, DepotTask, Order
 from bowstring.spark.tickets import COLUMNS, Ticket, dataset_of
@@ -101,7 +102,7 @@ def publish(
     InvalidData
         Partitions have different schemas.
     Unsupported
-        With ``scan="tasks"``: the data frame does more than read Parquet files.
+        The data frame has no columns, or does more than read Parquet files with ``scan="tasks"``.
 
     Examples
     --------
@@ -112,7 +113,7 @@ def publish(
     ...     sum(batch.num_rows for batch in stream)
     1000
     """
-    _check(df, mode, scan, readers, device=device, recoverable=recoverable)
+    _check(df, name, mode, scan, readers, device=device, recoverable=recoverable)
     warn_of_memory_limit(functools.partial(_setting, df.sparkSession), gpus=device is not None)
     application = application_of(df.sparkSession)
     order = Order(
@@ -285,7 +286,7 @@ def _setting(session: Any, name: str) -> str | None:
 
 
 def _check(
-    df: Any, mode: str, scan: str, readers: int | None, *, device: str | None, recoverable: bool
+    df: Any, name: str, mode: str, scan: str, readers: int | None, *, device: str | None, recoverable: bool
 ) -> None:
     try:
         import pyspark.sql  # noqa: F401
@@ -301,8 +302,8 @@ def _check(
         raise UsageError("no such mode", expected="'depot' or 'barrier'", found=repr(mode))
     if scan not in ("spark", "tasks") or (scan == "tasks" and mode == "barrier"):
         raise UsageError("no such scan", expected="'spark', or 'tasks' through a depot", found=repr(scan))
-    if readers is not None and readers < 1:
-        raise UsageError("a data set needs a reader", found=f"readers={readers}")
+    check_offer(name, None, readers)
+    check_columns(df)
     if mode == "depot" and device is not None:
         raise UsageError(
             "a depot keeps data on the host", expected="mode='barrier'", found=f"device={device!r}"

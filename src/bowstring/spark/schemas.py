@@ -11,7 +11,7 @@ from bowstring.errors import Unsupported
 from bowstring.spark.marks import marked
 from bowstring.spark.variant import FromSpark
 
-__all__ = ["published_schema", "task_schema"]
+__all__ = ["check_columns", "published_schema", "task_schema"]
 
 _PLAIN: Final = {
     "NullType": pa.null(),
@@ -50,9 +50,22 @@ def published_schema(
     Raises
     ------
     Unsupported
-        A type does not travel from Spark as Arrow.
+        A type does not travel from Spark as Arrow, or there are no columns.
     """
+    check_columns(source)
     return FromSpark(task_schema(source, zone, large=large), dictionary=dictionary).schema
+
+
+def check_columns(source: Any) -> None:
+    """Refuse a data frame, or a ``StructType``, without columns: Spark tells tasks nothing of its rows.
+
+    Raises
+    ------
+    Unsupported
+        There are none.
+    """
+    if not (source.columns if hasattr(source, "columns") else source.names):
+        raise Unsupported("rows without columns do not travel from Spark", hint="Give them a column.")
 
 
 def task_schema(source: Any, zone: str | None = None, *, large: bool | None = None) -> pa.Schema:
