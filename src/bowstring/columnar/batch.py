@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
@@ -11,12 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bowstring.columnar import cudf, export
-from bowstring.columnar.choice import column_position
+from bowstring.columnar.choice import chosen_position
 from bowstring.columnar.cut import Parts, cut
 from bowstring.columnar.dictionary import Dictionaries, Dictionary
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.spans import Spans, joint_lease
-from bowstring.errors import ClosedError, MissingDependency, NotPicklable, UnknownColumn, UsageError
+from bowstring.errors import ClosedError, MissingDependency, NotPicklable, UsageError
 from bowstring.memory import Buffer, Device, Lease, Region
 
 if TYPE_CHECKING:
@@ -206,23 +205,7 @@ class Batch(export.Exporting, cudf.ForRapids):
     def __getitem__(self, key: str | SupportsIndex) -> Column:
         from bowstring.columnar.column import Column
 
-        return Column(self, self._index_of(key))
-
-    def _index_of(self, key: str | SupportsIndex) -> int:
-        if isinstance(key, str):
-            return column_position(self.schema, key)
-        try:
-            position = operator.index(key)
-        except TypeError:
-            raise UsageError(
-                "this is neither the name nor the position of a column",
-                found=repr(key)[:80],
-                hint="select() takes several columns, slice() rows.",
-            ) from None
-        count = self.num_columns
-        if not -count <= position < count:
-            raise UnknownColumn("no such column", expected=f"one of {count}", found=position)
-        return position % count
+        return Column(self, chosen_position(self.schema, key))
 
     __iter__ = None  # len() counts rows: `for column in batch.columns` says what it does
 
@@ -287,7 +270,7 @@ class Batch(export.Exporting, cudf.ForRapids):
         """
         if isinstance(names, str):
             raise UsageError("columns are chosen by a list", expected=f"[{names!r}]"[:80], found=names[:80])
-        chosen = [self._index_of(name) for name in names]
+        chosen = [chosen_position(self.schema, name) for name in names]
         layout, nodes, buffers = self.layout.select(chosen, self.variadic_counts)
         counts = dict(zip(self.layout.variadic_nodes, self.variadic_counts, strict=True))
         kept = tuple(counts[node] for node in nodes.tolist() if node in counts) if counts else ()

@@ -1,14 +1,16 @@
-"""Choosing columns by name."""
+"""Choosing columns by name, or by position."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
+from typing import SupportsIndex
 
 import pyarrow as pa
 
-from bowstring.errors import UnknownColumn
+from bowstring.errors import UnknownColumn, UsageError
 
-__all__ = ["column_position", "column_positions"]
+__all__ = ["chosen_position", "column_position", "column_positions"]
 
 
 def column_position(schema: pa.Schema, name: str) -> int:
@@ -24,6 +26,32 @@ def column_position(schema: pa.Schema, name: str) -> int:
         return int(found[0])
     what = "several columns have this name" if found else "no such column"
     raise UnknownColumn(what, expected=f"one of {schema.names}"[:500], found=repr(name))
+
+
+def chosen_position(schema: pa.Schema, key: str | SupportsIndex) -> int:
+    """Return the position of a column, chosen by name or by position, from the end if that is negative.
+
+    Raises
+    ------
+    UnknownColumn
+        There is no such column, or several have the name.
+    UsageError
+        It is neither name nor position.
+    """
+    if isinstance(key, str):
+        return column_position(schema, key)
+    try:
+        position = operator.index(key)
+    except TypeError:
+        raise UsageError(
+            "this is neither the name nor the position of a column",
+            found=repr(key)[:80],
+            hint="select() takes several columns, slice() rows.",
+        ) from None
+    count = len(schema)
+    if not -count <= position < count:
+        raise UnknownColumn("no such column", expected=f"one of {count}", found=position)
+    return position % count
 
 
 def column_positions(schema: pa.Schema, names: Iterable[str]) -> list[int]:

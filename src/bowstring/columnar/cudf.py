@@ -98,9 +98,10 @@ class ForRapids:
         }
         if not names:
             metadata["index"] = cudf.RangeIndex(self.num_rows)
+        aligned = well_placed(self)
         try:
-            table = pylibcudf.Table.from_arrow(well_placed(self))
-        except (TypeError, ValueError, NotImplementedError) as error:
+            table = pylibcudf.Table.from_arrow(aligned)
+        except (TypeError, ValueError, RuntimeError) as error:  # what C++ throws comes as RuntimeError
             raise Unsupported(
                 "libcudf does not take the batch", found=str(error), hint="select() leaves columns out."
             ) from error
