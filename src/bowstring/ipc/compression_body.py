@@ -15,8 +15,7 @@ from bowstring.ipc.compression import ANY_MEANS, PREFIX_BYTES, Means, decompress
 from bowstring.ipc.compression_claims import check_claims
 from bowstring.ipc.compression_device import DeviceBodies, Frames
 from bowstring.ipc.compression_few import decompressed_few
-from bowstring.ipc.pooled import kept_with
-from bowstring.memory import foreign_region
+from bowstring.ipc.pooled import region_around
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,17 +126,13 @@ def framed_regions(
     memory_pool
         Where they come from. It is kept as long as they are: their memory goes back to it.
     """
-    # Without NumPy: what was decompressed has driven its code from the caches, and a buffer is asked one by one.
     regions: list[list[Region]] = []
     offsets: list[int] = []
     remaining = iter(buffers)
     for count in framed.sum(axis=1).tolist():
-        owner = list(itertools.islice(remaining, count))
-        places = [(buffer.address, buffer.size) for buffer in owner]
-        begin = min((address for address, nbytes in places if nbytes), default=0)
-        end = max((address + nbytes for address, nbytes in places if nbytes), default=0)
-        offsets += [address - begin if nbytes else 0 for address, nbytes in places]
-        regions.append([foreign_region(begin, end - begin, kept_with(owner, memory_pool))] if end else [])
+        begins, around = region_around(list(itertools.islice(remaining, count)), memory_pool)
+        offsets += begins
+        regions.append(around)
     tables[framed, 1] = offsets
     return regions
 

@@ -19,8 +19,7 @@ from bowstring.columnar.nodes import Kind
 from bowstring.errors import InvalidBody, LimitExceeded
 from bowstring.ipc.compression import PREFIX_BYTES, STORED, decompressed
 from bowstring.ipc.compression_claims import SLACK, most_decompressed
-from bowstring.ipc.pooled import kept_with
-from bowstring.memory import foreign_region
+from bowstring.ipc.pooled import region_around
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +36,6 @@ _MOST: Final = 32
 _LAYOUTS: Final = 32
 _WORD: Final = 8
 _UNKNOWN: Final = -1
-_NOWHERE: Final = 1 << 64
 _INT64: Final = struct.Struct("<q")
 _PLACE: Final = struct.Struct("<qq")
 
@@ -184,22 +182,12 @@ def _placed(
         A frame is not as long as it was before.
     """
     lengths = claims.lengths
+    if [buffer.size for buffer in buffers] != [lengths[row] for row in claims.framed]:
+        raise InvalidBody("the body changed while it was read")
     spans = [(0, 0, length) for length in lengths]
-    regions: list[Region] = []
-    begin, end = _NOWHERE, 0
-    places: list[int] = []
-    for row, buffer in zip(claims.framed, buffers, strict=True):
-        address, size = buffer.address, buffer.size
-        if size != lengths[row]:
-            raise InvalidBody("the body changed while it was read")
-        if size:
-            begin, end = min(begin, address), max(end, address + size)
-        places.append(address)
-    for row, address in zip(claims.framed, places, strict=True):
-        if lengths[row]:
-            spans[row] = (0, address - begin, lengths[row])
-    if end:
-        regions.append(foreign_region(begin, end - begin, kept_with(buffers, memory_pool)))
+    offsets, regions = region_around(buffers, memory_pool)
+    for row, offset in zip(claims.framed, offsets, strict=True):
+        spans[row] = (0, offset, lengths[row])
     for row in claims.stored:
         spans[row] = (len(regions), claims.buffers[row][0] + body.offset + PREFIX_BYTES, lengths[row])
     if claims.stored:
