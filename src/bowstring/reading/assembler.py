@@ -139,9 +139,11 @@ class Assembler:
         if like is None or self._together is None or self._unchecked:
             return []
         batches, sizes = self._together.batches(run, like)
-        if self.charged:
-            return [Assembled(*each, each[1], True) for each in zip(batches, sizes, strict=True)]
-        return [Assembled(*each, 0, True) for each in zip(batches, sizes, strict=True)]
+        charged = self.charged
+        return [
+            Assembled(batch, nbytes, nbytes if charged else 0, until_delivered=True)
+            for batch, nbytes in zip(batches, sizes, strict=True)
+        ]
 
     def take_pointed(self, run: PointedRun, like: Likeness | None) -> list[Assembled]:
         """Make batches of a run of pointers: those in front that are surely right."""

@@ -75,7 +75,7 @@ class Hearing:
         except BowstringError as error:
             lost = error.with_traceback(None)  # its frame is ours, which has it
         self.silent = received is None
-        if received is not None and self._holds and can_wait(received):
+        if received is not None and self._holds and _can_wait(received):
             self._held.append(received)
             if len(self._held) >= _MOST:
                 self.hear_held()
@@ -118,7 +118,7 @@ class Hearing:
             at += pair
 
 
-def can_wait(received: Received) -> bool:
+def _can_wait(received: Received) -> bool:
     """Whether a message is metadata or a body of pointers: nobody is told of one at once."""
     tag, body, attachments = received
     if attachments:

@@ -7,8 +7,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from bowstring.errors import BowstringError, ClosedError
+from bowstring.errors import ClosedError
 from bowstring.transport import listen
+from bowstring.transport.accepting import accept_next
 from bowstring.transport.standby import Work, run_in_thread
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Reception"]
 
-_ACCEPT_SECONDS: Final = 1.0
-_REFUSED_SECONDS: Final = 0.01
 _LEAST_PATIENCE: Final = 0.05
 # One to let the next reader in, and one more, so that he need not call another one first.
 _WAITING: Final = 2
@@ -114,7 +113,7 @@ class Reception:
 
     def _let_in(self, door: _Door) -> bool:
         """Wait for a reader, and serve the one who comes; return whether to wait for more."""
-        channel = self._next(door.listener)
+        channel = accept_next(door.listener, self._turn_away)
         if channel is None:
             return True
         with self._changed:
@@ -125,8 +124,7 @@ class Reception:
             if alone:
                 self._wait_at(door)
         except RuntimeError:  # the system has no thread to spare, for this one
-            with self._changed:
-                self.refused += 1
+            self._turn_away()
             channel.close()
             return True
         thread = threading.current_thread()
@@ -138,24 +136,9 @@ class Reception:
             door.waiting += not enough
         return not enough
 
-    def _next(self, listener: Listener) -> Channel | None:
-        """Wait for a connection.
-
-        Raises
-        ------
-        ClosedError
-            Nobody comes any more.
-        """
-        try:
-            return listener.accept(_ACCEPT_SECONDS)
-        except ClosedError:
-            raise
-        except (BowstringError, OSError):
-            # Somebody who may not come in, or no descriptors left: both pass.
-            with self._changed:
-                self.refused += 1
-                self._changed.wait_for(lambda: self._closed, _REFUSED_SECONDS)
-            return None
+    def _turn_away(self) -> None:
+        with self._changed:
+            self.refused += 1
 
     def _serve(self, channel: Channel) -> None:
         """Serve a reader, if it can be let in, until it goes."""

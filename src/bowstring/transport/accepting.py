@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from bowstring.transport.channel import Channel, Listener
 
-__all__ = ["accept_all"]
+__all__ = ["accept_all", "accept_next"]
 
 _ACCEPT_SECONDS: Final = 1.0
 _PAUSE: Final = 0.01
@@ -39,15 +39,34 @@ def accept_all(
     """
     while not stopped():
         try:
-            channel = listener.accept(_ACCEPT_SECONDS)
+            channel = accept_next(listener, turned_away)
         except ClosedError:
             return
-        except (BowstringError, OSError):
-            turned_away()
-            # Where no descriptor is left the next one fails at once, too.
-            time.sleep(_PAUSE)
-            continue
         if channel is not None:
             welcome(channel)
         # Nothing here keeps the last one open.
         del channel
+
+
+def accept_next(listener: Listener, turned_away: Callable[[], object]) -> Channel | None:
+    """Return the next who connects; ``None`` where nobody came for a second, or who came was turned away.
+
+    Parameters
+    ----------
+    listener, turned_away
+        As for :func:`accept_all`.
+
+    Raises
+    ------
+    ClosedError
+        The listener is closed: nobody comes any more.
+    """
+    try:
+        return listener.accept(_ACCEPT_SECONDS)
+    except ClosedError:
+        raise
+    except (BowstringError, OSError):
+        turned_away()
+        # Where no descriptor is left the next one fails at once, too.
+        time.sleep(_PAUSE)
+        return None
