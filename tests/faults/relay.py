@@ -66,8 +66,10 @@ class Relay:
                 received = source.receive(_WAIT)
                 if received is None:
                     return passed
-                target.send([Message(received.tag, [received.body], received.attachments)], _WAIT)
-                _close(received.attachments)
+                try:
+                    target.send([Message(received.tag, [received.body], received.attachments)], _WAIT)
+                finally:
+                    _close(received.attachments)
                 passed += 1
             if self._half and (received := source.receive(_WAIT)) is not None:
                 _close(received.attachments)

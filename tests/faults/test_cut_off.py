@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable
 
 import pytest
 
 import bowstring as bow
-from tests.faults.conftest import LIMITS, until
+from bowstring.transport import Message, dial, listen
+from tests.faults.conftest import LIMITS, WAIT, until
 from tests.faults.relay import Relay
 from tests.faults.tables import number_of, publish_again, table_of
 
@@ -94,3 +96,14 @@ def test_a_relay_that_cuts_nothing(serve: Callable[..., bow.Server], address: st
         del batches
     assert relay.passed_down == DOWN[address]
     server.wait_released()
+
+
+def test_a_relay_keeps_no_descriptor() -> None:
+    """What came with a message that cannot be passed on is closed, too; else the watch for leaks sees it."""
+    with listen("unix:") as listener, dial(listener.uri) as producer, dial(listener.uri) as target:
+        source = listener.accept(WAIT)
+        assert source is not None
+        with source, open(os.devnull) as file:
+            producer.send([Message(None, [b"x"], (file.fileno(),))], WAIT)
+            target.close()
+            assert Relay.__new__(Relay)._pump(source, target, 1) == 0
