@@ -10,13 +10,14 @@ import os
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from types import ModuleType
 
 import numpy as np
 import pytest
 
 from bowstring.errors import InvalidRegion, NotOnDevice, OutOfBudget, ProtocolError, UsageError
 from bowstring.memory import Device, Handle, MappingCache, Pool, Slab, cpu, foreign_region
-from bowstring.memory.slab import SEALS, host_slab
+from bowstring.memory.slab import SEALS, host_slab, identity_of, map_host_slab
 
 SIZE = 1 << 20
 F_SEAL_WRITE = 8
@@ -162,6 +163,43 @@ def test_fake_regions_are_refused(no_leaks: None, device: Device, fake: str) -> 
         MappingCache().open(handle, fd)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
+
+
+def test_a_region_is_looked_at_once(slab: Slab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is sealed is asked for its seals, then for its size, and for nothing else."""
+    asked: list[str] = []
+    for module, name in ((fcntl, "fcntl"), (os, "fstat"), (os, "readlink")):
+        _note_calls(monkeypatch, module, name, asked)
+    fd = os.dup(slab.fd)
+    mapped = map_host_slab(cpu(), fd, SIZE, slab.uuid)
+    assert asked == ["fcntl", "fstat"]
+    assert mapped.identity == identity_of(slab.fd)
+
+
+def _note_calls(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, asked: list[str]) -> None:
+    call = getattr(module, name)
+
+    def noted(*arguments: object) -> object:
+        asked.append(name)
+        return call(*arguments)
+
+    monkeypatch.setattr(module, name, noted)
+
+
+def test_the_size_is_looked_at_when_it_is_final(no_leaks: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A memfd that is cut short and sealed while it is looked at is refused."""
+    fd = memfd(seals=0)
+    call = fcntl.fcntl
+
+    def too_late(fd: int, command: int, *arguments: int) -> int:
+        if command == fcntl.F_GET_SEALS:
+            os.ftruncate(fd, SIZE // 2)
+            call(fd, fcntl.F_ADD_SEALS, SEALS)
+        return call(fd, command, *arguments)
+
+    monkeypatch.setattr(fcntl, "fcntl", too_late)
+    with pytest.raises(InvalidRegion, match="size"):
+        map_host_slab(cpu(), fd, SIZE, os.urandom(16))
 
 
 def test_regions_of_unknown_devices_are_refused(no_leaks: None) -> None:

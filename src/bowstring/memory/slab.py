@@ -206,13 +206,12 @@ def map_host_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab:
         This process has no descriptor left.
     """
     try:
-        check_sealed(fd, nbytes)
+        identity = check_sealed(fd, nbytes)
         try:
             with opening("a region"):
                 memory, address = mapped(fd, nbytes, mmap.PROT_READ)
         except (OSError, ValueError) as error:
             raise InvalidRegion("a region cannot be mapped", found=str(error)) from error
-        identity = identity_of(fd)
     finally:
         os.close(fd)
     return Slab(
@@ -226,35 +225,42 @@ def map_host_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab:
     )
 
 
-def check_sealed(fd: int, nbytes: int) -> None:
+def check_sealed(fd: int, nbytes: int) -> tuple[int, int]:
     """Refuse a descriptor whose memory could shrink under our views, or that is not what was announced.
 
     A file is taken where it is ours, has no name, and all of its room on the disk: only processes of this user have
     it open then, and those are trusted to leave its length alone, as they are trusted for what is in it.
+
+    Returns
+    -------
+    What the memory is known by (:func:`identity_of`).
     """
-    if not _is_reserved_file(fd):
-        _check_seals(fd)
-    size = os.fstat(fd).st_size
-    if size != nbytes or nbytes <= 0:
-        raise InvalidRegion("a region is not of the announced size", expected=nbytes, found=size)
+    # The seals before the size: one that was right a moment before it could not change any more says nothing.
+    refused = _why_not_sealed(fd)
+    found = os.fstat(fd)
+    if refused is not None and not _is_reserved_file(fd, found):
+        raise refused
+    if found.st_size != nbytes or nbytes <= 0:
+        raise InvalidRegion("a region is not of the announced size", expected=nbytes, found=found.st_size)
+    return found.st_dev, found.st_ino
 
 
-def _check_seals(fd: int) -> None:
+def _why_not_sealed(fd: int) -> InvalidRegion | None:
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError as error:
-        raise InvalidRegion(
+        return InvalidRegion(
             "a region must be a sealed memfd, or a file of ours without a name",
             found=f"a descriptor without seals ({error.strerror})",
             hint="A file with a name could be cut short by anybody under the views of its reader.",
-        ) from error
+        )
+    if seals & SEALS == SEALS:
+        return None
     missing = [name for seal, name in _SEAL_NAMES.items() if not seals & seal]
-    if missing:
-        raise InvalidRegion("a region is not sealed", expected="SHRINK, GROW, SEAL", found=f"no {missing}")
+    return InvalidRegion("a region is not sealed", expected="SHRINK, GROW, SEAL", found=f"no {missing}")
 
 
-def _is_reserved_file(fd: int) -> bool:
-    found = os.fstat(fd)
+def _is_reserved_file(fd: int, found: os.stat_result) -> bool:
     if not stat.S_ISREG(found.st_mode) or found.st_nlink or found.st_uid != os.geteuid():
         return False
     if found.st_blocks * _BLOCK < found.st_size:
