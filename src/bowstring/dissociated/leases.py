@@ -6,6 +6,7 @@ and are never given twice, and nothing lies below 4096, so that 0 can stand for 
 
 from __future__ import annotations
 
+import bisect
 import collections
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from bowstring.limits import Limits
     from bowstring.memory import Region
+
+    Words = npt.NDArray[np.uint64]
 
 __all__ = ["LOWEST_ADDRESS", "AnnouncedRegions", "Ledger"]
 
@@ -150,8 +153,11 @@ class AnnouncedRegions:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._bases: npt.NDArray[np.int64] = np.empty(0, np.int64)
-        self._sizes: npt.NDArray[np.int64] = np.empty(0, np.int64)
+        # In the order of the bases, as the regions are.
+        self._bases: list[int] = []
+        self._sizes: list[int] = []
+        self._nbytes = 0
+        self._ranges: tuple[Words, Words] | None = None
         self.regions: list[Region] = []
 
     def check(self, base: int, nbytes: int) -> None:
@@ -164,7 +170,7 @@ class AnnouncedRegions:
         """
         if len(self.regions) >= self._limits.regions:
             raise LimitExceeded("too many regions in one stream", expected=f"at most {self._limits.regions}")
-        if nbytes > self._limits.region_bytes - int(self._sizes.sum()):
+        if nbytes > self._limits.region_bytes - self._nbytes:
             raise LimitExceeded(
                 "the regions of one stream are too large",
                 expected=f"at most Limits.region_bytes = {self._limits.region_bytes}",
@@ -174,16 +180,25 @@ class AnnouncedRegions:
             raise ProtocolError(
                 "a region lies outside the address space", found=f"{nbytes} bytes at {base:#x}"
             )
-        overlap = (self._bases < base + nbytes) & (base < self._bases + self._sizes)
-        if overlap.any():
+        # Of those that begin before its end, the last one ends last.
+        before = bisect.bisect_left(self._bases, base + nbytes) - 1
+        if before >= 0 and self._bases[before] + self._sizes[before] > base:
             raise ProtocolError("two regions of a stream overlap", found=f"{nbytes} bytes at {base:#x}")
 
     def add(self, base: int, region: Region, nbytes: int) -> None:
         """Enter a region that passed `check`."""
-        place = int(np.searchsorted(self._bases, base))
-        self._bases = np.insert(self._bases, place, base)
-        self._sizes = np.insert(self._sizes, place, nbytes)
+        place = bisect.bisect_left(self._bases, base)
+        self._bases.insert(place, base)
+        self._sizes.insert(place, nbytes)
+        self._nbytes += nbytes
+        self._ranges = None
         self.regions.insert(place, region)
+
+    def _as_arrays(self) -> tuple[Words, Words]:
+        """Return bases and sizes."""
+        if self._ranges is None:
+            self._ranges = np.array(self._bases, np.uint64), np.array(self._sizes, np.uint64)
+        return self._ranges
 
     def resolve(self, pairs: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
         """Turn (address, length) pairs into (region index, offset, length) rows.
@@ -205,11 +220,12 @@ class AnnouncedRegions:
         addresses, lengths = pairs[:, 0], pairs[:, 1]
         spans = np.zeros((len(pairs), 3), np.int64)
         if len(self.regions) == 1:
-            base, size = self._bases.view(np.uint64), self._sizes.view(np.uint64)
+            base, size = self._as_arrays()
         elif self.regions:
-            index = np.searchsorted(self._bases.view(np.uint64), addresses, side="right") - 1
+            bases, sizes = self._as_arrays()
+            index = np.searchsorted(bases, addresses, side="right") - 1
             spans[:, 0] = index
-            base, size = self._bases.view(np.uint64)[index], self._sizes.view(np.uint64)[index]
+            base, size = bases[index], sizes[index]
         elif not np.count_nonzero(lengths):
             return spans
         else:
