@@ -235,6 +235,13 @@ def test_a_ticket_is_needed() -> None:
     assert Endpoint.parse("tcp://h:1?want_data=1&ticket=").ticket == b""
 
 
+def test_a_text_and_its_ticket_name_one_endpoint() -> None:
+    """An endpoint that was read before is not read again, and another ticket makes another one of its text."""
+    text = str(Endpoint("tcp://h:1?want_data=1", b"t"))
+    assert Endpoint.parse(text) is Endpoint.parse(f" {text}\n")
+    assert [Endpoint.parse(text, ticket).ticket for ticket in ("a", b"b", None)] == [b"a", b"b", b"t"]
+
+
 @given(before=st.text(" \t\r\n", max_size=3), after=st.text(" \t\r\n", max_size=3))
 def test_white_space_around_is_not_of_it(before: str, after: str) -> None:
     """An endpoint that was written to a file with a line's end, or copied with one, is read as it was printed."""

@@ -80,6 +80,20 @@ def test_three_slashes(folder: Path) -> None:
     assert path_of("unix:a.sock") == os.path.join(os.getcwd(), "a.sock")
 
 
+def test_a_relative_path_follows_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same relative address names another file in another folder, which may be too far down."""
+    deep = folder / "b"
+    deep.mkdir()
+    far = folder / ("c" * 90)
+    far.mkdir()
+    for place in (folder, deep):
+        monkeypatch.chdir(place)
+        assert path_of("unix:relative.sock") == str(place / "relative.sock")
+    monkeypatch.chdir(far)
+    with pytest.raises(UsageError, match="long"):
+        path_of("unix:relative.sock")
+
+
 @pytest.mark.parametrize("mask", [0, 0o022, 0o077, 0o777])
 def test_mode(folder: Path, umask: Callable[[int], int], mask: int) -> None:
     """The socket has mode 0600 whatever the umask."""

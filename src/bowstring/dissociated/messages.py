@@ -7,6 +7,7 @@ objects, so that they can grow; unknown keys are ignored. ``docs/protocol.md`` h
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import struct
 from typing import TYPE_CHECKING, Any, Final
@@ -51,6 +52,9 @@ METADATA: Final = 1
 _PREFIX: Final = struct.Struct("<BI")
 PREFIX_BYTES: Final = _PREFIX.size
 _U64: Final = struct.Struct("<Q")
+# Most readers of a process say the same, and most are told the same: so many short messages are remembered.
+_MOST: Final = 64
+_SHORT: Final = 4096
 
 
 @dataclasses.dataclass(slots=True)
@@ -110,31 +114,8 @@ class Hello:
         ProtocolError
             It is not one.
         """
-        fields = json_object(data, "hello")
-        columns = fields.get("columns")
-        window = fields.get("window", 0)
-        token = fields.get("token")
-        if columns is not None and not (
-            isinstance(columns, list) and all(isinstance(name, str) for name in columns)
-        ):
-            raise ProtocolError("columns in a hello must be a list of names", found=_shown(columns))
-        if not isinstance(window, int) or isinstance(window, bool) or not 0 <= window < 1 << 63:
-            raise ProtocolError("the window in a hello must be a number of bytes", found=_shown(window))
-        if token is not None and not isinstance(token, str):
-            raise ProtocolError("the token in a hello must be a string")
-        version = fields.get("version")
-        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-            raise ProtocolError("the hello has no version", expected=VERSION, found=_shown(version))
-        return cls(
-            None if columns is None else tuple(columns),
-            window,
-            fields.get("pointers") is True,
-            token,
-            version,
-            text_of(fields, "ipc", 200),
-            fields.get("tries") is True,
-            fields.get("events") is True,
-        )
+        data = bytes(data)
+        return _hello(data) if len(data) <= _SHORT else _hello.__wrapped__(data)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -172,28 +153,64 @@ class Welcome:
         ProtocolError
             It is not one.
         """
-        fields = json_object(data, "welcome")
-
-        def number(name: str) -> int | None:
-            value = fields.get(name)
-            fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
-            return value if fits else None
-
-        return cls(
-            fields.get("charged") is True,
-            text_of(fields, "path", 200) or "",
-            text_of(fields, "why", 500) or "",
-            number("num_rows"),
-            number("num_batches"),
-            number("nbytes"),
-            number("version") or VERSION,
-        )
+        data = bytes(data)
+        return _welcome(data) if len(data) <= _SHORT else _welcome.__wrapped__(data)
 
 
+@functools.lru_cache(_MOST)
 def _json(message: Hello | Welcome) -> bytes:
     return json.dumps(
         {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}
     ).encode()
+
+
+@functools.lru_cache(_MOST)
+def _hello(data: bytes) -> Hello:
+    fields = json_object(data, "hello")
+    columns = fields.get("columns")
+    window = fields.get("window", 0)
+    token = fields.get("token")
+    if columns is not None and not (
+        isinstance(columns, list) and all(isinstance(name, str) for name in columns)
+    ):
+        raise ProtocolError("columns in a hello must be a list of names", found=_shown(columns))
+    if not isinstance(window, int) or isinstance(window, bool) or not 0 <= window < 1 << 63:
+        raise ProtocolError("the window in a hello must be a number of bytes", found=_shown(window))
+    if token is not None and not isinstance(token, str):
+        raise ProtocolError("the token in a hello must be a string")
+    version = fields.get("version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise ProtocolError("the hello has no version", expected=VERSION, found=_shown(version))
+    return Hello(
+        None if columns is None else tuple(columns),
+        window,
+        fields.get("pointers") is True,
+        token,
+        version,
+        text_of(fields, "ipc", 200),
+        fields.get("tries") is True,
+        fields.get("events") is True,
+    )
+
+
+@functools.lru_cache(_MOST)
+def _welcome(data: bytes) -> Welcome:
+    fields = json_object(data, "welcome")
+
+    def number(name: str) -> int | None:
+        value = fields.get(name)
+        fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+        return value if fits else None
+
+    return Welcome(
+        fields.get("charged") is True,
+        text_of(fields, "path", 200) or "",
+        text_of(fields, "why", 500) or "",
+        number("num_rows"),
+        number("num_batches"),
+        number("nbytes"),
+        number("version") or VERSION,
+    )
 
 
 def json_object(data: bytes, what: str) -> dict[str, Any]:

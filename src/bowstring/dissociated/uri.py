@@ -158,33 +158,9 @@ class Endpoint:
         UsageError
             It is not a URI of this protocol, or there is no ticket.
         """
-        head, _, query = text.strip().partition("?")
-        kept: list[str] = []
-        said: dict[str, str] = {}
-        for part in query.split("&") if query else []:
-            name, _, value = part.partition("=")
-            if name in said:
-                raise UsageError("the URI says something twice", found=name)
-            if name in _OF_ENDPOINTS:
-                said[name] = urllib.parse.unquote_plus(value)
-            else:
-                kept.append(part)
         if ticket is not None:
-            found = ticket.encode() if isinstance(ticket, str) else bytes(ticket)
-        elif "ticket" in said:
-            found = _base64(said["ticket"], "ticket")
-        else:
-            raise UsageError(
-                "the URI names no data set",
-                found=_without_secrets(text),
-                hint="Give connect(…, ticket=…), or the whole URI that the server printed.",
-            )
-        uri = f"{head}?{'&'.join(kept)}" if kept else head
-        endpoint = cls(uri, found, said.get("data"), said.get("elsewhere"), said.get("host"))
-        for each in (endpoint.uri, endpoint.data_uri, endpoint.elsewhere):
-            if each is not None:
-                Location.parse(each)
-        return endpoint
+            ticket = ticket.encode() if isinstance(ticket, str) else bytes(ticket)
+        return _endpoint(text.strip(), ticket)
 
     @property
     def is_here(self) -> bool:
@@ -290,6 +266,35 @@ class Dataset:
 
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(self.endpoints)
+
+
+@functools.lru_cache(256)
+def _endpoint(text: str, ticket: bytes | None) -> Endpoint:
+    head, _, query = text.partition("?")
+    kept: list[str] = []
+    said: dict[str, str] = {}
+    for part in query.split("&") if query else []:
+        name, _, value = part.partition("=")
+        if name in said:
+            raise UsageError("the URI says something twice", found=name)
+        if name in _OF_ENDPOINTS:
+            said[name] = urllib.parse.unquote_plus(value)
+        else:
+            kept.append(part)
+    if ticket is None and "ticket" in said:
+        ticket = _base64(said["ticket"], "ticket")
+    if ticket is None:
+        raise UsageError(
+            "the URI names no data set",
+            found=_without_secrets(text),
+            hint="Give connect(…, ticket=…), or the whole URI that the server printed.",
+        )
+    uri = f"{head}?{'&'.join(kept)}" if kept else head
+    endpoint = Endpoint(uri, ticket, said.get("data"), said.get("elsewhere"), said.get("host"))
+    for each in (endpoint.uri, endpoint.data_uri, endpoint.elsewhere):
+        if each is not None:
+            Location.parse(each)
+    return endpoint
 
 
 @functools.lru_cache(256)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bowstring.dissociated.messages import Hello, Outgoing
-    from bowstring.dissociated.uri import Endpoint
+    from bowstring.dissociated.uri import Endpoint, Location
     from bowstring.limits import Limits
     from bowstring.memory import Allocator, Buffer, Pool
     from bowstring.transport import Channel
@@ -118,19 +119,25 @@ def open_wires(endpoint: Endpoint, hello: Hello, pool: Pool, limits: Limits) -> 
         for location in endpoint.locations:
             channel = dial(location.address, limits, limits.connect_timeout)
             wires.append(Wire(channel, allocator))
-            maps = hello.pointers and channel.carries != "nothing"
-            place = this_process().place if maps else None
-            said = dataclasses.replace(
-                hello,
-                token=location.token,
-                pointers=maps,
-                ipc=place,
-                tries=maps,
-                events=maps and hello.events,
-            )
-            wires[-1].send(ConsumerProtocol.opening(location, endpoint.ticket, said), limits.connect_timeout)
+            place = this_process().place if hello.pointers and channel.carries != "nothing" else None
+            wires[-1].send(_opening(location, endpoint.ticket, hello, place), limits.connect_timeout)
     except BaseException:
         for wire in wires:
             wire.channel.close()
         raise
     return wires
+
+
+@functools.lru_cache(64)
+def _opening(location: Location, ticket: bytes, hello: Hello, place: str | None) -> list[Outgoing]:
+    """Return what is said first; `place` is where memory can be mapped, if it can."""
+    maps = place is not None
+    said = dataclasses.replace(
+        hello,
+        token=location.token,
+        pointers=maps,
+        ipc=place,
+        tries=maps,
+        events=maps and hello.events,
+    )
+    return ConsumerProtocol.opening(location, ticket, said)

@@ -15,6 +15,7 @@ No transport starts a thread. A transport is loaded on first use, and another on
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import Protocol, cast
 
@@ -168,4 +169,9 @@ def _transport(address: str) -> Transport:
             expected=", ".join(f"{name}:" for name in _modules),
             found=repr(address),
         )
-    return cast("Transport", importlib.import_module(_modules[scheme]))
+    return _loaded(_modules[scheme])
+
+
+@functools.cache
+def _loaded(module: str) -> Transport:
+    return cast("Transport", importlib.import_module(module))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import os
 import re
 import secrets
@@ -52,6 +53,13 @@ def path_of(address: str) -> str | None:
     >>> path_of("unix:/tmp/a%20b.sock"), path_of("unix:///tmp/x.sock"), path_of("unix:")
     ('/tmp/a b.sock', '/tmp/x.sock', None)
     """
+    path = _path_in(address)
+    # Elsewhere it means another file when the process has changed its folder.
+    return path if path is None or path.startswith("/") else _absolute(path)
+
+
+@functools.lru_cache(64)
+def _path_in(address: str) -> str | None:
     scheme, _, rest = address.partition(":")
     if rest.startswith("//"):
         host, slash, rest = rest[2:].partition("/")
@@ -65,6 +73,10 @@ def path_of(address: str) -> str | None:
     path = os.fsdecode(urllib.parse.unquote_to_bytes(rest))
     if "\0" in path:
         raise UsageError("a path holds no zero byte", found=repr(address))
+    return _absolute(path) if path.startswith("/") else path
+
+
+def _absolute(path: str) -> str:
     path = os.path.abspath(path)
     _check_length(path)
     return path
