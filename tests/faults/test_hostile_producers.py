@@ -243,7 +243,8 @@ def fake_memory(fault: str, nbytes: int, good: int) -> int:
         "sealed but larger",
     ],
 )
-def test_fake_regions(stream: Messages, fault: str) -> None:
+@pytest.mark.parametrize("first", [False, True], ids=["behind the schema", "first of all"])
+def test_fake_regions(stream: Messages, fault: str, *, first: bool) -> None:
     """Memory that could shrink, is no memory, or is not of the size that was said, is never mapped."""
     (good,) = stream[REGION].attachments
     assert isinstance(good, int)
@@ -252,7 +253,8 @@ def test_fake_regions(stream: Messages, fault: str) -> None:
     try:
         body = region(stream, uuid=os.urandom(16))
         fake = Message(Control.REGION, [body], (fd,))
-        error = refused([*stream[:REGION], fake, *stream[META:]])
+        at = 0 if first else REGION
+        error = refused([*stream[:at], fake, *stream[at:REGION], *stream[META:]])
     finally:
         os.close(fd)
     assert isinstance(error, bow.InvalidRegion), error

@@ -95,7 +95,7 @@ def used_regions(spans: npt.NDArray[np.int64]) -> list[int]:
 
 
 def regions_of(items: Iterable[Item]) -> list[Region]:
-    """Return the regions that the bodies of some items point into, each once."""
+    """Return the regions that the bodies of some items point into, each once, in the order of their first use."""
     found = {
         item.regions[index].uuid: item.regions[index]
         for item in items

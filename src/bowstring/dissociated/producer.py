@@ -263,9 +263,13 @@ class ProducerProtocol:
         if event is not None and hello.events and hello.tries:
             self.told_event = True
             said.append(Outgoing(Control.EVENT, [event.pack()]))
-        for region in regions if hello.tries else ():
-            said += self._announce(region)[1]
+        said += self.announce(regions)
         return [*said, Outgoing(Control.DEVICES, [pack_devices(devices)])]
+
+    def announce(self, regions: Iterable[Region]) -> list[Outgoing]:
+        """Return the announcements of regions that the stream will need, to a reader that takes them beforehand."""
+        hello = self.hello or Hello()
+        return [said for region in regions if hello.tries for said in self._announce(region)[1]]
 
     def cost(self, item: Item) -> int:
         """Return the credit in bytes that sending an item takes."""

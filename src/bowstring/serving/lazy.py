@@ -83,7 +83,11 @@ class Lazy:
             if close is not None:
                 close()
 
-    def regions(self, columns: tuple[str, ...] | None) -> list[Region]:  # noqa: ARG002  nobody knows them yet
+    def regions(
+        self,
+        columns: tuple[str, ...] | None,  # noqa: ARG002  nobody knows them yet
+        first: int | None = None,  # noqa: ARG002
+    ) -> list[Region]:
         """Return one that the pool has warm from now on, so that the first batch will mostly lie in it."""
         return [self._pool.allocator().allocate(1).region]
 

@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from bowstring.dissociated.producer import ProducerProtocol
     from bowstring.memory import EventHandle, Pending, Region
     from bowstring.serving.source import Source
+    from bowstring.transport import Channel
 
-__all__ = ["awaited", "has_come", "question"]
+__all__ = ["ahead", "awaited", "has_come", "question"]
 
+# Messages: a reader may want no more than the first batch.
+_FIRST: Final = 8
 _SHORTEST_PAUSE: Final = 0.0005
 _LONGEST_PAUSE: Final = 0.02
 
@@ -44,6 +47,15 @@ def regions_known(protocol: ProducerProtocol, source: Source) -> list[Region]:
     """Return what a reader that does so shall try to open, before it answers."""
     hello = protocol.hello
     return source.regions(hello.columns) if hello is not None and hello.tries else []
+
+
+def ahead(protocol: ProducerProtocol, source: Source, channel: Channel) -> list[Outgoing]:
+    """Return what a reader can map while the beginning of its stream is made; nothing if it is not known yet."""
+    takes = protocol.pointers and channel.carries == "fds" and protocol.role is not Role.METADATA
+    hello = protocol.hello
+    if not takes or source.charged or hello is None or not hello.tries:
+        return []
+    return protocol.announce(source.regions(hello.columns, first=_FIRST))
 
 
 def awaited(protocol: ProducerProtocol, source: Source) -> Pending | None:

@@ -112,9 +112,9 @@ class Resident:
         # Bodies of a device are copied to the host to be sent, one after the other, and not kept.
         return self._encode(columns, pointers=pointers)
 
-    def regions(self, columns: tuple[str, ...] | None) -> list[Region]:
-        """Return the regions that a stream of these columns points into."""
-        return regions_of(self._encoded(columns, pointers=True))
+    def regions(self, columns: tuple[str, ...] | None, first: int | None = None) -> list[Region]:
+        """Return the regions that a stream of these columns points into, or its first messages do."""
+        return regions_of(self._encoded(columns, pointers=True)[:first])
 
     def prepare(self, *, pointers: bool) -> None:
         """Encode what most readers will ask for."""

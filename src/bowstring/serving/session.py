@@ -30,7 +30,7 @@ from bowstring.errors import (
     ProtocolError,
     RefusedError,
 )
-from bowstring.serving.readiness import awaited, has_come, question
+from bowstring.serving.readiness import ahead, awaited, has_come, question
 from bowstring.serving.road import hands_over, welcome
 from bowstring.serving.room import Room
 from bowstring.transport import Message
@@ -248,7 +248,7 @@ class Session:
             pending, self._changed, self._is_over, self._limits.device_timeout
         ):
             return
-        waiting = self._welcome(source)
+        waiting = ahead(protocol, source, self._channel) + self._welcome(source)
         columns = hello.columns if hello is not None else None
         room = Room(protocol, self._server.pool, self._limits, self._changed, self._is_over, self._send)
         items = source.items(columns, pointers=protocol.pointers, make_room=room.make)

@@ -52,8 +52,11 @@ class Source(Protocol):
         `make_room` is called when the pool has none for a batch; it waits until there may be some.
         """
 
-    def regions(self, columns: tuple[str, ...] | None) -> list[Region]:
-        """Return regions that a stream of these columns will point into, as far as they are known beforehand."""
+    def regions(self, columns: tuple[str, ...] | None, first: int | None = None) -> list[Region]:
+        """Return regions that a stream of these columns will point into, as far as they are known beforehand.
+
+        With `first`, only so many of its messages need be looked at.
+        """
 
     def prepare(self, *, pointers: bool) -> None:
         """Do what can be done before the first reader comes."""
