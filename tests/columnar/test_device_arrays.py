@@ -105,9 +105,9 @@ def test_arrays_of_a_gpu_need_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"b": np.arange(4)}, "several places"),
         ({"b": fake_device(0).from_host(np.arange(4))}, "several places"),
-        ({"b": fake_device(1).from_host(np.arange(3))}, "one length"),
-        ({"b": fake_device(1).from_host(np.zeros((4, 1)))}, "one length"),
-        ({"b": fake_device(1).from_host(np.zeros(4, np.complex64))}, "no such type"),
+        ({"b": fake_device(1).from_host(np.arange(3))}, "one length.* at column 'b'"),
+        ({"b": fake_device(1).from_host(np.zeros((4, 1)))}, "one dimension.* at column 'b'"),
+        ({"b": fake_device(1).from_host(np.zeros(4, np.complex64))}, "no such type.* at column 'b'"),
     ],
 )
 def test_arrays_that_make_no_batch(device: FakeDevice, others: dict[str, Any], error: str) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.named import ColumnNamed, name_of_column, one_length
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import Unsupported, UsageError
 from bowstring.kernels import bitmap
@@ -35,7 +36,10 @@ def batch_of_device_arrays(source: Mapping[str, Any]) -> Batch | None:
     Unsupported
         Arrow has no such type.
     """
-    found = {name: _found(name, values) for name, values in source.items()}
+    found = {}
+    for name, values in source.items():
+        with ColumnNamed(name):
+            found[name] = _found(values)
     present = [each for each in found.values() if each is not None]
     if not present:
         return None
@@ -45,10 +49,7 @@ def batch_of_device_arrays(source: Mapping[str, Any]) -> Batch | None:
             "the columns are in several places", expected="all on one device", found=", ".join(sorted(places))
         )
     device = present[0][0]
-    lengths = {array.shape for _, array in present}
-    if len(lengths) > 1 or any(len(shape) != 1 for shape in lengths):
-        raise UsageError("the columns have not one length", expected="(rows,)", found=sorted(lengths))
-    [(rows,)] = lengths
+    rows = _rows({name: array for name, (_, array) in zip(found, present, strict=True)})
     fields = [
         pa.field(name, _arrow_type(name, array)) for name, (_, array) in zip(found, present, strict=True)
     ]
@@ -61,11 +62,18 @@ def batch_of_device_arrays(source: Mapping[str, Any]) -> Batch | None:
         return Batch.from_parts(layout, rows, nodes, buffers, device=device)
 
 
-def _found(name: str, values: Any) -> tuple[Device, Any] | None:
+def _rows(arrays: Mapping[str, Any]) -> int:
+    for name, array in arrays.items():
+        with ColumnNamed(name_of_column(name)):
+            if array.ndim != 1:
+                raise UsageError("a column has one dimension", expected="shape (rows,)", found=array.shape)
+    one_length({name: len(array) for name, array in arrays.items()})
+    return len(next(iter(arrays.values())))
+
+
+def _found(values: Any) -> tuple[Device, Any] | None:
     if isinstance(values, Column) and not values.device.is_host:
-        raise UsageError(
-            "a column of a batch is no array", where=name, hint="Batch.select() chooses columns of a batch."
-        )
+        raise UsageError("a column of a batch is no array", hint="Batch.select() chooses columns of a batch.")
     return device_array(values)
 
 
@@ -73,7 +81,9 @@ def _arrow_type(name: str, array: Any) -> pa.DataType:
     try:
         return pa.from_numpy_dtype(np.dtype(array.dtype))
     except pa.ArrowException as error:
-        raise Unsupported("Arrow has no such type", found=str(array.dtype), where=name) from error
+        raise Unsupported(
+            "Arrow has no such type", found=str(array.dtype), where=f"column {name!r}"
+        ) from error
 
 
 def _buffer(array: Any, device: Device) -> Buffer | None:

@@ -16,7 +16,8 @@ from bowstring.columnar.device_stream import device_stream
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.foreign import Importer
 from bowstring.columnar.layout import Layout
-from bowstring.errors import UsageError
+from bowstring.columnar.named import ColumnNamed, name_of_column, one_length
+from bowstring.errors import BowstringError, UsageError
 
 __all__ = ["batches", "one_batch"]
 
@@ -119,9 +120,22 @@ def _joined(table: pa.Table) -> list[pa.RecordBatch]:
         joined: list[pa.RecordBatch] = table.combine_chunks().to_batches()
     except pa.ArrowException as error:
         raise UsageError(
-            "the chunks of the data cannot be joined", found=str(error), hint="Take them batch by batch."
+            "the chunks of the data cannot be joined",
+            found=str(error),
+            where=_not_joined(table),
+            hint="Take them batch by batch.",
         ) from error
     return joined
+
+
+def _not_joined(table: pa.Table) -> str | None:
+    """Return the column whose chunks cannot be joined."""
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        try:
+            column.combine_chunks()
+        except pa.ArrowException:
+            return f"column {name!r}"
+    return None
 
 
 def _without_rows(layout: Layout) -> Batch:
@@ -192,6 +206,8 @@ def _whole(source: Any) -> pa.RecordBatch | pa.Table | pa.RecordBatchReader | No
             return pa.record_batch(source)
         if isinstance(source, Mapping):
             return pa.record_batch(_arrays(source))
+    except BowstringError:
+        raise
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise UsageError(
             "the data cannot be taken as a record batch",
@@ -202,7 +218,12 @@ def _whole(source: Any) -> pa.RecordBatch | pa.Table | pa.RecordBatchReader | No
 
 
 def _arrays(source: Mapping[str, Any]) -> dict[str, pa.Array]:
-    return {name: _array(values) for name, values in source.items()}
+    arrays = {}
+    for name, values in source.items():
+        with ColumnNamed(name_of_column(name)):
+            arrays[name] = _array(values)
+    one_length({name: len(array) for name, array in arrays.items()})
+    return arrays
 
 
 def _array(values: Any) -> pa.Array:

@@ -100,7 +100,9 @@ class Walk:
     def _bound(self, depth: int, nodes: int, path: tuple[str, ...]) -> None:
         if depth > self._limits.depth:
             raise LimitExceeded(
-                "the schema is nested too deeply", expected=f"at most {self._limits.depth} levels"
+                "the schema is nested too deeply",
+                expected=f"at most {self._limits.depth} levels",
+                where=f"column {path[0]!r}",
             )
         if nodes >= self._limits.columns:
             raise LimitExceeded(
