@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bowstring import depot
+from bowstring.spark.frozen import freeze_imports
 from bowstring.spark.incoming import incoming
 from bowstring.spark.scheduling import running_task
 from bowstring.spark.tickets import Ticket
@@ -106,6 +107,7 @@ class DepotTask:
             for batch in present:
                 writing.write(batch)
             done = writing.commit()
+            freeze_imports()
             return Ticket(
                 partition,
                 str(done.endpoint),

@@ -113,6 +113,30 @@ def partitions_without_rows(session: Any) -> None:
     some.release()
 
 
+def workers_collect_no_imports(session: Any) -> None:
+    """After its first task a worker has its imports out of its collections, and later tasks add nothing to them."""
+
+    def frozen() -> dict[int, int]:
+        def count(batches: Iterator[Any]) -> Iterator[Any]:
+            import gc
+
+            for _ in batches:
+                pass
+            time.sleep(0.3)  # so that each worker gets one of the tasks
+            yield pa.record_batch({"pid": [os.getpid()], "count": [gc.get_freeze_count()]})
+
+        rows = numbers(session, 2).mapInArrow(count, "pid bigint, count bigint").collect()
+        return {row["pid"]: row["count"] for row in rows}
+
+    seen: list[dict[int, int]] = []
+    for _ in range(3):
+        bow.spark.publish(numbers(session), "frozen").release()
+        seen.append(frozen())
+    assert min(seen[-1].values()) > 10_000, seen
+    for pid in set.intersection(*map(set, seen)):
+        assert len({each[pid] for each in seen}) == 1, seen
+
+
 def _dies_first(folder: str, how: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Return a function that dies in the middle of the first attempt of partition 1."""
 
@@ -314,6 +338,7 @@ SCENARIOS = [
     another_process_reads_it,
     one_reader_frees_it,
     partitions_without_rows,
+    workers_collect_no_imports,
     attempts_that_die,
     attempts_that_both_commit,
     a_cancelled_job,
