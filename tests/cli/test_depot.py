@@ -14,6 +14,8 @@ import pytest
 
 import bowstring as bow
 from bowstring.cli import main
+from bowstring.depot import DepotStatus
+from bowstring.depot.warm import warm_mappings
 
 
 @pytest.fixture
@@ -46,6 +48,33 @@ def test_it_is_shown_and_ended(folder: str, capsys: pytest.CaptureFixture[str]) 
     assert asked(capsys, "status", "--folder", folder) == "no depot runs\n"
     assert json.loads(asked(capsys, "status", "--folder", folder, "--json")) == {"running": False}
     assert json.loads(asked(capsys, "stop", "--folder", folder, "--json")) == {"running": False}
+
+
+def test_lost_slabs_are_told(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What somebody has mapped whom the depot lost sight of is told by count and bytes, while it is so."""
+    with bow.depot.connect(folder=folder) as depot:
+        with depot.begin(application="app", dataset="given up") as attempt:
+            attempt.write({"n": list(range(10))})
+            region: Any = attempt._allocator._region
+        said = asked(capsys, "status", "--folder", folder)
+        assert "1 slab is lost, 1.0 MiB" in said
+        facts = json.loads(asked(capsys, "status", "--folder", folder, "--json"))
+        assert (facts["lost_slabs"], facts["memory_lost"], facts["disk_lost"]) == (1, 1 << 20, 0)
+        del region
+        warm_mappings().clear()
+        assert "lost," not in asked(capsys, "status", "--folder", folder)
+        assert json.loads(asked(capsys, "status", "--folder", folder, "--json"))["lost_slabs"] == 0
+        depot.stop()
+
+
+def test_a_depot_that_tells_of_none_lost(folder: str) -> None:
+    """What an earlier depot, which is still there, says of itself is understood: it says nothing of lost slabs."""
+    with bow.depot.connect(folder=folder) as depot:
+        said = depot.status().to_json()
+        depot.stop()
+    for name in ("lost_slabs", "memory_lost", "disk_lost"):
+        del said[name]
+    assert DepotStatus.from_json(said).lost_slabs == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -208,11 +208,13 @@ def test_what_was_lost_counts_while_it_is_mapped(kind: str, tmp_path: Path) -> N
         found = stock.statistics
         assert found.memory_in_use + found.disk_in_use == 0
         assert (found.memory_lost, found.disk_lost) == ((MIB, 0) if kind == "memory" else (0, MIB))
+        assert found.lost_slabs == 1
         again(MIB)
         with pytest.raises(bow.DeadlineExceeded, match="1048576 held by processes"):
             again(2 * MIB)
         mapped.close()
         again(2 * MIB)
+        assert stock.statistics.lost_slabs == 0
         stock.trim(everything=True)
         lent, region = borrow(stock, MIB, "lost", folder=str(tmp_path))
         fd = os.dup(lent.slab.fd)

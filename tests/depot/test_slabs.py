@@ -30,6 +30,12 @@ def warm(depot: bow.depot.Depot) -> int:
     return depot.status().warm_slabs
 
 
+def lost(depot: bow.depot.Depot) -> tuple[int, int, int]:
+    """Return how many slabs the depot says are lost, and their bytes of memory and disk."""
+    status = depot.status()
+    return status.lost_slabs, status.memory_lost, status.disk_lost
+
+
 def test_a_slab_is_lent_again(depot: bow.depot.Depot) -> None:
     """What nobody uses any more is lent to the next one, who has it mapped already."""
     for number in range(5):
@@ -139,6 +145,9 @@ def test_not_while_a_live_writer_may_write_it(
     depot.end(APP)
     # Three of ours, and none of the writer's.
     assert warm(depot) == 3
+    assert lost(depot) == (1, MIB, 0)
+    writer.kill()
+    assert lost(depot) == (0, 0, 0)
 
 
 def test_a_dead_writer_writes_no_more(depot: bow.depot.Depot, task: Callable[..., Task]) -> None:

@@ -79,11 +79,16 @@ def _run(arguments: argparse.Namespace) -> int:
 def _show(status: DepotStatus) -> None:
     drains = ", draining" if status.draining else ""
     print(f"depot, protocol {status.version}, pid {status.pid}, up {duration(status.uptime)}{drains}")
-    rows = [
-        ["memory", size(status.memory_in_use), size(status.memory_warm), size(status.memory_budget)],
-        ["disk", size(status.disk_in_use), size(status.disk_warm), size(status.disk_budget)],
-    ]
-    print_table(["", "In use", "Warm", "Budget"], rows, right=[1, 2, 3])
+    memory = status.memory_in_use, status.memory_warm, status.memory_lost, status.memory_budget
+    disk = status.disk_in_use, status.disk_warm, status.disk_lost, status.disk_budget
+    rows = [["memory", *map(size, memory)], ["disk", *map(size, disk)]]
+    print_table(["", "In use", "Warm", "Lost", "Budget"], rows, right=[1, 2, 3, 4])
+    if status.lost_slabs:
+        slabs = "1 slab is" if status.lost_slabs == 1 else f"{number(status.lost_slabs)} slabs are"
+        print(
+            f"{slabs} lost, {size(status.memory_lost + status.disk_lost)}: mapped by processes that the depot lost "
+            "sight of; their room is free again when those end"
+        )
     print(f"{status.clients} clients, {status.readers} readers, {status.waiting} wait for room")
     if status.datasets:
         print_table(

@@ -28,8 +28,14 @@ class LostSlabs:
 
     def nbytes(self, kind: Kind) -> int:
         """Return how many bytes are taken still."""
+        return sum(each.nbytes for each in self._mapped() if each.kind == kind)
+
+    def __len__(self) -> int:
+        return len(self._mapped())
+
+    def _mapped(self) -> list[_Lost]:
         self._slabs = [each for each in self._slabs if used_elsewhere(each.fd)]
-        return sum(each.nbytes for each in self._slabs if each.kind == kind)
+        return self._slabs
 
     def clear(self) -> None:
         """Watch none any more."""

@@ -57,6 +57,10 @@ class DepotStatus:
         Connections of tasks and drivers; of readers.
     applications, datasets
         Names of those that something is held for; what is held. Of very many data sets the first ones.
+    memory_lost, disk_lost, lost_slabs
+        Slabs that a process has mapped still which the depot lost sight of: a writer whose connection broke
+        before its attempt was over, or a reader. They are lent to nobody and take room of the budget until that
+        process lets them go, or ends. 0 where a depot of an earlier Bowstring does not say.
     """
 
     version: int
@@ -75,6 +79,9 @@ class DepotStatus:
     readers: int
     applications: tuple[str, ...]
     datasets: tuple[DataSetStatus, ...]
+    memory_lost: int = 0
+    disk_lost: int = 0
+    lost_slabs: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the status as an object for JSON."""
@@ -90,7 +97,11 @@ class DepotStatus:
             It is none.
         """
         try:
-            known = {field.name: fields[field.name] for field in dataclasses.fields(cls)}
+            known = {
+                field.name: fields[field.name]
+                for field in dataclasses.fields(cls)
+                if field.default is dataclasses.MISSING or field.name in fields
+            }
             known["datasets"] = tuple(DataSetStatus(**each) for each in known["datasets"])
             known["applications"] = tuple(known["applications"])
         except (KeyError, TypeError) as error:

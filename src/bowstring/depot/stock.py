@@ -75,6 +75,7 @@ class StockStatistics:
     disk_warm: int
     disk_lost: int
     warm_slabs: int
+    lost_slabs: int
     waiting: int
     made: int
     reused: int
@@ -353,6 +354,7 @@ class Stock:
                 disk_warm=warm["disk"],
                 disk_lost=self._lost.nbytes("disk"),
                 warm_slabs=sum(map(len, self._idle.values())),
+                lost_slabs=len(self._lost),
                 waiting=len(self._waiting),
                 made=self._made,
                 reused=self._reused,
