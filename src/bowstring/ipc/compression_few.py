@@ -8,17 +8,16 @@ takes every body and says what is wrong with one.
 
 from __future__ import annotations
 
-import functools
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from bowstring.columnar.nodes import Kind
 from bowstring.errors import InvalidBody, LimitExceeded
 from bowstring.ipc.compression import PREFIX_BYTES, STORED, decompressed
 from bowstring.ipc.compression_claims import SLACK, most_decompressed
+from bowstring.ipc.few import MOST_FEW, Rule, nodes_are_right, rules_of
 from bowstring.ipc.pooled import region_around
 
 if TYPE_CHECKING:
@@ -32,10 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FewClaims", "claims_of_few", "decompressed_few"]
 
-_MOST: Final = 32
-_LAYOUTS: Final = 32
+_MOST: Final = MOST_FEW
 _WORD: Final = 8
-_UNKNOWN: Final = -1
 _INT64: Final = struct.Struct("<q")
 _PLACE: Final = struct.Struct("<qq")
 
@@ -52,16 +49,6 @@ class FewClaims(NamedTuple):
     total: int
     buffers: list[list[int]]
     places: bytes
-
-
-class _Rule(NamedTuple):
-    """What a layout says of a buffer."""
-
-    node: int
-    bits: int
-    end_bits: int
-    is_bitmap: bool
-    is_bytes: bool
 
 
 def decompressed_few(
@@ -104,11 +91,11 @@ def claims_of_few(
     body
         All of the message's body.
     """
-    rules = _rules_of(layout)
+    rules = rules_of(layout)
     if rules is None or header.variadic_counts or not len(header.buffers) == len(rules) <= _MOST:
         return None
     nodes = header.nodes.tolist()
-    if len(nodes) != layout.num_nodes or not _nodes_are_right(nodes, header.length):
+    if len(nodes) != layout.num_nodes or not nodes_are_right(nodes, header.length):
         return None
     lengths: list[int] = []
     framed: list[int] = []
@@ -138,37 +125,12 @@ def claims_of_few(
     return FewClaims(lengths, framed, stored, total, buffers, b"".join(places))
 
 
-def _nodes_are_right(nodes: list[list[int]], rows: int) -> bool:
-    for length, nulls in nodes:
-        if length != rows or not _UNKNOWN <= nulls <= rows:
-            return False
-    return rows >= 0
-
-
-def _is_right(claimed: int, rule: _Rule, rows: int, nulls: int) -> bool:
+def _is_right(claimed: int, rule: Rule, rows: int, nulls: int) -> bool:
     """Whether a buffer has as many bytes as its node needs, and not many more."""
-    needed = (rows * rule.bits + (rule.end_bits if rows else 0) + 7) >> 3
+    needed = rule.needed(rows)
     if claimed < needed:
         return rule.is_bitmap and not claimed and nulls <= 0
     return rule.is_bytes or claimed - SLACK <= 2 * needed
-
-
-@functools.lru_cache(_LAYOUTS)
-def _rules_of(layout: Layout) -> tuple[_Rule, ...] | None:
-    """Return what a layout says of its buffers; None where that is not all that there is to check."""
-    if not layout.is_flat or layout.variadic_nodes or layout.num_buffers > _MOST:
-        return None
-    kinds = layout.buffer_kinds.tolist()
-    return tuple(
-        _Rule(node, bits, end_bits, kind == Kind.VALIDITY, kind == Kind.BYTES)
-        for node, bits, end_bits, kind in zip(
-            layout.buffer_nodes.tolist(),
-            layout.buffer_bits.tolist(),
-            layout.buffer_end_bits.tolist(),
-            kinds,
-            strict=True,
-        )
-    )
 
 
 def _placed(

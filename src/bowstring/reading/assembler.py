@@ -27,6 +27,7 @@ from bowstring.ipc.packing import unpack
 from bowstring.ipc.schema import decode_schema
 from bowstring.memory import Handle, Lease, LentHandle, Region, mappings, used_here
 from bowstring.reading.pointed import Found, PointedRun, pointed_ahead
+from bowstring.reading.pointed_few import pointed_few
 from bowstring.reading.together import Together
 from bowstring.transport.descriptors import close_all
 
@@ -305,10 +306,15 @@ class Assembler:
         """Make a batch over the producer's memory, with the lease that says so when it ends."""
         if header.compression is not None or part.message.version is not MetadataVersion.V5:
             raise Unsupported("a body of pointers must be plain and of metadata version V5")
-        check_pairs(header, layout, body.pairs[:, 1].astype(np.int64))
-        spans = self.announced.resolve(body.pairs)
-        regions = self._regions_of(spans)
-        addresses = body.pairs[body.pairs[:, 0] != 0, 0]
+        regions: tuple[Region, ...]
+        few = pointed_few(header, layout, body.pairs, self.announced)
+        if few is not None:
+            spans, regions, addresses = few.spans, (few.region,), few.addresses
+        else:
+            check_pairs(header, layout, body.pairs[:, 1].astype(np.int64))
+            spans = self.announced.resolve(body.pairs)
+            regions = self._regions_of(spans)
+            addresses = body.pairs[body.pairs[:, 0] != 0, 0]
         # A body without an address lends nothing, and there is nothing to give back.
         note = None
         if len(addresses):
@@ -326,6 +332,8 @@ class Assembler:
             lease=Lease(regions, self._notes if note is not None else None, note),
             custom_metadata=part.message.custom_metadata,
         )
+        if few is not None:  # its offsets, too, have been looked at
+            return batch
         if self.awaited is not None and not batch.device.is_host:
             self._unchecked.append(batch)
             return batch
