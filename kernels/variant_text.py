@@ -116,7 +116,6 @@ def write_text(
     i: Any,
     block: Any,
     validity: Any,
-    value_validity: Any,
     starts: Any,
     stops: Any,
     data: Any,
@@ -158,7 +157,7 @@ def write_text(
         end = at
         if not bit_is_set(validity, i64(row)):
             status = SQL_NULL
-        elif count >= ZERO and bit_is_set(value_validity, i64(row)):
+        elif count >= ZERO:
             status, end = put_value(
                 out,
                 limit,
@@ -353,7 +352,7 @@ def quoted(ends: Any, base: Any, number: Any) -> Any:
 
 
 _WRITE_TEXT = (
-    "i64, u8[], u8[], i64[], i64[], u8[], i32[], u8[], i64[], i64[], i64[], u8[], i64, i64, i64[], i64[], "
+    "i64, u8[], i64[], i64[], u8[], i32[], u8[], i64[], i64[], i64[], u8[], i64, i64, i64[], i64[], "
     "u64[]!, u8[]!, i64[]!, u8[]!"
 )
 SIGNATURES = {

@@ -33,7 +33,7 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
         marks = guarded(rng.integers(0, 16, 5).astype(np.uint8))
         names = [guarded(each) for each in quoted()]
         rooms = wild(rng, np.int64, 2), wild(rng, np.int64, 2), out(np.uint64, 2 * 4 * int(text.WORDS))
-        rows = i64(1), data(rng), data(rng), *slots(rng), wild(rng, np.int32, 2), marks
+        rows = i64(1), data(rng), *slots(rng), wild(rng, np.int32, 2), marks
         return *rows, *names, i64(3), i64(0), *rooms, out(np.uint8), out(np.int64), out(np.uint8, 40)
 
     def compared(rng: np.random.Generator) -> tuple[Any, ...]:

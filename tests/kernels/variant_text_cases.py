@@ -66,7 +66,6 @@ def written(rng: np.random.Generator) -> Iterator[Case]:
                 *(
                     BLOCK,
                     bits(rng, rows),
-                    bits(rng, rows),
                     starts,
                     stops,
                     data,

@@ -127,7 +127,8 @@ def open_column(source: Any, *, plain: bool = False) -> VariantColumn:
     source
         A Column, a Batch of one column, or Arrow data of one column, marked ``arrow.parquet.variant`` or
         ``parquet.variant``. Its children are found by name: ``metadata`` and ``value``, each Binary, LargeBinary
-        or BinaryView; the metadata may be dictionary- or run-end encoded.
+        or BinaryView; the metadata may be dictionary- or run-end encoded. A row that is not null, and whose
+        ``value`` is, has a Variant null: to every call, as Parquet says.
     plain
         Take a struct that is not marked.
 

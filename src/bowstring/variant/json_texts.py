@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from bowstring.errors import LimitExceeded
+from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant_text import SPARE, WORDS, quote_names, write_text
 
@@ -118,23 +119,21 @@ def rows_of(
     limits: Limits,
 ) -> Rows:
     """Return what a launch takes of the rows, or of values in them: see :func:`texts_of`."""
-    device, present = opened.column.device, opened.value.validity
+    device, data = opened.column.device, opened.value.data
     if starts is None:
         starts, stops = opened.value.starts[: opened.rows], opened.value.stops[: opened.rows]
         if opened.value.shared:
             _check_sharing(opened, starts, stops, limits)
-    else:
-        # Slots of their own, which may be more than there are rows: each that is wanted has a value.
-        present = device.xp.empty(0, np.uint8)
+        if len(opened.value.validity):
+            starts, stops, data = _with_nulls(opened, starts, stops)
     starts, stops = (each.astype(np.int64) for each in (starts, stops))
     spark = int(rules == "spark")
     return Rows(
         device,
         opened.validity if wanted is None else wanted,
-        present,
         starts,
         stops,
-        opened.value.data,
+        data,
         classes.indices,
         (classes.starts, classes.stops, classes.data),
         classes.marks,
@@ -142,6 +141,20 @@ def rows_of(
         _depth(device, starts, stops, limits),
         spark,
     )
+
+
+def _with_nulls(opened: VariantColumn, starts: Any, stops: Any) -> tuple[Any, Any, Any]:
+    """Return slots in which a row without a value has that of a Variant null, and the bytes that they lie in."""
+    device, value, rows = opened.column.device, opened.value, opened.rows
+    absent = ~bitmap.expanded(value.validity, 0, rows)
+    if len(opened.validity):
+        absent &= bitmap.expanded(opened.validity, 0, rows)
+    if not device.to_host(absent.sum(keepdims=True))[0]:
+        return starts, stops, value.data
+    xp, end = device.xp, np.int64(len(value.data))
+    starts = xp.where(absent, end, starts.astype(np.int64))
+    stops = xp.where(absent, end + np.int64(1), stops.astype(np.int64))
+    return starts, stops, xp.concatenate([value.data, xp.zeros(1, np.uint8)])
 
 
 def _check_sharing(opened: VariantColumn, starts: Any, stops: Any, limits: Limits) -> None:
@@ -203,7 +216,6 @@ class Rows:
 
     device: Device
     validity: Any
-    value_validity: Any
     starts: Any
     stops: Any
     data: Any
@@ -225,7 +237,6 @@ class Rows:
             items,
             block,
             self.validity[byte:],
-            self.value_validity[byte:],
             self.starts[first:last],
             self.stops[first:last],
             self.data,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,6 +17,7 @@ __all__ = ["Names", "in_row", "open_on_host", "raw_rows", "values"]
 
 # So many distinct metadata are kept parsed.
 _NAMES_KEPT = 64
+_VARIANT_NULL: Final = b"\x00"
 
 
 def open_on_host(column: Any, call: str, *, plain: bool) -> VariantColumn:
@@ -44,10 +45,12 @@ def open_on_host(column: Any, call: str, *, plain: bool) -> VariantColumn:
 def raw_rows(column: VariantColumn) -> Iterator[tuple[bytes, bytes] | None]:
     """Yield metadata and value of each row, None for an SQL NULL; shared metadata are one object.
 
+    A row without a value has that of a Variant null, as Parquet says.
+
     Raises
     ------
     InvalidBody
-        A row has no metadata or no value, or they are not within their buffers.
+        A row has no metadata, or its bytes are not within their buffers.
     """
     rows = column.rows
     valid = _flags(column.validity, rows)
@@ -63,7 +66,7 @@ def raw_rows(column: VariantColumn) -> Iterator[tuple[bytes, bytes] | None]:
             names = metadata.at(place, row)
             if column.indices is not None:
                 shared[place] = names
-        yield names, value.at(row, row)
+        yield names, value.at(row, row) if value.has(row) else _VARIANT_NULL
 
 
 class _Reader:
@@ -77,8 +80,11 @@ class _Reader:
         data: Any = np.ascontiguousarray(slots.data)
         self._data = memoryview(data)
 
+    def has(self, slot: int) -> bool:
+        return 0 <= slot < len(self._starts) and (self._valid is None or self._valid[slot])
+
     def at(self, slot: int, row: int) -> bytes:
-        if not 0 <= slot < len(self._starts) or (self._valid is not None and not self._valid[slot]):
+        if not self.has(slot):
             raise InvalidBody(f"a Variant has no {self._what}", where=f"row {row}")
         start, stop = self._starts[slot], self._stops[slot]
         if not 0 <= start <= stop <= len(self._data):
