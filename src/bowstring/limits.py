@@ -33,7 +33,9 @@ class Limits:
     decompression_floor
         Up to this size bodies may be decompressed whatever the ratio is.
     depth
-        Deepest nesting of a schema.
+        Most levels of a schema: the record batch is the first one, its columns are the second, children and the
+        values of dictionaries are one more each. Arrow C++ takes 64 at most by the C data interface. Of Variants
+        and JSON: most values inside each other.
     columns
         Most nodes (fields, children included) in a schema.
     json_bytes

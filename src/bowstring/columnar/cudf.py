@@ -152,6 +152,11 @@ def well_placed(batch: Batch) -> Batch:
     Copied is what does not begin where a GPU can load it. Offsets without rows, which Arrow need not have, libcudf
     reads all the same: they become a zero.
     """
+    return _well_placed(batch, {})
+
+
+def _well_placed(batch: Batch, known: dict[Dictionary, Dictionary]) -> Batch:
+    """Do what :func:`well_placed` does; `known` are the dictionaries that were looked at before."""
     layout, kinds = batch.layout, batch.layout.buffer_kinds
     rows = layout.fixed_buffers(batch.variadic_counts)
     widths = layout.buffer_bits >> 3
@@ -161,9 +166,10 @@ def well_placed(batch: Batch) -> Batch:
     addresses = batch.spans.addresses()[rows]
     absent = ((kinds == Kind.OFFSETS32) | (kinds == Kind.OFFSETS64)) & (addresses == 0)
     replaced = np.flatnonzero((addresses % units != 0) | absent).tolist()
-    dictionaries = {
-        id_: Dictionary(id_, well_placed(each.values)) for id_, each in batch.dictionaries.items()
-    }
+    for id_, each in batch.dictionaries.items():
+        if each not in known:
+            known[each] = Dictionary(id_, _well_placed(each.values, known))
+    dictionaries = {id_: known[each] for id_, each in batch.dictionaries.items()}
     if not replaced and all(
         dictionaries[id_].values is each.values for id_, each in batch.dictionaries.items()
     ):

@@ -19,7 +19,7 @@ from bowstring.columnar.capsule import STRUCT_BYTES, STRUCT_WORDS, Anchor, addre
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import storage_type
 from bowstring.columnar.spans import Table
-from bowstring.errors import NotOnDevice, Unsupported
+from bowstring.errors import NotExportable, NotOnDevice, Unsupported
 from bowstring.memory import Device
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Exporting", "to_pyarrow_array", "to_pyarrow_batch"]
 
 _ZEROS = 4  # words; the widest slot is 256 bits
+_DEEPEST = 64  # levels that Arrow C++ imports; the batch is the first one
 _SAID = 8  # the words of a struct that say what it holds; release and private_data are pyarrow's
 
 
@@ -155,6 +156,23 @@ class _Block:
         ctypes.memmove(address, self.root, 8 * _SAID)
 
 
+def check_depth(layout: Layout) -> None:
+    """Refuse a batch that is nested more deeply than Arrow C++ takes by the C data interface.
+
+    Raises
+    ------
+    NotExportable
+        It has more than 64 levels, which only raised limits let in.
+    """
+    if layout.depth > _DEEPEST:
+        raise NotExportable(
+            "the batch is nested too deeply for the C data interface",
+            expected=f"at most {_DEEPEST} levels",
+            found=layout.depth,
+            hint="Take the columns that are not, with select().",
+        )
+
+
 def _dictionary(values: Batch) -> _Block:
     block = _Block(values, 0)
     block.complete()
@@ -162,7 +180,14 @@ def _dictionary(values: Batch) -> _Block:
 
 
 def to_pyarrow_batch(batch: Batch) -> pa.RecordBatch:
-    """Return a batch on the host as pyarrow's, over the same memory."""
+    """Return a batch on the host as pyarrow's, over the same memory.
+
+    Raises
+    ------
+    NotExportable
+        It is nested too deeply.
+    """
+    check_depth(batch.layout)
     return pa.RecordBatch._import_from_c(_Block(batch, batch.layout.num_nodes).complete(), batch.schema)
 
 
@@ -201,6 +226,11 @@ class Exporting(abc.ABC):
     def _root(self) -> tuple[Batch, int]:
         """Return a batch, and the node whose struct says it all; the number of nodes stands for the batch."""
 
+    def _whole(self) -> tuple[Batch, int]:
+        batch, root = self._root()
+        check_depth(batch.layout)
+        return batch, root
+
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
         if not self.device.is_host:
             raise NotOnDevice(
@@ -211,7 +241,7 @@ class Exporting(abc.ABC):
         if requested_schema is not None:
             converted: tuple[Any, Any] = self.to_arrow().__arrow_c_array__(requested_schema)
             return converted
-        block = _Block(*self._root())
+        block = _Block(*self._whole())
         capsule = block.anchor.capsule()
         block.say_at(address_in(capsule, b"arrow_array"))
         return self.__arrow_c_schema__(), capsule
@@ -224,8 +254,9 @@ class Exporting(abc.ABC):
             converted: tuple[Any, Any] = self.to_arrow().__arrow_c_device_array__(requested_schema)
             return converted
         # The event lives as long as the structs: its handle is noted as idle when the last of them is released.
+        whole = self._whole()
         event = self.device.record()
-        block = _Block(*self._root(), event)
+        block = _Block(*whole, event)
         capsule = block.anchor.device_capsule()
         address = address_in(capsule, b"arrow_device_array")
         block.say_at(address)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from bowstring.columnar import recent
 from bowstring.columnar.nodes import Kind, Node, Offsets, PlainRows, evenly
 from bowstring.columnar.walk import Walk
 from bowstring.errors import InvalidMetadata, UsageError
@@ -43,7 +44,8 @@ class Layout:
     num_nodes, num_buffers : int
         ``num_buffers`` counts without variadic buffers.
     depth : int
-        Levels of nesting; 1 for flat columns, 0 for no columns.
+        Levels of nesting, as :attr:`Limits.depth` counts them: 1 for a batch without columns, 2 for flat columns,
+        3 for dictionaries of flat values.
     dictionary_ids : tuple of int
         The id of each dictionary-encoded field, pre-order, fields inside a dictionary's values after it.
     dictionaries : dict of int to Layout
@@ -80,14 +82,14 @@ class Layout:
     ['VALIDITY', 'OFFSETS32', 'BYTES']
     """
 
-    def __init__(self, schema: pa.Schema, walk: Walk) -> None:
+    def __init__(self, schema: pa.Schema, walk: Walk, made: dict[Walk, Layout] | None = None) -> None:
         self.schema = schema
         self.nodes = tuple(walk.nodes)
         self.columns = tuple(walk.columns)
         self.num_nodes = len(self.nodes)
         self.depth = walk.depth
         self.dictionary_ids = tuple(walk.dictionary_ids)
-        self.dictionaries = {id_: Layout(inner.schema, inner) for id_, inner in walk.dictionaries.items()}
+        self.dictionaries = _of_dictionaries(walk, {} if made is None else made)
         self._column_ids = tuple(walk.column_ids)
         self.is_flat = self.num_nodes == len(self.columns)
         self.has_inner_extension = walk.has_inner_extension
@@ -135,10 +137,10 @@ class Layout:
         ((0,), 7)
         """
         ids = None if dictionary_ids is None else tuple(dictionary_ids)
-        layout = _recall(schema, ids)
+        layout = recent.found(schema, ids)
         if layout is None:
             layout = cls._derive(schema, ids, limits)
-            _remember(schema, ids, layout)
+            recent.note(schema, ids, layout)
         elif layout.depth > limits.depth or layout.num_nodes > limits.columns:
             return cls._derive(schema, ids, limits)
         return layout
@@ -146,7 +148,7 @@ class Layout:
     @classmethod
     def _derive(cls, schema: pa.Schema, ids: tuple[int, ...] | None, limits: Limits) -> Layout:
         source: Iterator[int] = iter(range(1 << 62)) if ids is None else iter(ids)
-        layout = cls(schema, Walk(schema, source, limits, 0))
+        layout = cls(schema, Walk(schema, source, limits, 1))
         if ids is not None and len(ids) != len(layout.dictionary_ids):
             raise InvalidMetadata(
                 "wrong number of dictionary ids", expected=len(layout.dictionary_ids), found=len(ids)
@@ -364,6 +366,14 @@ class Layout:
         self.bounding_factors = _frozen([bound[2] for bound in bounds])
 
 
+def _of_dictionaries(walk: Walk, made: dict[Walk, Layout]) -> dict[int, Layout]:
+    """Return the layouts of dictionaries, each made once however many others it lies in."""
+    for inner in walk.dictionaries.values():  # inner ones first
+        if inner not in made:
+            made[inner] = Layout(inner.schema, inner, made)
+    return {id_: made[inner] for id_, inner in walk.dictionaries.items()}
+
+
 def _frozen(values: Sequence[int]) -> Indices:
     table = np.array(values, dtype=np.int64)
     table.flags.writeable = False
@@ -374,27 +384,3 @@ def _ranges(spans: Sequence[tuple[int, int]]) -> Indices:
     if not spans:
         return np.empty(0, dtype=np.int64)
     return np.concatenate([np.arange(start, end, dtype=np.int64) for start, end in spans])
-
-
-_RECENT_LAYOUTS = 32
-_recent: list[tuple[pa.Schema, tuple[int, ...] | None, Layout]] = []
-
-
-def _recall(schema: pa.Schema, ids: tuple[int, ...] | None) -> Layout | None:
-    # A list scanned by pyarrow's own comparison: it caches a fingerprint (0.2 us), hash() costs 0.3 us a field.
-    for known, known_ids, layout in tuple(_recent):
-        if known_ids == ids and known.equals(schema, check_metadata=True) and _really_equal(layout, schema):
-            return layout
-    return None
-
-
-def _really_equal(layout: Layout, schema: pa.Schema) -> bool:
-    # Around an extension type, pyarrow takes lists of other sizes and dictionaries of other indices for equal.
-    if not layout.has_inner_extension:
-        return True
-    return [str(type_) for type_ in layout.schema.types] == [str(type_) for type_ in schema.types]
-
-
-def _remember(schema: pa.Schema, ids: tuple[int, ...] | None, layout: Layout) -> None:
-    _recent.insert(0, (schema, ids, layout))
-    del _recent[_RECENT_LAYOUTS:]

@@ -140,9 +140,14 @@ def _not_joined(table: pa.Table) -> str | None:
 
 def _without_rows(layout: Layout) -> Batch:
     # pyarrow cannot make an empty array of every type.
-    dictionaries = {
-        id_: Dictionary(id_, _without_rows(values)) for id_, values in layout.dictionaries.items()
-    }
+    dictionaries: dict[int, Dictionary] = {}
+    for id_, values in layout.dictionaries.items():  # inner ones first
+        inner = {each: dictionaries[each] for each in values.dictionaries}
+        dictionaries[id_] = Dictionary(id_, _no_rows(values, inner))
+    return _no_rows(layout, dictionaries)
+
+
+def _no_rows(layout: Layout, dictionaries: dict[int, Dictionary]) -> Batch:
     return Batch.from_parts(
         layout,
         0,

@@ -20,7 +20,7 @@ class Walk:
         self.schema = schema
         self.nodes: list[Node] = []
         self.columns: list[int] = []
-        self.depth = 0
+        self.depth = depth
         self.dictionary_ids: list[int] = []
         self.dictionaries: dict[int, Walk] = {}
         self.column_ids: list[tuple[int, ...]] = []
@@ -79,7 +79,7 @@ class Walk:
         if storage_type(value_type).id == DICTIONARY:
             raise Unsupported("a dictionary whose values are dictionary-encoded", where=".".join(path))
         schema = pa.schema([pa.field("values", value_type)])
-        values = Walk(schema, self._ids, self._limits, depth - 1)
+        values = Walk(schema, self._ids, self._limits, depth)
         if values.has_inner_extension or isinstance(value_type, pa.BaseExtensionType):
             self.has_inner_extension = True
         known = self.dictionaries.get(id_)

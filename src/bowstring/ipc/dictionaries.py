@@ -137,18 +137,24 @@ class DictionaryMemo:
         InvalidMetadata
             A column that is not all null uses a dictionary that has not come.
         """
-        ids = layout.dictionaries
-        if not ids:
-            return {}
-        if not self._values.keys() >= ids.keys():
-            self._refuse_missing(layout, nodes)
-        return {id_: self._dictionary(id_, values) for id_, values in ids.items()}
+        return self._complete(layout, nodes, {})
 
     def all(self, layout: Layout) -> dict[int, Dictionary] | None:
         """Return the dictionaries that any batch may use; None where one of them has not come."""
         if not self._values.keys() >= layout.dictionaries.keys():
             return None
-        return {id_: self._dictionary(id_, values) for id_, values in layout.dictionaries.items()}
+        made: dict[Layout, Dictionary] = {}
+        return {id_: self._dictionary(id_, values, made) for id_, values in layout.dictionaries.items()}
+
+    def _complete(
+        self, layout: Layout, nodes: Nodes, made: dict[Layout, Dictionary]
+    ) -> dict[int, Dictionary]:
+        ids = layout.dictionaries
+        if not ids:
+            return {}
+        if not self._values.keys() >= ids.keys():
+            self._refuse_missing(layout, nodes)
+        return {id_: self._dictionary(id_, values, made) for id_, values in ids.items()}
 
     def _refuse_missing(self, layout: Layout, nodes: Nodes) -> None:
         for node, (length, nulls) in zip(layout.nodes, nodes.tolist(), strict=False):
@@ -160,11 +166,17 @@ class DictionaryMemo:
                     where=".".join(node.path),
                 )
 
-    def _dictionary(self, id_: int, layout: Layout) -> Dictionary:
+    def _dictionary(self, id_: int, layout: Layout, made: dict[Layout, Dictionary]) -> Dictionary:
+        """Return a dictionary as it is now; `made` are those of the same call, as each may lie in many others."""
+        if layout not in made:
+            made[layout] = self._made(id_, layout, made)
+        return made[layout]
+
+    def _made(self, id_: int, layout: Layout, made: dict[Layout, Dictionary]) -> Dictionary:
         growing = self._values.get(id_)
         values = None
         if growing is not None:
-            values = growing.batch(self.complete(layout, growing.nodes) if layout.dictionaries else {})
+            values = growing.batch(self._complete(layout, growing.nodes, made))
         used = self._used.get(id_)
         # The same object for as long as nothing changes: whoever writes the batches again sends it once.
         if used is None or used.values is not values:

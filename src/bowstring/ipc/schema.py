@@ -245,7 +245,7 @@ class _Walk:
         if self.endianness not in (0, 1):
             raise InvalidMetadata("no such byte order", expected="0 or 1", found=self.endianness)
         for field in self._tables.tables(table, fields, "Schema.fields"):
-            self._field(field, 1)
+            self._field(field, 2)  # the batch is the first level
         self._tables.key_values(table, metadata, "Schema.custom_metadata")
 
     def _field(self, table: int, depth: int, is_real: bool = True) -> None:
@@ -253,11 +253,12 @@ class _Walk:
         self._fields += 1
         if self._fields > self._limits.columns:
             raise LimitExceeded("the schema has too many fields", expected=f"at most {self._limits.columns}")
+        name, _nullable, kind, type_, encoding, children, metadata, *_ = tables.slots(table, "Field")
+        depth += bool(encoding)  # the values of a dictionary are one level below it
         if depth > self._limits.depth:
             raise LimitExceeded(
                 "the schema is nested too deeply", expected=f"at most {self._limits.depth} levels"
             )
-        name, _nullable, kind, type_, encoding, children, metadata, *_ = tables.slots(table, "Field")
         if name:
             self._text(table, name, "Field.name")
         type_id = tables.scalar(table, kind, "B", 0, "Field.type_type")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from bowstring.columnar.dictionary import dictionaries_of
 from bowstring.ipc.dictionaries import Arrival
 
 if TYPE_CHECKING:
@@ -122,10 +123,12 @@ def _is_valid(values: pa.RecordBatch) -> bool:
 
 
 def _places(batch: Batch) -> list[object]:
-    places: list[object] = [
-        None if buffer is None else (buffer.address, buffer.nbytes) for buffer in batch.buffers
+    """Return where a batch and all dictionaries that it reaches lie."""
+    return [
+        None if buffer is None else (buffer.address, buffer.nbytes)
+        for each in (batch, *(dictionary.values for _, dictionary in dictionaries_of(batch)))
+        for buffer in each.buffers
     ]
-    return places + [_places(inner.values) for inner in batch.dictionaries.values()]
 
 
 def _same_bytes(before: Batch, after: Batch) -> bool:
