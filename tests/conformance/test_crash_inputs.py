@@ -26,6 +26,7 @@ PREFIX: Final = 8
 MOST: Final = LIMITS.metadata_bytes + LIMITS.decompressed_bytes
 """Bytes that the limits allow whatever the size of the input: what is read, and what is decompressed, at once."""
 STRICTER: Final = {
+    "of fixed size has a negative one": "pyarrow takes lists of any size, and multiplies by it",
     "no such byte order": "pyarrow takes all but 0 for big",
     "the footer has another schema": "the format says that it is that of the first message; pyarrow does not look",
     "this is not an Arrow file": "pyarrow does not look at the magic in front",

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bowstring.errors import Unsupported
+from bowstring.errors import InvalidMetadata, Unsupported
 
 __all__ = [
     "DICTIONARY",
@@ -250,6 +250,8 @@ def physical(type_: pa.DataType, path: tuple[str, ...]) -> tuple[tuple[Kind, ...
     ------
     Unsupported
         A type that Bowstring does not know.
+    InvalidMetadata
+        A size that is part of the type is negative: pyarrow takes it.
 
     Examples
     --------
@@ -257,12 +259,25 @@ def physical(type_: pa.DataType, path: tuple[str, ...]) -> tuple[tuple[Kind, ...
     >>> physical(pa.int16(), ("a",))[1]
     16
     """
+    size = _size(type_)
+    if size < 0:
+        what = "a list" if type_.id == pa.lib.Type_FIXED_SIZE_LIST else "a binary value"
+        raise InvalidMetadata(
+            f"{what} of fixed size has a negative one", expected="0 or more", found=size, where=".".join(path)
+        )
     known = _PHYSICAL.get(type_.id)
     if known is not None:
         return known
     if type_.id == pa.lib.Type_FIXED_SIZE_BINARY:
         return _FIXED_WIDTH, 8 * type_.byte_width
     raise Unsupported(f"columns of type {type_}", where=".".join(path))
+
+
+def _size(type_: pa.DataType) -> int:
+    """Return the number of slots or bytes that a type itself says; 0 where it says none."""
+    if type_.id == pa.lib.Type_FIXED_SIZE_LIST:
+        return int(type_.list_size)
+    return int(type_.byte_width) if type_.id == pa.lib.Type_FIXED_SIZE_BINARY else 0
 
 
 def evenly(positions: npt.NDArray[np.int64]) -> slice | npt.NDArray[np.int64]:
