@@ -177,6 +177,47 @@ def test_another_schema_is_not_appended(writer: Any) -> None:
     assert found("ev") == [1]
 
 
+def test_another_schema_is_refused_when_planned(writer: Any) -> None:
+    """Before any task runs it is said which columns are others; those that are the same do not hide them."""
+    schema = pa.schema([("n", pa.int64()), ("s", pa.string()), ("t", pa.timestamp("us", "UTC"))])
+    wanted = {"name": "ev"}
+    to = writer.DatasetWriter(wanted, SCHEMA, overwrite=False)
+    to.commit(write(to, [[1]]))
+    for other, said in [
+        (pa.schema([("n", pa.string())]), "expected n int64.*found n string.*'ev'"),
+        (pa.schema([("m", pa.int64())]), "expected n int64.*found m int64"),
+        (schema, "found n int64, s string, t timestamp"),
+    ]:
+        with pytest.raises(bow.UsageError, match=f"(?s)another schema.*{said}"):
+            writer.DatasetWriter(wanted, other, overwrite=False)
+        writer.DatasetWriter(wanted, other, overwrite=True)
+        writer.DatasetWriter({"name": "other"}, other, overwrite=False)
+    writer.DatasetWriter(wanted, SCHEMA, overwrite=False)
+    assert found("ev") == [1]
+
+
+def test_what_a_plan_does_not_know_is_not_refused(writer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time zones and large offsets are the tasks'; rows say what a data set is, and whose name it is the commit."""
+
+    def made(of: pa.DataType, zone: str, text: pa.DataType) -> pa.Schema:
+        inner = pa.struct([("t", pa.timestamp("us", zone)), ("v", pa.list_(text))])
+        return pa.schema([("n", of), ("m", pa.map_(text, inner))])
+
+    to = writer.DatasetWriter({"name": "none"}, SCHEMA, overwrite=False)
+    to.commit([])
+    writer.DatasetWriter({"name": "none"}, pa.schema([("x", pa.bool_())]), overwrite=False)
+    known = made(pa.int64(), "Asia/Tokyo", pa.large_string())
+    row = pa.RecordBatch.from_pylist([{"n": 1}], schema=known)
+    to = writer.DatasetWriter({"name": "ev"}, known, overwrite=False)
+    sys.modules["pyspark"].TaskContext.now = Context()
+    to.commit([to.write(iter([row]))])
+    writer.DatasetWriter({"name": "ev"}, made(pa.int64(), "UTC", pa.string()), overwrite=False)
+    with pytest.raises(bow.UsageError, match="another schema"):
+        writer.DatasetWriter({"name": "ev"}, made(pa.int32(), "UTC", pa.string()), overwrite=False)
+    monkeypatch.setattr(writer, "_driver", lambda: "another")
+    writer.DatasetWriter({"name": "ev"}, SCHEMA, overwrite=False)
+
+
 @pytest.mark.parametrize("options", [{}, {"name": "x", "readers": "many"}, {"name": "x", "readers": "0"}])
 def test_options(writer: Any, options: dict[str, str]) -> None:
     """A name is needed, and numbers are numbers."""

@@ -11,7 +11,7 @@ from bowstring.errors import Unsupported
 from bowstring.spark.marks import marked
 from bowstring.spark.variant import FromSpark
 
-__all__ = ["check_columns", "published_schema", "task_schema"]
+__all__ = ["check_columns", "differences", "published_schema", "task_schema"]
 
 _PLAIN: Final = {
     "NullType": pa.null(),
@@ -28,6 +28,7 @@ _PLAIN: Final = {
     "DayTimeIntervalType": pa.duration("us"),
     "CalendarIntervalType": pa.month_day_nano_interval(),
 }
+_MOST_TOLD: Final = 8
 _TEXTS: Final = frozenset(("StringType", "CharType", "VarcharType"))
 
 
@@ -66,6 +67,57 @@ def check_columns(source: Any) -> None:
     """
     if not (source.columns if hasattr(source, "columns") else source.names):
         raise Unsupported("rows without columns do not travel from Spark", hint="Give them a column.")
+
+
+def differences(known: pa.Schema, planned: pa.Schema) -> tuple[str, str] | None:
+    """Return the columns in which a planned schema is another one, as they are known and as planned; None for none.
+
+    What a plan of a data source cannot know is no difference: the session's time zone, and how large offsets are.
+
+    Examples
+    --------
+    >>> differences(
+    ...     pa.schema([("a", pa.int64()), ("b", pa.bool_())]),
+    ...     pa.schema([("a", pa.int32()), ("b", pa.bool_())]),
+    ... )
+    ('a int64', 'a int32')
+    >>> differences(
+    ...     pa.schema([("t", pa.timestamp("us", "UTC"))]),
+    ...     pa.schema([("t", pa.timestamp("us", "Asia/Tokyo"))]),
+    ... )
+    """
+    before, after = list(known), list(planned)
+    if known.names == planned.names:
+        pairs = zip(before, after, strict=True)
+        other = [(one, two) for one, two in pairs if _as_planned(one.type) != _as_planned(two.type)]
+        if not other:
+            return None
+        before, after = [one for one, _ in other], [two for _, two in other]
+    return _told(before), _told(after)
+
+
+def _told(fields: list[pa.Field]) -> str:
+    names = [f"{field.name} {field.type}" for field in fields[:_MOST_TOLD]]
+    return ", ".join(names + ["…"] * (len(fields) > _MOST_TOLD))
+
+
+def _as_planned(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(type_) and type_.tz is not None:
+        return pa.timestamp(type_.unit, "UTC")
+    if pa.types.is_large_string(type_):
+        return pa.string()
+    if pa.types.is_large_binary(type_):
+        return pa.binary()
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(_as_planned(field.type)) for field in type_.fields])
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_as_planned(type_.value_type)))
+    if pa.types.is_map(type_):
+        key, value = _as_planned(type_.key_type), _as_planned(type_.item_type)
+        return pa.map_(type_.key_field.with_type(key), type_.item_field.with_type(value))
+    if pa.types.is_dictionary(type_):
+        return pa.dictionary(type_.index_type, _as_planned(type_.value_type))
+    return type_
 
 
 def task_schema(source: Any, zone: str | None = None, *, large: bool | None = None) -> pa.Schema:

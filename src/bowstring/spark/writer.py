@@ -19,6 +19,7 @@ from bowstring.errors import BowstringError, BrokenError, UnknownTicket, UsageEr
 from bowstring.memory.process import start_time
 from bowstring.spark.keeping import addresses_of
 from bowstring.spark.scheduling import running_task
+from bowstring.spark.schemas import differences
 from bowstring.spark.task import LEASE_SECONDS, DepotTask, Order, executor_pid
 from bowstring.spark.tickets import Ticket, dataset_of
 
@@ -90,6 +91,29 @@ class _Target:
             raise UsageError(
                 "an option is not a number", expected="readers, lease_seconds", found=str(error)
             ) from error
+
+    def check_append(self) -> None:
+        """Refuse to append what has another schema than the data set that is there; in the driver, before any task.
+
+        Another application's name is left to the commit, which takes it where that application is over.
+        """
+        with (
+            contextlib.suppress(BrokenError, UnknownTicket),  # nothing is there yet
+            depot.connect(start=False) as catalog,
+        ):
+            known = catalog.lookup(self.name)
+            # One without rows was made of a guess, as this schema is one: its first rows say what it is.
+            if not known.endpoints or known.metadata.get("application") != self.application:
+                return
+            found = differences(known.schema, self.schema)
+            if found is not None:
+                raise UsageError(
+                    "what is appended has another schema",
+                    expected=found[0],
+                    found=found[1],
+                    where=f"the data set {self.name!r}",
+                    hint="Give the data frame those columns, or write it under another name or with overwrite.",
+                )
 
     def data_set(self, *parts: str) -> str:
         """Return the name of a data set in the depot; the user's name may hold anything."""
@@ -188,11 +212,18 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]  # PySpark has
         The schema of the data set, as Bowstring has it.
     overwrite
         Whether the name's data set is replaced; else partitions are added to it.
+
+    Raises
+    ------
+    UsageError
+        An option is missing or wrong, or what is appended has another schema than what is there.
     """
 
     def __init__(self, options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool) -> None:
         self._target = _Target.of(options, schema)
         self._overwrite = overwrite
+        if not overwrite:
+            self._target.check_append()
         self._dataset = self._target.data_set(secrets.token_hex(8))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:

@@ -267,6 +267,32 @@ def names(session: Any) -> None:
     assert streams("ev") == 2
 
 
+def another_schema_is_not_appended(session: Any) -> None:
+    """Appending other columns is refused in the driver, in words; no task begins, the data set stays."""
+    frame = numbers(session, 2)
+    frame.write.format("bowstring").option("name", "kept").mode("append").save()
+    with tempfile.TemporaryDirectory() as folder:
+
+        def marked(batches: Iterator[Any]) -> Iterator[Any]:
+            Path(folder, "began").touch()
+            yield from batches
+
+        other = frame.mapInArrow(marked, "id bigint, text string").selectExpr("cast(id as string) id", "text")
+        with pytest.raises(Exception, match=r"(?s)another schema.*id int64.*id string.*'kept'"):
+            other.write.format("bowstring").option("name", "kept").mode("append").save()
+        assert not Path(folder, "began").exists()
+    assert total(bow.spark.dataset("kept")) == (ROWS, SUM)
+    other = numbers(session, 2).selectExpr("timestamp_micros(id) t", "id")
+    for zone in ("America/New_York", "UTC"):
+        session.conf.set("spark.sql.session.timeZone", zone)
+        try:
+            other.write.format("bowstring").option("name", "times").mode("overwrite").save()
+            other.write.format("bowstring").option("name", "times").mode("append").save()
+        finally:
+            session.conf.unset("spark.sql.session.timeZone")
+        assert bow.spark.dataset("times").num_rows == 2 * ROWS
+
+
 def micro_batches(session: Any) -> None:
     """A streaming query adds each micro-batch once, also when it is started again from its checkpoint."""
     with tempfile.TemporaryDirectory() as folder:
@@ -346,6 +372,7 @@ SCENARIOS = [
     data_beyond_the_budget,
     parquet_by_tasks,
     names,
+    another_schema_is_not_appended,
     micro_batches,
     threads_and_processes_end,
 ]
