@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bowstring.columnar.batch import Batch
@@ -76,6 +76,63 @@ def test_each_rule_for_flat_columns(lie: str) -> None:
     with pytest.raises(InvalidMetadata, match=words) as caught:
         check(header, layout, body)
     assert "column" in str(caught.value)
+
+
+EVEN = pa.record_batch({name: pa.array([1, None, 3] * 7, pa.int64()) for name in "abc"})
+EDGES = st.integers(-9, 9) | st.sampled_from(
+    [21, 22, 64, 167, 168, 169, 192, 4096, 2**62, HUGE, HUGE - 7, -HUGE - 1, -HUGE + 7, -64, -168]
+)
+
+
+def _fits(header: RecordBatchHeader, body: int) -> bool:
+    """Whether a header of `EVEN` is right, number by number."""
+    rows = header.length
+    for (length, nulls), bitmap, values in zip(
+        header.nodes.tolist(), header.buffers[::2].tolist(), header.buffers[1::2].tolist(), strict=True
+    ):
+        if length != rows or not -1 <= nulls <= rows or values[1] < 8 * rows:
+            return False
+        if bitmap[1] < (rows + 7) // 8 and not (bitmap[1] == 0 and nulls <= 0):
+            return False
+        for offset, size in (bitmap, values):
+            if size < 0 or (size and (offset < 0 or offset % 8 or offset + size > body)):
+                return False
+    return rows >= 0
+
+
+@given(
+    lies=st.lists(st.tuples(st.booleans(), st.integers(0, 11), EDGES), max_size=3),
+    rows=st.sampled_from([21, 21, 21, 0, 20, -1, 2**61]),
+    absent=st.sets(st.integers(0, 2)),
+)
+@example([], 21, {1})
+@example([(True, 1, 1)], 21, {0})  # nulls without a bitmap
+@example([(True, 1, -1)], 21, {0})  # maybe nulls
+@example([(False, 3, 167)], 21, set())  # values too short
+@example([(False, 1, 2)], 21, set())  # a bitmap too short
+@example([(False, 3, -168)], 21, set())
+@example([(False, 2, -168)], 21, set())  # with its length, the sum is 0
+@example([(False, 2, 4)], 21, set())
+@example([(False, 0, 4)], 21, {0})  # where nothing is
+@example([], 0, {0, 2})
+def test_evenly_laid_columns_against_a_model(
+    lies: list[tuple[bool, int, int]], rows: int, absent: set[int]
+) -> None:
+    """Columns of one kind, some without nulls and bitmaps, are right exactly if each of their numbers is."""
+    header, body = header_of(EVEN)
+    header = header._replace(length=rows)
+    header.nodes[:, 0] = rows
+    for column in absent:
+        header.nodes[column, 1] = header.buffers[2 * column, 1] = 0
+    for in_nodes, place, value in lies:
+        table = header.nodes if in_nodes else header.buffers
+        table.flat[place % table.size] = value
+    try:
+        check(header, Layout.of(EVEN.schema), body)
+        found = True
+    except InvalidMetadata:
+        found = False
+    assert found == _fits(header, body)
 
 
 def _node(path: str) -> int:

@@ -54,8 +54,8 @@ class Layout:
         Node index, :class:`Kind`, bits per slot, and bits beyond the last slot, of each buffer.
     validity_buffers, validity_nodes : ndarray
         The VALIDITY buffers and their nodes.
-    validity_at, validity_of : slice or ndarray
-        The same as an index, which is several times as fast where they lie evenly.
+    validity_at, validity_of, values_at : slice or ndarray
+        The same as an index, several times as fast where they lie evenly; and the other buffers.
     absent_length : ndarray of int64, shape (num_buffers,)
         0 for buffers that need not be there (VALIDITY), else -1.
     bounded_children, bounding_parents, bounding_factors : ndarray
@@ -275,11 +275,9 @@ class Layout:
         """
         plain = self._plain_rows
         if plain is None or plain.num_rows != num_rows:
-            table = np.zeros((self.num_nodes, 2), dtype=np.int64)
-            table[:, 0] = num_rows
-            nodes = table.tobytes() if num_rows <= self.longest else b""
-            minimum = self.minimum_lengths(table[:, 0])
-            plain = PlainRows(num_rows, minimum, nodes, table[:, 0].tobytes(), np.array(num_rows, np.uint64))
+            minimum = self.minimum_lengths(np.full(self.num_nodes, num_rows, np.int64))
+            values = minimum[self.values_at]
+            plain = PlainRows.of(num_rows, self.num_nodes, minimum, values, known=num_rows <= self.longest)
             self._plain_rows = plain
         return plain
 
@@ -341,6 +339,7 @@ class Layout:
         self.validity_nodes = self.buffer_nodes[self.validity_buffers]
         self.validity_at = evenly(self.validity_buffers)
         self.validity_of = evenly(self.validity_nodes)
+        self.values_at = evenly(np.flatnonzero(self.buffer_kinds != Kind.VALIDITY))
         self.absent_length = np.where(self.buffer_kinds == Kind.VALIDITY, np.int64(0), np.int64(-1))
         self._first_buffers = _frozen(firsts)
 

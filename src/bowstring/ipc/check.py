@@ -11,6 +11,7 @@ a stream's reader sets it, for writers that count the nulls of children there.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -21,6 +22,7 @@ from bowstring.errors import InvalidMetadata
 
 if TYPE_CHECKING:
     from bowstring.columnar.layout import Layout
+    from bowstring.columnar.nodes import PlainRows
     from bowstring.ipc.metadata import RecordBatchHeader
 
 __all__ = ["buffer_name", "check", "check_counts", "check_nodes", "check_pairs", "check_spans", "node_name"]
@@ -31,7 +33,8 @@ Table64 = npt.NDArray[np.int64]
 # an array of no dimensions twice as fast as with a number.
 _TRUE = 1
 _union = np.bitwise_or.reduce
-_MISALIGNED = np.array(7, dtype=np.uint64)
+_SIGN = 1 << 63
+_SINGLE_BYTES = 7
 _UNKNOWN = np.array(-1)
 _NOTHING = np.array(0)
 _NARROW = 1 << 31
@@ -140,16 +143,20 @@ def check_counts(header: RecordBatchHeader, layout: Layout) -> None:
 
 def check_spans(header: RecordBatchHeader, layout: Layout, body_length: int) -> None:
     """Check that all buffers lie in the body, each at a multiple of 8 bytes; the counts have been checked."""
-    # As unsigned numbers, negative ones are too large; and ``body - length`` cannot wrap once length <= body.
-    spans = header.buffers.view(np.uint64)
-    offsets, lengths = spans[:, 0], spans[:, 1]
-    body = np.array(body_length, dtype=np.uint64)
+    spans = header.buffers.view(np.uint64).reshape(-1)
+    offsets, lengths = spans[::2], spans[1::2]
+    # Where none is negative, no sum of two unsigned ones can wrap.
     if (
-        _TRUE in (lengths > body).tobytes()
-        or _TRUE in (offsets > body - lengths).tobytes()
-        or np.count_nonzero(offsets & _MISALIGNED)
+        np.count_nonzero(spans & _forbidden(len(offsets)))
+        or _TRUE in (offsets + lengths > np.array(body_length, np.uint64)).tobytes()
     ):
         _refuse_spans(header, layout, body_length)
+
+
+@functools.lru_cache(32)
+def _forbidden(count: int) -> npt.NDArray[np.uint64]:
+    """Return the bits that so many offsets and lengths must not have: signs, and offsets those of single bytes."""
+    return np.tile(np.array([_SIGN | _SINGLE_BYTES, _SIGN], np.uint64), count)
 
 
 def check_nodes(header: RecordBatchHeader, layout: Layout) -> None:
@@ -181,8 +188,23 @@ def _check_flat_nodes(header: RecordBatchHeader, layout: Layout) -> None:
         _check_null_counts(layout, lengths, nulls)
     if header.length > layout.longest:
         _check_sizes_exactly(header, layout)
-    else:
+    elif header.variadic_counts or not _sizes_are_plain(header.buffers[:, 1], layout, plain, nulls):
         _check_sizes(header, layout, plain.minimum, nulls)
+
+
+def _sizes_are_plain(sizes: Table64, layout: Layout, plain: PlainRows, nulls: Table64) -> bool:
+    """Whether all buffers are surely long enough, where a few operations on slices tell.
+
+    Bitmaps are either as long as they must be, or empty and of nodes whose null count is 0.
+    """
+    at, of, values_at = layout.validity_at, layout.validity_of, layout.values_at
+    if not (isinstance(at, slice) and isinstance(of, slice) and isinstance(values_at, slice)):
+        return False
+    if _TRUE in (sizes[values_at] < plain.values).tobytes():
+        return False
+    bitmaps = sizes[at]
+    wanted = (bitmaps | nulls[of]) != _NOTHING
+    return bool((bitmaps >= plain.bitmap).tobytes() == wanted.tobytes())
 
 
 def _check_children(layout: Layout, lengths: Table64) -> int:
