@@ -13,14 +13,17 @@ from hypothesis import strategies as st
 
 import bowstring as bow
 from bowstring.columnar.place import placed
+from bowstring.dissociated.messages import PREFIX_BYTES
 from bowstring.dissociated.tags import Want
 from bowstring.memory import Pool
 from bowstring.reading.pointed import PointedRun
 from bowstring.reading.receiver import Receiver
 from bowstring.transport import Message
 from tests.doors.conftest import PATIENCE, come_home
+from tests.doors.plain import END_OF_STREAM
 from tests.doors.test_runs import KINDS, numbers, outcome
 from tests.faults.raw import RawServer, close_messages, recorded
+from tests.ipc.null_counts import without_nulls
 
 COUNT = 24
 
@@ -209,3 +212,22 @@ def test_credit(server: bow.Server, taken: list[int]) -> None:
     with bow.connect(endpoint, limits=small) as stream:
         assert [batch.num_rows for batch in stream] == [1000] * 300
         assert stream.stats.nbytes == 300 * 12_000
+
+
+@pytest.mark.parametrize("kind", ["words", "dictionaries", "views"])
+def test_bitmaps_without_a_meaning(streams: dict[str, list[Message]], taken: list[int], kind: str) -> None:
+    """A bitmap that a producer sends with a null count of 0 makes no nulls, of batches together and one by one,
+    and what it lies in is given back.
+    """
+    said = [
+        changed(message, body_of(message)[:PREFIX_BYTES] + without_nulls(body_of(message)[PREFIX_BYTES:]))
+        if message.tag is None and body_of(message)[:1] != bytes([END_OF_STREAM])
+        else message
+        for message in streams[kind]
+    ]
+    together, alone = replayed(said, hang_up=False), one_by_one(said, hang_up=False)
+    assert together == alone
+    assert max(taken) > 2
+    assert together[1] == "the end"
+    assert together[2] == replayed(streams[kind], hang_up=False)[2]
+    assert "None" not in str(together[0])

@@ -24,6 +24,7 @@ from bowstring.ipc.compression import PREFIX_BYTES, STORED, Means, decompressed
 from bowstring.ipc.compression_body import framed_regions
 from bowstring.ipc.compression_claims import SLACK
 from bowstring.ipc.offsets import check_offsets
+from bowstring.ipc.unused_bitmaps import leave_out_unused_bitmaps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,6 +75,7 @@ def decompressed_ahead(
     except (InvalidBody, LimitExceeded):
         # One of them is wrong, or together they need more memory than there is.
         return []
+    leave_out_unused_bitmaps(tables, found.nodes[:count], layout, like.variadic_counts)
     batches: list[Batch] = []
     for row in range(count):
         batch = Batch.from_parts(

@@ -18,6 +18,7 @@ from bowstring.ipc.ahead_numbers import (
     places_are_right,
     sizes_are_right,
 )
+from bowstring.ipc.unused_bitmaps import leave_out_unused_bitmaps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,6 +63,7 @@ def plain_ahead(
         count = leading(
             offsets_are_right(found.nodes[:count, :, 0], spans[:count], fixed, layout, memory.region)
         )
+    leave_out_unused_bitmaps(spans[:count], found.nodes[:count], layout, like.variadic_counts)
     regions = (memory.region,)
     return [
         Batch.from_parts(

@@ -18,6 +18,7 @@ from bowstring.ipc.compression_body import decompressed_body
 from bowstring.ipc.framing import ALIGNMENT
 from bowstring.ipc.metadata import MetadataVersion, RecordBatchHeader
 from bowstring.ipc.offsets import check_offsets
+from bowstring.ipc.unused_bitmaps import leave_out_unused_bitmaps
 from bowstring.ipc.version4 import without_bitmaps_of_4
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Lease
@@ -227,6 +228,7 @@ def unpack(
             lease = lease and Lease(regions)  # nothing is left of the body there
         else:
             lease = None if lease is None else Lease([*regions, lease.export()])
+    leave_out_unused_bitmaps(spans, header.nodes, layout, header.variadic_counts)
     batch = Batch.from_parts(
         layout,
         header.length,

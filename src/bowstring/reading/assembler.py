@@ -25,6 +25,7 @@ from bowstring.ipc.metadata import (
 from bowstring.ipc.offsets import check_offsets
 from bowstring.ipc.packing import unpack
 from bowstring.ipc.schema import decode_schema
+from bowstring.ipc.unused_bitmaps import leave_out_unused_bitmaps
 from bowstring.memory import Handle, Lease, LentHandle, Region, mappings, used_here
 from bowstring.reading.pointed import Found, PointedRun, pointed_ahead
 from bowstring.reading.pointed_few import pointed_few
@@ -321,6 +322,7 @@ class Assembler:
             device = None if regions[0].device.is_host else regions[0].device
             note = Ended(addresses, 0 if resident else self._credit(header), device)
         self.leases += note is not None
+        leave_out_unused_bitmaps(spans, header.nodes, layout, header.variadic_counts)
         batch = Batch.from_parts(
             layout,
             header.length,

@@ -26,6 +26,7 @@ from bowstring.ipc.ahead_numbers import (
     sizes_are_right,
 )
 from bowstring.ipc.ahead_plain import offsets_are_right
+from bowstring.ipc.unused_bitmaps import leave_out_unused_bitmaps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -145,7 +146,11 @@ def pointed_ahead(
         right[mine] &= _can_read(regions[index]) and offsets_are_right(
             found.nodes[:count][mine, :, 0], spans[mine], fixed, layout, regions[index]
         )
-    return _found(found, leading(right), pairs, spans, [(regions[index],) for index in which.tolist()])
+    count = leading(right)
+    made = _found(found, count, pairs, spans, [(regions[index],) for index in which.tolist()])
+    # Their bytes are lent, and counted, all the same.
+    leave_out_unused_bitmaps(spans[:count], found.nodes[:count], layout, like.variadic_counts)
+    return made
 
 
 def _pairs_are_right(found: Numbers, bodies: npt.NDArray[np.uint64], limits: Limits) -> Flags:
