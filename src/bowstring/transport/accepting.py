@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from bowstring.errors import BowstringError, ClosedError
+from bowstring.errors import BowstringError, ClosedError, LimitExceeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,8 @@ def accept_all(
     welcome
         Called with each connection, which is its own from then on.
     turned_away
-        Called for each that failed: somebody who may not come in, or no descriptor was left. Both pass.
+        Called for each that was not let in. Who waits because no descriptor is left is not one of them: he is
+        taken when there is.
     stopped
         Whether to stop; asked about once a second, and after each connection.
     """
@@ -49,7 +50,7 @@ def accept_all(
 
 
 def accept_next(listener: Listener, turned_away: Callable[[], object]) -> Channel | None:
-    """Return the next who connects; ``None`` where nobody came for a second, or who came was turned away.
+    """Return the next who connects; ``None`` where nobody came for a second, or who came must wait or go.
 
     Parameters
     ----------
@@ -65,8 +66,10 @@ def accept_next(listener: Listener, turned_away: Callable[[], object]) -> Channe
         return listener.accept(_ACCEPT_SECONDS)
     except ClosedError:
         raise
+    except LimitExceeded:
+        pass
     except (BowstringError, OSError):
         turned_away()
-        # Where no descriptor is left the next one fails at once, too.
-        time.sleep(_PAUSE)
-        return None
+    # Where no descriptor is left the next one fails at once, too.
+    time.sleep(_PAUSE)
+    return None
