@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from bowstring.benchmarks import main
-from bowstring.benchmarks.cases import case_named, case_names
+from bowstring.benchmarks.case import Scale
+from bowstring.benchmarks.cases import case_named, case_names, ipc_compressed
 from bowstring.benchmarks.payload import fingerprint, nbytes, payload, read_every_byte
 from bowstring.benchmarks.tables import KINDS, table
 
@@ -81,3 +82,11 @@ def test_a_quick_case_runs_through(
     assert [way["n"] for way in line_ups[0]["ways"]] == [1, 1, 1, 1]
     assert os.uname().nodename not in text
     assert "every byte checked" in capsys.readouterr().out
+
+
+def test_compressed_streams_are_read_in_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their times scatter, so a median of few says nothing; a quick run takes few, and --repeat decides."""
+    monkeypatch.setattr(ipc_compressed, "_SHAPES", ((1 << 16, 1),))
+    monkeypatch.setattr(ipc_compressed, "_QUICK_SHAPES", ((1 << 16, 1),))
+    for scale, rounds in ((Scale(), 25), (Scale(quick=True), 3), (Scale(repeat=5), 5)):
+        assert {line_up.rounds for line_up in ipc_compressed.CASE.line_ups(scale)} == {rounds}
