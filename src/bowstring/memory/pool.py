@@ -8,11 +8,12 @@ buffers and views here, and the leases that a server holds for its readers.
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from bowstring.errors import ClosedError, ForkedError, NotPicklable, OutOfBudget, UsageError
 from bowstring.memory.budget import default_budget
@@ -24,10 +25,13 @@ from bowstring.memory.region import Region
 from bowstring.memory.slab import let_go
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bowstring.memory.slab import Slab
 
 __all__ = ["Allocator", "Pool", "PoolStatistics"]
 
+_Item = TypeVar("_Item")
 _MIB: Final = 1 << 20
 _SLAB: Final = 64 * _MIB
 _SMALLEST: Final = 1 * _MIB
@@ -59,6 +63,16 @@ def size_class(nbytes: int) -> int:
     if nbytes <= _SLAB:
         return max(_SMALLEST, 1 << (nbytes - 1).bit_length()) if nbytes else _SMALLEST
     return -(-nbytes // _SLAB) * _SLAB
+
+
+def _taken(queue: collections.deque[_Item]) -> Iterator[_Item]:
+    """Take what is there from a queue, from which a finalizer may take, too."""
+    while True:
+        try:
+            item = queue.popleft()
+        except IndexError:
+            return
+        yield item
 
 
 class _Home:
@@ -104,7 +118,8 @@ class Pool:
         if self.budget <= 0:
             raise UsageError("a pool needs a budget", found=budget)
         self._pid = os.getpid()
-        # Reentrant: a collection inside it may run somebody's finalizer that closes a server.
+        # Reentrant: a collection inside it may run somebody's finalizer that takes a region, or closes a server.
+        # Hence what is counted is looked at again, and a sum is changed where nothing is called in between.
         self._lock = threading.RLock()
         self._returned = _Home()
         self._idle: list[Slab] = []
@@ -149,7 +164,6 @@ class Pool:
                 dropped += self._make_room(size)
             else:
                 self._reused += 1
-            self._in_use += size if slab is None else slab.nbytes
         try:
             let_go(dropped)
             if slab is None:
@@ -186,7 +200,7 @@ class Pool:
             )
 
     def _warm(self, size: int) -> Slab | None:
-        fitting = [slab for slab in self._idle if size <= slab.nbytes <= 2 * size]
+        fitting = [slab for slab in self._idle[:] if size <= slab.nbytes <= 2 * size]
         if not fitting:
             return None
         slab = min(fitting, key=lambda each: each.nbytes)
@@ -194,31 +208,44 @@ class Pool:
             self._idle.remove(slab)
         except ValueError:  # a finalizer that ran just now took it
             return None
+        self._in_use += slab.nbytes
         return slab
 
+    def _held(self) -> tuple[int, int]:
+        """Return how many bytes are in use and how many are idle, both at one moment."""
+        while True:
+            in_use, slabs = self._in_use, self._idle[:]
+            idle = sum(slab.nbytes for slab in slabs)
+            if in_use == self._in_use and slabs == self._idle:
+                return in_use, idle
+
     def _make_room(self, size: int) -> list[Slab]:
-        free = self.budget - self._in_use
-        if size > free:
-            raise OutOfBudget(
-                "the pool has no room",
-                expected=f"at most {max(free, 0)} bytes (budget {self.budget}, in use {self._in_use})",
-                found=f"{size} bytes asked for",
-                hint="Let batches be collected, withdraw data sets, or give the pool a larger budget.",
-            )
-        dropped = []
-        while self._idle and sum(slab.nbytes for slab in self._idle) > free - size:
-            dropped.append(self._idle.pop(0))
-        return dropped
+        """Take what is idle out of the way of a new slab, and count that as in use."""
+        dropped: list[Slab] = []
+        while True:
+            in_use, idle = self._held()
+            free = self.budget - in_use
+            if idle + size <= free:
+                self._in_use += size
+                return dropped
+            if size > free:
+                raise OutOfBudget(
+                    "the pool has no room",
+                    expected=f"at most {max(free, 0)} bytes (budget {self.budget}, in use {in_use})",
+                    found=f"{size} bytes asked for",
+                    hint="Let batches be collected, withdraw data sets, or give the pool a larger budget.",
+                )
+            with contextlib.suppress(IndexError):  # a finalizer that ran just now took the last one
+                dropped.append(self._idle.pop(0))
 
     def _collect(self) -> list[Slab]:
         """Take back what came home; return what must be unmapped, for the caller to drop unlocked."""
         dropped = []
-        while self._returned.gone:
-            self._in_use -= self._returned.gone.popleft()
-        while self._returned.slabs:
-            slab = self._returned.slabs.popleft()
-            self._in_use -= slab.nbytes
+        for nbytes in _taken(self._returned.gone):
+            self._in_use -= nbytes
+        for slab in _taken(self._returned.slabs):
             self._used.discard(slab)
+            self._in_use -= slab.nbytes
             if slab.retired or self._closed:
                 self._retired += slab.retired
                 dropped.append(slab)
@@ -244,9 +271,15 @@ class Pool:
         """Give all idle memory back to the system."""
         self._check_process()
         with self._lock:
-            dropped = self._collect() + self._idle
-            self._idle = []
+            dropped = self._take_idle()
         let_go(dropped)
+
+    def _take_idle(self) -> list[Slab]:
+        """Return what came home to be unmapped, and all idle slabs."""
+        dropped = self._collect()
+        idle, self._idle = self._idle, []
+        dropped += idle
+        return dropped
 
     def close(self) -> None:
         """Give idle memory back now, and the rest as it comes home. Regions in use stay valid."""
@@ -255,8 +288,7 @@ class Pool:
         with self._lock:
             self._closed = self._returned.closed = True
             self._allocator.reset()
-            dropped = self._collect() + self._idle
-            self._idle = []
+            dropped = self._take_idle()
         let_go(dropped)
 
     def before_fork(self) -> None:
@@ -265,8 +297,15 @@ class Pool:
         The child inherits every view that is alive, and nothing tells us when it drops them.
         """
         self._held_for_fork = self._pid == os.getpid() and self._lock.acquire(timeout=_FORK_SECONDS)
-        for slab in list(self._used):
+        for slab in self._slabs_in_use():
             slab.retired = True
+
+    def _slabs_in_use(self) -> list[Slab]:
+        while True:
+            try:
+                return list(self._used)
+            except RuntimeError:  # a finalizer that ran just now, or another thread, took one; look again
+                continue
 
     def after_fork(self) -> None:
         """Go on after a fork, in the parent."""
@@ -280,10 +319,11 @@ class Pool:
         self._check_process()
         with self._lock:
             dropped = self._collect()
+            in_use, idle = self._held()
             result = PoolStatistics(
                 budget=self.budget,
-                in_use=self._in_use,
-                idle=sum(slab.nbytes for slab in self._idle),
+                in_use=in_use,
+                idle=idle,
                 made=self._made,
                 reused=self._reused,
                 retired=self._retired,

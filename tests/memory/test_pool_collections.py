@@ -1,0 +1,135 @@
+"""Whoever is collected in the midst of the pool's counting may use the pool: the counts stay true."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import bowstring.memory.pool as pool_module
+from bowstring.errors import OutOfBudget
+from bowstring.memory import Pool, Region
+
+MIB = 1 << 20
+BUDGET = 8 * MIB
+
+
+class Garbage:
+    """A dead cycle: does something when it is collected, and leaves the next one."""
+
+    def __init__(self, act: Callable[[], object], left: list[int]) -> None:
+        self.itself = self
+        self.act = act
+        self.left = left
+
+    def __del__(self) -> None:
+        if self.left[0]:
+            self.left[0] -= 1
+            with contextlib.suppress(OutOfBudget):
+                self.act()
+            Garbage(self.act, self.left)
+
+
+@pytest.fixture
+def collecting() -> Iterator[Callable[[Callable[[], object]], list[int]]]:
+    """Return what makes garbage that is collected again and again, wherever anything is allocated."""
+    threshold = gc.get_threshold()
+    left = [0]
+
+    def begin(act: Callable[[], object]) -> list[int]:
+        gc.collect()
+        left[0] = 4000
+        Garbage(act, left)
+        gc.set_threshold(1)
+        return left
+
+    try:
+        yield begin
+    finally:
+        left[0] = 0
+        gc.set_threshold(*threshold)
+        gc.collect()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_counts_are_true_whenever_somebody_is_collected(
+    collecting: Callable[[Callable[[], object]], list[int]], seed: int
+) -> None:
+    """Finalizers that take regions, give them back and trim in the midst of anything break nothing and no sum."""
+    rng = random.Random(seed)
+    pool = Pool(budget=BUDGET)
+    theirs: list[Region] = []
+
+    def act() -> None:
+        match rng.randrange(4):
+            case 0 | 1:
+                theirs.append(pool.region(rng.choice((MIB, 2 * MIB))))
+            case 2:
+                theirs.clear()
+            case _:
+                pool.trim()
+
+    left = collecting(act)
+    ours: list[Region] = []
+    for _ in range(600):
+        if rng.random() < 0.6:
+            with contextlib.suppress(OutOfBudget):
+                ours.append(pool.region(rng.choice((MIB, 3 * MIB))))
+        elif ours:
+            ours.pop(rng.randrange(len(ours)))
+        found = pool.statistics
+        assert found.in_use >= 0
+        assert found.idle >= 0
+        assert found.in_use + found.idle <= BUDGET
+    assert left[0] < 3900, "nobody was collected"
+    left[0] = 0
+    assert pool.statistics.in_use == sum(region.nbytes for region in (*ours, *theirs))
+    ours.clear()
+    theirs.clear()
+    assert pool.statistics.in_use == 0
+
+
+def test_what_is_counted_is_what_was_there_at_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slab that leaves while idle ones are summed is counted once, and as what it is then."""
+    pool = Pool(budget=BUDGET)
+    for size in (1, 2, 4):
+        pool.warm(size * MIB)
+    held: list[Region] = []
+
+    def interrupted(sizes: Iterator[int]) -> int:
+        total = next(sizes)
+        if not held:
+            held.append(pool.region(MIB))  # as a finalizer does that runs now
+        return total + sum(sizes)
+
+    monkeypatch.setattr(pool_module, "sum", interrupted, raising=False)
+    for _ in range(2):
+        found = pool.statistics
+        assert (found.in_use, found.idle) == (MIB, 6 * MIB)
+
+
+def test_a_fork_retires_all_slabs_though_somebody_takes_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finalizer that takes a region while slabs are noted for a fork stops nothing, nor is its slab missed."""
+    pool = Pool(budget=BUDGET)
+    held: list[Any] = [pool.region(MIB) for _ in range(3)]
+    used = pool._used
+    take = iter([lambda: held.append(pool.region(MIB))])
+
+    class Interrupted(type(used)):  # type: ignore[misc]  # mypy cannot follow
+        def __iter__(self) -> Iterator[Any]:
+            for slab in super().__iter__():
+                yield slab
+                for act in take:
+                    act()
+
+    monkeypatch.setattr(pool, "_used", Interrupted(used))
+    pool.before_fork()
+    try:
+        assert len(held) == 4
+        assert all(slab.retired for slab in list(pool._used))
+    finally:
+        pool.after_fork()
