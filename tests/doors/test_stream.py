@@ -315,3 +315,18 @@ def test_shared_by_threads(server: bow.Server, threads: int) -> None:
         assert stream.stats.rows == 10 * count
     assert sorted(number for mine in seen for number in mine) == list(range(count))
     assert all(mine == sorted(mine) for mine in seen)
+
+
+@pytest.mark.parametrize("read", [0, 1, 3])
+@pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
+@pytest.mark.parametrize("call", ["read_all", "to_reader", "__arrow_c_stream__", "read_next_batch"])
+def test_closed_streams_say_so(endpoint: bow.Endpoint, call: str, *, many: bool, read: int) -> None:
+    """Whatever is asked of a closed stream for its batches, it says that it was closed, at once and in words."""
+    with bow.connect(endpoint, limits=PATIENCE) as stream:
+        schema = stream.schema
+    opened = bow.connect(bow.Dataset((endpoint,), schema) if many else endpoint, limits=PATIENCE)
+    for _ in range(read):
+        opened.read_next_batch()
+    opened.close()
+    with pytest.raises(bow.ClosedError, match="closed"):
+        getattr(opened, call)()

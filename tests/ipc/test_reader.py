@@ -112,3 +112,38 @@ def test_batches_of_a_device_stay_there_until_they_are_cast() -> None:
     [cast] = ipc.RecordBatchReader.from_batches(SCHEMA, [batch]).cast(wanted)
     assert cast.device.is_host
     assert cast.to_arrow().equals(ROWS.cast(wanted))
+
+
+TABLE = pa.table({"a": [1, 2, 3]})
+CALLS: dict[str, Any] = {
+    "read_all": lambda reader: reader.read_all(),
+    "read_pandas": lambda reader: reader.read_pandas(),
+    "cast": lambda reader: reader.cast(pa.schema({"a": pa.int8()})),
+    "capsule": lambda reader: reader.__arrow_c_stream__(),
+    "pyarrow": pa.table,
+    "iteration": list,
+}
+CLOSED: dict[str, Any] = {
+    "stream": lambda: ipc.open_stream(written(ipc.new_stream)),
+    "file": lambda: ipc.open_file(written(ipc.new_file)),
+    "iterated": lambda: ipc.RecordBatchReader.from_batches(TABLE.schema, TABLE.to_batches()),
+    "cast": lambda: ipc.open_stream(written(ipc.new_stream)).cast(pa.schema({"a": pa.int32()})),
+    "empty": lambda: ipc.open_file(written(ipc.new_file, TABLE.slice(0, 0))),
+}
+
+
+def written(new: Any, table: pa.Table = TABLE) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with new(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("kind", CLOSED)
+def test_closed_readers_say_so(kind: str, call: str) -> None:
+    """Whatever is asked of a closed reader for its batches, it says that it was closed, at once and in words."""
+    reader = CLOSED[kind]()
+    reader.close()
+    with pytest.raises(ClosedError, match="was closed"):
+        CALLS[call](reader)

@@ -255,6 +255,7 @@ class RecordBatchFileReader(RecordBatchReader):
                 self._source = None
 
     def __iter__(self) -> Iterator[Batch]:
+        self._open()
         return (self.get_batch(index) for index in range(self.num_record_batches))
 
     def _batch_block(self, i: int) -> tuple[Block, str]:
@@ -269,6 +270,9 @@ class RecordBatchFileReader(RecordBatchReader):
         if self._source is None:
             raise ClosedError("the file reader was closed")
         return self._source
+
+    def _check_open(self) -> None:
+        self._open()
 
     def _read_dictionaries(self) -> None:
         """Read all dictionaries that are used, once, before the first batch."""

@@ -130,7 +130,10 @@ class RecordBatchReader(Closing):
         ------
         UsageError
             The names differ, or pyarrow has no such cast. While reading: a value would be lost.
+        ClosedError
+            The reader was closed.
         """
+        self._check_open()
         try:
             reader = pa.RecordBatchReader.from_batches(self.schema, self._arrow_batches()).cast(target_schema)
         except (pa.ArrowException, TypeError, ValueError) as error:
@@ -156,7 +159,14 @@ class RecordBatchReader(Closing):
         return self._decoder.roads
 
     def read_all(self) -> pa.Table:
-        """Return all batches, of a stream those that are left, as one ``pyarrow.Table``."""
+        """Return all batches, of a stream those that are left, as one ``pyarrow.Table``.
+
+        Raises
+        ------
+        ClosedError
+            The reader was closed.
+        """
+        self._check_open()
         return pa.Table.from_batches(list(self._arrow_batches()), schema=self.schema)
 
     def read_pandas(self, **options: Any) -> Any:
@@ -168,11 +178,16 @@ class RecordBatchReader(Closing):
         """Let go of the source; batches that were read live on."""
 
     @abstractmethod
+    def _check_open(self) -> None:
+        """Raise `ClosedError` where the reader was closed: here, and not out of what somebody makes of it."""
+
+    @abstractmethod
     def __iter__(self) -> Iterator[Batch]:
         """Return the batches."""
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the batches as a capsule of the Arrow PyCapsule interface."""
+        self._check_open()
         reader = pa.RecordBatchReader.from_batches(self.schema, self._arrow_batches())
         return reader.__arrow_c_stream__(requested_schema)
 
@@ -244,12 +259,15 @@ class IteratedReader(SequentialReader):
         return ""  # whatever was decompressed was so before it came here
 
     def read_next_batch(self) -> Batch:
-        if self._batches is None:
-            raise ClosedError("the reader was closed")
-        for batch in self._batches:
+        self._check_open()
+        for batch in self._batches or ():
             self._counts.batches += 1
             return batch
         raise EndOfStream("there are no more batches")
+
+    def _check_open(self) -> None:
+        if self._batches is None:
+            raise ClosedError("the reader was closed")
 
     def close(self) -> None:
         self._batches = None

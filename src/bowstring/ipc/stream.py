@@ -204,6 +204,9 @@ class RecordBatchStreamReader(SequentialReader):
             raise ClosedError("the stream reader was closed")
         return self._source
 
+    def _check_open(self) -> None:
+        self._open()
+
     def _next_message(self) -> Message | None:
         source = self._open()
         metadata = None if self._ended else read_metadata(source, self._limits)

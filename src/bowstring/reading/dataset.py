@@ -103,6 +103,8 @@ class DatasetStream(Stream):
         raise ClosedError("the stream is closed")
 
     def _check_open(self) -> None:
+        if os.getpid() != self._pid:
+            raise ForkedError("the stream belongs to the parent process", hint="Call connect() in the child.")
         if self._closed:
             raise ClosedError("the stream is closed")
 
@@ -127,8 +129,6 @@ class DatasetStream(Stream):
 
     def read_next_batch(self) -> Batch:
         """Return the next batch of any endpoint, or of the first that is not at its end."""
-        if os.getpid() != self._pid:
-            raise ForkedError("the stream belongs to the parent process", hint="Call connect() in the child.")
         self._check_open()
         try:
             with self._turn:

@@ -14,7 +14,7 @@ from bowstring.closing import Closing
 from bowstring.columnar.choice import column_positions
 from bowstring.columnar.dictionary_place import dictionaries_placed
 from bowstring.columnar.place import placed
-from bowstring.errors import EndOfStream, NotOnDevice, NotPicklable
+from bowstring.errors import ClosedError, EndOfStream, NotOnDevice, NotPicklable
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Device, Pool, default_pool, device_by_name
 
@@ -111,6 +111,10 @@ class Stream(Closing):
     def close(self) -> None:
         """Ask for nothing more. Batches stay true. Idempotent."""
 
+    @abc.abstractmethod
+    def _check_open(self) -> None:
+        """Raise `ClosedError` where the stream is closed: here, and not out of what somebody makes of it."""
+
     def __iter__(self) -> Self:
         return self
 
@@ -128,13 +132,22 @@ class Stream(Closing):
         BowstringError
             As `read_next_batch`; never a table that is shorter than the stream.
         """
+        self._check_open()
         return pa.Table.from_batches([batch.to_arrow() for batch in self], schema=self.schema)
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """Return the stream as a pyarrow reader, which fetches as it is read."""
+        """Return the stream as a pyarrow reader, which fetches as it is read.
+
+        Raises
+        ------
+        ClosedError
+            The stream is closed.
+        """
+        self._check_open()
         return pa.RecordBatchReader.from_batches(self.schema, (batch.to_arrow() for batch in self))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        self._check_open()
         # Whoever asks by this name has not asked for a copy from a device, as whoever calls to_reader() has.
         taken = (_on_host(batch).to_arrow() for batch in self)
         return pa.RecordBatchReader.from_batches(self.schema, taken).__arrow_c_stream__(requested_schema)
@@ -273,6 +286,11 @@ class EndpointStream(Stream):
     def close(self) -> None:
         """Ask for nothing more. Batches stay true."""
         self._receiver.close()
+
+    def _check_open(self) -> None:
+        self._receiver.check_process()
+        if self._receiver._closed:
+            raise ClosedError("the stream is closed")
 
     def __del__(self) -> None:
         receiver = getattr(self, "_receiver", None)
