@@ -42,7 +42,7 @@ def read_sparse_tensor(
         The bytes are not a sparse tensor message, contradict themselves, or end too early (`Truncated`).
         Single indices are not looked at before they are used: see :meth:`SparseTensor.validate`.
     Unsupported
-        The values are neither integers nor floats, there are more than 64 dimensions, or coordinates are strided.
+        The values are neither integers nor floats, or there are more than 64 dimensions.
 
     Examples
     --------
@@ -116,8 +116,11 @@ def _index(header: SparseHeader, parts: list[Any]) -> SparseIndex:
     if header.format != "coo":
         return CsxIndex(int(header.format == "csc"), *parts)
     (flat,) = parts
-    if not header.is_row_major:
-        coords = tuple(flat[axis * count : (axis + 1) * count] for axis in range(depth))
+    if header.strides is not None:
+        # Slices, because that is what arrays of every device have.
+        step, to_next = (stride // flat.dtype.itemsize for stride in header.strides)
+        starts = (axis * to_next for axis in range(depth))
+        coords = tuple(flat[start : start + (count - 1) * step + 1 : step] for start in starts)
         return CooIndex(coords, header.is_canonical)
     matrix = flat.reshape(count, depth)
     return CooIndex(columns_of(matrix), header.is_canonical, matrix)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bowstring.errors import InvalidMetadata, Unsupported
+from bowstring.errors import InvalidMetadata
 from bowstring.ipc.builder import Builder, Reference, Scalar, Struct
 from bowstring.ipc.flatbuffer import Tables
 from bowstring.ipc.metadata import Message, MessageKind
@@ -16,6 +16,7 @@ from bowstring.ipc.tensor_metadata import (
     encode_message,
     encode_shape,
     header_slots,
+    reach,
     row_major,
     same_count,
     within,
@@ -63,9 +64,11 @@ class SparseHeader(NamedTuple):
         The values.
     parts
         The index: coordinates, or indptr and indices, or indptr of each level and then indices of each level.
-    is_row_major, is_canonical
-        Of coordinates: one row per value (always so where they are written), and not one per dimension; sorted
-        and unique.
+    strides
+        Of coordinates, in bytes: from one value to the next, and from one dimension to the next; ``None`` for one
+        row per value, one behind the other (always so where Bowstring writes them).
+    is_canonical
+        Of coordinates: sorted and unique.
     axis_order
         Of fibers.
     """
@@ -75,7 +78,7 @@ class SparseHeader(NamedTuple):
     dim_names: tuple[str, ...]
     data: Part
     parts: tuple[Part, ...]
-    is_row_major: bool = True
+    strides: tuple[int, int] | None = None
     is_canonical: bool = False
     axis_order: tuple[int, ...] = ()
 
@@ -88,7 +91,7 @@ def decode_sparse(message: Message) -> SparseHeader:
     InvalidMetadata
         The header is not a sparse tensor's, or its numbers contradict each other or the body.
     Unsupported
-        The values are neither integers nor floats, there are more than 64 dimensions, or coordinates are strided.
+        The values are neither integers nor floats, or there are more than 64 dimensions.
 
     Examples
     --------
@@ -158,15 +161,16 @@ class _Index:
         dtype = decode_integer(tables, at, type_, where)
         matrix = (header.data.length, len(header.shape))
         steps = decode_strides(tables, at, strides, matrix, dtype.itemsize)
-        is_row_major = _same(steps, row_major(matrix, dtype.itemsize), matrix)
-        columns = row_major(matrix[::-1], dtype.itemsize)[::-1]
-        if not is_row_major and not _same(steps, columns, matrix):
-            raise Unsupported(f"coordinates that are not contiguous, with strides {steps}")
-        part = self.part(at, buffer, dtype, matrix[0] * matrix[1], where)
+        strides = None
+        if not _same(steps, row_major(matrix, dtype.itemsize), matrix):
+            strides = _useful(steps, matrix, dtype.itemsize, where)
+            part = self.part(
+                at, buffer, dtype, reach(matrix, strides, dtype.itemsize) // dtype.itemsize, where
+            )
+        else:
+            part = self.part(at, buffer, dtype, matrix[0] * matrix[1], where)
         is_canonical = bool(tables.scalar(at, canonical, "B", 0, where))
-        return header._replace(
-            format="coo", parts=(part,), is_row_major=is_row_major, is_canonical=is_canonical
-        )
+        return header._replace(format="coo", parts=(part,), strides=strides, is_canonical=is_canonical)
 
     def compressed(self, at: int, header: SparseHeader) -> SparseHeader:
         """``SparseMatrixIndexCSX``."""
@@ -242,10 +246,30 @@ def _same(steps: tuple[int, ...], expected: tuple[int, ...], shape: tuple[int, .
     return all(a == b or size == 1 for a, b, size in zip(steps, expected, shape, strict=True))
 
 
+def _useful(steps: tuple[int, ...], shape: tuple[int, int], width: int, where: str) -> tuple[int, int]:
+    """Return strides that lead from one element of a buffer to another; along one element alone they lead nowhere.
+
+    Raises
+    ------
+    InvalidMetadata
+        They go back, lead between elements, or to one place for all values.
+    """
+    to_value, to_dimension = (step if size > 1 else width for step, size in zip(steps, shape, strict=True))
+    if to_value <= 0 or to_dimension < 0 or to_value % width or to_dimension % width:
+        raise InvalidMetadata(
+            "strides of coordinates that lead to no elements",
+            expected=f"multiples of {width}, from one value to the next more than 0",
+            found=steps,
+            where=where,
+        )
+    return to_value, to_dimension
+
+
 def _coordinates(builder: Builder, header: SparseHeader) -> tuple[int, int]:
     (part,) = header.parts
     type_ = encode_integer(builder, part.dtype)
-    steps = row_major((header.data.length, len(header.shape)), part.dtype.itemsize)
+    matrix = (header.data.length, len(header.shape))
+    steps = header.strides or row_major(matrix, part.dtype.itemsize)
     strides = Reference(builder.vector("q", steps))
     return _COO, builder.table([type_, strides, part.buffer, Scalar("B", header.is_canonical)])
 

@@ -100,7 +100,7 @@ def decode_tensor(message: Message) -> TensorHeader:
     # NumPy multiplies what is not 0, whatever else is.
     if math.prod(size for size in shape if size) * dtype.itemsize > _MOST_BYTES:
         raise InvalidMetadata("a tensor is larger than any memory", found=shape, where=where)
-    needed = _reach(shape, strides, dtype.itemsize)
+    needed = reach(shape, strides, dtype.itemsize)
     if needed > nbytes:
         raise InvalidMetadata(
             "a tensor reaches beyond its data", expected=f"at most {nbytes} bytes", found=needed, where=where
@@ -217,8 +217,8 @@ def same_count(what: str, found: int, expected: int) -> None:
         raise InvalidMetadata(f"wrong number of {what}", expected=expected, found=found)
 
 
-def _reach(shape: Sequence[int], strides: Sequence[int], width: int) -> int:
-    """How many bytes from its start a tensor with these strides covers."""
+def reach(shape: Sequence[int], strides: Sequence[int], width: int) -> int:
+    """Return how many bytes from its start a tensor with these strides covers."""
     if 0 in shape:
         return 0
     return width + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
