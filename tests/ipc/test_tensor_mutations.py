@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from bowstring import ipc
-from bowstring.errors import BowstringError, EndOfStream, InvalidData, Truncated
+from bowstring.errors import BowstringError, EndOfStream, InvalidData, InvalidMetadata, Truncated
+from bowstring.ipc.metadata import MessageKind, decode_message
 
 EXTREMES = [0, 1, -1, 7, 1 << 31, -(1 << 31), 1 << 40, 1 << 62, (1 << 63) - 1, -(1 << 63)]
 
@@ -158,3 +160,59 @@ def test_strides_that_reach_outside_are_refused() -> None:
     huge = message.replace(strides, bytes(24)).replace(shape, struct.pack("<q", 1 << 62))
     with pytest.raises(InvalidData, match="larger than any memory"):
         ipc.read_tensor(huge)
+
+
+_PREFIX, _VTABLE_HEAD = 8, 4
+# Slots of Tensor, and of SparseTensor, which has no strides.
+_SHAPE, _STRIDES = 2, 3
+
+
+def _place(message: bytes, slot: int) -> tuple[int, int]:
+    """Return where a message's header says a slot, in its vtable, and where the slot itself is."""
+    decoded = decode_message(message[_PREFIX:])
+    table = _PREFIX + decoded.header
+    vtable = table - int.from_bytes(message[table : table + 4], "little", signed=True)
+    said = vtable + _VTABLE_HEAD + 2 * slot
+    return said, table + int.from_bytes(message[said : said + 2], "little")
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_a_tensor_without_a_shape_is_refused(kind: str) -> None:
+    """A shape that is left out is no shape without dimensions: pyarrow refuses it, too."""
+    message = bytearray(message_of(kind))
+    said, _ = _place(message, _SHAPE)
+    message[said : said + 2] = bytes(2)
+    read = ipc.read_tensor
+    if decode_message(bytes(message[_PREFIX:])).kind is MessageKind.SPARSE_TENSOR:
+        read = ipc.read_sparse_tensor
+    with pytest.raises(InvalidMetadata, match="a tensor has no shape; expected one, even without dimensions"):
+        read(bytes(message))
+    if read is ipc.read_tensor:
+        with pytest.raises(OSError, match="Invalid flatbuffers"):
+            pa.ipc.read_tensor(pa.BufferReader(bytes(message)))
+
+
+@pytest.mark.parametrize(
+    ("strides", "words"),
+    [
+        ([8, 8, 8], "wrong number of strides; expected 2; found 3"),
+        ([8], "wrong number of strides; expected 2; found 1"),
+        ([-6, 2], "a stride is negative"),
+        ([8, 2], "reaches beyond its data; expected at most 12 bytes; found 14"),
+        ([1 << 62, 2], "reaches beyond its data"),
+        ([(1 << 63) - 1, (1 << 63) - 1], "reaches beyond its data"),
+    ],
+)
+def test_strides_that_do_not_fit_are_refused(strides: list[int], words: str) -> None:
+    """Strides of another number than dimensions, or that lead beyond the data, are refused, with what is wrong."""
+    message = bytearray(message_of("dense"))
+    _, at = _place(message, _STRIDES)
+    # The vector is written anew, behind the rest of the flatbuffer: `at` refers to it.
+    (length,) = struct.unpack_from("<I", message, 4)
+    end = _PREFIX + length
+    struct.pack_into("<I", message, at, end + 4 - at)
+    added = struct.pack(f"<4xI{len(strides)}q", len(strides), *strides)
+    struct.pack_into("<I", message, 4, length + len(added))
+    message[end:end] = added
+    with pytest.raises(InvalidMetadata, match=words):
+        ipc.read_tensor(bytes(message))

@@ -150,7 +150,17 @@ def header_slots(message: Message, kind: MessageKind) -> Slots:
 def decode_shape(
     tables: Tables, table: int, slot: int, where: str
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Read a vector of ``TensorDim``: extents, and names where any dimension has one."""
+    """Read a vector of ``TensorDim``: extents, and names where any dimension has one.
+
+    Raises
+    ------
+    InvalidMetadata
+        It is not there at all: Tensor.fbs and SparseTensor.fbs require it, be it empty.
+    Unsupported
+        There are more dimensions than NumPy has.
+    """
+    if not slot:
+        raise InvalidMetadata("a tensor has no shape", expected="one, even without dimensions", where=where)
     _, count = tables.vector(table, slot, 4, where)
     if count > _MOST_DIMENSIONS:
         raise Unsupported(f"a tensor of {count} dimensions; NumPy has at most {_MOST_DIMENSIONS}")
