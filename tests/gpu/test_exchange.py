@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import weakref
 from typing import Any
 
@@ -166,3 +167,21 @@ def test_ten_thousand_structs_leave_nothing(batch: Batch) -> None:
         batch.__arrow_c_device_array__()
     batch.device.sweep()
     assert cupy.cuda.runtime.memGetInfo()[0] >= before - (2 << 20)
+
+
+@pytest.mark.parametrize("form", ["coo", "csr", "csc"])
+def test_sparse_tensors_of_cupyx(device: Device, form: str) -> None:
+    """A matrix of cupyx lies over the values of the tensor, and multiplies as scipy's does."""
+    cupy = imported("cupy")
+    scipy_sparse = imported("scipy.sparse")
+    expected = scipy_sparse.random_array((300, 200), density=0.05, format=form, rng=np.random.default_rng(0))
+    sink = io.BytesIO()
+    bow.ipc.write_sparse_tensor(expected, sink)
+    tensor = bow.ipc.read_sparse_tensor(sink.getvalue(), device=device)
+    matrix = tensor.to_cupyx()
+    assert matrix.data.data.ptr == tensor.data.data.ptr
+    vector = np.arange(200.0)
+    assert np.allclose(cupy.asnumpy(matrix @ cupy.asarray(vector)), expected @ vector)
+    back = bow.ipc.SparseTensor.from_scipy(matrix)
+    assert back.data.data.ptr == tensor.data.data.ptr
+    assert np.allclose(back.to_device(device_by_name("cpu")).to_tensor().to_numpy(), expected.toarray())

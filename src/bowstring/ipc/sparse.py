@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.errors import InvalidBody, UsageError
-from bowstring.ipc import sparse_arrow, sparse_scipy
+from bowstring.ipc import sparse_arrow, sparse_cupyx, sparse_scipy
 from bowstring.ipc.sparse_index import CooIndex, CsfIndex, CsxIndex, SparseIndex, columns_of, is_in_order
 from bowstring.ipc.sparse_input import index_array, index_arrays, value_array
 from bowstring.ipc.sparse_order import coordinates, dense
@@ -19,7 +19,7 @@ from bowstring.ipc.tensor import Tensor
 from bowstring.ipc.tensor_array import device_of, on_host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from bowstring.memory import Device
 
@@ -124,9 +124,8 @@ class SparseTensor:
         array([[0, 0, 0],
                [0, 0, 5]])
         """
-        return cls(
-            value_array(data), CsxIndex(0, index_array(indptr), index_array(indices)), shape, dim_names
-        )
+        index = CsxIndex(0, index_array(indptr), index_array(indices))
+        return cls(value_array(data), index, shape, dim_names)
 
     @classmethod
     def from_csc(
@@ -145,9 +144,8 @@ class SparseTensor:
         array([[0, 0, 0],
                [0, 0, 5]])
         """
-        return cls(
-            value_array(data), CsxIndex(1, index_array(indptr), index_array(indices)), shape, dim_names
-        )
+        index = CsxIndex(1, index_array(indptr), index_array(indices))
+        return cls(value_array(data), index, shape, dim_names)
 
     @classmethod
     def from_csf(
@@ -246,9 +244,8 @@ class SparseTensor:
         Parameters
         ----------
         full
-            Also look at every index, on the device where it is: in range, ranges that follow each other,
-            coordinates in the order that they claim. Done once, and by itself before anything is handed to
-            scipy or pyarrow, whose loops believe what they are given.
+            Also look at every index, where it is: in range, ranges that follow each other, coordinates in the order
+            that they claim. Done once, and before scipy, cupyx or pyarrow get what they would believe.
 
         Raises
         ------
@@ -298,8 +295,7 @@ class SparseTensor:
     def to_scipy(self) -> Any:
         """Return a ``scipy.sparse`` array: ``csr_array``, ``csc_array``, or ``coo_array`` for COO and CSF.
 
-        Over the same memory where the indices are int32 or int64; scipy converts the others. What was read
-        cannot be written to.
+        Over the same memory, read-only if it was read, where the indices are int32 or int64; scipy converts others.
 
         Raises
         ------
@@ -317,6 +313,24 @@ class SparseTensor:
                [0., 0., 1.]])
         """
         return sparse_scipy.exported(self)
+
+    def to_cupyx(self) -> Any:
+        """Return a matrix of ``cupyx.scipy.sparse``: ``csr_matrix``, ``csc_matrix`` or ``coo_matrix``.
+
+        Over the same values on their GPU, and over indices of type int32 in one piece; cupyx converts the others.
+
+        Raises
+        ------
+        InvalidBody
+            An index is out of range, or the like.
+        NotOnDevice
+            The tensor is on the host.
+        Unsupported
+            cupyx has no such matrices: of integers, of half floats, of more than 2 dimensions, or of fibers.
+        MissingDependency
+            CuPy is not installed.
+        """
+        return sparse_cupyx.exported(self)
 
     def to_arrow(self) -> Any:
         """Return pyarrow's ``SparseCOOTensor``, ``SparseCSRMatrix``, ``SparseCSCMatrix`` or ``SparseCSFTensor``.
@@ -375,20 +389,8 @@ class SparseTensor:
         """
         if device is self.device:
             return self
-        return self._moved(lambda array: device.from_host(on_host(array)))
-
-    def _moved(self, move: Callable[[Any], Any]) -> SparseTensor:
-        index = self.index
-        moved: SparseIndex
-        if isinstance(index, CsxIndex):
-            moved = CsxIndex(index.axis, move(index.indptr), move(index.indices))
-        elif isinstance(index, CsfIndex):
-            moved = CsfIndex(
-                index.axis_order, tuple(map(move, index.indptr)), tuple(map(move, index.indices))
-            )
-        else:
-            moved = CooIndex(tuple(map(move, index.coords)), index.is_canonical)
-        return SparseTensor(move(self.data), moved, self.shape, self.dim_names)
+        data = device.from_host(on_host(self.data))
+        return SparseTensor(data, self.index.on(device), self.shape, self.dim_names)
 
     def __repr__(self) -> str:
         return (

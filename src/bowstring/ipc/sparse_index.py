@@ -6,12 +6,15 @@ The checks run where the arrays are. Those of the structure cost nothing; the fu
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from bowstring.errors import InvalidBody
 from bowstring.ipc.tensor_array import any_is_true, device_of, on_host
+
+if TYPE_CHECKING:
+    from bowstring.memory import Device
 
 __all__ = ["CooIndex", "CsfIndex", "CsxIndex", "SparseIndex", "columns_of", "is_in_order"]
 
@@ -51,6 +54,10 @@ class CooIndex:
         device = device_of(self.coords[0])
         with device.use():
             return [device.xp.stack(self.coords, axis=1)]
+
+    def on(self, device: Device) -> CooIndex:
+        """Return a copy of the index on a device."""
+        return CooIndex(_all_on(device, self.coords), self.is_canonical)
 
     def check(self, shape: Shape, count: int) -> None:
         """Raise InvalidBody where the arrays' sizes do not fit."""
@@ -94,6 +101,10 @@ class CsxIndex:
         """What is written."""
         return [self.indptr, self.indices]
 
+    def on(self, device: Device) -> CsxIndex:
+        """Return a copy of the index on a device."""
+        return CsxIndex(self.axis, *_all_on(device, (self.indptr, self.indices)))
+
     def check(self, shape: Shape, count: int) -> None:
         """Raise InvalidBody where the arrays' sizes do not fit."""
         _count("dimensions of a matrix", len(shape), 2)
@@ -129,6 +140,10 @@ class CsfIndex:
     def parts(self) -> list[Array]:
         """What is written."""
         return [*self.indptr, *self.indices]
+
+    def on(self, device: Device) -> CsfIndex:
+        """Return a copy of the index on a device."""
+        return CsfIndex(self.axis_order, _all_on(device, self.indptr), _all_on(device, self.indices))
 
     def check(self, shape: Shape, count: int) -> None:
         """Raise InvalidBody where the arrays' sizes do not fit."""
@@ -216,3 +231,7 @@ def _ranges(indptr: Array, count: int, where: str) -> None:
 def _count(what: str, found: int, expected: int) -> None:
     if found != expected:
         raise InvalidBody(f"wrong number of {what}", expected=expected, found=found)
+
+
+def _all_on(device: Device, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+    return tuple(device.from_host(on_host(array)) for array in arrays)

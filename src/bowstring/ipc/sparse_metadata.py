@@ -157,10 +157,10 @@ class _Index:
     def coordinates(self, at: int, header: SparseHeader) -> SparseHeader:
         """``SparseTensorIndexCOO``."""
         where, tables = "SparseTensorIndexCOO", self.tables
-        type_, strides, buffer, canonical, *_ = tables.slots(at, where)
+        type_, steps_at, buffer, canonical, *_ = tables.slots(at, where)
         dtype = decode_integer(tables, at, type_, where)
         matrix = (header.data.length, len(header.shape))
-        steps = decode_strides(tables, at, strides, matrix, dtype.itemsize)
+        steps = decode_strides(tables, at, steps_at, matrix, dtype.itemsize)
         strides = None
         if not _same(steps, row_major(matrix, dtype.itemsize), matrix):
             strides = _useful(steps, matrix, dtype.itemsize, where)
