@@ -297,3 +297,14 @@ def test_an_interrupt_between_calls_loses_nothing() -> None:
         far.sendall(sent[-10:])
         assert reader.read(6) == said
         assert reader.rows.begun == 0
+
+
+def test_room_is_offered_for_what_may_be_there() -> None:
+    """Room is offered for twice as many turns as were there the last time and some more; at first for all."""
+    rows = Rows(UNTAGGED, BODY, 0, 256)
+    bodies = memoryview(bytearray(256 * BODY))
+    offered = [len(rows.places(bodies, 0)) // 2]
+    for there in (0, 3, 100, 200, 1):
+        rows.expect(there)
+        offered.append(len(rows.places(bodies, 0)) // 2)
+    assert offered == [256, 8, 14, 208, 256, 10]

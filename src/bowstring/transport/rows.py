@@ -26,6 +26,8 @@ _LENGTH: Final = 16
 _KIND_SHIFT: Final = 56
 _MOST_BETWEEN: Final = 4096
 _MOST_PIECES: Final = 1024
+# Rows that room is offered for, whatever was there the last time.
+_LEAST: Final = 8
 
 
 class Rows:
@@ -68,6 +70,7 @@ class Rows:
         self._befores = _cut(self._view, self.before, 0, count)
         self._table = np.frombuffer(self._view, np.uint8).reshape(count, self.before)
         self._count = count
+        self._likely = count
 
     @classmethod
     def suits(cls, untagged: int, count: int) -> bool:
@@ -93,7 +96,7 @@ class Rows:
         if self.begun:
             self._befores[0][:] = self._befores[self._next]
         first, within = divmod(begun, before + body)
-        count = min(bodies.nbytes // body, self._count)
+        count = min(bodies.nbytes // body, self._count, self._likely)
         if first >= count:
             return []
         found = [bodies] * (2 * (count - first))
@@ -104,6 +107,10 @@ class Rows:
         else:
             found[:2] = [found[1][within - before :]]
         return found
+
+    def expect(self, count: int) -> None:
+        """Take note of how many were there: offering room for many more costs more than another call."""
+        self._likely = 2 * count + _LEAST
 
     def right(self, most: int) -> int:
         """Return how many of the first rows have the headers that were foreseen."""

@@ -99,6 +99,7 @@ class TcpChannel(StreamChannel):
         self._waited, self._between, self._since = bool(places), rows.before, 0
         turn = rows.before + rows.body
         count, rest = divmod(nbytes, turn)
+        rows.expect(count)
         right = rows.right(count + (rest >= rows.before))
         rows.begun = 0
         if right <= count:
