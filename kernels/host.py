@@ -19,7 +19,7 @@ from bowstring.kernels.cache import cache_folder
 from bowstring.kernels.compiling import compiling
 from bowstring.kernels.interpret import way
 from bowstring.kernels.jitable import fingerprint, reached
-from bowstring.kernels.prefetch import compile_prefetch, prefetch
+from bowstring.kernels.prefetch import compile_prefetch, compile_prefetch_page, prefetch, prefetch_page
 from bowstring.kernels.signature import Parameter, Signature
 from bowstring.kernels.threads import run_ranges
 
@@ -31,6 +31,11 @@ def {name}(_start, _stop, {arguments}):
         {kernel}(_item, {arguments})
 """
 
+# What is an instruction on the host, and how numba is told of it.
+_INSTRUCTIONS: dict[Callable[..., Any], Callable[[], None]] = {
+    prefetch: compile_prefetch,
+    prefetch_page: compile_prefetch_page,
+}
 _loops: dict[Signature, Any] = {}
 _jitable: set[Callable[..., Any]] = set()
 
@@ -70,8 +75,8 @@ def _compile(signature: Signature) -> Any:
     checked = way() == "checked"
     for function in reached(signature.kernel):
         if function not in _jitable:
-            if function is prefetch:
-                compile_prefetch()
+            if function in _INSTRUCTIONS:
+                _INSTRUCTIONS[function]()
             else:
                 numba.extending.register_jitable(boundscheck=checked)(function)
             _jitable.add(function)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from bowstring.kernels.prefetch import prefetch
+from bowstring.kernels.prefetch import prefetch, prefetch_page
 from bowstring.kernels.types import i8, i16, i32, i64, u8, u64
 from bowstring.kernels.validity import bit_is_set
 from bowstring.kernels.variant_format import BROKEN, MISSING, OK, little
@@ -57,7 +57,11 @@ UNIT = i64(1)
 SPARE = i64(8)
 LONG = i64(192)
 MANY = i64(5)
+# Bytes are asked for so many rows before they are read.
 AHEAD = i64(64)
+WIDE = i64(768)
+PAGE = u64(4096)
+MOST_LINES = i64(16)
 ABOUT = u64(12)
 NOWHERE = i64(-1)
 NONE = u64(0)
@@ -67,6 +71,7 @@ THREE = u64(3)
 FOUR = u64(4)
 FIVE = u64(5)
 SIX = u64(6)
+LAST_OF_LINE = u64(63)
 SEVEN = u64(7)
 EIGHT = u64(8)
 TWO_BYTES = u64(16)
@@ -113,8 +118,11 @@ def read_plain(
     """
     nodes = u64(len(kinds))
     size = i64(len(data))
-    # Rows to come are much as this one, or stretched. What few nodes read of long ones is asked for long before.
-    far = size > rows * LONG and i64(len(kinds)) < MANY
+    # Long rows to come are asked for long before they are read: whole, or what few nodes read of them, where they
+    # are longer: they are much as this one, or stretched.
+    whole = size <= rows * WIDE
+    long = size > rows * LONG
+    far = long and (whole or i64(len(kinds)) < MANY)
     for each in range(i * block, min((i + UNIT) * block, rows)):
         row = u64(each)
         node = NONE
@@ -124,6 +132,8 @@ def read_plain(
         if each < i64(len(starts)):
             first = i64(starts[row])
             last = i64(stops[row])
+        if not long:
+            prefetch_page(data, u64(first) + PAGE)
         # Eight bytes behind the row can be read, whatever lies there.
         plain = (
             group >= ZERO
@@ -167,20 +177,24 @@ def read_plain(
                 plain = values <= stop and end <= stop and count > NONE
                 if plain and far and parent < ZERO and each + AHEAD < i64(len(starts)):
                     begin = u64(starts[u64(each + AHEAD)])
-                    body = begin + (values - at)
-                    length = u64(stops[u64(each + AHEAD)]) - body
-                    prefetch(data, begin)
-                    prefetch(data, body - width)
-                    coming = node
-                    while coming < until:
-                        position = min(u64(ids[names + coming]), count - ONE)
-                        place = offsets + position * width
-                        share = length * little(data, place, width) // max(end - values, ONE)
-                        prefetch(data, begin + (element_ids - at) + position * id_width)
-                        prefetch(data, begin + (place - at))
-                        prefetch(data, body + share - ABOUT)
-                        prefetch(data, body + share + ABOUT)
-                        coming += ONE
+                    length = u64(stops[u64(each + AHEAD)]) - begin
+                    if whole:
+                        ask_for(data, begin, length)
+                    else:
+                        body = begin + (values - at)
+                        length -= values - at
+                        prefetch(data, begin)
+                        prefetch(data, body - width)
+                        coming = node
+                        while coming < until:
+                            position = min(u64(ids[names + coming]), count - ONE)
+                            place = offsets + position * width
+                            share = length * little(data, place, width) // max(end - values, ONE)
+                            prefetch(data, begin + (element_ids - at) + position * id_width)
+                            prefetch(data, begin + (place - at))
+                            prefetch(data, body + share - ABOUT)
+                            prefetch(data, body + share + ABOUT)
+                            coming += ONE
                 while plain and node < until:
                     wanted = u64(ids[names + node])
                     column = u64(columns[node]) + row
@@ -234,6 +248,12 @@ def read_plain(
             plain = node == until
         if node < nodes:
             left[row] = LEFT
+
+
+def ask_for(data: Any, begin: Any, length: Any) -> None:
+    """Ask for the bytes of a row, which may be nowhere."""
+    for k in range(ZERO, min(i64((length + LAST_OF_LINE) >> SIX), MOST_LINES)):
+        prefetch(data, begin + (u64(k) << SIX))
 
 
 def word_at(data: Any, at: Any) -> Any:
