@@ -180,9 +180,9 @@ def _place(message: bytes, slot: int) -> tuple[int, int]:
 def test_a_tensor_without_a_shape_is_refused(kind: str) -> None:
     """A shape that is left out is no shape without dimensions: pyarrow refuses it, too."""
     message = bytearray(message_of(kind))
-    said, _ = _place(message, _SHAPE)
+    said, _ = _place(bytes(message), _SHAPE)
     message[said : said + 2] = bytes(2)
-    read = ipc.read_tensor
+    read: Callable[[bytes], Any] = ipc.read_tensor
     if decode_message(bytes(message[_PREFIX:])).kind is MessageKind.SPARSE_TENSOR:
         read = ipc.read_sparse_tensor
     with pytest.raises(InvalidMetadata, match="a tensor has no shape; expected one, even without dimensions"):
@@ -206,7 +206,7 @@ def test_a_tensor_without_a_shape_is_refused(kind: str) -> None:
 def test_strides_that_do_not_fit_are_refused(strides: list[int], words: str) -> None:
     """Strides of another number than dimensions, or that lead beyond the data, are refused, with what is wrong."""
     message = bytearray(message_of("dense"))
-    _, at = _place(message, _STRIDES)
+    _, at = _place(bytes(message), _STRIDES)
     # The vector is written anew, behind the rest of the flatbuffer: `at` refers to it.
     (length,) = struct.unpack_from("<I", message, 4)
     end = _PREFIX + length

@@ -117,14 +117,14 @@ def test_a_fork_retires_all_slabs_though_somebody_takes_one(monkeypatch: pytest.
     pool = Pool(budget=BUDGET)
     held: list[Any] = [pool.region(MIB) for _ in range(3)]
     used = pool._used
-    take = iter([lambda: held.append(pool.region(MIB))])
+    wanted = iter([MIB])
 
     class Interrupted(type(used)):  # type: ignore[misc]  # mypy cannot follow
         def __iter__(self) -> Iterator[Any]:
             for slab in super().__iter__():
                 yield slab
-                for act in take:
-                    act()
+                for size in wanted:
+                    held.append(pool.region(size))
 
     monkeypatch.setattr(pool, "_used", Interrupted(used))
     pool.before_fork()
