@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
+from bowstring.columnar.chunked import joined, joined_array, unified
 from bowstring.columnar.column import Column
 from bowstring.columnar.cudf import arrow_of_cudf
 from bowstring.columnar.device_arrays import batch_of_device_arrays
@@ -17,7 +18,7 @@ from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.foreign import Importer
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.named import ColumnNamed, name_of_column, one_length
-from bowstring.errors import BowstringError, UsageError
+from bowstring.errors import BowstringError, InvalidBody, UsageError
 
 __all__ = ["batches", "one_batch"]
 
@@ -117,7 +118,7 @@ def _joined(table: pa.Table) -> list[pa.RecordBatch]:
     if len(chunks) <= 1:
         return chunks
     try:
-        joined: list[pa.RecordBatch] = table.combine_chunks().to_batches()
+        found: list[pa.RecordBatch] = joined(table).to_batches()
     except pa.ArrowException as error:
         raise UsageError(
             "the chunks of the data cannot be joined",
@@ -125,7 +126,7 @@ def _joined(table: pa.Table) -> list[pa.RecordBatch]:
             where=_not_joined(table),
             hint="Take them batch by batch.",
         ) from error
-    return joined
+    return found
 
 
 def _not_joined(table: pa.Table) -> str | None:
@@ -193,10 +194,10 @@ def _on_its_device(source: Any, importer: Importer) -> Batch | None:
 
 
 def _unified(table: pa.Table) -> pa.Table:
-    """Return a table whose chunks share their dictionaries, where pyarrow can unify them."""
+    """Return a table whose chunks share their dictionaries, where pyarrow can unify them, and may look at them."""
     try:
-        return table.unify_dictionaries()
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        return unified(table)
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, InvalidBody):
         return table
 
 
@@ -226,12 +227,12 @@ def _arrays(source: Mapping[str, Any]) -> dict[str, pa.Array]:
     arrays = {}
     for name, values in source.items():
         with ColumnNamed(name_of_column(name)):
-            arrays[name] = _array(values)
+            arrays[name] = _array(values, name)
     one_length({name: len(array) for name, array in arrays.items()})
     return arrays
 
 
-def _array(values: Any) -> pa.Array:
+def _array(values: Any, name: str) -> pa.Array:
     if isinstance(values, pa.Array):
         return values
     if isinstance(values, np.ma.MaskedArray):
@@ -239,8 +240,7 @@ def _array(values: Any) -> pa.Array:
     if isinstance(values, pa.ChunkedArray) or (
         hasattr(values, "__arrow_c_stream__") and not hasattr(values, "__arrow_c_array__")
     ):
-        joined = pa.chunked_array(values).combine_chunks()
-        return joined.chunk(0) if isinstance(joined, pa.ChunkedArray) else joined
+        return joined_array(pa.chunked_array(values), name)
     return pa.array(values)
 
 

@@ -6,6 +6,7 @@ import struct
 import threading
 from typing import TYPE_CHECKING, Any
 
+from bowstring.columnar.chunked import unified
 from bowstring.errors import (
     ClosedError,
     InvalidMetadata,
@@ -372,9 +373,14 @@ class RecordBatchFileWriter(RecordBatchWriter):
             Of the schema. With the option ``unify_dictionaries`` its chunks get common dictionaries first.
         max_chunksize
             Most rows per batch.
+
+        Raises
+        ------
+        InvalidBody
+            With that option: the table has malformed dictionaries, or indices into them.
         """
         if self._options.unify_dictionaries:
-            table = table.unify_dictionaries()
+            table = unified(table)
         super().write_table(table, max_chunksize)
 
     def _put_end(self) -> None:
