@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from bowstring.dissociated.messages import Hello
@@ -96,14 +97,13 @@ def connect(
     if mode not in ("map", "copy", None):
         raise UsageError("no such mode", expected="'map' or 'copy'", found=repr(mode))
     _check_kinds(limits, pool)
-    chosen = None if columns is None else tuple(columns)
-    if isinstance(columns, str) or not all(isinstance(name, str) for name in chosen or ()):
-        raise UsageError("columns is a list of names", found=repr(columns))
+    chosen = _chosen(columns)
+    named = _ticket(ticket)
     if isinstance(source, str):
-        source = Endpoint.parse(source, ticket)
-    elif ticket is not None and isinstance(source, Endpoint):
-        source = dataclasses.replace(source, ticket=ticket.encode() if isinstance(ticket, str) else ticket)
-    elif ticket is not None:
+        source = Endpoint.parse(source, named)
+    elif named is not None and isinstance(source, Endpoint):
+        source = dataclasses.replace(source, ticket=named)
+    elif named is not None:
         raise UsageError("a data set of many endpoints has a ticket in each", found=repr(ticket))
     target = device_named(device)
     if target is None and pool is not None and not pool.device.is_host:
@@ -149,6 +149,32 @@ def connect(
 def _check_kinds(limits: Any, pool: Any) -> None:
     if not isinstance(limits, Limits) or not isinstance(pool, Pool | None):
         raise UsageError("limits and pool are a Limits and a Pool", found=f"{limits!r}, {pool!r}")
+
+
+def _chosen(columns: Any) -> tuple[str, ...] | None:
+    """Return the names of the columns that a user wants."""
+    if columns is None:
+        return None
+    # What comes in no order is no list.
+    is_list = isinstance(columns, Iterable) and not isinstance(columns, str | bytes | Mapping | AbstractSet)
+    chosen = tuple(columns) if is_list else ()
+    if not is_list or not all(isinstance(name, str) for name in chosen):
+        raise UsageError("columns is a list of names", found=repr(columns)[:80])
+    return chosen
+
+
+def _ticket(ticket: Any) -> bytes | None:
+    """Return what names a data set, as bytes."""
+    try:
+        return (
+            ticket.encode()
+            if isinstance(ticket, str)
+            else None
+            if ticket is None
+            else bytes(memoryview(ticket))
+        )
+    except (TypeError, UnicodeEncodeError) as error:
+        raise UsageError("not a ticket", expected="bytes, or text", found=ascii(ticket)[:80]) from error
 
 
 def _trusted(endpoint: Endpoint) -> bool:

@@ -26,7 +26,7 @@ from bowstring.errors import (
 )
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Pool, kept_for_good
-from bowstring.serving.arguments import check_door, check_offer, check_token
+from bowstring.serving.arguments import check_door, check_offer, check_seconds, check_token
 from bowstring.serving.catalogue import Catalogue
 from bowstring.serving.publication import Publication
 from bowstring.serving.reception import Reception
@@ -261,7 +261,7 @@ class Server(Closing):
             There is no such data set, and never was one.
         """
         self._check()
-        seconds = self.limits.release_timeout if timeout is None else timeout
+        seconds = self.limits.release_timeout if timeout is None else check_seconds(timeout)
         self._catalogue.wait_released(name, seconds, lambda: self._closed)
 
     @property

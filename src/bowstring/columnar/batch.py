@@ -268,8 +268,10 @@ class Batch(export.Exporting, cudf.ForRapids):
         >>> Batch.from_arrow({"a": np.arange(3), "b": np.arange(3)}).select(["b"]).schema.names
         ['b']
         """
-        if isinstance(names, str):
-            raise UsageError("columns are chosen by a list", expected=f"[{names!r}]"[:80], found=names[:80])
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            raise UsageError(
+                "columns are chosen by a list", expected=f"[{names!r}]"[:80], found=repr(names)[:80]
+            )
         chosen = [chosen_position(self.schema, name) for name in names]
         layout, nodes, buffers = self.layout.select(chosen, self.variadic_counts)
         counts = dict(zip(self.layout.variadic_nodes, self.variadic_counts, strict=True))

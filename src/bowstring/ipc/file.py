@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import threading
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from bowstring.columnar.chunked import unified
@@ -12,6 +13,7 @@ from bowstring.errors import (
     InvalidMetadata,
     UsageError,
 )
+from bowstring.ipc.arguments import check_reading, footer_end
 from bowstring.ipc.decoder import Decoder
 from bowstring.ipc.dictionaries import Arrival
 from bowstring.ipc.first_schema import compare, first_schema
@@ -182,6 +184,7 @@ class RecordBatchFileReader(RecordBatchReader):
         device: Device | str | None = None,
         trusted: bool = False,
     ) -> None:
+        check_reading(limits, memory_pool)
         self._limits = limits
         self._counts = ReadCounts()
         chosen, landing = IpcReadOptions.of(options), Landing.on(device, trusted=trusted)
@@ -260,8 +263,8 @@ class RecordBatchFileReader(RecordBatchReader):
         return (self.get_batch(index) for index in range(self.num_record_batches))
 
     def _batch_block(self, i: int) -> tuple[Block, str]:
-        if not 0 <= i < self.num_record_batches:
-            raise UsageError("no such batch", expected=f"0 to {self.num_record_batches - 1}", found=i)
+        if not isinstance(i, Integral) or not 0 <= i < self.num_record_batches:
+            raise UsageError("no such batch", expected=f"0 to {self.num_record_batches - 1}", found=repr(i))
         block, where = Block(*self._batch_blocks[i].tolist()), f"record batch {i}"
         if self._overlaps[i]:
             raise _lies_over_another(block, where)
@@ -337,11 +340,7 @@ def _lies_over_another(block: Block, where: str) -> InvalidMetadata:
 
 
 def _read_footer(source: Source, footer_offset: int | None, limits: Limits) -> Footer:
-    size = source.size()
-    end = footer_offset or size
-    if not 0 <= end <= size:
-        raise UsageError("footer_offset lies outside the source", expected=f"0 to {size}", found=end)
-    return read_footer(source, end, limits)
+    return read_footer(source, footer_end(footer_offset, source.size()), limits)
 
 
 class RecordBatchFileWriter(RecordBatchWriter):

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from bowstring.columnar.dictionary_place import dictionaries_placed
 from bowstring.columnar.place import placed
+from bowstring.ipc.arguments import device_meant
 from bowstring.ipc.compression_device import DeviceBodies
-from bowstring.memory import Device, device_by_name
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
+    from bowstring.memory import Device
 
 __all__ = ["Landing"]
 
@@ -46,9 +47,8 @@ class Landing:
         NotOnDevice
             This process has no such device.
         """
-        if isinstance(device, str):
-            device = device_by_name(device)
-        return None if device is None or device.is_host else cls(device, trusted=trusted)
+        meant = device_meant(device)
+        return None if meant is None or meant.is_host else cls(meant, trusted=trusted)
 
     def landed(self, batch: Batch) -> Batch:
         """Return a batch where it shall be.

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.errors import LimitExceeded, Truncated, UsageError
+from bowstring.ipc.arguments import check_file, file_path
 from bowstring.ipc.pooled import kept_with
 from bowstring.memory import Buffer, foreign_region, wrap
 
@@ -107,18 +108,22 @@ def open_source(source: Any, memory_pool: pa.MemoryPool | None = None) -> Source
     if isinstance(source, pa.Buffer):  # often, and what follows takes longer
         return _BufferSource(wrap(source))
     if isinstance(source, str | os.PathLike):
-        return _open_path(source, memory_pool)
+        return _open_path(file_path(source), memory_pool)
+    if hasattr(source, "read"):
+        check_file(source, "readable")
     if isinstance(source, pa.NativeFile):
         return _NativeSource(source, memory_pool)
     if hasattr(source, "read") and not isinstance(source, mmap.mmap | io.TextIOBase):
         return _FileSource(source, memory_pool)
     try:
+        if isinstance(source, np.ndarray) and source.dtype.hasobject:
+            raise TypeError("its elements are references")
         return _BufferSource(wrap(source))
-    except TypeError as error:
+    except (TypeError, ValueError, BufferError) as error:
         raise UsageError(
             "this cannot be read from",
-            expected="a path, bytes, a buffer or a binary file",
-            found=type(source).__name__,
+            expected="a path, bytes, a contiguous buffer or a binary file",
+            found=f"{type(source).__name__}: {error}",
         ) from error
 
 
@@ -174,7 +179,7 @@ class _FileSource(Source):
             part = self._file.read(missing)
             if not part:
                 break
-            parts.append(bytes(part))
+            parts.append(_bytes_of(part, self._file))
             missing -= len(parts[-1])
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         self.position += len(data)
@@ -273,6 +278,15 @@ class _NativeSource(_FileSource):
             raise cut_off("body", nbytes, there, f"byte {self.position}")
 
 
+def _bytes_of(part: Any, file: Any) -> bytes:
+    try:
+        return bytes(memoryview(part))
+    except TypeError as error:
+        raise UsageError(
+            "the file gives something else than bytes", found=type(part).__name__, where=repr(file)[:120]
+        ) from error
+
+
 class _Nothing:
     """A file that was let go of."""
 
@@ -280,7 +294,7 @@ class _Nothing:
         return b""
 
 
-def _open_path(path: str | os.PathLike[str], memory_pool: pa.MemoryPool | None) -> Source:
+def _open_path(path: str, memory_pool: pa.MemoryPool | None) -> Source:
     file = open(path, "rb")  # noqa: SIM115  # the source owns it
     try:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

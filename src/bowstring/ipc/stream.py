@@ -6,6 +6,7 @@ import collections
 from typing import TYPE_CHECKING, Any
 
 from bowstring.errors import ClosedError, EndOfStream, InvalidMetadata, Truncated
+from bowstring.ipc.arguments import check_reading
 from bowstring.ipc.decoder import Decoder
 from bowstring.ipc.framing import read_metadata
 from bowstring.ipc.landing import Landing
@@ -136,6 +137,7 @@ class RecordBatchStreamReader(SequentialReader):
         device: Device | str | None = None,
         trusted: bool = False,
     ) -> None:
+        check_reading(limits, memory_pool)
         self._limits = limits
         self._counts = ReadCounts()
         chosen, landing = IpcReadOptions.of(options), Landing.on(device, trusted=trusted)

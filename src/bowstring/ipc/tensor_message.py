@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bowstring.errors import EndOfStream
+from bowstring.ipc.arguments import check_file, file_path
 from bowstring.ipc.framing import frame, read_metadata
 from bowstring.ipc.metadata import Message, decode_message
 from bowstring.ipc.source import open_source
@@ -73,8 +74,9 @@ def write_message(dest: Any, metadata: bytes, pieces: Iterable[Any]) -> int:
     72
     """
     if isinstance(dest, str | os.PathLike):
-        with open(dest, "wb") as file:
+        with open(file_path(dest), "wb") as file:
             return write_message(file, metadata, pieces)
+    check_file(dest, "writable")
     first = frame(metadata, _position(dest))
     return sum(_put(dest, piece) for piece in (first, *pieces))
 

@@ -15,6 +15,7 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.layout import Layout
 from bowstring.errors import ClosedError, UsageError
+from bowstring.ipc.arguments import check_file, file_path
 from bowstring.ipc.compression import codec_of
 from bowstring.ipc.dictionaries import Arrival
 from bowstring.ipc.framing import end_of_stream, frame
@@ -75,7 +76,7 @@ class RecordBatchWriter(Closing):
         self._num_batches = 0
         self._position = 0
         self._owned = isinstance(sink, str | os.PathLike)
-        self._sink = open(sink, "wb") if self._owned else _binary(sink)  # noqa: SIM115  # closed by `close`
+        self._sink = open(file_path(sink), "wb") if self._owned else _binary(sink)  # noqa: SIM115  # closed by `close`
         self._closed = False
         self._put(start)
         self._put(self._framed(self._schema_message))
@@ -241,6 +242,7 @@ def _binary(sink: Any) -> Any:
             expected="a path or a file opened for writing in binary mode",
             found=type(sink).__name__,
         )
+    check_file(sink, "writable")
     return sink
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import math
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from bowstring.errors import ClosedError, ForkedError, NotPicklable, OutOfBudget, UsageError
 from bowstring.memory.budget import default_budget
@@ -75,6 +76,12 @@ def _taken(queue: collections.deque[_Item]) -> Iterator[_Item]:
         yield item
 
 
+def _bytes_of(budget: Any) -> int:
+    if not isinstance(budget, int | float) or not 0 < budget < math.inf:
+        raise UsageError("a pool needs a budget", expected="a number of bytes", found=repr(budget)[:80])
+    return int(budget)
+
+
 class _Home:
     """Where slabs go when their regions end."""
 
@@ -113,10 +120,10 @@ class Pool:
     """
 
     def __init__(self, device: Device | None = None, budget: int | None = None) -> None:
+        if not isinstance(device, Device | None):
+            raise UsageError("not a device of a pool", expected="a bowstring.Device", found=repr(device)[:80])
         self.device = device or cpu()
-        self.budget = default_budget(self.device) if budget is None else budget
-        if self.budget <= 0:
-            raise UsageError("a pool needs a budget", found=budget)
+        self.budget = default_budget(self.device) if budget is None else _bytes_of(budget)
         self._pid = os.getpid()
         # Reentrant: a collection inside it may run somebody's finalizer that takes a region, or closes a server.
         # Hence what is counted is looked at again, and a sum is changed where nothing is called in between.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from numbers import Integral
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from bowstring.limits import Limits
 from bowstring.memory import Pool
 from bowstring.transport import is_loopback
 
-__all__ = ["check_door", "check_offer", "check_token"]
+__all__ = ["check_door", "check_offer", "check_seconds", "check_token"]
 
 _MOST_NAME: Final = 1024  # bytes; a ticket begins with the name, and has a bound of its own
 
@@ -48,6 +49,19 @@ def check_token(token: str | None, address: str) -> None:
         )
 
 
+def check_seconds(seconds: Any) -> float:
+    """Return how long to wait, if it is a time that ends.
+
+    Raises
+    ------
+    UsageError
+        It is no number, negative, not a number, or infinite.
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+        raise UsageError("timeout is a finite number of seconds, 0 or more", found=repr(seconds)[:80])
+    return float(seconds)
+
+
 def check_offer(name: Any, schema: Any, readers: Any) -> None:
     """Refuse what no data set can be called, or have.
 
@@ -64,5 +78,7 @@ def check_offer(name: Any, schema: Any, readers: Any) -> None:
         raise UsageError("the name is too long", expected=f"at most {_MOST_NAME} bytes", found=size)
     if schema is not None and not isinstance(schema, pa.Schema):
         raise UsageError("not a schema", expected="a pyarrow.Schema", found=repr(schema)[:80])
-    if readers is not None and (not isinstance(readers, Integral) or readers < 1):
+    if readers is not None and (
+        isinstance(readers, bool) or not isinstance(readers, Integral) or readers < 1
+    ):
         raise UsageError("a data set needs a reader", expected="a number", found=f"readers={readers!r}")
