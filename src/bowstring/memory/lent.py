@@ -24,6 +24,7 @@ from bowstring.memory.slab import (
     check_sealed,
     fresh_memfd,
     map_host_slab,
+    opened_anew,
     reopened_read_only,
 )
 
@@ -139,7 +140,7 @@ def emptied(fd: int, nbytes: int) -> None:
 
 def reopened(fd: int) -> int:
     """Return another descriptor for writing a slab, which is not the one that others were sent."""
-    return os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
+    return opened_anew(fd, os.O_RDWR)
 
 
 def used_elsewhere(fd: int) -> bool:

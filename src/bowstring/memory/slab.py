@@ -13,7 +13,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.errors import InvalidRegion, OutOfBudget
+from bowstring.errors import InvalidRegion, OutOfBudget, Unsupported
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory.open_files import opening
 from bowstring.memory.pages import LARGE_PAGE, ask_for_large_pages, mapped
@@ -156,8 +156,30 @@ def fresh_memfd(nbytes: int) -> int:
 
 def reopened_read_only(fd: int) -> int:
     """Open the same memory again, for reading only: a writable descriptor must not leave the process."""
-    with opening("a region"):
-        return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+    return opened_anew(fd, os.O_RDONLY)
+
+
+def opened_anew(fd: int, flags: int) -> int:
+    """Open what a descriptor stands for once more, in another way.
+
+    Raises
+    ------
+    Unsupported
+        There is no /proc to find it in.
+    LimitExceeded
+        This process has no descriptor left.
+    """
+    try:
+        with opening("a region"):
+            return os.open(f"/proc/self/fd/{fd}", flags | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        os.fstat(fd)  # it is there itself
+        raise Unsupported(
+            "memory is shared by way of /proc, which is not mounted",
+            found=error.strerror,
+            where=str(error.filename),
+            hint="Mount it: mount -t proc proc /proc.",
+        ) from error
 
 
 def host_slab(device: Device, nbytes: int) -> Slab:

@@ -311,4 +311,9 @@ def _name_of(address: str) -> str:
     scheme, _, rest = address.partition(":")
     if scheme != "inproc" or any(mark in rest for mark in "?#"):
         raise UsageError("not an address within the process", expected="inproc:name", found=repr(address))
-    return urllib.parse.unquote(rest)
+    name = urllib.parse.unquote(rest)
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError("a name within the process is Unicode text", found=ascii(address)) from error
+    return name

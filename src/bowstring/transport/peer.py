@@ -169,7 +169,11 @@ class Peer:
 
 def milliseconds(seconds: float, name: str) -> int:
     """Return a finite wait in whole milliseconds, rounded up, as ``poll`` wants it."""
-    if not 0 <= seconds < math.inf:
+    try:
+        is_time = 0 <= seconds < math.inf
+    except TypeError:
+        is_time = False
+    if not is_time:
         raise UsageError(f"{name} must be a finite number of seconds, 0 or more", found=repr(seconds))
     return min(math.ceil(seconds * 1000), 2**31 - 1)
 

@@ -70,9 +70,13 @@ def _path_in(address: str) -> str | None:
         )
     if not rest:
         return None
-    path = os.fsdecode(urllib.parse.unquote_to_bytes(rest))
+    try:
+        # A path that is not UTF-8 may stand there as the system calls give it, and as it is encoded.
+        path = os.fsdecode(urllib.parse.unquote_to_bytes(os.fsencode(rest)))
+    except UnicodeEncodeError as error:
+        raise UsageError("no file can have that name", found=ascii(address)) from error
     if "\0" in path:
-        raise UsageError("a path holds no zero byte", found=repr(address))
+        raise UsageError("a path holds no zero byte", found=ascii(address))
     return _absolute(path) if path.startswith("/") else path
 
 
