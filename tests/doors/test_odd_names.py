@@ -50,11 +50,9 @@ def test_addresses_that_cannot_be(address: str) -> None:
         bow.connect(f"{address}?want_data=1&ticket=dA")
 
 
-@pytest.mark.parametrize(
-    "name", ["a\0b", "\0", "a\ud800", 5, b"x", None, "x" * 1025], ids=lambda name: ascii(name)[:9]
-)
+@pytest.mark.parametrize("name", ["a\ud800", 5, b"x", None, "x" * 1025], ids=lambda name: ascii(name)[:9])
 def test_names_of_data_sets(server: bow.Server, name: Any) -> None:
-    """A data set is called by text without zero bytes, and not too much of it."""
+    """A data set is called by text that UTF-8 can spell, and not too much of it."""
     with pytest.raises(bow.UsageError, match="name"):
         server.publish(name, TABLE)
     assert server.endpoints == {}

@@ -74,8 +74,6 @@ def check_offer(name: Any, schema: Any, readers: Any) -> None:
         size = len(name.encode())
     except (AttributeError, UnicodeEncodeError):
         raise UsageError("not a name of a data set", expected="text", found=ascii(name)[:80]) from None
-    if "\0" in name:
-        raise UsageError("the name of a data set holds no zero byte", found=ascii(name)[:80])
     if size > _MOST_NAME:
         raise UsageError("the name is too long", expected=f"at most {_MOST_NAME} bytes", found=size)
     if schema is not None and not isinstance(schema, pa.Schema):
