@@ -113,6 +113,17 @@ def test_a_java_home_without_spark_s_module_gets_a_script(
     assert os.environ["JAVA_HOME"] == str(home)
 
 
+def test_a_java_that_g1_spoils_is_used_with_another_collector(
+    pyspark: type[Session], bare: pytest.MonkeyPatch, fake_java: JavaMaker
+) -> None:
+    """A local session has the parallel collector, so a Java whose G1 damages data will do; not for a cluster."""
+    bare.setenv("JAVA_HOME", str(fake_java("25.0.1", name="theirs")))
+    assert session(master="local[2]").config_["spark.driver.extraJavaOptions"] == "-XX:+UseParallelGC"
+    for config in ({"spark.master": "yarn"}, {"spark.driver.extraJavaOptions": "-Xss4m"}):
+        with pytest.raises(UsageError, match="G1"):
+            session(config=config)
+
+
 def test_a_session_that_is_there(pyspark: type[Session]) -> None:
     """It is returned, with what nobody set and can still be set; what cannot be set any more is an error."""
     running = types.SimpleNamespace(conf=Settings({BYTES: "1m", "spark.master": "yarn"}))

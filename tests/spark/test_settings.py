@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+import types
 import warnings
 from pathlib import Path
 
@@ -38,6 +39,53 @@ def test_settings_that_nobody_made() -> None:
     assert found["spark.pyspark.python"] == sys.executable
     assert found["spark.executorEnv.UCX_ERROR_SIGNALS"] == ""
     assert not any("timeZone" in name for name in found)
+
+
+OPTIONS = "spark.driver.extraJavaOptions"
+
+
+def test_the_collector_of_local_sessions(bare: pytest.MonkeyPatch) -> None:
+    """Where tasks run in the driver they get the collector that does most; elsewhere it is not ours to say."""
+    assert session_config()[OPTIONS] == "-XX:+UseParallelGC"
+    assert session_config({"spark.master": "local[2,4]"})[OPTIONS] == "-XX:+UseParallelGC"
+    for master in ("local-cluster[2,1,1024]", "yarn", "spark://host:7077"):
+        assert not [name for name in session_config({"spark.master": master}) if "JavaOptions" in name]
+    context = types.SimpleNamespace(_gateway=object(), _jvm=None)
+    bare.setitem(sys.modules, "pyspark.core.context", types.SimpleNamespace(SparkContext=context))
+    bare.setitem(sys.modules, "pyspark", types.SimpleNamespace(SparkContext=context))
+    assert OPTIONS not in session_config()  # it runs already
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "JDK_JAVA_OPTIONS",
+        "JAVA_TOOL_OPTIONS",
+        "_JAVA_OPTIONS",
+        "SPARK_SUBMIT_OPTS",
+        "defaults",
+        "file",
+        "line",
+    ],
+)
+def test_two_collectors_are_never_asked_for(bare: pytest.MonkeyPatch, tmp_path: Path, where: str) -> None:
+    """Java does not start with two: wherever the user chose one, or names a file of options, none is ours."""
+    if where == "defaults":
+        assert OPTIONS not in session_config({"spark.driver.defaultJavaOptions": "-Xss4m -XX:+UseG1GC"})
+    elif where == "file":
+        bare.setenv("SPARK_CONF_DIR", str(tmp_path))
+        (tmp_path / "java-opts").write_text("-XX:+UseSerialGC")
+        assert OPTIONS not in session_config()
+    elif where == "line":
+        bare.setenv("PYSPARK_SUBMIT_ARGS", "--driver-java-options '-XX:+UseZGC -Da=b' pyspark-shell")
+        assert OPTIONS not in session_config()
+        assert given_settings() == {OPTIONS: "-XX:+UseZGC -Da=b"}
+    else:
+        for chosen in ("-XX:+UseZGC", "-XX:-UseParallelGC", "@/a/file", "-Da=b -XX:VMOptionsFile=f"):
+            bare.setenv(where, chosen)
+            assert OPTIONS not in session_config(), chosen
+        bare.setenv(where, "-Dmail=a@b -Xss4m")
+        assert OPTIONS in session_config()
 
 
 @pytest.mark.parametrize("where", ["argument", "file", "command line", "properties file"])

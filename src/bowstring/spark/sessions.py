@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from bowstring.errors import MissingDependency, UsageError
 from bowstring.spark.java import find_java
-from bowstring.spark.settings import given_settings, java_runs
+from bowstring.spark.settings import chooses_collector, given_settings, java_runs
 
 __all__ = ["pyspark_sql", "session", "session_config", "warn_of_memory_limit"]
 
@@ -32,6 +32,8 @@ _SETTINGS: Final = {
     # UCX would take the signals that Java uses itself.
     "spark.executorEnv.UCX_ERROR_SIGNALS": "",
 }
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_ONE_JAVA: Final = re.compile(r"local(\[|$)")
 _LIMIT: Final = "spark.executor.pyspark.memory"
 _GPUS: Final = ("spark.executor.resource.gpu.amount", "spark.task.resource.gpu.amount")
 _warned: Final[set[str]] = set()
@@ -51,6 +53,9 @@ def session_config(given: Mapping[str, str] | None = None) -> dict[str, str]:
     ``spark.pyspark.python``                              this Python, where ``spark.master`` is local and
                                                           ``PYSPARK_PYTHON`` is not set
     ``spark.ui.showConsoleProgress``                      false, where it is local and there is no terminal
+    ``spark.driver.extraJavaOptions``                     ``-XX:+UseParallelGC``, where tasks run in the driver
+                                                          (``local``, ``local[…]``) and nobody chose a collector:
+                                                          a tenth faster than G1, with longer pauses
     ===================================================== =====================================================
 
     The time zone of the session stays as it is.
@@ -80,6 +85,10 @@ def session_config(given: Mapping[str, str] | None = None) -> dict[str, str]:
             chosen["spark.pyspark.python"] = sys.executable
         if not sys.stderr.isatty():
             chosen["spark.ui.showConsoleProgress"] = "false"
+    if _ONE_JAVA.match(known.get("spark.master", "local[*]")) and not (
+        java_runs() or chooses_collector(known)
+    ):
+        chosen[_JAVA_OPTIONS] = "-XX:+UseParallelGC"
     if "UCX_ERROR_SIGNALS" in os.environ:
         del chosen["spark.executorEnv.UCX_ERROR_SIGNALS"]
     warn_of_memory_limit(known.get)
@@ -212,7 +221,7 @@ def _environment(config: Mapping[str, str]) -> Iterator[None]:
     """What Spark reads of this process's environment while it starts; put back afterwards."""
     made: dict[str, str] = {}
     if not java_runs():
-        java = find_java(config.get("spark.driver.extraJavaOptions", ""))
+        java = find_java(config.get(_JAVA_OPTIONS, ""))
         if java.home is not None:
             made["JAVA_HOME"] = java.home
     if "spark.pyspark.python" in config:  # which PySpark reads when it is started by spark-submit only

@@ -10,9 +10,17 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["given_settings", "java_runs", "read_properties"]
+__all__ = ["chooses_collector", "given_settings", "java_runs", "read_properties"]
 
+_JAVA_OPTIONS: Final = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+# Or a file of options, in which one may stand.
+_COLLECTOR: Final = re.compile(r"-XX:[+-]Use\w*GC\b|-XX:(Flags|VMOptionsFile)=|(^|\s)@")
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_SHORT: Final = {
+    "--master": "spark.master",
+    "--name": "spark.app.name",
+    "--driver-java-options": "spark.driver.extraJavaOptions",
+}
 
 
 def given_settings() -> dict[str, str]:
@@ -31,7 +39,7 @@ def given_settings() -> dict[str, str]:
     for pair in arguments.get("--conf", []):
         name, _, value = pair.partition("=")
         found[name] = value
-    for option, name in (("--master", "spark.master"), ("--name", "spark.app.name")):
+    for option, name in _SHORT.items():
         for value in arguments.get(option, []):
             found[name] = value
     return found
@@ -100,7 +108,7 @@ def _arguments(text: str) -> dict[str, list[str]]:
         words = shlex.split(text)
     except ValueError:
         return {}  # Spark says what is wrong with it
-    names = {"-c": "--conf", **{name: name for name in ("--conf", "--properties-file", "--master", "--name")}}
+    names = {"-c": "--conf", **{name: name for name in ("--conf", "--properties-file", *_SHORT)}}
     found: dict[str, list[str]] = {}
     rest = iter(words)
     for word in rest:
@@ -108,6 +116,20 @@ def _arguments(text: str) -> dict[str, list[str]]:
         if name in names:
             found.setdefault(names[name], []).append(value if equals else next(rest, ""))
     return found
+
+
+def chooses_collector(settings: Mapping[str, str]) -> bool:
+    """Whether the user may have chosen the garbage collector of the driver's Java: it does not start with two.
+
+    Examples
+    --------
+    >>> chooses_collector({"spark.driver.extraJavaOptions": "-Xss4m -XX:+UseZGC"})
+    True
+    """
+    given = [settings.get(f"spark.driver.{name}JavaOptions", "") for name in ("default", "extra")]
+    given += [os.environ.get(name, "") for name in _JAVA_OPTIONS]
+    files = (os.path.join(os.path.dirname(path), "java-opts") for path in _defaults_files())
+    return any(map(_COLLECTOR.search, given)) or any(map(os.path.exists, files))
 
 
 def java_runs() -> bool:
