@@ -123,8 +123,7 @@ def test_a_fork_retires_all_slabs_though_somebody_takes_one(monkeypatch: pytest.
         def __iter__(self) -> Iterator[Any]:
             for slab in super().__iter__():
                 yield slab
-                for size in wanted:
-                    held.append(pool.region(size))
+                held.extend(pool.region(size) for size in wanted)
 
     monkeypatch.setattr(pool, "_used", Interrupted(used))
     pool.before_fork()
