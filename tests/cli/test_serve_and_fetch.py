@@ -270,6 +270,12 @@ ODD_VALUES: dict[str, pa.Array] = {
     "null": pa.nulls(1),
     "decimal": pa.array([1]).cast(pa.decimal128(21, 2)),
     "escape": pa.array(["\x1b[2J"]),
+    "zone that nobody knows": pa.array([1], pa.timestamp("s", "Odd/Zone")),
+    "far in a zone that nobody knows": pa.array([1 << 62], pa.timestamp("s", "Odd/Zone")),
+    "interval": pa.array([(1, 2, 3)], pa.month_day_nano_interval()),
+    "many": pa.array([[None] * 100_000], pa.list_(pa.null())),
+    "identifier": pa.array([b"0123456789abcdef"], pa.uuid()),
+    "inside": pa.array([{"a": [1]}], pa.struct({"a": pa.list_(pa.timestamp("s", "Odd/Zone"))})),
 }
 
 
@@ -309,3 +315,36 @@ def test_progress_only_where_somebody_looks(published: str, start: Callable[...,
             said += part
     os.close(ours)
     assert b"3,000 rows" in said
+
+
+def test_a_huge_list_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """A billion nulls take no bytes to send, and no memory to show."""
+    many = pa.ListArray.from_arrays(pa.array([0, 10**9], pa.int32()), pa.nulls(10**9))
+    with bow.Server() as server:
+        assert main(["fetch", str(server.publish("many", pa.table({"a": many})))]) == 0
+    assert "1000000000 values" in capsys.readouterr().out
+
+
+def test_intervals_that_pyarrow_has_no_class_for_are_named(
+    arrow_test_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Intervals of months, and of days, are shown by their type: pyarrow makes no objects of them."""
+    file = arrow_test_data / "arrow-ipc-stream/integration/1.0.0-littleendian/generated_interval.stream"
+    with bow.Server() as server:
+        assert main(["fetch", str(server.publish("intervals", pa.ipc.open_stream(file.read_bytes())))]) == 0
+    assert "(month_interval)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("to", [None, "out.parquet", "out.csv", "out.arrow"])
+def test_what_a_producer_says_is_checked_before_it_is_followed(
+    start: Callable[..., Any], tmp_path: Path, to: str | None
+) -> None:
+    """Text that lies outside its bytes is refused, in words, and no file is left of it."""
+    ends = pa.array([0, 1 << 30, 3, 3], pa.int32()).buffers()[1]
+    text = pa.Array.from_buffers(pa.string(), 3, [None, ends, pa.py_buffer(b"abc")])
+    with bow.Server("tcp://127.0.0.1:0") as server:
+        uri = str(server.publish("hostile", pa.table({"a": text})))
+        code, out, err = start("fetch", uri, *(["--to", str(tmp_path / to)] if to else [])).end()
+    assert code == 1, (code, out, err)
+    assert "at a" in err
+    assert not list(tmp_path.iterdir())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bowstring.cli.progress import progress
+from bowstring.cli.python_values import python_values
 from bowstring.cli.sinks import check_extension, file_sink
 from bowstring.cli.tables import print_table
 from bowstring.cli.text import clipped, duration, number, shown, size
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
+    from bowstring.columnar.batch import Batch
     from bowstring.reading.stream import Stream, StreamStatistics
 
 __all__ = ["run"]
@@ -39,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
             _read(stream, arguments.limit, preview.add)
         else:
             with file_sink(arguments.to, stream.schema) as write:
-                _read(stream, arguments.limit, write)
+                _read(stream, arguments.limit, lambda batch: write(_checked(batch)))
         stats, seconds = stream.stats, time.monotonic() - began
     if arguments.json:
         print(json.dumps(_facts(arguments, stream.schema, preview, stats, seconds)))
@@ -50,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _read(stream: Stream, limit: int | None, take: Callable[[pa.RecordBatch], None]) -> None:
+def _read(stream: Stream, limit: int | None, take: Callable[[Batch], None]) -> None:
     left = limit
     with progress("fetch", _expected_rows(stream, limit)) as advance:
         while left != 0:
@@ -60,9 +62,16 @@ def _read(stream: Stream, limit: int | None, take: Callable[[pa.RecordBatch], No
             if left is not None:
                 batch = batch if batch.num_rows <= left else batch.slice(0, left)
                 left -= batch.num_rows
-            take(batch.to_arrow())
+            take(batch)
             advance(batch.num_rows, batch.nbytes)
             del batch  # its memory goes home before the next one is asked for
+
+
+def _checked(batch: Batch) -> pa.RecordBatch:
+    """Return a batch as pyarrow's that may be followed anywhere: no producer's word is taken for its offsets."""
+    here = batch.to_device("cpu")
+    here.validate(full=True)
+    return here.to_arrow()
 
 
 def _expected_rows(stream: Stream, limit: int | None) -> int | None:
@@ -77,11 +86,12 @@ class Preview:
         self._schema = schema
         self.rows: list[tuple[Any, ...]] = []
 
-    def add(self, batch: pa.RecordBatch) -> None:
+    def add(self, batch: Batch) -> None:
         """Keep what is still wanted of a batch."""
         wanted = min(_PREVIEW_ROWS - len(self.rows), batch.num_rows)
         if wanted > 0 and batch.num_columns:
-            columns = [[_value(scalar) for scalar in column.slice(0, wanted)] for column in batch.columns]
+            found = _checked(batch.slice(0, wanted))
+            columns = [python_values(found, index) for index in range(found.num_columns)]
             self.rows += zip(*columns, strict=True)
 
     def print(self, rows: int) -> None:
@@ -92,14 +102,6 @@ class Preview:
             print_table(headings, [[_cell(value) for value in row] for row in self.rows], right=right)
         if rows > len(self.rows):
             print(f"… {number(rows - len(self.rows))} more rows")
-
-
-def _value(scalar: pa.Scalar) -> Any:
-    try:
-        return scalar.as_py()
-    except (ValueError, OverflowError, pa.ArrowException):
-        # Python has no nanoseconds, and no years beyond 9999.
-        return str(scalar.cast(pa.string()))
 
 
 def _jsonable(value: Any) -> Any:
