@@ -126,6 +126,7 @@ class Server(Closing):
             Anything with the Arrow PyCapsule interface, a Batch or a list of them, a dict of arrays: copied
             once, into shared memory, unless it lies there already. A reader or generator of batches: produced
             when its one reader has room for them. A callable that returns such a thing: called for each reader.
+            A reader of a file of `bow.ipc`: read anew for each reader.
         schema
             The schema, for a generator of batches that does not say it.
         readers

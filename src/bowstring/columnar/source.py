@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from bowstring.columnar.layout import Layout
 from bowstring.columnar.named import ColumnNamed, name_of_column, one_length
 from bowstring.errors import BowstringError, InvalidBody, UsageError
 
-__all__ = ["batches", "one_batch"]
+__all__ = ["GivesBatches", "batches", "gives_batches", "one_batch"]
 
 _HINT = "Give a pyarrow Table, a DataFrame, a dict of arrays, or anything with __arrow_c_stream__."
 
@@ -70,6 +70,23 @@ def batches(source: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, It
             "nothing to take a schema from", hint="Give schema= beside an iterable that may be empty."
         )
     return first.schema, _same_schema(_after(first, taken), first.schema)
+
+
+@runtime_checkable
+class GivesBatches(Protocol):
+    """What reads batches of ours: the readers of :mod:`bowstring.ipc`."""
+
+    schema: pa.Schema
+    layout: Layout
+
+    def __iter__(self) -> Iterator[Batch]: ...
+
+    def read_all(self) -> pa.Table: ...
+
+
+def gives_batches(source: Any) -> bool:
+    """Whether something gives batches of ours by itself, so that nothing of them needs to go through pyarrow."""
+    return isinstance(source, GivesBatches) and isinstance(source.layout, Layout)
 
 
 def one_batch(source: Any) -> Batch:
@@ -165,6 +182,8 @@ def _open(source: Any, importer: Importer) -> tuple[pa.Schema, Iterator[Batch]] 
         source = source.as_batch()
     if isinstance(source, Batch):
         return source.schema, iter((source,))
+    if gives_batches(source):
+        return source.schema, iter(source)
     if hasattr(source, "__arrow_c_device_stream__"):
         return device_stream(source.__arrow_c_device_stream__(), importer)
     batch = _on_its_device(source, importer)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bowstring.columnar.layout import Layout
-from bowstring.columnar.source import batches
+from bowstring.columnar.source import batches, gives_batches
 from bowstring.errors import UnknownTicket, UsageError
 from bowstring.ipc.schema import check_dictionaries
 from bowstring.limits import DEFAULT_LIMITS
@@ -80,7 +80,8 @@ def source_of(
     Tables, batches and arrays become resident; readers, generators and callables are produced lazily. What can
     be read only once has one reader. `seconds` is the most that each wait for a device may take.
     """
-    if in_place and (_reads_once(data) or (callable(data) and not _is_arrow(data))):
+    again = gives_batches(data) and not _reads_once(data)
+    if in_place and (again or _reads_once(data) or (callable(data) and not _is_arrow(data))):
         raise UsageError(
             "what is produced lazily cannot be lent in place",
             found=type(data).__name__,
@@ -95,6 +96,8 @@ def source_of(
 
         return Lazy(first_schema, produce, pool, seconds), readers
     found = _batches(data, schema)
+    if again:  # a file, which can be read any number of times
+        return Lazy(found[0], lambda: _batches(data, schema), pool, seconds), readers
     if _reads_once(data):
         if readers not in (None, 1):
             raise UsageError(
