@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -13,6 +14,7 @@ import pytest
 
 import bowstring as bow
 from bowstring import ipc
+from bowstring.columnar import chunk_check
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.chunked import joined, joined_array, unified
 from bowstring.columnar.source import batches
@@ -57,6 +59,31 @@ def inside() -> pa.Array:
     return pa.ListArray.from_arrays(pa.array([0, 3], pa.int32()), values())
 
 
+def strays() -> pa.Array:
+    """Return an index that is null, and lies outside its dictionary."""
+    bitmap, found = pa.py_buffer(b"\x01"), pa.py_buffer(np.array([0, FAR], np.int32))
+    words = pa.array(["x"] * next(LENGTHS))
+    return pa.DictionaryArray.from_buffers(pa.dictionary(pa.int32(), pa.string()), 2, [bitmap, found], words)
+
+
+def meaningless() -> dict[str, pa.Array]:
+    """Return what pyarrow's full validation refuses though it leads nowhere: no UTF-8, and numbers out of range."""
+    text = pa.array([b"\xff", b"x"])
+    days = pa.array([86_400_001, 5]).view(pa.date64())
+    digits = pa.array([(99_999).to_bytes(16, "little"), bytes(16)], pa.binary(16)).view(pa.decimal128(3, 0))
+    return {
+        "text": text.view(pa.string()),
+        "days": days,
+        "times": pa.array([86_400, -5], pa.int32()).view(pa.time32("s")),
+        "digits": digits,
+        "lists": pa.ListArray.from_arrays([0, 1, 2], text.view(pa.string())),
+        "maps": pa.array([[("a", b"\xff")], None], pa.map_(pa.string(), pa.binary())),
+        "structs": pa.StructArray.from_arrays([days], ["a"]),
+        "words": pa.DictionaryArray.from_arrays(pa.array([0, 1]), text.view(pa.string())),
+    }
+
+
+LENGTHS: Final = itertools.count(1)
 ALL: Final = {each.__name__: each for each in (text, views, lists, values, indices, inside)}
 ENCODED: Final = ("values", "indices", "inside")
 
@@ -83,6 +110,16 @@ JOINING: Final = {
 UNIFYING: Final = {"unified": unified, "write_table": write_unified}
 
 
+def _take_strays() -> None:
+    """Take in indices that stray where they are null, and print what comes of them."""
+    table = pa.table({"a": pa.chunked_array([strays(), strays()])})
+    print([batch.to_arrow().to_pydict()["a"] for batch in batches(table)[1]])
+    print(Batch.from_arrow(table).to_arrow().to_pydict()["a"])
+    lists = [pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), strays()) for _ in range(2)]
+    table = pa.table({"a": pa.chunked_array(lists)})
+    print([batch.to_arrow().to_pydict()["a"] for batch in batches(table)[1]])
+
+
 def _try(road: str, kinds: str) -> None:
     """Print what comes of a road for some kinds of malformed chunks."""
     roads: dict[str, Callable[[pa.Table], object]] = {
@@ -101,8 +138,12 @@ def _try(road: str, kinds: str) -> None:
 
 def in_child(road: str, kinds: Iterable[str]) -> list[str]:
     """Return what comes of a road in a process of its own, which pyarrow may end."""
-    code = "import sys; from tests.columnar.test_chunked import _try; _try(*sys.argv[1:])"
-    command = [sys.executable, "-c", code, road, " ".join(kinds)]
+    return _said("_try", road, " ".join(kinds))
+
+
+def _said(function: str, *arguments: str) -> list[str]:
+    code = f"import sys; from tests.columnar.test_chunked import {function} as f; f(*sys.argv[1:])"
+    command = [sys.executable, "-c", code, *arguments]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert ended.returncode == 0, (ended.returncode, ended.stdout, ended.stderr[-500:])
     return ended.stdout.splitlines()
@@ -160,3 +201,54 @@ def test_dictionaries_that_are_shared_are_left_alone(monkeypatch: pytest.MonkeyP
     for column in (pa.chunked_array(chunks), pa.chunked_array([["x"], ["y"]])):
         table = pa.table({"a": column})
         assert unified(table) is table
+
+
+def test_indices_that_stray_where_they_are_null_are_taken() -> None:
+    """Nobody reads them but pyarrow, which unifies what is null too: they become zeros, or stay as they are."""
+    apart = str([["x", None]] * 2)
+    assert _said("_take_strays") == [apart, str(["x", None] * 2), str([[["x", None]]] * 2)]
+
+
+@pytest.mark.parametrize("kind", meaningless())
+def test_values_that_mean_nothing_are_joined(kind: str) -> None:
+    """What leads nowhere is taken in several chunks as it is in one."""
+    chunk = meaningless()[kind]
+    table = pa.table({"a": pa.chunked_array([chunk, chunk.slice(1)])})
+    whole = Batch.from_arrow(table).to_arrow().column(0)
+    assert whole.equals(pa.concat_arrays([chunk, chunk.slice(1)]))
+
+
+def test_a_dictionary_that_slices_share_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of a large array cost what they hold, and not each what all hold."""
+    words = pa.array(["x", "y"] * 50)
+    whole = pa.DictionaryArray.from_arrays(pa.array(range(100)), words)
+    looked: list[pa.Array] = []
+    check = chunk_check._check
+    monkeypatch.setattr(
+        chunk_check, "_check", lambda array, known: (looked.append(array), check(array, known))
+    )
+    lists = pa.ListArray.from_arrays(list(range(0, 101, 10)), words)
+    for column in (whole, lists):
+        looked.clear()
+        joined(pa.table({"a": pa.chunked_array([column.slice(at, 1) for at in range(len(column))])}))
+        assert sum(len(array) for array in looked if array.type == pa.string()) == 100
+
+
+def test_dictionaries_that_are_slices_of_one_array_are_unified() -> None:
+    """They lie in the same buffers, and are others nevertheless; inside lists too."""
+    words, codes = pa.array(["a", "b", "c", "d"]), pa.array([0, 1], pa.int8())
+    plain = [pa.DictionaryArray.from_arrays(codes, words.slice(at, 2)) for at in (0, 2)]
+    lists = [pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), each) for each in plain]
+    for chunks in (plain, lists):
+        table = pa.table({"a": pa.chunked_array(chunks)})
+        sink = pa.BufferOutputStream()
+        with ipc.new_file(sink, table.schema, options=ipc.IpcWriteOptions(unify_dictionaries=True)) as writer:
+            writer.write_table(table)
+        assert pa.ipc.open_file(sink.getvalue()).read_all().to_pydict() == table.to_pydict()
+
+
+def test_lists_of_one_dictionary_are_left_alone() -> None:
+    """Slices of lists have one dictionary, which needs no look at what they are slices of."""
+    lists = pa.ListArray.from_arrays([0, 1, 2], pa.array(["x", "y"]).dictionary_encode())
+    table = pa.table({"a": pa.chunked_array([lists.slice(0, 1), lists.slice(1)])})
+    assert unified(table) is table

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from bowstring.columnar.chunk_check import check_chunks, identity, inner_arrays, stray_indices
 from bowstring.columnar.layout import Layout
 from bowstring.errors import InvalidBody, UsageError
 
@@ -78,7 +79,8 @@ def unified(table: pa.Table) -> pa.Table:
     several = [index for index in sorted(encoded) if _differ(table.column(index))]
     if not several:
         return table
-    _check(table, several)
+    for index in several:
+        table = table.set_column(index, table.schema.field(index), _followed(table, index))
     return table.unify_dictionaries()
 
 
@@ -86,23 +88,49 @@ def _differ(column: pa.ChunkedArray) -> bool:
     """Whether the dictionaries of a column's chunks may be several."""
     if column.num_chunks < 2:
         return False
-    if not pa.types.is_dictionary(column.type):
-        return True
-    first, *others = ([_place(each) for each in chunk.dictionary.buffers()] for chunk in column.chunks)
+    first, *others = ([identity(each.dictionary) for each in _encoded(chunk)] for chunk in column.chunks)
     return any(other != first for other in others)
 
 
-def _place(buffer: pa.Buffer | None) -> tuple[int, int] | None:
-    return None if buffer is None else (buffer.address, buffer.size)
+def _encoded(array: pa.Array) -> list[pa.Array]:
+    """Return the arrays with dictionaries that lie in an array, itself included."""
+    inner = [each for child in inner_arrays(array) for each in _encoded(child)]
+    return [array, *inner] if isinstance(array, pa.DictionaryArray) else inner
+
+
+def _followed(table: pa.Table, index: int) -> pa.ChunkedArray:
+    """Return a column whose indices pyarrow may follow into dictionaries: it does so even where they are null."""
+    column, name = table.column(index), table.schema.field(index).name
+    if isinstance(column.type, pa.DictionaryType):
+        _check(table, [index])
+        chunks = [_without_strays(chunk) for chunk in column.chunks]
+        return pa.chunked_array(chunks, column.type)
+    try:
+        column.validate(full=True)  # slices are unified with all that they are slices of
+    except pa.ArrowException as error:
+        raise _malformed(name, error) from error
+    if any(stray_indices(each, whole=True) for chunk in column.chunks for each in _encoded(chunk)):
+        raise _malformed(name, "indices outside of a dictionary, maybe where they are null")
+    return column
+
+
+def _without_strays(chunk: pa.Array) -> pa.Array:
+    """Return a chunk of valid indices, with zeros in place of others where it is null."""
+    if not chunk.null_count or not stray_indices(chunk, whole=False):
+        return chunk
+    found = chunk.indices
+    is_null = found.is_null().to_numpy(zero_copy_only=False)
+    indices = pa.array(found.fill_null(0).to_numpy(), found.type, mask=is_null)
+    return pa.DictionaryArray.from_arrays(indices, chunk.dictionary, ordered=chunk.type.ordered, safe=False)
 
 
 def _check(table: pa.Table, columns: Iterable[int]) -> None:
     for index in columns:
         try:
-            table.column(index).validate(full=True)
+            check_chunks(table.column(index).chunks)
         except pa.ArrowException as error:
-            raise InvalidBody(
-                "chunks that are to be joined are malformed",
-                found=str(error),
-                where=table.schema.field(index).name,
-            ) from error
+            raise _malformed(table.schema.field(index).name, error) from error
+
+
+def _malformed(name: str, found: object) -> InvalidBody:
+    return InvalidBody("chunks that are to be joined are malformed", found=str(found), where=name)
