@@ -224,9 +224,12 @@ def test_a_dictionary_that_slices_share_is_looked_at_once(monkeypatch: pytest.Mo
     whole = pa.DictionaryArray.from_arrays(pa.array(range(100)), words)
     looked: list[pa.Array] = []
     check = chunk_check._check
-    monkeypatch.setattr(
-        chunk_check, "_check", lambda array, known: (looked.append(array), check(array, known))
-    )
+
+    def look(array: pa.Array, known: set[Any]) -> None:
+        looked.append(array)
+        check(array, known)
+
+    monkeypatch.setattr(chunk_check, "_check", look)
     lists = pa.ListArray.from_arrays(list(range(0, 101, 10)), words)
     for column in (whole, lists):
         looked.clear()

@@ -9,7 +9,7 @@ from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import Kind
 from bowstring.errors import InvalidMetadata, LimitExceeded, Unsupported, UsageError
 from bowstring.ipc.metadata import decode_message, decode_record_batch
-from bowstring.limits import DEFAULT_LIMITS
+from bowstring.limits import DEFAULT_LIMITS, Limits
 
 FLAT = {
     "null": (pa.null(), []),
@@ -156,3 +156,16 @@ def test_what_cannot_be_laid_out_is_refused_by_name() -> None:
     Layout.of(wide)
     with pytest.raises(LimitExceeded, match="too many"):
         Layout.of(wide, limits=DEFAULT_LIMITS.replace(columns=9))
+
+
+def test_what_is_too_deep_or_too_wide_in_a_dictionary_is_named_by_its_column() -> None:
+    """The values of a dictionary have a schema of their own, which no user knows."""
+    deep = pa.int8()
+    for _ in range(70):
+        deep = pa.list_(deep)
+    wide = pa.struct([(f"x{position}", pa.int8()) for position in range(9)])
+    cases = ((deep, DEFAULT_LIMITS, "at column 'coded'"), (wide, Limits(columns=5), r"at coded\.values\.x4"))
+    for values, limits, where in cases:
+        schema = pa.schema({"a": pa.int8(), "coded": pa.dictionary(pa.int8(), values)})
+        with pytest.raises(LimitExceeded, match=where):
+            Layout.of(schema, limits=limits)

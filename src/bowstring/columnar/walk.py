@@ -16,7 +16,14 @@ __all__ = ["Walk"]
 class Walk:
     """One pass over a schema that collects its nodes."""
 
-    def __init__(self, schema: pa.Schema, ids: Iterator[int], limits: Limits, depth: int) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        ids: Iterator[int],
+        limits: Limits,
+        depth: int,
+        above: tuple[str, ...] = (),
+    ) -> None:
         self.schema = schema
         self.nodes: list[Node] = []
         self.columns: list[int] = []
@@ -30,6 +37,7 @@ class Walk:
         self._buffers = 0
         self._ids = ids
         self._limits = limits
+        self._above = above  # where the dictionary is that this is the schema of
         for column, field in enumerate(schema):
             self.columns.append(len(self.nodes))
             known = len(self.dictionary_ids)
@@ -79,7 +87,7 @@ class Walk:
         if storage_type(value_type).id == DICTIONARY:
             raise Unsupported("a dictionary whose values are dictionary-encoded", where=".".join(path))
         schema = pa.schema([pa.field("values", value_type)])
-        values = Walk(schema, self._ids, self._limits, depth)
+        values = Walk(schema, self._ids, self._limits, depth, (*self._above, *path))
         if values.has_inner_extension or isinstance(value_type, pa.BaseExtensionType):
             self.has_inner_extension = True
         known = self.dictionaries.get(id_)
@@ -102,12 +110,12 @@ class Walk:
             raise LimitExceeded(
                 "the schema is nested too deeply",
                 expected=f"at most {self._limits.depth} levels",
-                where=f"column {path[0]!r}",
+                where=f"column {(*self._above, *path)[0]!r}",
             )
         if nodes >= self._limits.columns:
             raise LimitExceeded(
                 "the schema has too many fields",
                 expected=f"at most {self._limits.columns}",
-                where=".".join(path),
+                where=".".join((*self._above, *path)),
             )
         self.depth = max(self.depth, depth)
