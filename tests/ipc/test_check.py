@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.errors import BowstringError, InvalidBody, InvalidMetadata
+from bowstring.ipc import check as checks
 from bowstring.ipc.check import check, check_pairs
 from bowstring.ipc.metadata import RecordBatchHeader, decode_message, decode_record_batch
 from bowstring.ipc.offsets import check_offsets
@@ -345,3 +346,19 @@ def test_bowstring_refuses_what_pyarrow_refuses(batch: pa.RecordBatch, data: st.
         implied = (which, field) == ("nodes", 1) and row in layout.bitmapless
         if not (unknown or implied or "Null array null_count" in str(error)):
             raise
+
+
+@pytest.mark.parametrize("count", [8192, 8193])
+def test_of_the_largest_batches_nothing_is_kept(count: int) -> None:
+    """What a peer chooses the size of is not kept for the life of the process, and found all the same."""
+    view = pa.array(["x" * 20], pa.string_view())
+    layout = Layout.of(pa.schema({"a": view.type}))
+    buffers = np.zeros((count, 2), np.int64)
+    buffers[1, LENGTH] = 16
+    header = RecordBatchHeader(1, np.array([(1, 0)]), buffers, variadic_counts=(count - 2,))
+    checks._bits.cache_clear()
+    check(header, layout, 16)
+    assert checks._bits.cache_info().currsize == (count <= 8192)
+    buffers[-1] = 4, 8
+    with pytest.raises(InvalidMetadata, match="misaligned"):
+        check(header, layout, 16)

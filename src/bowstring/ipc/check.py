@@ -35,6 +35,7 @@ _TRUE = 1
 _union = np.bitwise_or.reduce
 _SIGN = 1 << 63
 _SINGLE_BYTES = 7
+_KEPT_BUFFERS = 8192
 _UNKNOWN = np.array(-1)
 _NOTHING = np.array(0)
 _NARROW = 1 << 31
@@ -153,8 +154,13 @@ def check_spans(header: RecordBatchHeader, layout: Layout, body_length: int) -> 
         _refuse_spans(header, layout, body_length)
 
 
-@functools.lru_cache(32)
 def _forbidden(count: int) -> npt.NDArray[np.uint64]:
+    """Return what :func:`_bits` does; kept is it for no more buffers than a peer may well have."""
+    return _bits(count) if count <= _KEPT_BUFFERS else _bits.__wrapped__(count)
+
+
+@functools.lru_cache(32)
+def _bits(count: int) -> npt.NDArray[np.uint64]:
     """Return the bits that so many offsets and lengths must not have: signs, and offsets those of single bytes."""
     return np.tile(np.array([_SIGN | _SINGLE_BYTES, _SIGN], np.uint64), count)
 
