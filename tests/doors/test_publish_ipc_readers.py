@@ -9,7 +9,7 @@ import pytest
 
 import bowstring as bow
 from bowstring import ipc
-from bowstring.errors import UsageError
+from bowstring.errors import ClosedError, UsageError
 
 SCHEMA: Final = pa.schema(
     {"n": pa.int64(), "word": pa.dictionary(pa.int8(), pa.string())}, metadata={"made": "by hand"}
@@ -65,3 +65,12 @@ def test_a_file_is_read_by_any_number_and_a_stream_by_one() -> None:
             server.publish("stream", reader("stream"), readers=2)
         with pytest.raises(UsageError, match="in place"):
             server.publish("lent", reader("file"), share="in_place")
+
+
+@pytest.mark.parametrize("kind", ["stream", "file"])
+def test_a_closed_reader_is_not_published(kind: str) -> None:
+    """Whoever publishes it hears of it, and not whoever connects."""
+    source = reader(kind)
+    source.close()
+    with bow.Server() as server, pytest.raises(ClosedError, match="reader was closed"):
+        server.publish("closed", source, readers=1)

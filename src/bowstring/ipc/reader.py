@@ -227,6 +227,7 @@ class SequentialReader(RecordBatchReader):
             yield RecordBatchWithMetadata(batch, batch.custom_metadata)
 
     def __iter__(self) -> Iterator[Batch]:
+        self._check_open()
         return self
 
     def __next__(self) -> Batch:
