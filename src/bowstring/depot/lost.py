@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from bowstring.errors import LimitExceeded, Unsupported
 from bowstring.memory.lent import reopened, used_elsewhere
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ class LostSlabs:
         """Take the account of a slab that comes home retired."""
         try:
             self._slabs.append(_Lost(lent))
-        except OSError:
-            return  # no descriptor is left to watch it by
+        except (OSError, LimitExceeded, Unsupported):
+            return  # no descriptor is left to watch it by, or no /proc to have one from
 
     def nbytes(self, kind: Kind) -> int:
         """Return how many bytes are taken still."""
