@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -195,6 +197,23 @@ def test_overflow_is_found_in_flat_and_nested_batches() -> None:
             header = RecordBatchHeader(length, nodes, np.zeros((layout.num_buffers, 2), np.int64))
             with pytest.raises(InvalidMetadata, match=r"too short|shorter"):
                 check(header, layout, 0)
+
+
+def test_nothing_is_kept_of_a_batch_of_very_many_buffers() -> None:
+    """How many buffers a batch has a peer says: of a large number of them, nothing stays behind the check."""
+    layout = Layout.of(pa.schema({"text": pa.string_view()}))
+    many = 1 << 20
+    header = RecordBatchHeader(0, np.zeros((1, 2), np.int64), np.zeros((many + 2, 2), np.int64), (many,))
+    check(header, layout, 0)
+    tracemalloc.start()
+    try:
+        check(
+            header._replace(buffers=np.zeros((many + 3, 2), np.int64), variadic_counts=(many + 1,)), layout, 0
+        )
+        kept = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert kept < many
 
 
 def test_what_arrow_allows_is_allowed() -> None:
