@@ -220,6 +220,14 @@ def test_only_short_messages_are_remembered(kind: type[Hello | Welcome]) -> None
     assert kind.unpack(long) == kind.unpack(short)
 
 
+def test_hellos_with_a_token_are_not_remembered() -> None:
+    """What has a secret in it is read anew each time, and what says that there is none is not."""
+    for token, remembered in ((None, True), ("sesame", False)):
+        said = Hello(("a",), 7, token=token).pack()
+        assert (Hello.unpack(said) is Hello.unpack(said)) is remembered
+        assert Hello.unpack(said).token == token
+
+
 @given(fields=st.dictionaries(st.sampled_from(["later", "colour", "columns2"]), JSON))
 def test_unknown_keys_are_ignored(fields: dict[str, Any]) -> None:
     """What a later version adds to a hello or a welcome changes nothing for this one."""

@@ -28,6 +28,10 @@ NAMED: dict[str, Callable[[bow.Endpoint], tuple[bow.Endpoint | str, str | bytes 
     "endpoint": lambda endpoint: (endpoint, None),
     "pickled endpoint": lambda endpoint: (pickle.loads(pickle.dumps(endpoint)), None),
     "printed endpoint": lambda endpoint: (str(endpoint), None),
+    "endpoint of other bytes": lambda endpoint: (
+        bow.Endpoint(endpoint.uri, bytearray(endpoint.ticket)),  # type: ignore[arg-type]
+        None,
+    ),
     "uri and ticket": lambda endpoint: (endpoint.uri, endpoint.ticket),
     "uri and ticket as text": lambda endpoint: (endpoint.uri, endpoint.ticket.decode()),
     "uri and name": lambda endpoint: (endpoint.uri, "die Täfelchen"),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import traceback
+import types
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -133,3 +136,53 @@ def test_a_stream_does_not_show_it(guarded: bow.Server) -> None:
     """Neither a stream nor what it counts shows the token."""
     with bow.connect(guarded.publish("t", TABLE)) as stream:
         assert SECRET not in repr(stream) + repr(stream.stats) + repr(guarded.statistics)
+
+
+def caches() -> dict[str, object]:
+    """Return what remembers answers of ours from call to call."""
+    modules = {name: module for name, module in sys.modules.items() if name.startswith("bowstring.")}
+    return {
+        f"{name}.{each}": found
+        for name, module in modules.items()
+        for each, found in vars(module).items()
+        if hasattr(found, "cache_info")
+    }
+
+
+def holds(root: object, secret: str) -> bool:
+    """Whether a text with the secret is reached from an object, other than through code."""
+    seen, left = {id(root)}, [root]
+    while left:
+        for each in gc.get_referents(left.pop()):
+            if isinstance(each, str | bytes) and secret in (
+                each if isinstance(each, str) else each.decode("latin-1")
+            ):
+                return True
+            if id(each) not in seen and not isinstance(each, type | types.ModuleType | types.FunctionType):
+                seen.add(id(each))
+                left.append(each)
+    return False
+
+
+def test_no_cache_keeps_it(serve: Callable[..., bow.Server], address: str) -> None:
+    """When its stream is over, what is remembered for the next ones does not hold the token."""
+    secret = "kept-nowhere-314159"
+    endpoint = serve(address, token=secret).publish("t", TABLE, separate=True)
+    moved = bow.Endpoint("unix:/nowhere?want_data=1", endpoint.ticket, None, endpoint.uri, "elsewhere")
+    assert read(endpoint).equals(TABLE)
+    assert read(str(endpoint)).equals(TABLE)
+    assert bow.Endpoint.parse(str(moved)) == moved
+    known = caches()
+    assert len(known) > 5
+    assert [name for name, cache in known.items() if holds(cache, secret)] == []
+
+
+def test_many_columns_are_not_remembered(serve: Callable[..., bow.Server]) -> None:
+    """The names of very many columns that a reader wanted are not kept when its stream is over."""
+    name = "a column that is told of here only"
+    wide = pa.table({**{f"{number}": [number] for number in range(100)}, name: [1]})
+    with bow.connect(serve().publish("t", wide), columns=wide.column_names) as stream:
+        assert stream.read_all().num_columns == 101
+    said = [cache for key, cache in caches().items() if key.endswith(("._json", "._opening"))]
+    assert len(said) == 2
+    assert not any(holds(cache, name) for cache in said)

@@ -55,6 +55,9 @@ _U64: Final = struct.Struct("<Q")
 # Most readers of a process say the same, and most are told the same: so many short messages are remembered.
 _MOST: Final = 64
 _SHORT: Final = 4096
+_FEW_COLUMNS: Final = 64
+_TOKEN: Final = b"token"
+_NO_TOKEN: Final = b'"token": null'
 
 
 @dataclasses.dataclass(slots=True)
@@ -101,9 +104,14 @@ class Hello:
     tries: bool = False
     events: bool = False
 
+    @property
+    def memorable(self) -> bool:
+        """Whether it may be kept when its stream is over: it is short, and no secret is in it."""
+        return self.token is None and len(self.columns or ()) <= _FEW_COLUMNS
+
     def pack(self) -> bytes:
         """Return the JSON of the hello."""
-        return _json(self)
+        return _json(self) if self.memorable else _json.__wrapped__(self)
 
     @classmethod
     def unpack(cls, data: bytes) -> Hello:
@@ -115,7 +123,8 @@ class Hello:
             It is not one.
         """
         data = bytes(data)
-        return _hello(data) if len(data) <= _SHORT else _hello.__wrapped__(data)
+        memorable = len(data) <= _SHORT and data.count(_TOKEN) == data.count(_NO_TOKEN)
+        return _hello(data) if memorable else _hello.__wrapped__(data)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

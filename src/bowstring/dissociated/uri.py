@@ -95,7 +95,7 @@ class Location:
         >>> Location.parse("ucx://10.0.0.1:13337?want_data=7").want_data
         7
         """
-        return _location(uri)
+        return _location(uri) if _has_no_token(uri) else _location.__wrapped__(uri)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -160,7 +160,8 @@ class Endpoint:
         """
         if ticket is not None:
             ticket = ticket.encode() if isinstance(ticket, str) else bytes(ticket)
-        return _endpoint(text.strip(), ticket)
+        text = text.strip()
+        return _endpoint(text, ticket) if _has_no_token(text) else _endpoint.__wrapped__(text, ticket)
 
     @property
     def is_here(self) -> bool:
@@ -370,6 +371,11 @@ def _without_secrets(uri: str) -> str:
     head, *parts = _BETWEEN.split(uri)
     shown = [part for part in parts if _PUBLIC.fullmatch(part)]
     return f"{head}?{'&'.join(shown)}"[:200] if shown else head[:200]
+
+
+def _has_no_token(uri: str) -> bool:
+    """Whether a URI may be kept beyond its use."""
+    return "token" not in uri
 
 
 def _without_token(uri: str) -> str:

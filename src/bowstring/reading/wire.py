@@ -120,7 +120,9 @@ def open_wires(endpoint: Endpoint, hello: Hello, pool: Pool, limits: Limits) -> 
             channel = dial(location.address, limits, limits.connect_timeout)
             wires.append(Wire(channel, allocator))
             place = this_process().place if hello.pointers and channel.carries != "nothing" else None
-            wires[-1].send(_opening(location, endpoint.ticket, hello, place), limits.connect_timeout)
+            said = _opening if hello.memorable and location.token is None else _opening.__wrapped__
+            opening = said(location, bytes(endpoint.ticket), hello, place)
+            wires[-1].send(opening, limits.connect_timeout)
     except BaseException:
         for wire in wires:
             wire.channel.close()
