@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, KeysView, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -155,8 +155,9 @@ def _chosen(columns: Any) -> tuple[str, ...] | None:
     """Return the names of the columns that a user wants."""
     if columns is None:
         return None
-    # What comes in no order is no list.
-    is_list = isinstance(columns, Iterable) and not isinstance(columns, str | bytes | Mapping | AbstractSet)
+    # What comes in no order is no list; the keys of a dict have theirs.
+    ordered = isinstance(columns, KeysView) or not isinstance(columns, str | bytes | Mapping | AbstractSet)
+    is_list = ordered and isinstance(columns, Iterable)
     chosen = tuple(columns) if is_list else ()
     if not is_list or not all(isinstance(name, str) for name in chosen):
         raise UsageError("columns is a list of names", found=repr(columns)[:80])

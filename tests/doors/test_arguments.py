@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -65,9 +66,24 @@ def test_timeouts(server: bow.Server, timeout: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"budget": "x"}, {"budget": -1}, {"budget": math.nan}, {"device": 5}], ids=str
+    "wrong",
+    [*({"budget": each} for each in ("x", -1, math.nan, 0.5, True)), {"device": 5}],
+    ids=str,
 )
 def test_pools(wrong: dict[str, Any]) -> None:
     """A pool has a device, and a budget that is a number."""
     with pytest.raises(bow.UsageError):
         Pool(**wrong)
+
+
+def test_numbers_and_lists_of_other_kinds(server: bow.Server) -> None:
+    """Numbers of NumPy's, and the keys of a dict, are as good as Python's own numbers and lists."""
+    budget: Any = np.int64(8 << 20)
+    assert (type(Pool(budget=budget).budget), Pool(budget=budget).budget) == (int, 8 << 20)
+    keys: Any = {"a": 1}.keys()
+    with bow.connect(server.publish("t", TABLE), columns=keys) as stream:
+        assert stream.read_all().equals(TABLE)
+    waits: list[Any] = [np.int64(0), np.float32(0.01)]
+    for seconds in waits:
+        with pytest.raises(bow.DeadlineExceeded):
+            server.wait_released("t", seconds)

@@ -14,6 +14,7 @@ import math
 import os
 import threading
 import weakref
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from bowstring.errors import ClosedError, ForkedError, NotPicklable, OutOfBudget, UsageError
@@ -77,7 +78,8 @@ def _taken(queue: collections.deque[_Item]) -> Iterator[_Item]:
 
 
 def _bytes_of(budget: Any) -> int:
-    if not isinstance(budget, int | float) or not 0 < budget < math.inf:
+    is_number = isinstance(budget, Real) and not isinstance(budget, bool)
+    if not is_number or not 1 <= budget < math.inf:
         raise UsageError("a pool needs a budget", expected="a number of bytes", found=repr(budget)[:80])
     return int(budget)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Final
 
 import pyarrow as pa
@@ -57,7 +57,8 @@ def check_seconds(seconds: Any) -> float:
     UsageError
         It is no number, negative, not a number, or infinite.
     """
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+    is_number = isinstance(seconds, Real) and not isinstance(seconds, bool)
+    if not is_number or not 0 <= seconds < math.inf:
         raise UsageError("timeout is a finite number of seconds, 0 or more", found=repr(seconds)[:80])
     return float(seconds)
 
