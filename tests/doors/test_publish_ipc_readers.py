@@ -74,3 +74,26 @@ def test_a_closed_reader_is_not_published(kind: str) -> None:
     source.close()
     with bow.Server() as server, pytest.raises(ClosedError, match="reader was closed"):
         server.publish("closed", source, readers=1)
+
+
+class Unplanned:
+    """Arrow data of somebody else, whose schema is not known before it is planned."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        raise RuntimeError("not planned yet")
+
+    def __iter__(self) -> Any:
+        raise NotImplementedError
+
+    def read_all(self) -> pa.Table:
+        raise NotImplementedError
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return pa.table({"a": [1]}).__arrow_c_stream__(requested_schema)
+
+
+def test_what_others_call_a_schema_is_not_asked_for() -> None:
+    """What is no reader of ours is taken by the interface that it has, whatever else it is called like one."""
+    with bow.Server() as server, bow.connect(server.publish("t", Unplanned())) as stream:
+        assert stream.read_all().to_pylist() == [{"a": 1}]

@@ -86,7 +86,8 @@ class GivesBatches(Protocol):
 
 def gives_batches(source: Any) -> bool:
     """Whether something gives batches of ours by itself, so that nothing of them needs to go through pyarrow."""
-    return isinstance(source, GivesBatches) and isinstance(source.layout, Layout)
+    # What others call a schema may have to be computed, or fail: only where the layout is ours it is asked for.
+    return isinstance(getattr(source, "layout", None), Layout) and isinstance(source, GivesBatches)
 
 
 def one_batch(source: Any) -> Batch:
