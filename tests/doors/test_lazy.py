@@ -207,6 +207,25 @@ def test_a_generator_that_raises_an_error_of_ours(server: bow.Server, raised: ty
         stream.read_all()
 
 
+@pytest.mark.parametrize("raised", [bow.BrokenError, bow.ClosedError, bow.DeadlineExceeded, OSError])
+def test_a_callable_that_raises(server: bow.Server, raised: type[Exception]) -> None:
+    """What a callable raises before its first batch is told, whatever it is: it is no fault of the connection."""
+    calls = 0
+
+    def data() -> pa.Table:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise raised("upstream")
+        return pa.table({"a": [1]})
+
+    endpoint = server.publish("t", data)
+    with bow.connect(endpoint) as stream:
+        assert stream.read_all().num_rows == 1
+    with pytest.raises(bow.ProducerFailed, match=f"{raised.__name__}: upstream"):
+        bow.connect(endpoint)
+
+
 def test_a_generator_that_changes_its_schema(server: bow.Server) -> None:
     """A batch of another schema is refused where it is made, and the reader is told."""
 

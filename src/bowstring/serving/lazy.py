@@ -65,7 +65,7 @@ class Lazy:
         """Yield the items, producing each batch when it is asked for."""
         if self._produce is None:
             raise UnknownTicket("the data set was withdrawn")
-        schema, source = self._produce()
+        schema, source = _begun(self._produce)
         if not schema.equals(self.schema, check_metadata=False):
             raise InvalidData("the producer changed its schema", expected=str(self.schema), found=str(schema))
         allocator = self._pool.allocator()
@@ -99,14 +99,29 @@ class Lazy:
         self._produce = None
 
 
+def _begun(
+    produce: Callable[[], tuple[pa.Schema, Iterable[Batch]]],
+) -> tuple[pa.Schema, Iterable[Batch]]:
+    """Return what the user's code makes batches of; its lost connections and closed readers are none of ours."""
+    try:
+        return produce()
+    except UnknownTicket:
+        raise
+    except Exception as error:
+        raise _failed(error) from error
+
+
+def _failed(error: Exception) -> ProducerFailed:
+    found = f"{type(error).__name__}: {error}"[:2000]
+    return ProducerFailed("the code that makes the batches raised", found=found)
+
+
 def _produced(iterator: Iterator[Batch]) -> Batch | None:
     """Return the next batch that the user's code makes; whatever it raises is its failure, not the stream's."""
     try:
         return next(iterator, None)
     except Exception as error:
-        raise ProducerFailed(
-            "the code that makes the batches raised", found=f"{type(error).__name__}: {error}"[:2000]
-        ) from error
+        raise _failed(error) from error
 
 
 def _placed(
