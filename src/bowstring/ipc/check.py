@@ -39,7 +39,6 @@ _KEPT_BUFFERS = 8192
 _UNKNOWN = np.array(-1)
 _NOTHING = np.array(0)
 _NARROW = 1 << 31
-_MANY = 1 << 12
 
 
 def check(header: RecordBatchHeader, layout: Layout, body_length: int) -> None:
@@ -147,8 +146,7 @@ def check_spans(header: RecordBatchHeader, layout: Layout, body_length: int) -> 
     """Check that all buffers lie in the body, each at a multiple of 8 bytes; the counts have been checked."""
     spans = header.buffers.view(np.uint64).reshape(-1)
     offsets, lengths = spans[::2], spans[1::2]
-    # How many there are a peer may say: of tables that are large none is kept.
-    forbidden = _forbidden(len(offsets)) if len(offsets) <= _MANY else _forbidden.__wrapped__(len(offsets))
+    forbidden = _forbidden(len(offsets))
     # Where none is negative, no sum of two unsigned ones can wrap.
     if (
         np.count_nonzero(spans & forbidden)
