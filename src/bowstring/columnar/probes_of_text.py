@@ -15,6 +15,7 @@ from bowstring.kernels.arrays import run_arrays
 from bowstring.kernels.launch import launch
 from bowstring.kernels.validation_block import NO_ROW
 from bowstring.kernels.validation_text import BROKEN, WORDS
+from bowstring.memory.distinct import distinct
 
 __all__ = ["check_text", "check_views"]
 
@@ -137,7 +138,7 @@ def _variadic_memory(subject: Subject, table: Any) -> Iterator[tuple[Any, int, A
     present = table[:, 2] > 0
     if not present.any():
         yield subject.xp.empty(0, np.uint8), 0, np.full(len(table), -1, np.int64)
-    for region in np.unique(table[present, 0]).tolist():
+    for region in distinct(table[present, 0]):
         here = present & (table[:, 0] == region)
         start = int(table[here, 1].min())
         stop = int((table[here, 1] + table[here, 2]).max())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from bowstring.dissociated.messages import pack_pairs
+from bowstring.memory.distinct import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -90,8 +91,7 @@ class Lending(NamedTuple):
 
 def used_regions(spans: npt.NDArray[np.int64]) -> list[int]:
     """Return which regions a body points into: others may be nobody's to map, or hold unwanted columns."""
-    indices: list[int] = np.unique(spans[spans[:, 2] > 0, 0]).tolist()
-    return indices
+    return distinct(spans[spans[:, 2] > 0, 0])
 
 
 def regions_of(items: Iterable[Item]) -> list[Region]:

@@ -19,6 +19,7 @@ from bowstring.ipc.chunks import Chunk, chunks_of
 from bowstring.ipc.compression import PREFIX_BYTES
 from bowstring.ipc.nvcomp import Decompressor, Work, decompressor_of
 from bowstring.memory import Pool
+from bowstring.memory.distinct import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -244,8 +245,8 @@ class DeviceBodies:
             if len(wrong):
                 self.roads.why = f"{road.name} could not"
                 begins = np.array([spans[row, 1] for row in plans])
-                rows = np.unique(np.searchsorted(begins, wrong, side="right") - 1)
-                failed = [list(plans)[row] for row in rows.tolist()]
+                rows = distinct(np.searchsorted(begins, wrong, side="right") - 1)
+                failed = [list(plans)[row] for row in rows]
         self.roads.on_device += len(plans) - len(failed)
         return failed
 

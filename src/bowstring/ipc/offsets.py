@@ -11,6 +11,7 @@ import numpy.typing as npt
 from bowstring.columnar.ends import ends_of
 from bowstring.errors import InvalidBody
 from bowstring.ipc.check import node_name
+from bowstring.memory.distinct import distinct
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
@@ -130,7 +131,7 @@ def _ends(spans: Spans, rows: Table, lengths: Table, width: int) -> tuple[Table,
     if spans.device.is_host and len(rows) < _ROWS_PER_REGION * len(spans.regions):
         return _scattered_ends(spans, rows, lengths, width)
     first, last = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
-    for index in np.unique(rows[:, _REGION]).tolist():
+    for index in distinct(rows[:, _REGION]):
         chosen = rows[:, _REGION] == index
         places = rows[chosen, _OFFSET]
         first[chosen], last[chosen] = _ends_in(spans.regions[index], places, lengths[chosen], width)

@@ -27,6 +27,7 @@ from bowstring.ipc.ahead_numbers import (
 )
 from bowstring.ipc.ahead_plain import offsets_are_right
 from bowstring.ipc.unused_bitmaps import leave_out_unused_bitmaps
+from bowstring.memory.distinct import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -141,7 +142,7 @@ def pointed_ahead(
         return []
     which, right = _regions_of(spans)
     regions = announced.regions
-    for index in np.unique(which).tolist():
+    for index in distinct(which):
         mine = which == index
         right[mine] &= _can_read(regions[index]) and offsets_are_right(
             found.nodes[:count][mine, :, 0], spans[mine], fixed, layout, regions[index]
