@@ -166,14 +166,10 @@ def _chosen(columns: Any) -> tuple[str, ...] | None:
 
 def _ticket(ticket: Any) -> bytes | None:
     """Return what names a data set, as bytes."""
+    if ticket is None:
+        return None
     try:
-        return (
-            ticket.encode()
-            if isinstance(ticket, str)
-            else None
-            if ticket is None
-            else bytes(memoryview(ticket))
-        )
+        return ticket.encode() if isinstance(ticket, str) else bytes(memoryview(ticket))
     except (TypeError, UnicodeEncodeError) as error:
         raise UsageError("not a ticket", expected="bytes, or text", found=ascii(ticket)[:80]) from error
 

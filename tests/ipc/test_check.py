@@ -375,9 +375,9 @@ def test_of_the_largest_batches_nothing_is_kept(count: int) -> None:
     buffers = np.zeros((count, 2), np.int64)
     buffers[1, LENGTH] = 16
     header = RecordBatchHeader(1, np.array([(1, 0)]), buffers, variadic_counts=(count - 2,))
-    checks._bits.cache_clear()
+    checks._forbidden.cache_clear()
     check(header, layout, 16)
-    assert checks._bits.cache_info().currsize == (count <= 8192)
+    assert checks._forbidden.cache_info().currsize == (count <= 8192)
     buffers[-1] = 4, 8
     with pytest.raises(InvalidMetadata, match="misaligned"):
         check(header, layout, 16)

@@ -1,4 +1,4 @@
-"""Tables of several chunks that others gave: looked at in full before pyarrow joins or unifies what they hold.
+"""Tables of several chunks that others gave: looked at before pyarrow joins or unifies what they hold.
 
 To join chunks, and to unify their dictionaries, pyarrow follows offsets, views and indices wherever they lead, and
 a wrong one ends the process.

@@ -7,7 +7,6 @@ objects, so that they can grow; unknown keys are ignored. ``docs/protocol.md`` h
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import struct
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +16,7 @@ import numpy as np
 from bowstring.dissociated.tags import SEQUENCE_MASK
 from bowstring.errors import ProtocolError
 from bowstring.memory import Handle, LentHandle, unpack_handle
+from bowstring.remembered import remembered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,7 +111,7 @@ class Hello:
 
     def pack(self) -> bytes:
         """Return the JSON of the hello."""
-        return _json(self) if self.memorable else _json.__wrapped__(self)
+        return _json(self)
 
     @classmethod
     def unpack(cls, data: bytes) -> Hello:
@@ -122,9 +122,7 @@ class Hello:
         ProtocolError
             It is not one.
         """
-        data = bytes(data)
-        memorable = len(data) <= _SHORT and data.count(_TOKEN) == data.count(_NO_TOKEN)
-        return _hello(data) if memorable else _hello.__wrapped__(data)
+        return _hello(bytes(data))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -162,18 +160,29 @@ class Welcome:
         ProtocolError
             It is not one.
         """
-        data = bytes(data)
-        return _welcome(data) if len(data) <= _SHORT else _welcome.__wrapped__(data)
+        return _welcome(bytes(data))
 
 
-@functools.lru_cache(_MOST)
+def _memorable(message: Hello | Welcome) -> bool:
+    return isinstance(message, Welcome) or message.memorable
+
+
+def _short(data: bytes) -> bool:
+    return len(data) <= _SHORT
+
+
+def _without_token(data: bytes) -> bool:
+    return len(data) <= _SHORT and data.count(_TOKEN) == data.count(_NO_TOKEN)
+
+
+@remembered(_MOST, _memorable)
 def _json(message: Hello | Welcome) -> bytes:
     return json.dumps(
         {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}
     ).encode()
 
 
-@functools.lru_cache(_MOST)
+@remembered(_MOST, _without_token)
 def _hello(data: bytes) -> Hello:
     fields = json_object(data, "hello")
     columns = fields.get("columns")
@@ -202,7 +211,7 @@ def _hello(data: bytes) -> Hello:
     )
 
 
-@functools.lru_cache(_MOST)
+@remembered(_MOST, _short)
 def _welcome(data: bytes) -> Welcome:
     fields = json_object(data, "welcome")
 

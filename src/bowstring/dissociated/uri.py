@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import dataclasses
-import functools
 import json
 import re
 import urllib.parse
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.dissociated.host import is_within_reach, this_host
 from bowstring.errors import BrokenError, UsageError
+from bowstring.remembered import remembered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["Dataset", "Endpoint", "Location"]
 
 _U64: Final = 1 << 64
+# URIs that were read are remembered, those asked for last.
+_KEPT: Final = 256
 _KNOWN: Final = frozenset(
     {
         "want_data",
@@ -95,7 +97,7 @@ class Location:
         >>> Location.parse("ucx://10.0.0.1:13337?want_data=7").want_data
         7
         """
-        return _location(uri) if _has_no_token(uri) else _location.__wrapped__(uri)
+        return _location(uri)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -160,8 +162,7 @@ class Endpoint:
         """
         if ticket is not None:
             ticket = ticket.encode() if isinstance(ticket, str) else bytes(ticket)
-        text = text.strip()
-        return _endpoint(text, ticket) if _has_no_token(text) else _endpoint.__wrapped__(text, ticket)
+        return _endpoint(text.strip(), ticket)
 
     @property
     def is_here(self) -> bool:
@@ -269,7 +270,11 @@ class Dataset:
         return iter(self.endpoints)
 
 
-@functools.lru_cache(256)
+def _has_no_token(uri: str) -> bool:
+    return "token" not in uri
+
+
+@remembered(_KEPT, lambda text, _ticket: _has_no_token(text))
 def _endpoint(text: str, ticket: bytes | None) -> Endpoint:
     head, _, query = text.partition("?")
     kept: list[str] = []
@@ -298,7 +303,7 @@ def _endpoint(text: str, ticket: bytes | None) -> Endpoint:
     return endpoint
 
 
-@functools.lru_cache(256)
+@remembered(_KEPT, _has_no_token)
 def _location(uri: str) -> Location:
     address, query = _split(uri)
     if "want_data" not in query:
@@ -371,11 +376,6 @@ def _without_secrets(uri: str) -> str:
     head, *parts = _BETWEEN.split(uri)
     shown = [part for part in parts if _PUBLIC.fullmatch(part)]
     return f"{head}?{'&'.join(shown)}"[:200] if shown else head[:200]
-
-
-def _has_no_token(uri: str) -> bool:
-    """Whether a URI may be kept beyond its use."""
-    return "token" not in uri
 
 
 def _without_token(uri: str) -> str:

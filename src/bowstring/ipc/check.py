@@ -11,7 +11,6 @@ a stream's reader sets it, for writers that count the nulls of children there.
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy.typing as npt
 
 from bowstring.columnar.nodes import Kind
 from bowstring.errors import InvalidMetadata
+from bowstring.remembered import remembered
 
 if TYPE_CHECKING:
     from bowstring.columnar.layout import Layout
@@ -155,13 +155,12 @@ def check_spans(header: RecordBatchHeader, layout: Layout, body_length: int) -> 
         _refuse_spans(header, layout, body_length)
 
 
+def _usual(count: int) -> bool:
+    return count <= _KEPT_BUFFERS
+
+
+@remembered(32, _usual)
 def _forbidden(count: int) -> npt.NDArray[np.uint64]:
-    """Return what :func:`_bits` does; kept is it for no more buffers than a peer may well have."""
-    return _bits(count) if count <= _KEPT_BUFFERS else _bits.__wrapped__(count)
-
-
-@functools.lru_cache(32)
-def _bits(count: int) -> npt.NDArray[np.uint64]:
     """Return the bits that so many offsets and lengths must not have: signs, and offsets those of single bytes."""
     return np.tile(np.array([_SIGN | _SINGLE_BYTES, _SIGN], np.uint64), count)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +11,7 @@ from bowstring.dissociated.tags import is_packed
 from bowstring.errors import LimitExceeded, OutOfBudget
 from bowstring.memory import this_process
 from bowstring.reading.runs import Run, Runs
+from bowstring.remembered import remembered
 from bowstring.transport import dial
 from bowstring.transport.outgoing import as_messages
 
@@ -120,8 +120,7 @@ def open_wires(endpoint: Endpoint, hello: Hello, pool: Pool, limits: Limits) -> 
             channel = dial(location.address, limits, limits.connect_timeout)
             wires.append(Wire(channel, allocator))
             place = this_process().place if hello.pointers and channel.carries != "nothing" else None
-            said = _opening if hello.memorable and location.token is None else _opening.__wrapped__
-            opening = said(location, bytes(endpoint.ticket), hello, place)
+            opening = _opening(location, bytes(endpoint.ticket), hello, place)
             wires[-1].send(opening, limits.connect_timeout)
     except BaseException:
         for wire in wires:
@@ -130,7 +129,11 @@ def open_wires(endpoint: Endpoint, hello: Hello, pool: Pool, limits: Limits) -> 
     return wires
 
 
-@functools.lru_cache(64)
+def _memorable(location: Location, _ticket: bytes, hello: Hello, _place: str | None) -> bool:
+    return hello.memorable and location.token is None
+
+
+@remembered(64, _memorable)
 def _opening(location: Location, ticket: bytes, hello: Hello, place: str | None) -> list[Outgoing]:
     """Return what is said first; `place` is where memory can be mapped, if it can."""
     maps = place is not None
