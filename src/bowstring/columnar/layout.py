@@ -10,19 +10,23 @@ dictionary have a layout of their own under the dictionary's id.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from bowstring.columnar import recent
-from bowstring.columnar.nodes import Kind, Node, Offsets, PlainRows, evenly
+from bowstring.columnar.nodes import BITS, END_BITS, Kind, Node, Offsets, PlainRows, evenly
 from bowstring.columnar.walk import Walk
 from bowstring.errors import InvalidMetadata, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
 
 __all__ = ["Kind", "Layout", "Node", "Offsets"]
+
+_DATA, _VALIDITY = Kind.DATA, Kind.VALIDITY
 
 Indices = npt.NDArray[np.int64]
 
@@ -97,6 +101,7 @@ class Layout:
         self.variadic_nodes = tuple(walk.variadic_nodes)
         self.column_nodes = _frozen(walk.columns)
         self._tabulate_buffers()
+        self._tabulate_offsets()
         self._tabulate_children()
         self._plain_rows: PlainRows | None = None
 
@@ -301,52 +306,44 @@ class Layout:
         return f"<Layout of {len(self.columns)} columns, {self.num_nodes} nodes, {self.num_buffers} buffers>"
 
     def _tabulate_buffers(self) -> None:
-        owners: list[int] = []
-        kinds: list[Kind] = []
-        bits: list[int] = []
-        ends: list[int] = []
-        firsts: list[int] = []
-        offsets: list[Offsets] = []
-        for index, node in enumerate(self.nodes):
-            firsts.append(len(kinds))
-            for kind in node.buffer_kinds:
-                width = node.bits if kind is Kind.DATA else kind.bits
-                if kind is Kind.OFFSETS32 or kind is Kind.OFFSETS64:
-                    child = node.children[0] if node.children else -1
-                    offsets.append(Offsets(index, len(kinds), width >> 3, child))
-                    ends.append(width)
-                else:
-                    ends.append(0)
-                owners.append(index)
-                kinds.append(kind)
-                bits.append(width)
-        firsts.append(len(kinds))
+        firsts = [node.first_buffer for node in self.nodes]
+        kinds = bytes(itertools.chain.from_iterable([node.buffer_kinds for node in self.nodes]))
         self.num_buffers = len(kinds)
-        self.offsets = tuple(offsets)
-        self.offset_groups = tuple(
-            _frozen([value for entry in group for value in entry]).reshape(-1, 4)
-            for width in (4, 8)
-            for is_list in (False, True)
-            if (group := [each for each in offsets if (each.width, each.child >= 0) == (width, is_list)])
-        )
-        self.longest = (1 << 62) // (max(bits, default=0) + 1)
-        self.buffer_nodes = _frozen(owners)
-        self.buffer_kinds = np.array(kinds, dtype=np.uint8)
-        self.buffer_kinds.flags.writeable = False
-        self.buffer_bits = _frozen(bits)
-        self.buffer_end_bits = _frozen(ends)
-        self.validity_buffers = np.flatnonzero(self.buffer_kinds == Kind.VALIDITY)
+        self.buffer_kinds = np.frombuffer(kinds, np.uint8)
+        self._first_buffers = _frozen([*firsts, len(kinds)])
+        counts = self._first_buffers[1:] - self._first_buffers[:-1]
+        self.buffer_nodes = np.arange(self.num_nodes).repeat(counts)
+        widths = _frozen([node.bits for node in self.nodes])[self.buffer_nodes]
+        self.buffer_bits: Indices = np.where(self.buffer_kinds == _DATA, widths, BITS[self.buffer_kinds])
+        self.buffer_end_bits: Indices = END_BITS[self.buffer_kinds]
+        for table in (self.buffer_nodes, self.buffer_bits, self.buffer_end_bits):
+            table.flags.writeable = False
+        self.longest = (1 << 62) // (int(self.buffer_bits.max(initial=0)) + 1)
+        is_validity = self.buffer_kinds == _VALIDITY
+        self.validity_buffers = is_validity.nonzero()[0]
         self.validity_nodes = self.buffer_nodes[self.validity_buffers]
         self.validity_at = evenly(self.validity_buffers)
         self.validity_of = evenly(self.validity_nodes)
-        self.values_at = evenly(np.flatnonzero(self.buffer_kinds != Kind.VALIDITY))
-        self.absent_length = np.where(self.buffer_kinds == Kind.VALIDITY, np.int64(0), np.int64(-1))
-        self._first_buffers = _frozen(firsts)
+        self.values_at = evenly((~is_validity).nonzero()[0])
+        self.absent_length = is_validity - np.int64(1)
+
+    def _tabulate_offsets(self) -> None:
+        buffers = self.buffer_end_bits.nonzero()[0]
+        nodes = self.buffer_nodes[buffers].tolist()
+        widths = (self.buffer_end_bits[buffers] >> 3).tolist()
+        children = [self.nodes[node].children[0] if self.nodes[node].children else -1 for node in nodes]
+        self.offsets = tuple(map(Offsets, nodes, buffers.tolist(), widths, children))
+        groups: dict[tuple[int, bool], list[Offsets]] = {}
+        for each in self.offsets:
+            groups.setdefault((each.width, each.child >= 0), []).append(each)
+        self.offset_groups = tuple(_frozen(groups[key]) for key in sorted(groups))
 
     def _tabulate_children(self) -> None:
         bounds: list[tuple[int, int, int]] = []
         never_null, bitmapless = list[int](), list[int]()
         for index, node in enumerate(self.nodes):
+            if not node.children:
+                continue
             type_id = node.type.id
             if type_id in (pa.lib.Type_STRUCT, pa.lib.Type_SPARSE_UNION):
                 bounds.extend((child, index, 1) for child in node.children)
@@ -355,10 +352,11 @@ class Layout:
             elif type_id == pa.lib.Type_MAP:
                 entries = node.children[0]
                 never_null += (entries, self.nodes[entries].children[0])
-            if node.children and Kind.VALIDITY not in node.buffer_kinds:
+            if _VALIDITY not in node.buffer_kinds:
                 bitmapless.append(index)
+        empty = [at for at, node in enumerate(self.nodes) if not node.buffer_kinds]
         self.bitmapless = _frozen(bitmapless)
-        self.null_nodes = _frozen([at for at, node in enumerate(self.nodes) if pa.types.is_null(node.type)])
+        self.null_nodes = _frozen([at for at in empty if pa.types.is_null(self.nodes[at].type)])
         self.never_null = _frozen(never_null + bitmapless)
         self.bounded_children = _frozen([bound[0] for bound in bounds])
         self.bounding_parents = _frozen([bound[1] for bound in bounds])
@@ -373,7 +371,7 @@ def _of_dictionaries(walk: Walk, made: dict[Walk, Layout]) -> dict[int, Layout]:
     return {id_: made[inner] for id_, inner in walk.dictionaries.items()}
 
 
-def _frozen(values: Sequence[int]) -> Indices:
+def _frozen(values: Sequence[Any]) -> Indices:
     table = np.array(values, dtype=np.int64)
     table.flags.writeable = False
     return table

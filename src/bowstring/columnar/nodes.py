@@ -12,7 +12,9 @@ import pyarrow as pa
 from bowstring.errors import InvalidMetadata, Unsupported
 
 __all__ = [
+    "BITS",
     "DICTIONARY",
+    "END_BITS",
     "NESTED",
     "Kind",
     "Node",
@@ -87,8 +89,14 @@ _BITS = {
     Kind.VARIADIC: 0,
 }
 
+# The same by kind, and what a buffer holds beyond its slots.
+BITS = np.array([_BITS[kind] for kind in Kind])
+END_BITS = np.array([kind.bits if kind.has_end else 0 for kind in Kind])
+
+_VIEWS = Kind.VIEWS  # looked up once: enumerations are slow at it
 _EMPTY: tuple[Kind, ...] = ()
 _FIXED_WIDTH = (Kind.VALIDITY, Kind.DATA)
+_FIXED_SIZE_LIST = (Kind.VALIDITY,)
 _VARIABLE32 = (Kind.VALIDITY, Kind.OFFSETS32, Kind.BYTES)
 _VARIABLE64 = (Kind.VALIDITY, Kind.OFFSETS64, Kind.BYTES)
 _VIEW = (Kind.VALIDITY, Kind.VIEWS)
@@ -111,7 +119,6 @@ _KINDS: dict[int, tuple[Kind, ...]] = {
     pa.lib.Type_LARGE_LIST: _LIST64,
     pa.lib.Type_LIST_VIEW: _LIST_VIEW32,
     pa.lib.Type_LARGE_LIST_VIEW: _LIST_VIEW64,
-    pa.lib.Type_FIXED_SIZE_LIST: (Kind.VALIDITY,),
     pa.lib.Type_STRUCT: (Kind.VALIDITY,),
     pa.lib.Type_SPARSE_UNION: (Kind.TYPE_IDS,),
     pa.lib.Type_DENSE_UNION: (Kind.TYPE_IDS, Kind.STARTS32),
@@ -194,7 +201,7 @@ class Node(NamedTuple):
     @property
     def variadic(self) -> bool:
         """Whether variadic buffers follow the fixed ones."""
-        return Kind.VIEWS in self.buffer_kinds
+        return _VIEWS in self.buffer_kinds
 
     @property
     def width(self) -> int:
@@ -280,31 +287,29 @@ def physical(type_: pa.DataType, path: tuple[str, ...]) -> tuple[tuple[Kind, ...
     >>> physical(pa.int16(), ("a",))[1]
     16
     """
-    size = _size(type_)
-    if size < 0:
-        what = "a list" if type_.id == pa.lib.Type_FIXED_SIZE_LIST else "a binary value"
-        raise InvalidMetadata(
-            f"{what} of fixed size has a negative one", expected="0 or more", found=size, where=".".join(path)
-        )
     known = _PHYSICAL.get(type_.id)
     if known is not None:
         return known
+    if type_.id == pa.lib.Type_FIXED_SIZE_LIST:
+        _check_size("a list", type_.list_size, path)
+        return _FIXED_SIZE_LIST, 0
     if type_.id == pa.lib.Type_FIXED_SIZE_BINARY:
+        _check_size("a binary value", type_.byte_width, path)
         return _FIXED_WIDTH, 8 * type_.byte_width
     raise Unsupported(f"columns of type {type_}", where=".".join(path))
 
 
-def _size(type_: pa.DataType) -> int:
-    """Return the number of slots or bytes that a type itself says; 0 where it says none."""
-    if type_.id == pa.lib.Type_FIXED_SIZE_LIST:
-        return int(type_.list_size)
-    return int(type_.byte_width) if type_.id == pa.lib.Type_FIXED_SIZE_BINARY else 0
+def _check_size(what: str, size: int, path: tuple[str, ...]) -> None:
+    if size < 0:
+        raise InvalidMetadata(
+            f"{what} of fixed size has a negative one", expected="0 or more", found=size, where=".".join(path)
+        )
 
 
 def evenly(positions: npt.NDArray[np.int64]) -> slice | npt.NDArray[np.int64]:
     """Return evenly spaced positions as a slice, others as they are."""
     if len(positions) > 1:
         first, step = int(positions[0]), int(positions[1] - positions[0])
-        if (np.diff(positions) == step).all():
+        if (positions[1:] - positions[:-1] == step).all():
             return slice(first, int(positions[-1]) + 1, step)
     return positions

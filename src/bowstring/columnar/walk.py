@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from bowstring.columnar.nodes import DICTIONARY, NESTED, Kind, Node, physical, storage_type
+from bowstring.columnar.nodes import DICTIONARY, NESTED, Node, physical, storage_type
 from bowstring.errors import InvalidMetadata, LimitExceeded, Unsupported
 from bowstring.limits import Limits
 
@@ -48,9 +48,10 @@ class Walk:
         index = len(self.nodes)
         path = (*parents, field.name)
         self._bound(depth, index, path)
-        type_ = storage_type(field.type)
-        if parent >= 0 and isinstance(field.type, pa.BaseExtensionType):
-            self.has_inner_extension = True
+        type_ = field.type
+        if isinstance(type_, pa.BaseExtensionType):
+            type_ = storage_type(type_)
+            self.has_inner_extension |= parent >= 0
         dictionary_id = dictionary_type = None
         if type_.id == DICTIONARY:
             dictionary_id, dictionary_type = self._dictionary(type_, path, depth)
@@ -62,7 +63,7 @@ class Walk:
         )  # fmt: skip
         self.nodes.append(node)
         self._buffers += len(kinds)
-        if Kind.VIEWS in kinds:
+        if node.variadic:
             self.variadic_nodes.append(index)
         if type_.id in NESTED:
             self._descend(node, index, depth)

@@ -16,6 +16,7 @@ __all__ = ["MAX_SLOTS", "Slots", "Tables", "follow", "slots_of"]
 Slots = tuple[int, ...]
 
 MAX_SLOTS = 8
+_ABSENT = 0, 0
 _PADDING = (0,) * MAX_SLOTS
 _VTABLES = tuple(struct.Struct(f"<{count}H") for count in range(MAX_SLOTS + 1))
 _HEADER = struct.Struct("<HH")
@@ -97,10 +98,18 @@ class Tables:
         self.data = data
         self.size = len(data)
         self._budget = 16 * len(data) + 1024 if budget is None else budget
+        self._vtables: dict[int, Slots] = {}
 
     def slots(self, table: int, where: str) -> Slots:
         """Return the field offsets of a table; see :func:`slots_of`."""
-        return slots_of(self.data, self.size, table, where)
+        if table & 3 or not 0 <= table <= self.size - 4:
+            return slots_of(self.data, self.size, table, where)
+        # Tables alike share one vtable, and what a vtable says does not depend on the table.
+        vtable = table - _INT32.unpack_from(self.data, table)[0]
+        slots = self._vtables.get(vtable)
+        if slots is None:
+            slots = self._vtables[vtable] = slots_of(self.data, self.size, table, where)
+        return slots
 
     def scalar(self, table: int, slot: int, code: str, default: int, where: str) -> int:
         """Return a number (``struct`` code ``code``), or its default where the field is absent."""
@@ -124,7 +133,7 @@ class Tables:
     def vector(self, table: int, slot: int, width: int, where: str) -> tuple[int, int]:
         """Return the position of the first element and the number of elements; (0, 0) where absent."""
         if not slot:
-            return 0, 0
+            return _ABSENT
         start = follow(self.data, self.size, table + slot, where)
         if start & 3 or start + 4 > self.size:
             raise InvalidMetadata(
@@ -132,11 +141,17 @@ class Tables:
             )
         count: int = _UINT32.unpack_from(self.data, start)[0]
         start += 4
-        if count * width > self.size - start or (count and start % min(width, 8)):
+        if count * width > self.size - start or (width >= 8 and count and start & 7):
             raise InvalidMetadata(
                 "a vector is out of bounds or misaligned", found=f"{count} elements at {start}", where=where
             )
-        self._spend(count * width, where)
+        self._budget -= count * width
+        if self._budget < 0:
+            raise InvalidMetadata(
+                "the same bytes are referred to over and over",
+                expected="metadata no larger than it looks",
+                where=where,
+            )
         return start, count
 
     def tables(self, table: int, slot: int, where: str) -> list[int]:
@@ -166,12 +181,3 @@ class Tables:
                 raise InvalidMetadata("a pair has no key or no value", where=where)
             pairs.setdefault(key, value)
         return pairs
-
-    def _spend(self, nbytes: int, where: str) -> None:
-        self._budget -= nbytes
-        if self._budget < 0:
-            raise InvalidMetadata(
-                "the same bytes are referred to over and over",
-                expected="metadata no larger than it looks",
-                where=where,
-            )
