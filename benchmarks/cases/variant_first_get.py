@@ -44,6 +44,7 @@ _BOUND: Final = 0.7
 
 def _once(program: str, cache: str | None = None) -> Measured:
     environment = {**os.environ, **({"BOWSTRING_CACHE_DIR": cache} if cache else {})}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed is not compiled each time
     begin = time.monotonic()  # one clock for all processes
     done = subprocess.run(
         [sys.executable, "-c", program],

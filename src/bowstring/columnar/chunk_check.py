@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bowstring.columnar.nodes import DICTIONARY
 
@@ -141,5 +140,7 @@ def stray_indices(array: pa.Array, *, whole: bool) -> bool:
     start, rows = indices.offset, len(indices)
     if whole:
         start, rows = 0, data.size * 8 // indices.type.bit_width
+    import pyarrow.compute as pc  # it takes long to import
+
     found = pc.min_max(pa.Array.from_buffers(indices.type, rows, [None, data], offset=start)).as_py()
     return rows > 0 and not 0 <= found["min"] <= found["max"] < len(array.dictionary)

@@ -207,8 +207,10 @@ class Layout:
         >>> layout.fixed_buffers([3]).tolist()
         [0, 1, 5, 6]
         """
-        shift = self.first_buffers(variadic_counts) - self._first_buffers
-        return np.arange(self.num_buffers, dtype=np.int64) + shift[self.buffer_nodes]
+        first = self.first_buffers(variadic_counts)
+        if first is self._first_buffers:
+            return self._positions
+        return self._positions + (first - self._first_buffers)[self.buffer_nodes]
 
     def minimum_lengths(self, lengths: Indices) -> Indices:
         """Bytes that each fixed buffer needs for nodes of these lengths, if it is there at all.
@@ -316,7 +318,8 @@ class Layout:
         widths = _frozen([node.bits for node in self.nodes])[self.buffer_nodes]
         self.buffer_bits: Indices = np.where(self.buffer_kinds == _DATA, widths, BITS[self.buffer_kinds])
         self.buffer_end_bits: Indices = END_BITS[self.buffer_kinds]
-        for table in (self.buffer_nodes, self.buffer_bits, self.buffer_end_bits):
+        self._positions = np.arange(self.num_buffers)
+        for table in (self.buffer_nodes, self.buffer_bits, self.buffer_end_bits, self._positions):
             table.flags.writeable = False
         self.longest = (1 << 62) // (int(self.buffer_bits.max(initial=0)) + 1)
         is_validity = self.buffer_kinds == _VALIDITY

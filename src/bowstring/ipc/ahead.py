@@ -78,24 +78,19 @@ class ReadAhead:
             return [], position
         wanted = min(self._most, _MOST, max(1, _MOST_BYTES // like.size))
         found = self._scan(position, like, wanted)
-        if like.compression is None:
-            batches = plain_ahead(found, like, self._layout, self._memory, dictionaries)
-        else:
-            batches = decompressed_ahead(
-                found,
-                like,
-                self._layout,
-                self._memory,
-                dictionaries,
-                self._limits,
-                self._means,
-            )
+        batches = [] if found is None else self._made(found, like, dictionaries)
         # As far as it went well, for whoever writes dictionaries or other messages in between.
         self._most = _GROWTH * wanted if len(batches) == wanted else max(1, len(batches))
-        if batches:
+        if found is not None and batches:
             last = len(batches) - 1
             position = int(found.places[last] + found.bodies[last])
         return batches, position
+
+    def _made(self, found: Numbers, like: Likeness, dictionaries: Mapping[int, Dictionary]) -> list[Batch]:
+        if like.compression is None:
+            return plain_ahead(found, like, self._layout, self._memory, dictionaries)
+        parts = (found, like, self._layout, self._memory, dictionaries)
+        return decompressed_ahead(*parts, self._limits, self._means)
 
     def _can_take(self, position: int, like: Likeness) -> bool:
         return (
@@ -104,8 +99,11 @@ class ReadAhead:
             and self._memory.region.address % _WORD == 0
         )
 
-    def _scan(self, position: int, like: Likeness, count: int) -> Numbers:
-        """Copy the metadata of up to `count` messages, as long as they look alike and their bodies are there."""
+    def _scan(self, position: int, like: Likeness, count: int) -> Numbers | None:
+        """Copy the metadata of up to `count` messages, as long as they look alike and their bodies are there.
+
+        None where not even the first does.
+        """
         view, size, most = self._view, like.size, self._limits.message_bytes
         prefix = _PREFIX.pack(_CONTINUATION, size)
         pieces: list[bytes] = []
@@ -124,4 +122,4 @@ class ReadAhead:
                 break
             pieces.append(piece)
             places.append(place)
-        return numbers_of(b"".join(pieces), places, like)
+        return numbers_of(b"".join(pieces), places, like) if pieces else None

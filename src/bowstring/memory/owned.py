@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bowstring.memory.distinct import distinct
 from bowstring.memory.region import Region
 
 if TYPE_CHECKING:
@@ -63,6 +64,9 @@ def owned_regions(
     ends = starts + np.array([region.nbytes for _, region in known], np.int64)
     place = np.searchsorted(starts, addresses, side="right") - 1
     inside = (place >= 0) & (addresses + sizes <= ends[place])
-    used, numbers = np.unique(place[inside], return_inverse=True)
-    index[inside] = numbers.reshape(-1)
-    return [known[place][1] for place in used.tolist()], index
+    found = place[inside]
+    if not len(found):
+        return [], index
+    used = distinct(found)
+    index[inside] = np.searchsorted(used, found)
+    return [known[place][1] for place in used], index
