@@ -242,6 +242,18 @@ def test_what_looks_right_and_is_not_does_not_take_the_short_road(
         check_claims(header, layout, np.frombuffer(body, np.uint8), DEFAULT_LIMITS)
 
 
+@pytest.mark.parametrize("nulls", [0, 1])
+@pytest.mark.parametrize("most", [16, -1], ids=["short road", "long road"])
+def test_a_bitmap_without_nulls_is_left_out(nulls: int, most: int) -> None:
+    """On both roads a bitmap is kept where there are nulls, and left out where it says nothing."""
+    body = _AT_ONCE + bytes([5]) + bytes(7) + _AT_ONCE + np.arange(3).tobytes()
+    header = RecordBatchHeader(3, np.array([[3, nulls]]), np.array([(0, 9), (16, 32)]), (), "lz4")
+    with mock.patch.object(compression_few, "_MOST", most):
+        batch = unpack(header, Layout.of(pa.schema({"n": pa.int64()})), wrap(body))
+    assert batch.spans.table[:, 2].tolist() == [nulls, 24]
+    assert batch["n"].to_arrow().to_pylist() == [0, None if nulls else 1, 2]
+
+
 def test_lengths_of_nothing_take_the_short_road() -> None:
     """A length of 0 with nothing behind it is an empty buffer, and no frame."""
     header = RecordBatchHeader(0, np.array([[0, 0]]), np.array([[0, 8], [8, 8]]), (), "lz4")

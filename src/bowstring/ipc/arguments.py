@@ -27,7 +27,7 @@ def check_reading(limits: Any, memory_pool: Any = None) -> None:
     """
     if not isinstance(limits, Limits):
         raise UsageError("not limits", expected="a bowstring.Limits", found=repr(limits)[:80])
-    if not isinstance(memory_pool, pa.MemoryPool | None):
+    if memory_pool is not None and not isinstance(memory_pool, pa.MemoryPool):
         raise UsageError("not a memory pool", expected="a pyarrow.MemoryPool", found=repr(memory_pool)[:80])
 
 

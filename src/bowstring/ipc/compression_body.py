@@ -16,6 +16,7 @@ from bowstring.ipc.compression_claims import check_claims
 from bowstring.ipc.compression_device import DeviceBodies, Frames
 from bowstring.ipc.compression_few import decompressed_few
 from bowstring.ipc.pooled import region_around
+from bowstring.ipc.unused_bitmaps import leave_out_unused_bitmaps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +56,7 @@ def decompressed_body(
     Returns
     -------
     spans : ndarray of int64, shape (buffers, 3)
-        As :class:`~bowstring.columnar.spans.Spans` has them.
+        As :class:`~bowstring.columnar.spans.Spans` has them; bitmaps without nulls are left out.
     regions
         What they point into.
 
@@ -82,9 +83,12 @@ def decompressed_body(
         return buffers
 
     if target is None and body.device.is_host:
-        return _where_they_are(header, claims, body, opened(claims.framed), means)
-    bodies = target or DeviceBodies(body.device)
-    return bodies.decompressed(Frames(header, claims, on_host, opened))
+        spans, regions = _where_they_are(header, claims, body, opened(claims.framed), means)
+    else:
+        bodies = target or DeviceBodies(body.device)
+        spans, regions = bodies.decompressed(Frames(header, claims, on_host, opened))
+    leave_out_unused_bitmaps(spans, header.nodes, layout, header.variadic_counts)
+    return spans, regions
 
 
 def _decompressed(

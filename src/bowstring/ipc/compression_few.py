@@ -40,7 +40,8 @@ _PLACE: Final = struct.Struct("<qq")
 class FewClaims(NamedTuple):
     """What :class:`~bowstring.ipc.compression_claims.Claims` says, in plain integers.
 
-    ``buffers`` are those of the header, ``places`` what :func:`bowstring.ipc.compression.decompressed` takes.
+    ``buffers`` are those of the header, ``places`` what :func:`bowstring.ipc.compression.decompressed` takes, and
+    ``unused`` the bitmaps that :mod:`bowstring.ipc.unused_bitmaps` leaves out.
     """
 
     lengths: list[int]
@@ -49,6 +50,7 @@ class FewClaims(NamedTuple):
     total: int
     buffers: list[list[int]]
     places: bytes
+    unused: list[int]
 
 
 def decompressed_few(
@@ -101,6 +103,7 @@ def claims_of_few(
     framed: list[int] = []
     stored: list[int] = []
     places: list[bytes] = []
+    unused: list[int] = []
     buffers = header.buffers.tolist()
     for row, ((offset, size), rule) in enumerate(zip(buffers, rules, strict=True)):
         if not 0 <= size <= len(body) or not 0 <= offset <= len(body) - size or offset % _WORD:
@@ -119,10 +122,12 @@ def claims_of_few(
         if not _is_right(claimed, rule, *nodes[rule.node]):
             return None
         lengths.append(claimed)
+        if claimed and rule.is_bitmap and not nodes[rule.node][1]:
+            unused.append(row)
     total = sum(lengths)
     if total > most_decompressed(len(body), limits):
         return None
-    return FewClaims(lengths, framed, stored, total, buffers, b"".join(places))
+    return FewClaims(lengths, framed, stored, total, buffers, b"".join(places), unused)
 
 
 def _is_right(claimed: int, rule: Rule, rows: int, nulls: int) -> bool:
@@ -154,4 +159,6 @@ def _placed(
         spans[row] = (len(regions), claims.buffers[row][0] + body.offset + PREFIX_BYTES, lengths[row])
     if claims.stored:
         regions.append(body.region)
+    for row in claims.unused:
+        spans[row] = (0, 0, 0)
     return np.array(spans, np.int64).reshape(-1, 3), regions

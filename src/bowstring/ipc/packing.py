@@ -220,6 +220,7 @@ def unpack(
         spans[:, 1] = header.buffers[:, 0]
         spans[:, 1] += body.offset
         spans[:, 2] = header.buffers[:, 1]
+        leave_out_unused_bitmaps(spans, header.nodes, layout, header.variadic_counts)
         regions: Sequence[Region] = (body.region,)
     else:
         target = None if is_big_endian else target
@@ -228,7 +229,6 @@ def unpack(
             lease = lease and Lease(regions)  # nothing is left of the body there
         else:
             lease = None if lease is None else Lease([*regions, lease.export()])
-    leave_out_unused_bitmaps(spans, header.nodes, layout, header.variadic_counts)
     batch = Batch.from_parts(
         layout,
         header.length,
