@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import sys
 import traceback
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bowstring as bow
+from bowstring.dissociated.messages import Hello
 from tests.doors.conftest import PATIENCE, read
 
 TABLE = pa.table({"n": [1, 2, 3]})
@@ -175,6 +177,39 @@ def test_no_cache_keeps_it(serve: Callable[..., bow.Server], address: str) -> No
     known = caches()
     assert len(known) > 5
     assert [name for name, cache in known.items() if holds(cache, secret)] == []
+
+
+@pytest.mark.parametrize("name", ["%74oken", "%2574oken", "t%6fken", "%25252574oken"])
+def test_no_cache_keeps_one_whose_name_is_encoded(name: str) -> None:
+    """However often the name of a token is encoded in a URI, it is neither kept nor shown."""
+    secret = f"never-kept-{name[-6:]}"
+    uri = f"tcp://127.0.0.1:1?want_data=1&{name}={secret}"
+    endpoint = bow.Endpoint.parse(uri, "t")
+    assert endpoint.uri == uri
+    assert secret not in repr(endpoint)
+    with contextlib.suppress(bow.BowstringError):
+        assert len(endpoint.locations) == 1
+    assert [key for key, cache in caches().items() if holds(cache, secret)] == []
+
+
+def test_no_cache_keeps_one_that_is_escaped() -> None:
+    """A hello whose token is written with escapes is read, and not kept."""
+    secret = "escaped-161803"
+    hello = Hello.unpack(b'{"version":1,"\\u0074oken":"%s"}' % secret.encode())
+    assert hello.token == secret
+    assert [key for key, cache in caches().items() if holds(cache, secret)] == []
+
+
+def test_what_is_long_is_not_remembered() -> None:
+    """Long tickets, URIs and names of columns are not kept."""
+    long = "a-long-one-" * 1000
+    with contextlib.suppress(bow.BowstringError):
+        bow.connect(bow.Endpoint("unix:/nowhere?want_data=1", long.encode()), limits=PATIENCE)
+    assert bow.Endpoint.parse(f"tcp://{long}:1?want_data=1", "t").ticket == b"t"
+    assert bow.Endpoint.parse("tcp://a:1?want_data=1", long).ticket == long.encode()
+    assert Hello.unpack(Hello((long,)).pack()).columns == (long,)
+    kept = "a-long-one-" * 999
+    assert [key for key, cache in caches().items() if holds(cache, kept)] == []
 
 
 def test_many_columns_are_not_remembered(serve: Callable[..., bow.Server]) -> None:

@@ -199,6 +199,7 @@ class Layout:
         Returns
         -------
         ndarray of int64, shape (num_buffers,)
+            Not to be written.
 
         Examples
         --------

@@ -107,7 +107,8 @@ class Hello:
     @property
     def memorable(self) -> bool:
         """Whether it may be kept when its stream is over: it is short, and no secret is in it."""
-        return self.token is None and len(self.columns or ()) <= _FEW_COLUMNS
+        columns = self.columns or ()
+        return self.token is None and len(columns) <= _FEW_COLUMNS and sum(map(len, columns)) <= _SHORT
 
     def pack(self) -> bytes:
         """Return the JSON of the hello."""
@@ -172,7 +173,8 @@ def _short(data: bytes) -> bool:
 
 
 def _without_token(data: bytes) -> bool:
-    return len(data) <= _SHORT and data.count(_TOKEN) == data.count(_NO_TOKEN)
+    # What is escaped may be a token, too.
+    return len(data) <= _SHORT and data.count(_TOKEN) == data.count(_NO_TOKEN) and b"\\" not in data
 
 
 @remembered(_MOST, _memorable)

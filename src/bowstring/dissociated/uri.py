@@ -24,6 +24,8 @@ __all__ = ["Dataset", "Endpoint", "Location"]
 _U64: Final = 1 << 64
 # URIs that were read are remembered, those asked for last.
 _KEPT: Final = 256
+_LONGEST_KEPT: Final = 4096
+_MOST_ENCODED: Final = 3
 _KNOWN: Final = frozenset(
     {
         "want_data",
@@ -270,11 +272,11 @@ class Dataset:
         return iter(self.endpoints)
 
 
-def _has_no_token(uri: str) -> bool:
-    return "token" not in uri
+def _may_be_kept(uri: str) -> bool:
+    return len(uri) <= _LONGEST_KEPT and not _may_have_token(uri)
 
 
-@remembered(_KEPT, lambda text, _ticket: _has_no_token(text))
+@remembered(_KEPT, lambda text, ticket: _may_be_kept(text) and len(ticket or b"") <= _LONGEST_KEPT)
 def _endpoint(text: str, ticket: bytes | None) -> Endpoint:
     head, _, query = text.partition("?")
     kept: list[str] = []
@@ -303,7 +305,7 @@ def _endpoint(text: str, ticket: bytes | None) -> Endpoint:
     return endpoint
 
 
-@remembered(_KEPT, _has_no_token)
+@remembered(_KEPT, _may_be_kept)
 def _location(uri: str) -> Location:
     address, query = _split(uri)
     if "want_data" not in query:
@@ -379,4 +381,12 @@ def _without_secrets(uri: str) -> str:
 
 
 def _without_token(uri: str) -> str:
-    return re.sub(r"(?<=[?&]token=)[^&]*", "…", uri)
+    shown, others = (re.sub(r"(?<=[?&])token=[^&]*", new, uri) for new in ("token=…", ""))
+    return _without_secrets(uri) if _may_have_token(others) else shown
+
+
+def _may_have_token(uri: str) -> bool:
+    """Whether a token may be in a URI, whose marks may be encoded: it may be a part of another."""
+    for _ in range(_MOST_ENCODED):
+        uri = urllib.parse.unquote(uri)
+    return "token" in uri or "%" in uri

@@ -17,6 +17,7 @@ Slots = tuple[int, ...]
 
 MAX_SLOTS = 8
 _ABSENT = 0, 0
+_MOST_VTABLES = 64
 _PADDING = (0,) * MAX_SLOTS
 _VTABLES = tuple(struct.Struct(f"<{count}H") for count in range(MAX_SLOTS + 1))
 _HEADER = struct.Struct("<HH")
@@ -108,7 +109,9 @@ class Tables:
         vtable = table - _INT32.unpack_from(self.data, table)[0]
         slots = self._vtables.get(vtable)
         if slots is None:
-            slots = self._vtables[vtable] = slots_of(self.data, self.size, table, where)
+            slots = slots_of(self.data, self.size, table, where)
+            if len(self._vtables) < _MOST_VTABLES:
+                self._vtables[vtable] = slots
         return slots
 
     def scalar(self, table: int, slot: int, code: str, default: int, where: str) -> int:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Wire", "open_wires"]
 
 _LOOK: Final = 0.01
+_LONGEST_KEPT: Final = 1024
 
 
 class Wire:
@@ -129,8 +130,8 @@ def open_wires(endpoint: Endpoint, hello: Hello, pool: Pool, limits: Limits) -> 
     return wires
 
 
-def _memorable(location: Location, _ticket: bytes, hello: Hello, _place: str | None) -> bool:
-    return hello.memorable and location.token is None
+def _memorable(location: Location, ticket: bytes, hello: Hello, _place: str | None) -> bool:
+    return hello.memorable and location.token is None and len(ticket) <= _LONGEST_KEPT
 
 
 @remembered(64, _memorable)
