@@ -27,8 +27,8 @@ _WORDS: Final = 2000
 _BOUND: Final = 0.9
 # The median of few said 0.84 of pyarrow's speed in one run, 1.01 in another: LZ4 of floats, which do not shrink.
 _ROUNDS: Final = 25
-# What is looked at between two samples empties the caches of all code. To fetch it again takes a tenth of the time of
-# a stream of one batch of such floats, and is no matter of throughput: so it is read several times, and once beside.
+# What is looked at between two samples empties the caches of all code. To fetch it again takes a tenth of the time
+# of one batch of such floats, and is no matter of throughput: a stream is read several times, and once beside.
 _TIMES: Final = 4
 
 
