@@ -16,7 +16,6 @@ __all__ = ["MAX_SLOTS", "Slots", "Tables", "follow", "slots_of"]
 Slots = tuple[int, ...]
 
 MAX_SLOTS = 8
-_ABSENT = 0, 0
 _MOST_VTABLES = 64
 _PADDING = (0,) * MAX_SLOTS
 _VTABLES = tuple(struct.Struct(f"<{count}H") for count in range(MAX_SLOTS + 1))
@@ -136,7 +135,7 @@ class Tables:
     def vector(self, table: int, slot: int, width: int, where: str) -> tuple[int, int]:
         """Return the position of the first element and the number of elements; (0, 0) where absent."""
         if not slot:
-            return _ABSENT
+            return 0, 0
         start = follow(self.data, self.size, table + slot, where)
         if start & 3 or start + 4 > self.size:
             raise InvalidMetadata(

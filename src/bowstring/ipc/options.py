@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["Alignment", "IpcReadOptions", "IpcWriteOptions", "MetadataVersion"]
 
 _CODECS = ("lz4", "zstd")
-_DEFAULTS: dict[type, Any] = {}
 
 
 class _Options:
@@ -39,8 +38,7 @@ class _Options:
         (1,)
         """
         if options is None:
-            known: Self = _DEFAULTS.get(cls) or _DEFAULTS.setdefault(cls, cls())
-            return known
+            return cls()
         if isinstance(options, cls):
             return options
         if isinstance(options, getattr(pa.ipc, cls.__name__)):

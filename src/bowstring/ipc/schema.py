@@ -7,7 +7,6 @@ flatbuffer may share what they point at, so a few kilobytes could otherwise unfo
 
 from __future__ import annotations
 
-import functools
 import struct
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
@@ -18,6 +17,7 @@ from bowstring.errors import BowstringError, InvalidMetadata, LimitExceeded, Uns
 from bowstring.ipc.flatbuffer import Tables, follow
 from bowstring.ipc.metadata import Message, MessageKind, MetadataVersion, decode_message
 from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.remembered import remembered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -91,9 +91,7 @@ def decode_schema(message: Message, limits: Limits = DEFAULT_LIMITS) -> DecodedS
         )
     if message.body_length:
         raise InvalidMetadata("a schema message has a body", found=f"{message.body_length} bytes")
-    # Many streams have one schema. What an extension is called is another matter: its type may get registered.
-    keep = len(message.data) <= _MOST_KEPT and _EXTENSION not in message.data
-    return (_decoded_before if keep else _decode)(message.data, message.header, limits, _read_message)
+    return _decode_message(message.data, message.header, limits)
 
 
 def endianness_of(schema: pa.Schema) -> Literal["little", "big"]:
@@ -151,7 +149,14 @@ def _decode(data: bytes, table: int, limits: Limits, read: Callable[[bytes], pa.
     return DecodedSchema(schema, ids, "big" if walk.endianness else "little")
 
 
-_decoded_before = functools.lru_cache(_KEPT)(_decode)
+def _may_be_kept(data: bytes, _table: int, _limits: Limits) -> bool:
+    # Many streams have one schema. What an extension is called is another matter: its type may get registered.
+    return len(data) <= _MOST_KEPT and _EXTENSION not in data
+
+
+@remembered(_KEPT, _may_be_kept)
+def _decode_message(data: bytes, table: int, limits: Limits) -> DecodedSchema:
+    return _decode(data, table, limits, _read_message)
 
 
 def encode_schema(
