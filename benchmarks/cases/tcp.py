@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,8 @@ _SECONDS: Final = 60.0
 _TAG: Final = 1
 _HOST: Final = "127.0.0.1"
 _BOUND: Final = 0.9
+# Bytes of the messages that go in one call, as a server hands them over.
+_TOGETHER: Final = 1 << 20
 
 
 class Sender:
@@ -79,14 +82,15 @@ class Sender:
         """Send over the plain socket; return the seconds until the receiver has it all."""
         return self._until_received(lambda: self._send_pieces(self._connected, turn))
 
-    def send_channel(self, turn: int) -> float:
-        """Send over the channel; return the seconds until the receiver has it all."""
+    def send_channel(self, turn: int, together: int) -> float:
+        """Send over the channel, so many messages in a call; return the seconds until the receiver has it all."""
         channel = self._channel
         assert channel is not None
 
         def send() -> None:
-            for piece in self._pieces(turn):
-                channel.send([Message(_TAG, [piece])], _SECONDS)
+            pieces = self._pieces(turn)
+            while messages := [Message(_TAG, [piece]) for piece in itertools.islice(pieces, together)]:
+                channel.send(messages, _SECONDS)
 
         return self._until_received(send)
 
@@ -206,13 +210,13 @@ def _line_ups(scale: Scale) -> Iterator[LineUp]:
             sender.begin("accept")
             with Child(Receiver, size=size, total=total, **places) as receiver:
                 sender.finish()
-                pair = _Pair(sender, receiver, about, total)
+                pair = _Pair(sender, receiver, about, total, size)
                 rounds = scale.rounds(31, 5)
                 for name, ways in (
                     ("transport", pair.transport()),
                     ("connect to last batch", pair.streams()),
                 ):
-                    subject, other = ways
+                    subject, other = ways[0], ways[-1]
                     target = Target(subject.name, "at least", _BOUND, other.name)
                     line_up = f"{name}, {size_name(total)} in messages of {size_name(size)}"
                     yield LineUp(line_up, ways, rounds, (target,))
@@ -221,40 +225,46 @@ def _line_ups(scale: Scale) -> Iterator[LineUp]:
 class _Pair:
     """A sender and its receiver, as the ways use them."""
 
-    def __init__(self, sender: Child, receiver: Child, about: dict[str, Any], total: int) -> None:
+    def __init__(self, sender: Child, receiver: Child, about: dict[str, Any], total: int, size: int) -> None:
         self._sender = sender
         self._receiver = receiver
         self._about = about
         self._total = total
+        self._size = size
         self._turn = 0
 
     def _next(self) -> int:
         self._turn ^= 1
         return self._turn
 
-    def transport(self) -> tuple[Way, Way]:
-        """Return the ways over connections that are there."""
-        return self._ways("bowstring transport", self._sent_by("channel"), self._sent_by("plain"))
+    def transport(self) -> tuple[Way, ...]:
+        """Return the ways over connections that are there: ours as a server uses it, and a message at a time."""
+        together = _TOGETHER // self._size
+        ours = {"bowstring transport": self._sent_by("channel", together=max(1, together))}
+        if together > 1:
+            ours["one at a time"] = self._sent_by("channel", together=1)
+        return self._ways(ours, self._sent_by("plain"))
 
-    def streams(self) -> tuple[Way, Way]:
+    def streams(self) -> tuple[Way, ...]:
         """Return the ways that begin with a connection."""
-        return self._ways("bowstring stream", self._stream, self._answered)
+        return self._ways({"bowstring stream": self._stream}, self._answered)
 
     def _ways(
-        self, name: str, subject: Callable[[], Measured], floor: Callable[[], Measured]
-    ) -> tuple[Way, Way]:
+        self, subjects: dict[str, Callable[[], Measured]], floor: Callable[[], Measured]
+    ) -> tuple[Way, ...]:
         def way(name: str, role: Role, once: Callable[[], Measured], *references: str) -> Way:
             return Way(name, role, once, self._total, *references)
 
-        # A plain socket is both: what a user would write instead, and what no transport over TCP can beat.
+        # A plain socket is both: what a user would write instead, and what all that is ours begins with.
         plain = "plain socket"
-        return way(name, "subject", subject, plain, plain), way(plain, "floor", floor)
+        ours = [way(name, "subject", subject, plain, plain) for name, subject in subjects.items()]
+        return (*ours, way(plain, "floor", floor))
 
-    def _sent_by(self, what: str) -> Callable[[], Measured]:
+    def _sent_by(self, what: str, **options: int) -> Callable[[], Measured]:
         def once() -> Measured:
             turn = self._next()
             self._receiver.begin(f"take_{what}")
-            seconds = self._sender.call(f"send_{what}", turn=turn)
+            seconds = self._sender.call(f"send_{what}", turn=turn, **options)
             return Measured(seconds, self._about["sent"][turn], self._receiver.finish())
 
         return once

@@ -202,3 +202,22 @@ def test_batches_are_not_made_by_hand() -> None:
     """The constructor says how a batch is made."""
     with pytest.raises(UsageError, match="from_arrow"):
         Batch()
+
+
+def test_batches_alike_end_one_by_one() -> None:
+    """Batches made like another one have their own buffers and leases: each can be released by itself."""
+    whole = Batch.from_arrow({"a": np.arange(12), "b": np.arange(12.0)})
+    first = whole.slice(0, 4)
+    tables = [whole.slice(4 * number, 4).spans.table.copy() for number in range(3)]
+    copied = compacted(first)
+    regions = {id(region) for region in first.spans.regions}
+    others = first.alike(tables[1:])
+    assert {id(region) for each in others for region in each.spans.regions} == regions
+    assert [each["a"].values.tolist() for each in others] == [[4, 5, 6, 7], [8, 9, 10, 11]]
+    assert [each["b"].values.tolist() for each in others] == [[4, 5, 6, 7], [8, 9, 10, 11]]
+    assert all(each.equals(whole.slice(4 * number, 4)) for number, each in enumerate(others, 1))
+    others[0].release()
+    with pytest.raises(ClosedError):
+        others[0]["a"].values  # noqa: B018  asked for, to be refused
+    assert others[1]["a"].values.tolist() == [8, 9, 10, 11]
+    assert first.equals(copied)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,11 @@ from bowstring.dissociated.producer import ProducerProtocol
 from bowstring.dissociated.tags import Want
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Pool, default_pool
+from bowstring.reading.receiver import Receiver
 from bowstring.reading.runs import Run, Runs
 from bowstring.reading.wire import Wire
 from bowstring.serving.resident import Resident
-from bowstring.transport import Message, dial
+from bowstring.transport import dial
 from bowstring.transport.framing import Header, encode_header
 from bowstring.transport.tcp import TcpChannel
 from tests.doors.conftest import PATIENCE, come_home
@@ -164,6 +166,20 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+@pytest.fixture
+def foreseen(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Return a list of whether each run was just what was foreseen."""
+    found: list[bool] = []
+    take = Receiver.take_run
+
+    def noted(self: Receiver, run: Run) -> int:
+        found.append(run.metadata is not None)
+        return take(self, run)
+
+    monkeypatch.setattr(Receiver, "take_run", noted)
+    return found
+
+
 @pytest.mark.parametrize("rows", [7, 64, 1000])
 @pytest.mark.parametrize("kind", KINDS)
 def test_values(says: Says, runs: list[int], kind: str, rows: int) -> None:
@@ -176,7 +192,8 @@ def test_values(says: Says, runs: list[int], kind: str, rows: int) -> None:
         assert max(runs) > 2
 
 
-FAULTY = {kind: frames(pa.Table.from_batches([KINDS[kind](20, 1)] * 24)) for kind in KINDS}
+# So many that the last 20 come when whole messages are foreseen, where all metadata are the same.
+FAULTY = {kind: frames(pa.Table.from_batches([KINDS[kind](20, 1)] * 90)) for kind in KINDS}
 
 
 @given(
@@ -211,6 +228,46 @@ def test_faults(says: Says, kind: str, fault: str, where: int, at: int, bits: in
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TcpChannel, "takes_rows", False)
         assert outcome(says.uri) == together
+
+
+def test_whole_messages_are_foreseen(says: Says, foreseen: list[bool]) -> None:
+    """Metadata that is always the same is foreseen as a whole; where it changes it is read, and foreseen anew."""
+    same, other = [numbers(100, seed) for seed in range(300)], [numbers(101, seed) for seed in range(3)]
+    for batches in (
+        same,
+        same[:150] + other + same[150:],
+        [numbers(90 + seed % 4, seed) for seed in range(300)],
+    ):
+        foreseen.clear()
+        says.bytes = b"".join(frames(pa.Table.from_batches(batches)))
+        assert outcome(says.uri) == ([each.to_pylist() for each in batches], "the end")
+        if batches[0].num_rows == 100:
+            assert any(foreseen[: len(foreseen) // 2])
+            assert any(foreseen[len(foreseen) // 2 :])
+
+
+def test_the_user_does_not_wait_for_the_rest_of_a_body() -> None:
+    """Batches that are there can be had while the rest of the next one is long in coming."""
+    whole = b"".join(frames(pa.Table.from_batches([numbers(1000, seed) for seed in range(40)])))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        uri = f"tcp://127.0.0.1:{port}?want_data={int(Want.DATA)}&free_data={int(Want.FREE)}&ticket=dA"
+        opening = threading.Thread(target=lambda: opened.append(bow.connect(uri, limits=PATIENCE)))
+        opened: list[Any] = []
+        opening.start()
+        peer, _ = listener.accept()
+        with peer:
+            peer.sendall(whole[: -len(whole) // 80])  # half of the last batch, and the end, are missing
+            opening.join(WAIT)
+            with opened[0] as stream:
+                begin = time.monotonic()
+                found = [next(stream).num_rows for _ in range(39)]
+                assert time.monotonic() - begin < PATIENCE.stall_timeout / 2
+                assert found == [1000] * 39
+                peer.sendall(whole[-len(whole) // 80 :])
+                assert next(stream).num_rows == 1000
+                with pytest.raises(StopIteration):
+                    next(stream)
 
 
 @pytest.mark.parametrize(("kind", "which"), [("numbers", "metadata"), ("words", "body"), ("ends", "body")])
@@ -365,25 +422,27 @@ def test_what_is_counted(server: bow.Server) -> None:
 
 @pytest.mark.parametrize("rows", [16, 8000, 400_000])
 def test_what_is_sent_at_once(server: bow.Server, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    """Small batches are sent many at a time, up to about 4 MiB; a larger one goes alone."""
+    """Small batches are sent many at a time, up to 64 or about 2 MiB; a larger one goes alone."""
     calls: list[int] = []
-    send = TcpChannel.send
+    push = TcpChannel._push
 
-    def counted(self: TcpChannel, messages: Sequence[Message], deadline: float) -> None:
-        bodies = [each.nbytes for each in messages if each.tag is not None and each.tag >> 56 == 0]
+    def counted(self: TcpChannel, views: list[Any], attachments: tuple[object, ...]) -> int:
+        bodies = sum(len(view) == body for view in views)
         if bodies:
-            calls.append(len(bodies))
-        send(self, messages, deadline)
+            calls.append(bodies)
+        return push(self, views, attachments)
 
-    monkeypatch.setattr(TcpChannel, "send", counted)
+    monkeypatch.setattr(TcpChannel, "_push", counted)
     batch = numbers(rows, 1)
+    body = batch.nbytes
     count = max(4, (12 << 20) // batch.nbytes) if rows > 16 else 300
     endpoint = server.publish("t", pa.Table.from_batches([batch] * count))
     with bow.connect(endpoint, limits=PATIENCE) as stream:
         assert sum(each.num_rows for each in stream) == rows * count
     assert sum(calls) == count
-    # Few at first, for whoever waits; then 128 messages, or 4 MiB.
-    most = {16: 64, 8000: -(-(4 << 20) // batch.nbytes), 400_000: 1}[rows]
+    # Few at first, for whoever waits.
+    most = {16: 64, 8000: (2 << 20) // batch.nbytes, 400_000: 1}[rows]
+    assert calls[0] == min(4, most)
     assert max(calls) == most
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
@@ -15,7 +16,7 @@ from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.testing.transport_kit import in_thread
 from bowstring.transport import Peer
 from bowstring.transport.framing import Header, encode_header
-from bowstring.transport.rows import Rows
+from bowstring.transport.rows import Rows, cut
 from bowstring.transport.tcp import TcpChannel
 
 UNTAGGED, BODY = 40, 128
@@ -48,6 +49,11 @@ def turns(first: int, count: int) -> list[Said]:
     ]
 
 
+def places(count: int) -> list[memoryview]:
+    """Return where so many bodies land."""
+    return cut(memoryview(bytearray(count * BODY)), BODY)
+
+
 class Reader:
     """Takes turns as long as some are there, and by themselves whatever else comes."""
 
@@ -55,7 +61,7 @@ class Reader:
         self.channel = channel
         self.rows = Rows(UNTAGGED, BODY, 0, 8)
         self.room = room
-        self.place = memoryview(bytearray(room * BODY))
+        self.place = places(room)
         self.used = 0
         self.said: list[Said] = []
         self.runs = 0
@@ -64,15 +70,17 @@ class Reader:
         """Take what comes next; false when nothing is there."""
         if not self.said or self.said[-1][0] is not None:
             if self.used == self.room:
-                self.place, self.used = memoryview(bytearray(self.room * BODY)), 0
-            bodies = self.place[self.used * BODY :]
+                self.place, self.used = places(self.room), 0
+            bodies = self.place[self.used :]
             count = self.channel.receive_rows(self.rows, bodies)
+            if not count and self.rows.begun:
+                count = self.channel.receive_rows(self.rows, bodies, 10.0)
             if count:
                 self.runs += count > 1
                 self.used += count
                 tags, messages = self.rows.tags(count).tolist(), self.rows.messages(count)
                 for row in range(count):
-                    body = bytes(bodies[row * BODY : (row + 1) * BODY])
+                    body = bytes(bodies[row])
                     self.said += [(None, messages[row].tobytes()), (tags[row], body)]
                 return True
         received = self.channel.receive(0.0)
@@ -161,7 +169,7 @@ def test_waiting_for_turns() -> None:
     """Where nothing is there, what comes next is waited for, as long as it was said, and nothing is lost by it."""
     said = turns(0, 4)
     with connection() as (channel, far):
-        rows, bodies = Rows(UNTAGGED, BODY, 0, 8), memoryview(bytearray(8 * BODY))
+        rows, bodies = Rows(UNTAGGED, BODY, 0, 8), places(8)
         assert channel.receive_rows(rows, bodies, 0.01) == 0
         waiting = in_thread(channel.receive_rows, rows, bodies, 10.0)
         with contextlib.suppress(AssertionError):
@@ -174,10 +182,27 @@ def test_waiting_for_turns() -> None:
         assert reader.read(len(said)) == said
 
 
+def test_who_only_looks_does_not_wait() -> None:
+    """The rest of a body is not waited for by who only looks, who is told that it has begun, and gets it later."""
+    said = turns(0, 1)
+    sent = b"".join(map(frame, said))
+    with connection(IMPATIENT) as (channel, far):
+        rows, bodies = Rows(UNTAGGED, BODY, 0, 8), places(8)
+        far.sendall(sent[:-1])
+        while not rows.begun:  # the bytes may be long in coming
+            assert channel.receive_rows(rows, bodies) == 0
+        time.sleep(2 * IMPATIENT.stall_timeout)
+        assert channel.receive_rows(rows, bodies) == 0
+        assert rows.begun == len(sent) - 1
+        far.sendall(sent[-1:])
+        assert channel.receive_rows(rows, bodies, 10.0) == 1
+        assert (rows.messages(1).tobytes(), bytes(bodies[0])) == (said[0][1], said[1][1])
+
+
 def test_close_while_waiting_for_turns() -> None:
     """Closing wakes whoever waits for messages that were foreseen."""
     with connection() as (channel, _):
-        rows, bodies = Rows(UNTAGGED, BODY, 0, 8), memoryview(bytearray(8 * BODY))
+        rows, bodies = Rows(UNTAGGED, BODY, 0, 8), places(8)
         waiting = in_thread(channel.receive_rows, rows, bodies, 10.0)
         with contextlib.suppress(AssertionError):
             waiting.result(0.05)
@@ -191,7 +216,7 @@ def test_close_while_waiting_for_turns() -> None:
 def test_an_end_while_waiting_for_turns() -> None:
     """A peer that hangs up wakes whoever waits for its messages, and is found gone next."""
     with connection() as (channel, far):
-        rows, bodies = Rows(UNTAGGED, BODY, 0, 8), memoryview(bytearray(8 * BODY))
+        rows, bodies = Rows(UNTAGGED, BODY, 0, 8), places(8)
         waiting = in_thread(channel.receive_rows, rows, bodies, 10.0)
         far.shutdown(socket.SHUT_WR)
         assert waiting.result() == 0
@@ -252,7 +277,7 @@ def test_another_header(place: int) -> None:
     number = range(24 + UNTAGGED + 8, 24 + UNTAGGED + 15)
     with connection() as (channel, far):
         far.sendall(sent)
-        rows, bodies = Rows(UNTAGGED, BODY, 0, 8), memoryview(bytearray(8 * BODY))
+        rows, bodies = Rows(UNTAGGED, BODY, 0, 8), places(8)
         assert channel.receive_rows(rows, bodies) == (3 if place in number else 1)
 
 
@@ -302,7 +327,7 @@ def test_an_interrupt_between_calls_loses_nothing() -> None:
 def test_room_is_offered_for_what_may_be_there() -> None:
     """Room is offered for twice as many turns as were there the last time and some more; at first for all."""
     rows = Rows(UNTAGGED, BODY, 0, 256)
-    bodies = memoryview(bytearray(256 * BODY))
+    bodies = places(256)
     offered = [len(rows.places(bodies, 0)) // 2]
     for there in (0, 3, 100, 200, 1):
         rows.expect(there)

@@ -31,6 +31,32 @@ def test_is_loopback(host: ipaddress.IPv4Address | ipaddress.IPv6Address, port: 
         assert is_loopback(f"tcp://[::ffff:{host}]:{port}") == host.is_loopback
 
 
+@pytest.mark.parametrize("allowed", [True, False])
+def test_between_two_of_one_machine_nothing_is_paced(monkeypatch: pytest.MonkeyPatch, allowed: bool) -> None:
+    """Connections within a machine do not look for a bottleneck of a network, where the kernel lets them choose."""
+    if not allowed:
+        forbidding = type("Forbidding", (socket.socket,), {"setsockopt": _forbid})
+        monkeypatch.setattr(socket, "socket", forbidding)
+    with listen("tcp://") as listener, dial(listener.uri) as near:
+        far = listener.accept(PATIENCE)
+        for channel in (near, far):
+            assert isinstance(channel, TcpChannel)
+            found = channel._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+            assert not allowed or found.rstrip(b"\0") == b"reno"
+        near.send([Message(1, [b"x"])], PATIENCE)
+        assert far is not None
+        with far:
+            received = far.receive(PATIENCE)
+            assert received is not None
+            assert bytes(received.body) == b"x"
+
+
+def _forbid(self: socket.socket, level: int, option: int, value: int | bytes) -> None:
+    if (level, option) == (socket.IPPROTO_TCP, socket.TCP_CONGESTION):
+        raise PermissionError(errno.EPERM, "not allowed")
+    super(type(self), self).setsockopt(level, option, value)
+
+
 @pytest.mark.parametrize(
     ("address", "expected"),
     [

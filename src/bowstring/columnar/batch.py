@@ -135,6 +135,31 @@ class Batch(export.Exporting, cudf.ForRapids):
         batch._spans = table
         return batch
 
+    def alike(self, tables: Iterable[npt.NDArray[np.int64]]) -> list[Batch]:
+        """Return batches that differ from this one in where their buffers lie alone, each with a lease of its own.
+
+        Parameters
+        ----------
+        tables : iterable of ndarray of int64, shape (buffers, 3)
+            As the spans of this one, in the same regions.
+        """
+        regions = self.spans.regions
+        new = type(self).__new__
+        made = []
+        for table in tables:
+            batch = new(Batch)
+            batch.layout = self.layout
+            batch.num_rows = self.num_rows
+            batch.nodes = self.nodes
+            batch.variadic_counts = self.variadic_counts
+            batch.dictionaries = self.dictionaries
+            batch.lease = lease = Lease(regions)
+            batch.custom_metadata = self.custom_metadata
+            batch.device = self.device
+            batch._spans = Spans(table, regions, lease)
+            made.append(batch)
+        return made
+
     @classmethod
     def from_arrow(cls, source: Any) -> Batch:
         """Return Arrow data as one batch: zero-copy but for what must be re-based.

@@ -135,10 +135,16 @@ class ConsumerProtocol:
 
         If they are not, it is for `receive` to say what is wrong, if anything.
         """
+        return self._awaits_pair() and are_numbered(self._next, prefixes, tags, kind)
+
+    def awaits(self, first: int, count: int) -> bool:
+        """Whether the next parts of the stream are surely that many pairs, numbered from `first` on."""
+        return first == self._next and first + count - 1 <= SEQUENCE_MASK and self._awaits_pair()
+
+    def _awaits_pair(self) -> bool:
         waiting = self._metadata or self._bodies or self._end is not None
-        if self._broken or self._failed or waiting or not self._begun or self._next != self._awaited:
-            return False
-        return are_numbered(self._next, prefixes, tags, kind)
+        over = self._broken or self._failed or waiting
+        return self._begun and not over and self._next == self._awaited
 
     def take(self, count: int) -> None:
         """Count that many pairs that were foreseen, one at least, as received and given out."""

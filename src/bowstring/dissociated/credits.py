@@ -35,7 +35,11 @@ class Window:
 
     def allows(self, nbytes: int) -> bool:
         """Whether a message of `nbytes` may go now."""
-        return self.size is None or self.outstanding == 0 or self.outstanding + nbytes <= self.size
+        return self.outstanding == 0 or self.has_room(nbytes)
+
+    def has_room(self, nbytes: int) -> bool:
+        """Whether `nbytes` more would not exceed the window, however many messages they are."""
+        return self.size is None or self.outstanding + nbytes <= self.size
 
     def charge(self, nbytes: int) -> None:
         """Count a message that goes."""

@@ -12,7 +12,7 @@ from bowstring.dissociated.tags import PACKED, SEQUENCE_MASK, body_tag
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["are_numbered"]
+__all__ = ["are_numbered", "numbered"]
 
 
 def are_numbered(
@@ -49,3 +49,31 @@ def are_numbered(
         and said == numbers.astype("<u4").tobytes()
         and tags.tobytes() == (numbers | np.uint64(body_tag(0, kind))).tobytes()
     )
+
+
+def numbered(
+    message: npt.NDArray[np.uint8], count: int, kind: int = PACKED
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
+    """Return the messages and tags of pairs that would follow one, if their metadata were the same as its.
+
+    Parameters
+    ----------
+    message : ndarray of uint8, shape (bytes,)
+        An untagged message, with its prefix.
+    count
+        How many.
+    kind
+        As for `are_numbered`.
+
+    Examples
+    --------
+    >>> messages, tags = numbered(np.array([METADATA, 6, 0, 0, 0, 9], np.uint8), 2)
+    >>> messages.tolist(), tags.tolist()
+    ([[1, 7, 0, 0, 0, 9], [1, 8, 0, 0, 0, 9]], [7, 8])
+    """
+    last = int.from_bytes(message[1:PREFIX_BYTES].tobytes(), "little")
+    numbers = np.arange(last + 1, last + 1 + count, dtype=np.uint64) & np.uint64(SEQUENCE_MASK)
+    messages = np.empty((count, len(message)), np.uint8)
+    messages[:] = message
+    messages[:, 1:PREFIX_BYTES] = numbers.astype("<u4").view(np.uint8).reshape(count, -1)
+    return messages, numbers | np.uint64(body_tag(0, kind))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.dissociated.credits import Window
 from bowstring.dissociated.devices import pack_devices, unpack_answer
-from bowstring.dissociated.items import Item, Lending, used_regions
+from bowstring.dissociated.items import Item, ItemRun, Lending, OutgoingRun, used_regions
 from bowstring.dissociated.leases import Ledger
 from bowstring.dissociated.messages import (
     END,
@@ -285,6 +285,15 @@ class ProducerProtocol:
     def send(self, item: Item) -> list[Outgoing]:
         """Return the messages for the next item of the stream, and count what they lend and cost."""
         return self._said(item, self.cost(item))
+
+    def send_run(self, run: ItemRun) -> OutgoingRun | None:
+        """Return the messages of a run of packed items, or ``None`` where they must go one by one."""
+        if self.pointers or self.role is not Role.BOTH or not self.window.has_room(run.nbytes):
+            return None
+        self.window.charge(run.nbytes)
+        said = run.said(self._sequence)
+        self._sequence = (self._sequence + len(run.items)) & SEQUENCE_MASK
+        return said
 
     def _said(self, item: Item, cost: int) -> list[Outgoing]:
         messages: list[Outgoing] = []

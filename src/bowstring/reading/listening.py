@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["is_urgent", "listen", "take_first"]
 
 _TOGETHER: Final = 16
+# Of what comes in runs, where a batch costs less than being woken for it.
+_MOST_TOGETHER: Final = 64
+_LATE: Final = 0.002
 _MOST_FIRST: Final = 256
 _MOMENT: Final = 0.001
 _URGENT: Final = (Blocked, End, Failed, NoRoom, Stopped)
@@ -85,13 +88,21 @@ def _patience(stream: _Stream) -> float:
 def listen(stream: _Stream, wire: Wire) -> None:
     """Read one connection of a stream until it is over; what goes wrong fails the stream."""
     hearing = Hearing(stream, wire)
+    since = 0.0
     try:
         while not stream.over:
             # What is there already is taken together: each time that the user is woken costs the two of us more
             # than the message does.
             idle = 0.0 if hearing.unsaid else stream.limits.heartbeat
-            if _take_run(stream, wire, idle):
-                hearing.unsaid = 0
+            taken = _take_run(stream, wire, idle)
+            if taken or wire.begun:
+                since = time.monotonic() if not hearing.unsaid else since
+                hearing.unsaid += taken
+                # The rest of a body may be long in coming: nobody waits for it with the user not told.
+                late = (wire.begun and not taken) or time.monotonic() - since > _LATE
+                if late or hearing.unsaid >= _MOST_TOGETHER:
+                    hearing.unsaid = 0
+                    stream.wake()
                 continue
             hearing.next(idle)
             stream.hold_back(wire)
@@ -109,13 +120,13 @@ def listen(stream: _Stream, wire: Wire) -> None:
         stream.fail(failure)
 
 
-def _take_run(stream: _Stream, wire: Wire, idle: float) -> bool:
-    """Take what comes many at a time, if anything does, and keep nothing of it."""
+def _take_run(stream: _Stream, wire: Wire, idle: float) -> int:
+    """Take what comes many at a time, if anything does, and keep nothing of it; return how many batches."""
     run = wire.receive_run(idle)
     if run is None:
-        return False
+        return 0
     for index in range(stream.take_run(run), len(run.tags)):
         message, tag, body = run.pair(index)
         stream.hear(None, message, (), 0)
         stream.hear(tag, body, (), 0)
-    return True
+    return len(run.tags)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 import numpy as np
 
 from bowstring.dissociated.messages import PREFIX_BYTES
-from bowstring.dissociated.tags import is_pointers
+from bowstring.dissociated.tags import POINTERS, is_pointers
 from bowstring.errors import ProtocolError
 from bowstring.ipc.ahead_numbers import (
     Flags,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from bowstring.columnar.layout import Layout
+    from bowstring.dissociated.consumer import ConsumerProtocol
     from bowstring.dissociated.leases import AnnouncedRegions
     from bowstring.ipc.likeness import Likeness
     from bowstring.limits import Limits
@@ -64,6 +65,10 @@ class PointedRun(NamedTuple):
     messages: npt.NDArray[np.uint8]
     tags: npt.NDArray[np.uint64]
     bodies: npt.NDArray[np.uint64]
+
+    def in_order(self, protocol: ConsumerProtocol) -> bool:
+        """Whether these are surely the next parts of a stream, all of them."""
+        return protocol.foreseen(self.messages, self.tags, POINTERS)
 
     @classmethod
     def of(cls, received: Sequence[tuple[int | None, Any, Any]], start: int) -> Self | None:

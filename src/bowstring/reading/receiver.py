@@ -30,7 +30,6 @@ from bowstring.dissociated.events import (
     Welcomed,
 )
 from bowstring.dissociated.messages import Hello, Welcome
-from bowstring.dissociated.tags import PACKED, POINTERS
 from bowstring.errors import BowstringError, ClosedError, EndOfStream, ForkedError, ProtocolError
 from bowstring.limits import Limits
 from bowstring.memory import Pool, watch_forks
@@ -169,21 +168,20 @@ class Receiver:
 
     def take_run(self, run: Run) -> int:
         """Take the first batches of a run together, those that are surely right; return how many."""
-        return self._take_foreseen(run, PACKED, self._assembler.take_run)
+        return self._take_foreseen(run, self._assembler.take_run)
 
     def take_pointed(self, run: PointedRun) -> int:
         """Do the same with a run of bodies of pointers."""
-        return self._take_foreseen(run, POINTERS, self._assembler.take_pointed)
+        return self._take_foreseen(run, self._assembler.take_pointed)
 
-    def _take_foreseen(self, run: Any, kind: int, take: Callable[..., list[Assembled]]) -> int:
+    def _take_foreseen(self, run: Any, take: Callable[..., list[Assembled]]) -> int:
         with self._changed:
-            in_order = self._error is None and self._protocol.foreseen(run.messages, run.tags, kind)
+            in_order = self._error is None and run.in_order(self._protocol)
             taken = take(run, self._protocol.like) if in_order else []
             if taken:
                 self._protocol.take(len(taken))
                 self._answerer.blocked = self._answerer.no_room = 0
                 self._batches.extend(() if self._closed else taken)
-                self._changed.notify_all()
             return len(taken)
 
     def hold_back(self, wire: Wire) -> None:

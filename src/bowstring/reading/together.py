@@ -74,9 +74,11 @@ class Together:
         if dictionaries is None:
             return [], []
         count = len(run.tags)
+        known = self._known if self._known is not None and self._known.body == run.body else None
+        if known is not None and run.metadata is not None and run.metadata == known.metadata:
+            return self._same(run, known, dictionaries), [known.nbytes] * count
         metadata = run.messages[:, PREFIX_BYTES:].tobytes()
-        known = self._known
-        if known is not None and known.body == run.body and metadata == known.metadata * count:
+        if known is not None and metadata == known.metadata * count:
             return self._same(run, known, dictionaries), [known.nbytes] * count
         if count <= _FEW:
             return [], []
@@ -104,16 +106,13 @@ class Together:
         spans = np.empty((len(places), *known.spans.shape), np.int64)
         spans[:] = known.spans
         spans[:, :, 1] += places[:, None]
-        regions = (run.bodies.region,)
-        return [
-            Batch.from_parts(
-                self._layout,
-                known.num_rows,
-                known.nodes,
-                variadic_counts=known.variadic_counts,
-                dictionaries=dictionaries,
-                spans=table,
-                regions=regions,
-            )
-            for table in spans
-        ]
+        first = Batch.from_parts(
+            self._layout,
+            known.num_rows,
+            known.nodes,
+            variadic_counts=known.variadic_counts,
+            dictionaries=dictionaries,
+            spans=spans[0],
+            regions=(run.bodies.region,),
+        )
+        return [first, *first.alike(spans[1:])]

@@ -51,6 +51,11 @@ class Wire:
         """Whether a body is landing just now; the transport's own deadline watches over it."""
         return self._landed is not None or self._runs.landing
 
+    @property
+    def begun(self) -> bool:
+        """Whether a body has begun to land whose rest `receive_run` must have before anything else can come."""
+        return self._runs.begun
+
     def receive(self, idle: float) -> tuple[int | None, Any, tuple[Any, ...]] | None:
         """Return (tag, body, attachments) of the next message, or ``None`` after `idle` seconds of silence."""
         try:
@@ -65,7 +70,10 @@ class Wire:
             self._landed = None
 
     def receive_run(self, idle: float) -> Run | None:
-        """Return many messages at once, where they were foreseen and are there; else `receive` has the next one."""
+        """Return many messages at once, where they were foreseen and are there; else `receive` has the next one.
+
+        The rest of a body is waited for, unless `idle` is 0.
+        """
         run = self._runs.receive(idle)
         if run is not None:
             self.heard = time.monotonic()

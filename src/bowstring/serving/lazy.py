@@ -59,6 +59,9 @@ class Lazy:
         self.devices: tuple[Device, ...] = () if pool.device.is_host else (pool.device,)
         self._seconds = seconds
 
+    def runs(self, columns: tuple[str, ...] | None) -> None:
+        """Return ``None``: each batch is made when it is asked for."""
+
     def items(
         self, columns: tuple[str, ...] | None, *, pointers: bool, make_room: MakeRoom
     ) -> Iterator[Item]:

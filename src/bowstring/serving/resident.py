@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import collections
 import threading
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.lend import Lender, wholly_lent
 from bowstring.columnar.place import placed_compact
-from bowstring.dissociated.items import regions_of
+from bowstring.dissociated.items import in_runs, regions_of
 from bowstring.errors import UnknownTicket
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Pending, settle_devices
@@ -24,13 +24,20 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.columnar.lend import Lending
-    from bowstring.dissociated.producer import Item
+    from bowstring.dissociated.items import Item, ItemRun
     from bowstring.memory import Device, Pool, Region
     from bowstring.serving.source import MakeRoom
 
 __all__ = ["Resident"]
 
 _MOST_SELECTIONS: Final = 16
+
+
+class _Encoded(NamedTuple):
+    """The items of a selection of columns, and the same in runs, where the bodies are packed."""
+
+    items: list[Item]
+    runs: list[Item | ItemRun]
 
 
 class Resident:
@@ -90,7 +97,7 @@ class Resident:
         self._batches: list[Batch] = list(placed)
         self.lending = lending
         self.pending = pending
-        self._items: collections.OrderedDict[tuple[Any, ...], list[Item]] = collections.OrderedDict()
+        self._items: collections.OrderedDict[tuple[Any, ...], _Encoded] = collections.OrderedDict()
         self._on_host = on_host
         self._lock = threading.RLock()
         self._released = False
@@ -108,31 +115,36 @@ class Resident:
     ) -> Iterator[Item]:
         """Return the items, encoded once for each selection of columns."""
         if pointers or self._on_host:
-            return iter(self._encoded(columns, pointers=pointers))
+            return iter(self._encoded(columns, pointers=pointers).items)
         # Bodies of a device are copied to the host to be sent, one after the other, and not kept.
         return self._encode(columns, pointers=pointers)
 
+    def runs(self, columns: tuple[str, ...] | None) -> Iterator[Item | ItemRun] | None:
+        """Return the items with packed bodies, many together; ``None`` where they are not kept."""
+        return iter(self._encoded(columns, pointers=False).runs) if self._on_host else None
+
     def regions(self, columns: tuple[str, ...] | None, first: int | None = None) -> list[Region]:
         """Return the regions that a stream of these columns points into, or its first messages do."""
-        return regions_of(self._encoded(columns, pointers=True)[:first])
+        return regions_of(self._encoded(columns, pointers=True).items[:first])
 
     def prepare(self, *, pointers: bool) -> None:
         """Encode what most readers will ask for."""
         if pointers or self._on_host:
             self._encoded(None, pointers=pointers)
 
-    def _encoded(self, columns: tuple[str, ...] | None, *, pointers: bool) -> list[Item]:
+    def _encoded(self, columns: tuple[str, ...] | None, *, pointers: bool) -> _Encoded:
         key = (columns, pointers)
         with self._lock:
             if self._released:
                 raise UnknownTicket("the data set is no longer offered")
-            items = self._items.pop(key, None)
-            if items is None:
+            found = self._items.pop(key, None)
+            if found is None:
                 items = list(self._encode(columns, pointers=pointers))
-            self._items[key] = items
+                found = _Encoded(items, [] if pointers else list(in_runs(items)))
+            self._items[key] = found
             while len(self._items) > _MOST_SELECTIONS:
                 self._items.popitem(last=False)
-            return items
+            return found
 
     def _encode(self, columns: tuple[str, ...] | None, *, pointers: bool) -> Iterator[Item]:
         encoder = Encoder(self.schema, columns, pointers=pointers, charged=False)

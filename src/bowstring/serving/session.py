@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.dissociated.failures import pack_error
+from bowstring.dissociated.items import ItemRun
 from bowstring.dissociated.messages import Outgoing
 from bowstring.dissociated.producer import (
     Answered,
@@ -39,9 +40,9 @@ from bowstring.transport.outgoing import as_messages
 from bowstring.transport.standby import Work, run_in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from bowstring.dissociated.producer import Item
+    from bowstring.dissociated.items import Item, Said
     from bowstring.server import Server
     from bowstring.serving.publication import Publication
     from bowstring.serving.source import Source
@@ -248,10 +249,13 @@ class Session:
             pending, self._changed, self._is_over, self._limits.device_timeout
         ):
             return
-        waiting = ahead(protocol, source, self._channel) + self._welcome(source)
+        waiting: list[Said] = [*ahead(protocol, source, self._channel), *self._welcome(source)]
         columns = hello.columns if hello is not None else None
         room = Room(protocol, self._server.pool, self._limits, self._changed, self._is_over, self._send)
-        items = source.items(columns, pointers=protocol.pointers, make_room=room.make)
+        runs = None if protocol.pointers else source.runs(columns)
+        items: Iterator[Item | ItemRun] = (
+            source.items(columns, pointers=protocol.pointers, make_room=room.make) if runs is None else runs
+        )
         together = _FIRST_TOGETHER
         nbytes = 0
         try:
@@ -259,13 +263,14 @@ class Session:
                 room.found()
                 nbytes += 0 if protocol.pointers else item.nbytes
                 waiting = self._offer(item, waiting)
+                goes = source.charged or isinstance(item, ItemRun)
                 del item  # what the reader frees must not stay alive here
                 if self._stopped or self._over:
                     # What was lent must reach the reader, who frees it.
                     self._send(waiting)
                     return
                 # A lazily produced batch goes at once; resident ones go many at a time, but for the first.
-                if source.charged or len(waiting) >= together or nbytes >= _MOST_BYTES:
+                if goes or len(waiting) >= together or nbytes >= _MOST_BYTES:
                     together = min(4 * together, _TOGETHER)
                     nbytes = 0
                     waiting = self._send(waiting)
@@ -286,8 +291,10 @@ class Session:
             return []
         return [welcome(self._channel, self._protocol, source)]
 
-    def _offer(self, item: Item, waiting: list[Outgoing]) -> list[Outgoing]:
-        """Return `waiting` with the messages of an item behind it, once there is credit for them."""
+    def _offer(self, item: Item | ItemRun, waiting: list[Said]) -> list[Said]:
+        """Return `waiting` with the messages of an item, or a run, behind it, once there is credit for them."""
+        if isinstance(item, ItemRun):
+            return self._offer_run(item, waiting)
         protocol = self._protocol
         with self._changed:
             if self._over:
@@ -298,22 +305,31 @@ class Session:
                 return waiting
             cost = protocol.cost(item)
             blocked = protocol.blocked(cost)
-        self._send(waiting + blocked)
+        self._send([*waiting, *blocked])
         with self._changed:
             while not (protocol.window.allows(cost) or self._stopped or self._over):
                 # The reading thread watches the reader: this wait ends when the reader answers no more.
                 self._changed.wait(self._limits.heartbeat)
-            return [] if self._stopped or self._over else protocol.send(item)
+            return [] if self._is_over() else [*protocol.send(item)]
+
+    def _offer_run(self, run: ItemRun, waiting: list[Said]) -> list[Said]:
+        with self._changed:
+            said = self._protocol.send_run(run)
+        if said is not None:
+            return [*waiting, said]
+        for item in run.items:
+            waiting = self._offer(item, waiting)
+        return waiting
 
     # Both.
 
-    def _send(self, outgoing: Sequence[Outgoing]) -> list[Outgoing]:
+    def _send(self, outgoing: Sequence[Said]) -> list[Said]:
         with self._sending:
             self._send_now(outgoing)
         self._pay_pongs()
         return []
 
-    def _send_now(self, outgoing: Sequence[Outgoing]) -> None:
+    def _send_now(self, outgoing: Sequence[Said]) -> None:
         try:
             self._channel.send(as_messages(outgoing, self._channel), self._limits.stall_timeout)
         except DeadlineExceeded:

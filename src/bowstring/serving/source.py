@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.lend import Lending
-    from bowstring.dissociated.producer import Item
+    from bowstring.dissociated.items import Item, ItemRun
     from bowstring.memory import Device, Pending, Pool, Region
 
 __all__ = ["MakeRoom", "Source", "source_of"]
@@ -51,6 +51,9 @@ class Source(Protocol):
 
         `make_room` is called when the pool has none for a batch; it waits until there may be some.
         """
+
+    def runs(self, columns: tuple[str, ...] | None) -> Iterator[Item | ItemRun] | None:
+        """Return the same with packed bodies, many items together; ``None`` where they are made one by one."""
 
     def regions(self, columns: tuple[str, ...] | None, first: int | None = None) -> list[Region]:
         """Return regions that a stream of these columns will point into, as far as they are known beforehand.

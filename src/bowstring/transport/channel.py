@@ -21,7 +21,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 from bowstring.closing import Closing
 from bowstring.errors import NotPicklable, UsageError
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import numpy as np
     from typing_extensions import Buffer
 
+    from bowstring.transport.gathering import Prepared
     from bowstring.transport.rows import Rows
 
     # NumPy tells type checkers of its buffers from Python 3.12 on only.
@@ -90,7 +91,7 @@ class Message:
         try:
             views: list[bytes | memoryview] = []
             for piece in self.pieces:
-                view = piece if type(piece) is bytes else _bytes_of(memoryview(cast("Buffer", piece)))
+                view = piece if type(piece) is bytes else _bytes_of(piece)
                 if view:
                     views.append(view)
         except TypeError as error:
@@ -98,7 +99,8 @@ class Message:
         return views
 
 
-def _bytes_of(view: memoryview) -> memoryview:
+def _bytes_of(piece: Any) -> memoryview:
+    view = memoryview(piece)
     if view.format == "B" and view.ndim == 1:
         return view
     # A view with a zero in its shape cannot be cast.
@@ -141,6 +143,8 @@ class Channel(Closing):
         How many one message may have.
     takes_rows
         Whether `receive_rows` can be of use.
+    takes_prepared
+        Whether `send` takes messages that were prepared once, to be sent many times.
     address
         The address that was dialled or listened on.
     peer
@@ -153,12 +157,13 @@ class Channel(Closing):
     carries: ClassVar[Carries]
     most_attachments: ClassVar[int]
     takes_rows: ClassVar[bool] = False
+    takes_prepared: ClassVar[bool] = False
     address: str
     peer: Peer
     limits: Limits
 
     @abc.abstractmethod
-    def send(self, messages: Sequence[Message], deadline: float) -> None:
+    def send(self, messages: Sequence[Message | Prepared], deadline: float) -> None:
         """Send all messages, in order, one after the other.
 
         Parameters
@@ -213,18 +218,24 @@ class Channel(Closing):
             Another thread is receiving.
         """
 
-    def receive_rows(self, rows: Rows, bodies: memoryview, idle: float = 0.0) -> int:  # noqa: ARG002 - for others
+    def receive_rows(
+        self,
+        rows: Rows,  # noqa: ARG002 - for others
+        bodies: Sequence[memoryview],  # noqa: ARG002
+        idle: float = 0.0,  # noqa: ARG002
+    ) -> int:
         """Receive messages in turns that were foreseen, as many as are there; return how many turns.
 
         Only where `takes_rows`. It waits for the rest of a body whose turn comes first, for
-        ``limits.stall_timeout`` seconds of silence. After 0 `receive` says what comes, or what is wrong.
+        ``limits.stall_timeout`` seconds of silence; if `idle` is 0, for a moment only. After 0, where
+        ``rows.begun`` is 0 as well, `receive` says what comes, or what is wrong.
 
         Parameters
         ----------
         rows
             What is foreseen. While ``rows.begun``, nothing else may be received.
         bodies
-            Where the bodies land, one behind the other; if `rows` has begun, the first of them is in its place.
+            Where each of the next bodies lands; if `rows` has begun, the first of them is in its place.
         idle
             How long to wait for anything to come where nothing is there, in seconds.
 

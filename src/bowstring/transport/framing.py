@@ -105,9 +105,10 @@ def decode_header(
         raise ProtocolError(
             "a message with too many attachments", expected=f"at most {most_attachments}", found=attachments
         )
-    header = Header(tag if kind == _TAGGED else None, attachments, length)
-    check_length(header.tag, length, limits)
-    return header
+    if kind == _UNTAGGED:
+        tag = None
+    check_length(tag, length, limits)
+    return Header(tag, attachments, length)
 
 
 def check_beginning(begun: bytes) -> None:

@@ -14,6 +14,7 @@ import time
 import urllib.parse
 import weakref
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from bowstring.errors import BowstringError, BrokenError, ClosedError, DeadlineExceeded, UsageError
 from bowstring.limits import Limits
@@ -22,6 +23,9 @@ from bowstring.transport.forks import abandon_in_child, forked
 from bowstring.transport.framing import check_length
 from bowstring.transport.landing import landing
 from bowstring.transport.peer import Peer, milliseconds
+
+if TYPE_CHECKING:
+    from bowstring.transport.gathering import Prepared
 
 __all__ = ["InprocChannel", "InprocListener", "dial", "is_loopback", "listen"]
 
@@ -94,10 +98,12 @@ class InprocChannel(Channel):
         self._abandoned = False
         abandon_in_child(self)
 
-    def send(self, messages: Sequence[Message], deadline: float) -> None:
+    def send(self, messages: Sequence[Message | Prepared], deadline: float) -> None:
         milliseconds(deadline, "deadline")
-        checked = [(message, message.views()) for message in messages]
-        if any(len(message.attachments) > _MOST_ATTACHMENTS for message in messages):
+        checked = [(message, message.views()) for message in messages if isinstance(message, Message)]
+        if len(checked) < len(messages):
+            raise UsageError("prepared messages go over sockets alone", where=str(self))
+        if any(len(message.attachments) > _MOST_ATTACHMENTS for message, _ in checked):
             raise UsageError("too many attachments on one message", expected=f"at most {_MOST_ATTACHMENTS}")
         self._check_open()
         if not self._turn.acquire(timeout=deadline):

@@ -167,14 +167,19 @@ class Peer:
         return f"<Peer {self._description}>"
 
 
+def check_seconds(seconds: float, name: str) -> None:
+    """Refuse a wait that is not finite."""
+    try:
+        if 0 <= seconds < math.inf:
+            return
+    except TypeError:
+        pass
+    raise UsageError(f"{name} must be a finite number of seconds, 0 or more", found=repr(seconds))
+
+
 def milliseconds(seconds: float, name: str) -> int:
     """Return a finite wait in whole milliseconds, rounded up, as ``poll`` wants it."""
-    try:
-        is_time = 0 <= seconds < math.inf
-    except TypeError:
-        is_time = False
-    if not is_time:
-        raise UsageError(f"{name} must be a finite number of seconds, 0 or more", found=repr(seconds))
+    check_seconds(seconds, name)
     return min(math.ceil(seconds * 1000), 2**31 - 1)
 
 

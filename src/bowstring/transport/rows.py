@@ -8,16 +8,18 @@ put back to be read as any others.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from bowstring.transport.framing import HEADER_BYTES, pack_header
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
-__all__ = ["Rows"]
+__all__ = ["Rows", "cut"]
 
 # Of a header: where the tag lies, whose numbers differ, and in it the byte that says what kind of body it is.
 _TAG: Final = 8
@@ -46,11 +48,15 @@ class Rows:
     ----------
     before
         Bytes of a row.
+    most
+        How many are read at once.
     begun
         How many bytes of the first row and its body are there already, because a call came to its end inside that
         body. As long as there are any, nothing else can be received.
     landing
         Whether the rest of a body is waited for just now.
+    as_said
+        Whether what lay before the bodies was, the last time, byte for byte what `say` said.
 
     Examples
     --------
@@ -62,22 +68,23 @@ class Rows:
         self.before = 2 * HEADER_BYTES + untagged
         self.body = body
         self.begun = self._next = 0
-        self.landing = False
+        self.landing = self.as_said = False
         self._first = pack_header(None, 0, untagged)
         second = pack_header(kind << _KIND_SHIFT, 0, body)
         self._second = second[:_TAG], second[_KIND:]
         self._view = memoryview(bytearray(self.before * count))
-        self._befores = _cut(self._view, self.before, 0, count)
+        self._befores = cut(self._view, self.before)
         self._table = np.frombuffer(self._view, np.uint8).reshape(count, self.before)
-        self._count = count
+        self.most = count
         self._likely = count
+        self._said = memoryview(b"")
 
     @classmethod
     def suits(cls, untagged: int, count: int) -> bool:
         """Whether that many can be read at once, and not too much lies before each body."""
         return 2 * HEADER_BYTES + untagged <= _MOST_BETWEEN and 2 * count <= _MOST_PIECES
 
-    def begin(self, there: memoryview, bodies: memoryview) -> int:
+    def begin(self, there: memoryview, bodies: Sequence[memoryview]) -> int:
         """Put bytes that are there already into their places; return how many, 0 if they begin something else."""
         if there[:HEADER_BYTES] != self._first[: there.nbytes]:
             return 0
@@ -90,18 +97,18 @@ class Rows:
                 break
         return taken
 
-    def places(self, bodies: memoryview, begun: int) -> list[memoryview]:
-        """Return where bytes go, of as many rows as `bodies` has room for; `begun` bytes are there already."""
+    def places(self, bodies: Sequence[memoryview], begun: int) -> list[memoryview]:
+        """Return where bytes go, of as many rows as there are `bodies` for; `begun` bytes are there already."""
         before, body = self.before, self.body
         if self.begun:
             self._befores[0][:] = self._befores[self._next]
         first, within = divmod(begun, before + body)
-        count = min(bodies.nbytes // body, self._count, self._likely)
+        count = min(len(bodies), self.most, self._likely)
         if first >= count:
             return []
-        found = [bodies] * (2 * (count - first))
+        found = [self._view] * (2 * (count - first))
         found[::2] = self._befores[first:count]
-        found[1::2] = _cut(bodies, body, first, count)
+        found[1::2] = bodies[first:count]
         if within < before:
             found[0] = found[0][within:]
         else:
@@ -112,9 +119,35 @@ class Rows:
         """Take note of how many were there: offering room for many more costs more than another call."""
         self._likely = 2 * count + _LEAST
 
+    def say(self, messages: npt.NDArray[np.uint8], tags: npt.NDArray[np.uint64]) -> None:
+        """Foresee whole rows: what comes is then compared with all of it, which costs less than its headers alone.
+
+        Parameters
+        ----------
+        messages : ndarray of uint8, shape (rows, bytes)
+            The untagged messages that should come next.
+        tags : ndarray of uint64, shape (rows,)
+            Of the bodies behind them.
+        """
+        said = np.empty((len(messages), self.before), np.uint8)
+        said[:, :HEADER_BYTES] = np.frombuffer(self._first, np.uint8)
+        said[:, HEADER_BYTES:-HEADER_BYTES] = messages
+        second = said[:, -HEADER_BYTES:]
+        second[:, :_TAG] = np.frombuffer(self._second[0], np.uint8)
+        second[:, _TAG:_LENGTH] = tags.astype("<u8").view(np.uint8).reshape(-1, _LENGTH - _TAG)
+        second[:, _KIND:] = np.frombuffer(self._second[1], np.uint8)
+        whole: Any = said.reshape(-1)
+        self._said = memoryview(whole)
+
+    def passed(self, count: int) -> None:
+        """Count rows that were said, and have come."""
+        self._said = self._said[count * self.before :]
+
     def right(self, most: int) -> int:
         """Return how many of the first rows have the headers that were foreseen."""
-        if self._are_right(0, most):
+        nbytes = most * self.before
+        self.as_said = bytes(self._view[:nbytes]) == bytes(self._said[:nbytes])
+        if self.as_said or self._are_right(0, most):
             return most
         return next(row for row in range(most) if not self._are_right(row, row + 1))
 
@@ -127,13 +160,14 @@ class Rows:
             and rows[:, second + _KIND :].tobytes() == self._second[1] * count
         )
 
-    def rest(self, bodies: memoryview, row: int, nbytes: int) -> bytes:
+    def rest(self, bodies: Sequence[memoryview], row: int, nbytes: int) -> bytes:
         """Return the bytes from a row on, in the order in which they came."""
         pieces: list[memoryview] = []
         while nbytes > 0:
-            pieces.append(self._view[row * self.before : (row + 1) * self.before][:nbytes])
+            pieces.append(self._befores[row][:nbytes])
             nbytes -= self.before
-            pieces.append(bodies[row * self.body : (row + 1) * self.body][: max(0, nbytes)])
+            if nbytes > 0:
+                pieces.append(bodies[row][:nbytes])
             nbytes -= self.body
             row += 1
         return b"".join(pieces)
@@ -153,6 +187,12 @@ class Rows:
         return self._table[:count, start : start - _TAG + _LENGTH].copy().view("<u8").reshape(count)
 
 
-def _cut(view: memoryview, nbytes: int, first: int, end: int) -> list[memoryview]:
-    """Return pieces of that many bytes each, from the number `first` on."""
-    return [view[start : start + nbytes] for start in range(first * nbytes, end * nbytes, nbytes)]
+def cut(view: memoryview, nbytes: int) -> list[memoryview]:
+    """Return pieces of that many bytes each, as many as there are.
+
+    Examples
+    --------
+    >>> [bytes(piece) for piece in cut(memoryview(b"abcde"), 2)]
+    [b'ab', b'cd']
+    """
+    return [view[start : start + nbytes] for start in range(0, view.nbytes - nbytes + 1, nbytes)]

@@ -20,9 +20,9 @@ from bowstring.limits import Limits
 from bowstring.transport.channel import Channel, Land, Message, Received
 from bowstring.transport.forks import abandon_in_child
 from bowstring.transport.framing import HEADER_BYTES, Header, check_beginning, decode_header
-from bowstring.transport.gathering import Views, advance, gathered
+from bowstring.transport.gathering import Prepared, Run, Views, advance, gathered
 from bowstring.transport.landing import landing
-from bowstring.transport.peer import Peer, milliseconds, timeval
+from bowstring.transport.peer import Peer, check_seconds, milliseconds, timeval
 from bowstring.transport.usage import Usage
 
 __all__ = ["StreamChannel"]
@@ -53,6 +53,7 @@ class StreamChannel(Channel):
     """
 
     most_attachments = 0
+    takes_prepared = True
 
     def __init__(self, sock: socket.socket, address: str, peer: Peer, limits: Limits) -> None:
         sock.settimeout(None)
@@ -86,16 +87,16 @@ class StreamChannel(Channel):
 
     # -- sending ------------------------------------------------------------------------------------------
 
-    def send(self, messages: Sequence[Message], deadline: float) -> None:
-        milliseconds(deadline, "deadline")
+    def send(self, messages: Sequence[Message | Prepared], deadline: float) -> None:
+        check_seconds(deadline, "deadline")
         runs = gathered(messages, self._check_attachments)
         self._usage.enter(self)
         try:
             if not self._turn.acquire(timeout=deadline):
                 raise DeadlineExceeded(f"another thread was sending for {deadline:g} s", where=str(self))
             try:
-                for views, attachments in runs:
-                    self._write(views, attachments, deadline)
+                for run in runs:
+                    self._write(run, deadline)
             finally:
                 self._turn.release()
         finally:
@@ -105,14 +106,15 @@ class StreamChannel(Channel):
     def _check_attachments(self, attachments: tuple[object, ...]) -> None:
         raise UsageError(f"{self.scheme}: carries no attachments", found=f"{len(attachments)} of them")
 
-    def _write(self, views: Views, attachments: tuple[object, ...], deadline: float) -> None:
-        at = 0
-        left = sum(map(len, views))
+    def _write(self, run: Run, deadline: float) -> None:
+        at, left = 0, run.nbytes
+        views, attachments = run.views, run.attachments
         moved = time.monotonic()
         peer_gone = False
         try:
             while True:
-                sent = self._push(views[at : at + _MOST_PIECES], attachments)
+                pieces = views if len(views) <= _MOST_PIECES and not at else views[at : at + _MOST_PIECES]
+                sent = self._push(pieces, attachments)
                 if sent == left:
                     return
                 if sent > 0:
@@ -147,7 +149,7 @@ class StreamChannel(Channel):
     # -- receiving ----------------------------------------------------------------------------------------
 
     def receive(self, idle: float, land: Land | None = None) -> Received | None:
-        milliseconds(idle, "idle")
+        check_seconds(idle, "idle")
         received: Received | None = self._alone(self._receive, idle, land)
         return received
 
@@ -257,12 +259,13 @@ class StreamChannel(Channel):
             body = memoryview(bytes(self._ahead_view[self._start : self._start + length]))
         else:
             body = landing(header.tag, length, land)
-            body[:have] = self._ahead_view[self._start : self._start + have]
+            if have:
+                body[:have] = self._ahead_view[self._start : self._start + have]
         self._start += have
         self._since += HEADER_BYTES
         if have < length:
             self._between, self._since = min(self._since, _READ_AHEAD), 0
-            self._read_straight(body[have:])
+            self._read_straight(body[have:] if have else body)
         else:
             self._since += length
         return body.toreadonly() if header.tag is None else body
@@ -270,7 +273,10 @@ class StreamChannel(Channel):
     def _read_straight(self, body: memoryview) -> None:
         """Read the rest of a body into its place."""
         if not self._waited:
-            body = body[self._fill_and_look(body) :]
+            got = self._fill_and_look(body)
+            if got == body.nbytes:
+                return
+            body = body[got:]
         moved = time.monotonic()
         peer_gone = False
         while body.nbytes:

@@ -10,14 +10,15 @@ import collections
 import sys
 import threading
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 import bowstring as bow
+from bowstring.dissociated.items import Said
+from bowstring.dissociated.messages import Outgoing
 from bowstring.serving.session import Session
-from bowstring.transport import listen
+from bowstring.transport import Message, listen
 from bowstring.transport.framing import Header, encode_header
 from bowstring.transport.outgoing import as_messages
 
@@ -32,13 +33,18 @@ def stuck() -> None:
     threading.Event().wait()
 
 
-def send_until_stuck(session: Session, outgoing: Sequence[Any]) -> None:
+def one_by_one(outgoing: Sequence[Said]) -> list[Outgoing]:
+    return [one for each in outgoing for one in ([each] if isinstance(each, Outgoing) else each.messages())]
+
+
+def send_until_stuck(session: Session, outgoing: Sequence[Said]) -> None:
     assert session._publication is not None
     kind, _, step = session._publication.name.partition("-")
-    for each in outgoing:
+    for each in one_by_one(outgoing):
         if said[session] == int(step):
             if kind == "half":
                 (message,) = as_messages([each], session._channel)
+                assert isinstance(message, Message)
                 body = b"".join(bytes(view) for view in message.views())
                 whole = encode_header(Header(message.tag, 0, len(body))) + body
                 session._channel._sock.sendall(whole[: len(whole) // 2])  # type: ignore[attr-defined]
