@@ -91,6 +91,7 @@ class Server(Closing):
         self.pool = pool or Pool()
         self._token = token
         self._pid = os.getpid()
+        self._locations: dict[tuple[Want, str], str] = {}
         self._changed = threading.Condition()
         self._catalogue = Catalogue(self._changed)
         self._closed = False
@@ -231,7 +232,11 @@ class Server(Closing):
 
     def _location(self, want: Want, address: str | None = None) -> str:
         at = self.address if address is None else address
-        return str(Location(at, int(want), int(Want.FREE), None, int(Want.HELLO), self._token))
+        said = self._locations.get((want, at))
+        if said is None:
+            location = Location(at, int(want), int(Want.FREE), None, int(Want.HELLO), self._token)
+            said = self._locations[want, at] = str(location)
+        return said
 
     def withdraw(self, name: str) -> None:
         """Offer a data set no longer; those who read it keep what they have.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING
 
 from bowstring.columnar.choice import column_positions
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from bowstring.columnar.dictionary import Dictionary
 
 __all__ = ["Encoder"]
+
+# Tables of one schema are published one after the other; layouts are kept as long as few others follow.
+_encoded: weakref.WeakKeyDictionary[Layout, bytes] = weakref.WeakKeyDictionary()
 
 
 class Encoder:
@@ -44,10 +48,13 @@ class Encoder:
 
     def schema(self) -> Item:
         """Return the first item of the stream."""
-        ids = self._layout.dictionary_ids
-        # Mostly they are those that the schema gets anyway.
-        given = None if ids == tuple(range(len(ids))) else ids
-        return Item(encode_schema(self._layout.schema, given))
+        known = _encoded.get(self._layout)
+        if known is None:
+            ids = self._layout.dictionary_ids
+            # Mostly they are those that the schema gets anyway.
+            given = None if ids == tuple(range(len(ids))) else ids
+            known = _encoded[self._layout] = encode_schema(self._layout.schema, given)
+        return Item(known)
 
     def encode(self, batch: Batch) -> Iterator[Item]:
         """Return the items of one batch: dictionaries that changed, inner ones first, and the batch."""
