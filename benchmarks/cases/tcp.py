@@ -54,6 +54,7 @@ class Sender:
         self._endpoints = [str(self._server.publish(f"{n}", each)) for n, each in enumerate(tables)]
         self._listener = socket.create_server((_HOST, 0))
         self._listener.settimeout(_SECONDS)
+        self._default = self._listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
         self._channels = listen("tcp://")
         self._plain: socket.socket | None = None
         self._channel: Channel | None = None
@@ -78,9 +79,15 @@ class Sender:
         peer.settimeout(None)
         return peer
 
-    def send_plain(self, turn: int) -> float:
+    def send_plain(self, turn: int, reno: bool) -> float:
         """Send over the plain socket; return the seconds until the receiver has it all."""
+        self._control(self._connected, reno=reno)
         return self._until_received(lambda: self._send_pieces(self._connected, turn))
+
+    def _control(self, peer: socket.socket, *, reno: bool) -> None:
+        """Have the kernel pace a connection as it does for everybody, or as ours ask it to."""
+        chosen = b"reno" if reno else self._default
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, chosen)
 
     def send_channel(self, turn: int, together: int) -> float:
         """Send over the channel, so many messages in a call; return the seconds until the receiver has it all."""
@@ -117,9 +124,10 @@ class Sender:
         for piece in self._pieces(turn):
             peer.sendall(piece)
 
-    def answer_plain(self, turn: int) -> None:
+    def answer_plain(self, turn: int, reno: bool) -> None:
         """Answer one connection that asks for the bytes."""
         with self._accepted() as peer:
+            self._control(peer, reno=reno)
             if peer.recv(1) == b"?":
                 self._send_pieces(peer, turn)
             peer.recv(1)
@@ -216,7 +224,7 @@ def _line_ups(scale: Scale) -> Iterator[LineUp]:
                     ("transport", pair.transport()),
                     ("connect to last batch", pair.streams()),
                 ):
-                    subject, other = ways[0], ways[-1]
+                    subject, other = ways[0], ways[-2]
                     target = Target(subject.name, "at least", _BOUND, other.name)
                     line_up = f"{name}, {size_name(total)} in messages of {size_name(size)}"
                     yield LineUp(line_up, ways, rounds, (target,))
@@ -243,22 +251,26 @@ class _Pair:
         ours = {"bowstring transport": self._sent_by("channel", together=max(1, together))}
         if together > 1:
             ours["one at a time"] = self._sent_by("channel", together=1)
-        return self._ways(ours, self._sent_by("plain"))
+        return self._ways(ours, self._sent_by("plain", reno=False), self._sent_by("plain", reno=True))
 
     def streams(self) -> tuple[Way, ...]:
         """Return the ways that begin with a connection."""
-        return self._ways({"bowstring stream": self._stream}, self._answered)
+        ours = {"bowstring stream": self._stream}
+        return self._ways(ours, self._answered(reno=False), self._answered(reno=True))
 
     def _ways(
-        self, subjects: dict[str, Callable[[], Measured]], floor: Callable[[], Measured]
+        self,
+        subjects: dict[str, Callable[[], Measured]],
+        plain: Callable[[], Measured],
+        reno: Callable[[], Measured],
     ) -> tuple[Way, ...]:
         def way(name: str, role: Role, once: Callable[[], Measured], *references: str) -> Way:
             return Way(name, role, once, self._total, *references)
 
-        # A plain socket is both: what a user would write instead, and what all that is ours begins with.
-        plain = "plain socket"
-        ours = [way(name, "subject", subject, plain, plain) for name, subject in subjects.items()]
-        return (*ours, way(plain, "floor", floor))
+        # What a user would write instead; and what nothing over TCP can beat that sends as many messages in calls.
+        names = "plain socket", "plain socket, Reno"
+        ours = [way(name, "subject", subject, *names) for name, subject in subjects.items()]
+        return (*ours, way(names[0], "baseline", plain), way(names[1], "floor", reno))
 
     def _sent_by(self, what: str, **options: int) -> Callable[[], Measured]:
         def once() -> Measured:
@@ -274,12 +286,15 @@ class _Pair:
         result = self._receiver.call("fetch_stream", endpoint=self._about["endpoints"][turn])
         return Measured(sent=self._about["sent"][turn], **result)
 
-    def _answered(self) -> Measured:
-        turn = self._next()
-        self._sender.begin("answer_plain", turn=turn)
-        result = self._receiver.call("fetch_plain")
-        self._sender.finish()
-        return Measured(sent=self._about["sent"][turn], **result)
+    def _answered(self, *, reno: bool) -> Callable[[], Measured]:
+        def once() -> Measured:
+            turn = self._next()
+            self._sender.begin("answer_plain", turn=turn, reno=reno)
+            result = self._receiver.call("fetch_plain")
+            self._sender.finish()
+            return Measured(sent=self._about["sent"][turn], **result)
+
+        return once
 
 
 CASE: Final = Case("tcp", "bytes over tcp: on loopback, beside a plain socket", _line_ups)

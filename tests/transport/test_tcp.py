@@ -51,6 +51,25 @@ def test_between_two_of_one_machine_nothing_is_paced(monkeypatch: pytest.MonkeyP
             assert bytes(received.body) == b"x"
 
 
+def test_a_peer_that_is_gone_when_it_is_accepted() -> None:
+    """A connection that was reset before it was accepted is a connection that broke, and the next one is taken."""
+    with listen("tcp://") as listener:
+        address = listener.uri.removeprefix("tcp://").rpartition(":")
+        with socket.create_connection((address[0], int(address[2]))) as gone:
+            gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        first = listener.accept(PATIENCE)
+        if first is not None:  # some kernels forget what was reset
+            with first, pytest.raises(BrokenError):
+                first.receive(PATIENCE)
+        with dial(listener.uri) as near:
+            second = listener.accept(PATIENCE)
+            assert second is not None
+            with second:
+                near.send([Message(1, [b"x"])], PATIENCE)
+                received = second.receive(PATIENCE)
+                assert received is not None
+
+
 def _forbid(self: socket.socket, level: int, option: int, value: int | bytes) -> None:
     if (level, option) == (socket.IPPROTO_TCP, socket.TCP_CONGESTION):
         raise PermissionError(errno.EPERM, "not allowed")

@@ -50,8 +50,7 @@ class TcpChannel(StreamChannel):
         # A host that is gone says nothing. The kernels ask each other, also while nobody here does.
         for option, value in _KEEP_ALIVE:
             sock.setsockopt(*option, value)
-        if sock.getsockname()[0] == sock.getpeername()[0]:
-            _hold_nothing_back(sock)
+        _hold_nothing_back(sock)
         super().__init__(sock, address, peer, limits)
 
     def _fill_and_look(self, body: memoryview) -> int:
@@ -85,6 +84,7 @@ class TcpChannel(StreamChannel):
 
     def _receive_now(self, rows: Rows, bodies: Sequence[memoryview], *, waits: bool) -> int:
         if self._unreadable:
+            rows.begun = 0
             return 0  # `receive` says why
         begun = rows.begun
         if not begun and self._start < self._end:
@@ -142,9 +142,11 @@ def _hold_nothing_back(sock: socket.socket) -> None:
     What many servers have for real networks (BBR) takes every delay of a reader for one, and paces by it: 64 KiB
     messages then went at two thirds of their rate.
     """
-    # Every kernel has it, and lets everybody choose it, unless somebody forbade just that.
+    # Every kernel has it, and lets everybody choose it, unless somebody forbade just that. A peer that is gone
+    # already has no address.
     with contextlib.suppress(OSError):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
+        if sock.getsockname()[0] == sock.getpeername()[0]:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
 
 
 class TcpListener(SocketListener):
