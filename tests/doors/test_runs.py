@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,10 +19,14 @@ from bowstring.dissociated.producer import ProducerProtocol
 from bowstring.dissociated.tags import Want
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Pool, default_pool
+from bowstring.reading import receiver
 from bowstring.reading.receiver import Receiver
 from bowstring.reading.runs import Run, Runs
 from bowstring.reading.wire import Wire
 from bowstring.serving.resident import Resident
+from bowstring.serving.session import Session
+from bowstring.testing.transport_kit import in_thread
+from bowstring.testing.transport_kit.harness import let_it_wait
 from bowstring.transport import dial
 from bowstring.transport.framing import Header, encode_header
 from bowstring.transport.tcp import TcpChannel
@@ -246,28 +249,86 @@ def test_whole_messages_are_foreseen(says: Says, foreseen: list[bool]) -> None:
             assert any(foreseen[len(foreseen) // 2 :])
 
 
-def test_the_user_does_not_wait_for_the_rest_of_a_body() -> None:
-    """Batches that are there can be had while the rest of the next one is long in coming."""
-    whole = b"".join(frames(pa.Table.from_batches([numbers(1000, seed) for seed in range(40)])))
+LARGE = numbers(200_000, 7)
+
+
+@pytest.mark.parametrize(
+    ("last", "there"),
+    [
+        (numbers(1000, 39), 24 + 20),
+        (numbers(1000, 39), 24 + 300),
+        (numbers(1000, 39), -100),
+        (LARGE, 24 + 20),
+        (LARGE, -100),
+    ],
+    ids=["metadata", "all metadata", "body", "other metadata", "other body"],
+)
+def test_nobody_waits_for_what_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, last: pa.RecordBatch, there: int
+) -> None:
+    """Batches that are there can be had at once, wherever what comes next stops, and the rest of it later."""
+    monkeypatch.setattr(receiver, "_LOOK", 3 * WAIT)  # who is not told does not look by himself
+    said = frames(pa.Table.from_batches([*(numbers(1000, seed) for seed in range(39)), last]))
+    before = b"".join(said[:-3])
+    rest = b"".join(said[-3:])
+    cut = len(before) + (there if there > 0 else len(said[-3]) + len(said[-2]) + there)
+    whole = before + rest
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         uri = f"tcp://127.0.0.1:{port}?want_data={int(Want.DATA)}&free_data={int(Want.FREE)}&ticket=dA"
-        opening = threading.Thread(target=lambda: opened.append(bow.connect(uri, limits=PATIENCE)))
-        opened: list[Any] = []
-        opening.start()
+        opening = in_thread(lambda: bow.connect(uri, limits=PATIENCE))
         peer, _ = listener.accept()
         with peer:
-            peer.sendall(whole[: -len(whole) // 80])  # half of the last batch, and the end, are missing
-            opening.join(WAIT)
-            with opened[0] as stream:
-                begin = time.monotonic()
-                found = [next(stream).num_rows for _ in range(39)]
-                assert time.monotonic() - begin < PATIENCE.stall_timeout / 2
-                assert found == [1000] * 39
-                peer.sendall(whole[-len(whole) // 80 :])
-                assert next(stream).num_rows == 1000
+            peer.sendall(whole[:cut])
+            with opening.result() as stream:
+                found = in_thread(lambda: [next(stream).num_rows for _ in range(39)])
+                assert found.result(WAIT / 2) == [1000] * 39
+                peer.sendall(whole[cut:])
+                assert next(stream).num_rows == last.num_rows
                 with pytest.raises(StopIteration):
                     next(stream)
+
+
+def test_pointers_that_come_together_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches over mapped memory that are taken together are the user's at once, though more is to come."""
+    monkeypatch.setattr(receiver, "_LOOK", 3 * WAIT)
+    silent = PATIENCE.replace(heartbeat=3 * WAIT)  # and nobody asks him whether he is there
+    together: list[int] = []
+    held: list[Any] = []
+    take, send = Receiver.take_pointed, Session._send
+    waits, over, holding = threading.Event(), threading.Event(), threading.Event()
+
+    def grouped(self: Session, outgoing: Any) -> Any:
+        held.extend(outgoing)  # what is produced lazily goes one by one
+        if holding.is_set() and len(held) < 40:
+            return []
+        said, held[:] = [*held], []
+        return send(self, said)
+
+    def noted(self: Receiver, run: Any) -> int:
+        together.append(take(self, run))
+        return together[-1]
+
+    def produced() -> Iterator[pa.RecordBatch]:
+        for seed in range(24):
+            if seed == 4:
+                waits.wait(WAIT)
+                holding.set()
+            yield numbers(100, seed)
+        holding.clear()
+        over.wait(WAIT)
+
+    monkeypatch.setattr(Session, "_send", grouped)
+    monkeypatch.setattr(Receiver, "take_pointed", noted)
+    with bow.Server("unix:", limits=silent) as server:
+        endpoint = server.publish("t", produced(), schema=numbers(1, 1).schema)
+        with bow.connect(endpoint, limits=silent) as stream:
+            found = in_thread(lambda: [next(stream).num_rows for _ in range(24)])
+            let_it_wait(found)
+            waits.set()
+            assert found.result(WAIT / 2) == [100] * 24
+            assert max(together) > 2
+            over.set()
 
 
 @pytest.mark.parametrize(("kind", "which"), [("numbers", "metadata"), ("words", "body"), ("ends", "body")])

@@ -88,21 +88,22 @@ def _patience(stream: _Stream) -> float:
 def listen(stream: _Stream, wire: Wire) -> None:
     """Read one connection of a stream until it is over; what goes wrong fails the stream."""
     hearing = Hearing(stream, wire)
-    since = 0.0
+    untold, since = 0, 0.0  # batches of runs, and when the first of them came
     try:
         while not stream.over:
             # What is there already is taken together: each time that the user is woken costs the two of us more
             # than the message does.
-            idle = 0.0 if hearing.unsaid else stream.limits.heartbeat
+            idle = 0.0 if hearing.unsaid or untold else stream.limits.heartbeat
             taken = _take_run(stream, wire, idle)
+            now = time.monotonic()
+            since = since if untold else now
+            untold += taken
+            # Whatever comes next may be long in coming, or need memory that only the user can let go: nobody
+            # waits for it with the user not told.
+            if untold and (not taken or untold >= _MOST_TOGETHER or now - since > _LATE):
+                untold = hearing.unsaid = 0
+                stream.wake()
             if taken or wire.begun:
-                since = time.monotonic() if not hearing.unsaid else since
-                hearing.unsaid += taken
-                # The rest of a body may be long in coming: nobody waits for it with the user not told.
-                late = (wire.begun and not taken) or time.monotonic() - since > _LATE
-                if late or hearing.unsaid >= _MOST_TOGETHER:
-                    hearing.unsaid = 0
-                    stream.wake()
                 continue
             hearing.next(idle)
             stream.hold_back(wire)

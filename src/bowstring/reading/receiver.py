@@ -167,12 +167,18 @@ class Receiver:
             return unsaid + len(events)
 
     def take_run(self, run: Run) -> int:
-        """Take the first batches of a run together, those that are surely right; return how many."""
+        """Take the first batches of a run together, those that are surely right; return how many.
+
+        The user is not told (`wake`).
+        """
         return self._take_foreseen(run, self._assembler.take_run)
 
     def take_pointed(self, run: PointedRun) -> int:
-        """Do the same with a run of bodies of pointers."""
-        return self._take_foreseen(run, self._assembler.take_pointed)
+        """Do the same with a run of bodies of pointers, and tell the user."""
+        taken = self._take_foreseen(run, self._assembler.take_pointed)
+        if taken:
+            self.wake()
+        return taken
 
     def _take_foreseen(self, run: Any, take: Callable[..., list[Assembled]]) -> int:
         with self._changed:

@@ -319,6 +319,8 @@ class Session:
             return [*waiting, said]
         for item in run.items:
             waiting = self._offer(item, waiting)
+            if self._is_over():  # the item may not have been said, and no other may go in its place
+                break
         return waiting
 
     # Both.

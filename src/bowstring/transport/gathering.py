@@ -13,6 +13,9 @@ __all__ = ["Prepared", "Run", "Views", "advance", "gathered"]
 # In larger calls the kernel's two ends wait for each other: 128 MiB took a tenth longer in calls of 8 MiB.
 _MOST_BYTES = 1 << 20
 
+# Up to here a piece is copied to go with its neighbours, where it is sent many times.
+_SMALL = 4096
+
 Views = list[bytes | memoryview]
 
 
@@ -44,9 +47,9 @@ class Prepared:
 
     def __init__(self, messages: Iterable[Message]) -> None:
         self.views: Views = []
-        small: list[bytes] = []  # headers, metadata, padding: each would cost a call as much as a body does
+        small: list[bytes] = []  # headers, metadata, padding: each costs a call as much as a body does
         for view in (view for message in messages for view in _framed(message).views):
-            if isinstance(view, bytes):
+            if isinstance(view, bytes) and len(view) <= _SMALL:
                 small.append(view)
                 continue
             self.views += [b"".join(small)] if small else []

@@ -26,7 +26,7 @@ from bowstring.transport.stream import StreamChannel
 __all__ = ["TcpChannel", "TcpListener", "dial", "is_loopback", "listen", "spelled"]
 
 _LOOPBACK = "127.0.0.1"
-# Milliseconds that the rest of a body, or more of it, is waited for by who only looks.
+# Milliseconds that the rest of a body is waited for by who only looks.
 _MOMENT = 1
 # After 30 s of silence, every 10 s, three times.
 _KEEP_ALIVE = (
@@ -76,8 +76,15 @@ class TcpChannel(StreamChannel):
         if nothing and idle:
             self._wait(idle)
             count = self._receive_now(rows, bodies, waits=True)
-        begun = 0
-        while not (count or idle) and rows.begun > begun and self._poll.poll(_MOMENT):
+        if rows.begun and not (count or idle):
+            count = self._soon(rows, bodies)
+        return count
+
+    def _soon(self, rows: Rows, bodies: Sequence[memoryview]) -> int:
+        """Give the rest of a body a moment to come."""
+        end = time.monotonic() + _MOMENT / 1000
+        count = begun = 0
+        while not count and rows.begun > begun and time.monotonic() < end and self._poll.poll(_MOMENT):
             begun = rows.begun
             count = self._receive_now(rows, bodies, waits=False)
         return count
