@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import bowstring as bow
 from bowstring.columnar.batch import Batch
 from bowstring.dissociated.producer import ProducerProtocol
-from bowstring.dissociated.tags import Want
+from bowstring.dissociated.tags import Control, Want
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Pool, default_pool
 from bowstring.reading import receiver
@@ -32,6 +32,7 @@ from bowstring.transport.framing import Header, encode_header
 from bowstring.transport.tcp import TcpChannel
 from tests.doors.conftest import PATIENCE, come_home
 from tests.doors.plain import END_OF_STREAM, METADATA, parts_of, prefix
+from tests.faults.raw import RawReader
 
 WAIT = 10.0
 
@@ -505,6 +506,20 @@ def test_what_is_sent_at_once(server: bow.Server, monkeypatch: pytest.MonkeyPatc
     most = {16: 64, 8000: (2 << 20) // batch.nbytes, 400_000: 1}[rows]
     assert calls[0] == min(4, most)
     assert max(calls) == most
+
+
+def test_a_reader_that_stops_inside_a_run_hears_no_more_of_it(server: bow.Server) -> None:
+    """Of batches that wait for credit nothing more is said to a reader that stops, but that it was heard."""
+    batches = [pa.record_batch({"a": np.arange(rows, dtype=np.int64)}) for rows in (100, 100, 30, 30, 30)]
+    endpoint = server.publish("t", pa.Table.from_batches(batches))
+    with RawReader(endpoint) as reader:
+        reader.hello(window=1000)
+        reader.want()
+        while reader.hear().tag != Control.BLOCKED:
+            pass
+        assert [each.tag for each in reader.heard if each.tag is not None and each.tag >> 56 == 0] == [1]
+        reader.say(Control.STOP)
+        assert reader.hear().tag == Control.STOPPED
 
 
 @pytest.fixture
