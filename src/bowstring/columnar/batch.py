@@ -144,10 +144,9 @@ class Batch(export.Exporting, cudf.ForRapids):
             As the spans of this one, in the same regions.
         """
         regions = self.spans.regions
-        new = type(self).__new__
         made = []
         for table in tables:
-            batch = new(Batch)
+            batch = Batch.__new__(Batch)
             batch.layout = self.layout
             batch.num_rows = self.num_rows
             batch.nodes = self.nodes

@@ -25,7 +25,6 @@ __all__ = [
     "OutgoingRun",
     "Said",
     "in_runs",
-    "packed",
     "regions_of",
     "used_regions",
 ]
@@ -67,13 +66,13 @@ class Item:
     charged: bool = False
     lent: list[Lending] = dataclasses.field(default_factory=list, compare=False)
 
+    def said(self, sequence: int) -> Outgoing:
+        """Return the message of the metadata."""
+        return Outgoing(None, [pack_prefix(METADATA, sequence), self.metadata])
 
-def packed(item: Item, sequence: int) -> list[Outgoing]:
-    """Return the messages of a batch or a dictionary whose body is packed."""
-    return [
-        Outgoing(None, [pack_prefix(METADATA, sequence), item.metadata]),
-        Outgoing(body_tag(sequence, PACKED), item.pieces),
-    ]
+    def packed(self, sequence: int) -> Outgoing:
+        """Return the message of the packed body."""
+        return Outgoing(body_tag(sequence, PACKED), self.pieces)
 
 
 @dataclasses.dataclass(slots=True)
@@ -99,7 +98,7 @@ class OutgoingRun:
         return [
             message
             for number, item in enumerate(self.items, self.first)
-            for message in packed(item, number & SEQUENCE_MASK)
+            for message in (item.said(number & SEQUENCE_MASK), item.packed(number & SEQUENCE_MASK))
         ]
 
 

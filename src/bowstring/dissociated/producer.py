@@ -16,7 +16,6 @@ from bowstring.dissociated.items import Item, ItemRun, Lending, OutgoingRun, use
 from bowstring.dissociated.leases import Ledger
 from bowstring.dissociated.messages import (
     END,
-    METADATA,
     Hello,
     Outgoing,
     pack_prefix,
@@ -25,7 +24,7 @@ from bowstring.dissociated.messages import (
     unpack_addresses,
     unpack_u64,
 )
-from bowstring.dissociated.tags import PACKED, POINTERS, SEQUENCE_MASK, Control, Want, body_tag
+from bowstring.dissociated.tags import POINTERS, SEQUENCE_MASK, Control, Want, body_tag
 from bowstring.errors import ProtocolError
 from bowstring.memory import handle_of
 
@@ -299,14 +298,14 @@ class ProducerProtocol:
         messages: list[Outgoing] = []
         sequence = self._take_number()
         if self.role is not Role.BODIES:
-            messages.append(Outgoing(None, [pack_prefix(METADATA, sequence), item.metadata]))
+            messages.append(item.said(sequence))
         if item.spans is not None and self.role is not Role.METADATA:
             self.window.charge(cost)
             if self.pointers:
                 announcements, pairs = self._lend(item, item.spans)
                 messages = [*announcements, *messages, Outgoing(body_tag(sequence, POINTERS), [pairs])]
             else:
-                messages.append(Outgoing(body_tag(sequence, PACKED), item.pieces))
+                messages.append(item.packed(sequence))
         return messages
 
     def _lend(self, item: Item, spans: npt.NDArray[np.int64]) -> tuple[list[Outgoing], bytes]:

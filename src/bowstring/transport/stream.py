@@ -113,8 +113,7 @@ class StreamChannel(Channel):
         peer_gone = False
         try:
             while True:
-                pieces = views if len(views) <= _MOST_PIECES and not at else views[at : at + _MOST_PIECES]
-                sent = self._push(pieces, attachments)
+                sent = self._push(views[at : at + _MOST_PIECES], attachments)
                 if sent == left:
                     return
                 if sent > 0:
@@ -259,13 +258,12 @@ class StreamChannel(Channel):
             body = memoryview(bytes(self._ahead_view[self._start : self._start + length]))
         else:
             body = landing(header.tag, length, land)
-            if have:
-                body[:have] = self._ahead_view[self._start : self._start + have]
+            body[:have] = self._ahead_view[self._start : self._start + have]
         self._start += have
         self._since += HEADER_BYTES
         if have < length:
             self._between, self._since = min(self._since, _READ_AHEAD), 0
-            self._read_straight(body[have:] if have else body)
+            self._read_straight(body[have:])
         else:
             self._since += length
         return body.toreadonly() if header.tag is None else body
@@ -273,10 +271,7 @@ class StreamChannel(Channel):
     def _read_straight(self, body: memoryview) -> None:
         """Read the rest of a body into its place."""
         if not self._waited:
-            got = self._fill_and_look(body)
-            if got == body.nbytes:
-                return
-            body = body[got:]
+            body = body[self._fill_and_look(body) :]
         moved = time.monotonic()
         peer_gone = False
         while body.nbytes:

@@ -59,11 +59,11 @@ class TcpChannel(StreamChannel):
         So one call does for a message, where they come faster than we take them. What is between is as long as it
         was the last time, mostly; more of the next body would only have to be copied into its place.
         """
-        length = body.nbytes
-        got = self._read_now([body, self._ahead_view[: self._between]], length)
-        self._waited = got < length
-        self._start, self._end = 0, 0 if self._waited else got - length
-        return got if self._waited else length
+        self._start = self._end = 0
+        got = self._read_now([body, self._ahead_view[: self._between]], body.nbytes)
+        self._end = max(0, got - body.nbytes)
+        self._waited = got < body.nbytes
+        return min(got, body.nbytes)
 
     def receive_rows(self, rows: Rows, bodies: Sequence[memoryview], idle: float = 0.0) -> int:
         """Receive what was foreseen, as far as it is there (:meth:`Channel.receive_rows`)."""

@@ -52,7 +52,7 @@ class Usage:
         """Stop using it; true when the caller must release the descriptor now."""
         with self._lock:
             self._users -= 1
-            return self.closed and self._last()
+            return self._last()
 
     def close(self) -> bool:
         """Let nobody begin to use it; true when the caller must release the descriptor now."""
