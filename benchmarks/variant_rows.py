@@ -25,7 +25,7 @@ _DISTINCT: Final = 4096
 _SEED: Final = 17
 _ENTRIES: Final = 60
 _MARK: Final = {b"ARROW:extension:name": b"arrow.parquet.variant", b"ARROW:extension:metadata": b""}
-_WIDTHS: Final = {8: "int8", 16: "int16", 32: "int32"}
+_WIDTHS: Final = {1: "boolean", 8: "int8", 16: "int16", 32: "int32"}
 
 
 class Objects(NamedTuple):
@@ -38,7 +38,7 @@ class Objects(NamedTuple):
     table
         The plain column as an Arrow table, for others.
     values
-        What stands in each field, by its name.
+        The integers in each field that holds some, by its name.
     """
 
     shared: Column
@@ -47,15 +47,24 @@ class Objects(NamedTuple):
     values: dict[str, Any]
 
 
-def objects(rows: int, fields: int, bits: Sequence[int] = (8, 16, 32)) -> Objects:
-    """Return objects whose integers have so many bits, as it comes."""
+def objects(
+    rows: int, fields: int, bits: Sequence[int] = (8, 16, 32), *, among_flags: bool = False
+) -> Objects:
+    """Return objects whose integers have so many bits, as it comes.
+
+    With `among_flags` the field of the middle is the only integer, and the others are true or false.
+    """
     rng = np.random.default_rng(_SEED)
     names = sorted(f"field_{number}" for number in range(fields))
     widths = rng.choice(bits, (_DISTINCT, fields))
+    integers = names
+    if among_flags:
+        integers = [f"field_{fields // 2}"]
+        widths[:, [number for number, name in enumerate(names) if name not in integers]] = 1
     numbers = rng.integers(-(1 << 31), 1 << 31, (_DISTINCT, fields)) >> 32 - widths
     ids = {name: number for number, name in enumerate(names)}
     encoded = [
-        encode_with(ids, variant.Value("object", dict(zip(names, map(_integer, *each), strict=True))))
+        encode_with(ids, variant.Value("object", dict(zip(names, map(_leaf, *each), strict=True))))
         for each in zip(numbers.tolist(), widths.tolist(), strict=True)
     ]
     chosen = rng.integers(0, _DISTINCT, rows)
@@ -68,12 +77,12 @@ def objects(rows: int, fields: int, bits: Sequence[int] = (8, 16, 32)) -> Object
         _column(pa.DictionaryArray.from_arrays(zeros, blobs), values),
         _column(repeated, values),
         pa.Table.from_arrays([_struct(repeated, values)], schema=pa.schema([field])),
-        {name: numbers[chosen, number] for number, name in enumerate(names)},
+        {name: numbers[chosen, ids[name]] for name in integers},
     )
 
 
-def _integer(number: int, width: int) -> variant.Value:
-    return variant.Value(_WIDTHS[width], number)
+def _leaf(number: int, width: int) -> variant.Value:
+    return variant.Value(_WIDTHS[width], number if width > 1 else number != 0)
 
 
 def _struct(metadata: pa.Array, values: pa.Array) -> pa.StructArray:

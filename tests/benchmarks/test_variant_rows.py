@@ -23,6 +23,17 @@ def test_objects_hold_their_values(fields: int) -> None:
     assert set(kinds) == {"int8", "int16", "int32"}
 
 
+def test_a_number_among_flags() -> None:
+    """Objects of 10 and of 100 fields have the bytes that the targets were found with, and the number is there."""
+    for fields, size in ((10, 37), (100, 307)):
+        rows = objects(500, fields, (32,), among_flags=True)
+        assert len(rows.shared.to_arrow().field("value").buffers()[2]) == 500 * size
+        (name,) = rows.values
+        assert variant.get(rows.shared, f"$.{name}", pa.int32()).values.tolist() == rows.values[name].tolist()
+        kinds = variant.type_of(rows.shared, "$.field_1").to_arrow().to_pylist()
+        assert set(kinds) == {"boolean"}
+
+
 def test_documents_are_json() -> None:
     """About as many bytes as asked for, every document another one, and the same ones every time."""
     made = documents(100_000)
