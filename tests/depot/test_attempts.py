@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 
 import bowstring as bow
+from bowstring.depot.connection import Connection
+from bowstring.depot.parts import unpack_parts
 from bowstring.testing.strategies import record_batches
 from tests.depot.conftest import APP, Connect, Task, commit, held, read, until, until_free
 
@@ -45,6 +47,26 @@ def test_any_arrow_data_goes_through(depot: bow.depot.Depot) -> None:
         depot.release("data")
 
     holds()
+
+
+def test_the_depot_hears_while_the_task_writes(
+    depot: bow.depot.Depot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of twenty batches and their schema, the last five are left to be told before the commit."""
+    told: list[int] = []
+    tell = Connection.tell
+
+    def count(connection: Connection, pieces: Sequence[bytes]) -> None:
+        told.append(len(list(unpack_parts(b"".join(pieces)))))
+        tell(connection, pieces)
+
+    monkeypatch.setattr(Connection, "tell", count)
+    attempt = depot.begin(application=APP, dataset="data")
+    attempt.write([TABLE] * 20)
+    assert told == [8, 8]
+    committed = attempt.commit()
+    assert told == [8, 8, 5]
+    assert read(committed.endpoint).equals(pa.concat_tables([TABLE] * 20))
 
 
 def test_dictionaries_are_shared(depot: bow.depot.Depot) -> None:

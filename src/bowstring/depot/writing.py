@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Attempt", "Committed"]
 
+# What is told early is checked while the task still writes, and the commit does not wait for it.
 _TOGETHER: Final = 256 << 10
+_PARTS: Final = 8
 _ANSWER_SECONDS: Final = 60.0
 
 
@@ -91,7 +93,7 @@ class Attempt:
         self._known: weakref.WeakKeyDictionary[Dictionary, Dictionary] = weakref.WeakKeyDictionary()
         self._encoder: Encoder | None = None
         self._told: list[bytes] = []
-        self._told_bytes = 0
+        self._told_bytes = self._told_parts = 0
         self.schema: pa.Schema | None = None
         self.num_rows = self.num_batches = self.nbytes = 0
         if schema is not None:
@@ -144,13 +146,14 @@ class Attempt:
         pieces = pack_part(Told(item.metadata, table))
         self._told += pieces
         self._told_bytes += sum(map(len, pieces))
-        if self._told_bytes >= _TOGETHER:
+        self._told_parts += 1
+        if self._told_bytes >= _TOGETHER or self._told_parts >= _PARTS:
             self._flush()
 
     def _flush(self) -> None:
         if self._told:
             self._open().tell(self._told)
-            self._told, self._told_bytes = [], 0
+            self._told, self._told_bytes, self._told_parts = [], 0, 0
 
     def _borrow(self, nbytes: int) -> tuple[int, Slab]:
         answer = self._open().ask(
