@@ -39,6 +39,7 @@ _DEFAULTS: Final = {
 """What Spark 4.1 to 4.3 do where nobody says anything; :func:`bowstring.spark.session_config` says other things."""
 _DEPOT: Final = "BOWSTRING_DEPOT"
 _PARTITIONS: Final = 4
+_REST_SECONDS: Final = 0.3
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -121,6 +122,10 @@ class SparkProducer:
             self._frame.write.parquet(files)
             self._frame = self._spark.read.parquet(files)
         self._published: list[Any] = []
+
+    def rest(self) -> None:
+        """Let Spark tidy up after its last job, or the next one would share the processor with that."""
+        time.sleep(_REST_SECONDS)
 
     def count(self) -> dict[str, Any]:
         """Count the rows in a ``mapInArrow``."""

@@ -40,11 +40,13 @@ class _Consumer:
         self._expected = expected(rows)
 
     def count(self) -> Measured:
+        self._spark.call("rest")
         found = self._spark.call("count")
         return Measured(found["seconds"], f"{self._rows} rows", f"{found['rows']} rows")
 
     def publish(self, scan: str = "spark") -> Measured:
         """Measure the producer's time, to the data set; read it outside of the timed region."""
+        self._spark.call("rest")
         found = self._spark.call("publish", scan=scan)
         try:
             return Measured(found["seconds"], self._expected, self._read(found)[1])
@@ -53,6 +55,7 @@ class _Consumer:
 
     def hand_over(self, *, after_last_task: bool) -> Measured:
         """Measure to all batches in this process: from the call, or from the end of the last task."""
+        self._spark.call("rest")
         began = time.time()
         found = self._spark.call("publish")
         try:
@@ -65,6 +68,7 @@ class _Consumer:
         return Measured(ready - began, self._expected, arrived)
 
     def to_arrow(self) -> Measured:
+        self._spark.call("rest")
         found = self._spark.call("to_arrow")
         return Measured(found["seconds"], self._expected, found["sums"])
 
