@@ -144,7 +144,9 @@ def _dies_first(folder: str, how: str) -> Callable[[Iterator[Any]], Iterator[Any
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        for number, batch in enumerate(batches):
+        # However large Spark's batches are, there are two at least.
+        parts = (part for batch in batches for part in (batch.slice(0, 1), batch.slice(1)))
+        for number, batch in enumerate(parts):
             if context.partitionId() == 1 and number == 1 and context.attemptNumber() == 0:
                 Path(folder, "died").touch()
                 if how == "raise":
