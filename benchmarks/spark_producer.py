@@ -134,14 +134,14 @@ class SparkProducer:
         return {"seconds": time.perf_counter() - begin, "rows": sum(part.rows for part in parts)}
 
     def publish(self, *, scan: str = "spark") -> dict[str, Any]:
-        """Publish the rows; say how long it took, and where they are."""
+        """Publish the rows; say when that began, how long it took, and where they are."""
         from bowstring.spark import publish
 
-        begin = time.perf_counter()
+        began, begin = time.time(), time.perf_counter()
         published = publish(self._frame, "rows", scan=scan)  # type: ignore[arg-type]  # comes as JSON
         seconds = time.perf_counter() - begin
         self._published.append(published)
-        return {"seconds": seconds, "dataset": published.to_json()}
+        return {"began": began, "seconds": seconds, "dataset": published.to_json()}
 
     def release(self) -> None:
         """Free what was published, so that the next one finds warm memory."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 from bowstring.benchmarks.case import Case, LineUp, Measured, Scale, Skipped, Target, Way
@@ -40,14 +40,12 @@ class _Consumer:
         self._expected = expected(rows)
 
     def count(self) -> Measured:
-        self._spark.call("rest")
-        found = self._spark.call("count")
+        found = self._rested("count")
         return Measured(found["seconds"], f"{self._rows} rows", f"{found['rows']} rows")
 
     def publish(self, scan: str = "spark") -> Measured:
         """Measure the producer's time, to the data set; read it outside of the timed region."""
-        self._spark.call("rest")
-        found = self._spark.call("publish", scan=scan)
+        found = self._rested("publish", scan=scan)
         try:
             return Measured(found["seconds"], self._expected, self._read(found)[1])
         finally:
@@ -55,22 +53,23 @@ class _Consumer:
 
     def hand_over(self, *, after_last_task: bool) -> Measured:
         """Measure to all batches in this process: from the call, or from the end of the last task."""
-        self._spark.call("rest")
-        began = time.time()
-        found = self._spark.call("publish")
+        found = self._rested("publish")
         try:
             ready, arrived = self._read(found)
         finally:
             self._spark.call("release")
         if after_last_task:
             # The end of a job is known in whole milliseconds.
-            began = self._spark.call("last_end")
-        return Measured(ready - began, self._expected, arrived)
+            return Measured(ready - self._spark.call("last_end"), self._expected, arrived)
+        return Measured(ready - found["began"], self._expected, arrived)
 
     def to_arrow(self) -> Measured:
-        self._spark.call("rest")
-        found = self._spark.call("to_arrow")
+        found = self._rested("to_arrow")
         return Measured(found["seconds"], self._expected, found["sums"])
+
+    def _rested(self, work: str, **said: Any) -> Any:
+        self._spark.call("rest")
+        return self._spark.call(work, **said)
 
     def _read(self, found: dict[str, Any]) -> tuple[float, str]:
         """Return when all batches were here, and what they hold."""
@@ -96,17 +95,18 @@ def _line_ups(scale: Scale) -> Iterator[LineUp | Skipped]:
     warm_ups = 1 if scale.quick else _WARM_UPS
     with Child(SparkProducer, rows=rows) as spark:
         consumer = _Consumer(spark, rows)
-        publish = Way(_PUBLISH, "subject", consumer.publish, size, _COUNT)
+        publish = partial(Way, _PUBLISH, "subject", consumer.publish, size)
         # Counting has two line-ups: what runs after another JVM finds the processor's caches full of its data.
         count = Way(_COUNT, "baseline", consumer.count, size)
         most = Target(_PUBLISH, "at most", 1.15, _COUNT)
-        yield LineUp(f"into the depot, {title}", (publish, count), scale.rounds(15, 3), (most,), warm_ups)
+        yield LineUp(
+            f"into the depot, {title}", (publish(_COUNT), count), scale.rounds(15, 3), (most,), warm_ups
+        )
         with Child(SparkProducer, rows=rows, defaults=True) as plain:
             defaults = Way(_DEFAULTS, "baseline", _Consumer(plain, rows).count, size)
             least = Target(_PUBLISH, "at least", 1.8, _DEFAULTS)
-            publish = dataclasses.replace(publish, baseline=_DEFAULTS)
             name = f"into the depot, beside Spark's defaults, {title}"
-            yield LineUp(name, (publish, defaults), rounds, (least,), warm_ups)
+            yield LineUp(name, (publish(_DEFAULTS), defaults), rounds, (least,), warm_ups)
         ways: tuple[Way, ...] = (
             Way(_ALL_BATCHES, "subject", lambda: consumer.hand_over(after_last_task=False), size, _TO_ARROW),
             Way(_AFTER, "subject", lambda: consumer.hand_over(after_last_task=True)),

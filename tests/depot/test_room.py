@@ -27,6 +27,7 @@ from bowstring.memory import Region
 from tests.depot.conftest import APP, MIB, WAIT, Connect, commit, held, read, until, until_free
 
 TABLE = pa.table({"n": np.arange(3 << 17)})  # 3 MiB
+SMALL = TABLE.slice(0, 1 << 17)  # 1 MiB
 
 Slab = tuple[Lent, Region]
 
@@ -88,6 +89,29 @@ def test_a_disk_that_is_full_is_no_crash(connect: Connect, small_disk: str) -> N
     with pytest.raises(bow.UnknownTicket):
         bow.connect(before.endpoint)
     depot.stop()
+
+
+@pytest.mark.parametrize("kind", ["memory", "disk"])
+def test_all_of_the_budget_can_be_used(connect: Connect, tmp_path: Path, kind: str) -> None:
+    """An attempt that asks for more with every slab is refused only when what it needs does not fit."""
+    depot = connect(options={"memory_budget": 0, "disk_budget": 0, f"{kind}_budget": 24 * MIB})
+    with depot.begin(application=APP, dataset="data", spill_folder=str(tmp_path), wait=0.0) as attempt:
+        for _ in range(24):
+            attempt.write(SMALL)
+        with pytest.raises(bow.OutOfBudget):
+            attempt.write(SMALL)
+        committed = attempt.commit()
+    assert read(committed.endpoint).equals(pa.concat_tables([SMALL] * 24))
+
+
+def test_all_of_a_small_disk_can_be_used(connect: Connect, small_disk: str) -> None:
+    """Where the file system has less room than the budget says, what is needed is asked for before it is full."""
+    depot = connect(options={"memory_budget": 0, "disk_budget": 1 << 40})
+    with depot.begin(application=APP, dataset="data", spill_folder=small_disk, wait=0.0) as attempt:
+        for _ in range(8):
+            attempt.write(SMALL)
+        committed = attempt.commit()
+    assert read(committed.endpoint).equals(pa.concat_tables([SMALL] * 8))
 
 
 def test_a_folder_that_is_not_there_is_refused(depot: bow.depot.Depot) -> None:

@@ -76,6 +76,7 @@ def _borrow(session: Session, fields: Fields) -> Answer:
         fields.seconds("wait"),
         still_wanted,
         session.mapped,
+        wanted=fields.number("wanted", 0),
     )
     said = {
         "slab": attempt.lend(region),

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LentAllocator"]
 
-_MIB: Final = 1 << 20
-_LARGEST: Final = 64 * _MIB
+_FIRST: Final = 1 << 20
+_LARGEST: Final = 64 << 20
 
 
 class LentAllocator:
@@ -32,14 +32,12 @@ class LentAllocator:
     Parameters
     ----------
     borrow
-        Returns (number, slab) of at least so many bytes, mapped for writing.
-    expected
-        How many bytes there will be, where somebody knows.
+        Given how many bytes are needed and how many are wanted, returns (number, slab), mapped for writing.
     """
 
-    def __init__(self, borrow: Callable[[int], tuple[int, Slab]], expected: int = 0) -> None:
+    def __init__(self, borrow: Callable[[int, int], tuple[int, Slab]]) -> None:
         self._borrow = borrow
-        self._size = min(max(expected, _MIB), _LARGEST)
+        self._wanted = _FIRST
         self._lock = threading.RLock()
         self._region: Region | None = None
         self._next = 0
@@ -66,8 +64,7 @@ class LentAllocator:
             if self._region is None or self._next + nbytes > self._region.nbytes:
                 self._region = None
                 self._put_back()
-                self._open(max(nbytes, self._size))
-                self._size = min(2 * self._size, _LARGEST)
+                self._open(nbytes)
             region, offset = self._region, self._next
             assert region is not None
             alignment = self.device.alignment
@@ -75,8 +72,10 @@ class LentAllocator:
         return Buffer.fresh(region, offset, nbytes)
 
     def _open(self, nbytes: int) -> None:
-        number, slab = self._borrow(nbytes)
+        number, slab = self._borrow(nbytes, max(nbytes, self._wanted))
         self._region, self._next = Region.of_slab(slab), 0
+        # Twice the last: an attempt of any size asks few times, and leaves about half of it empty at most.
+        self._wanted = min(2 * slab.nbytes, _LARGEST)
         self._slabs[number] = slab, weakref.ref(self._region)
         # No other one lies there now: what lay there before was unmapped.
         self._numbers[slab.address] = number

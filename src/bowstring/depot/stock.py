@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import os
 import threading
 import time
@@ -16,7 +17,7 @@ from bowstring.memory.lent import emptied, file_to_lend, memory_to_lend
 from bowstring.memory.pool import size_class
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable
+    from collections.abc import Callable, Container, Iterable, Sequence
 
     from bowstring.memory import Slab
 
@@ -125,6 +126,8 @@ class Stock:
         wait: float,
         still_there: Callable[[], object],
         mapped: Container[bytes] = frozenset(),
+        *,
+        wanted: int = 0,
     ) -> tuple[Lent, Region]:
         """Return a slab of at least `nbytes` bytes, and its use: when nothing refers to that, the slab is home.
 
@@ -143,6 +146,8 @@ class Stock:
             Called while it waits; raises when whoever asked is gone.
         mapped
             Slabs that whoever asked has mapped already: rather these.
+        wanted
+            How much would be better still, where there is room now.
 
         Raises
         ------
@@ -154,13 +159,14 @@ class Stock:
             The depot ends.
         """
         size = size_class(nbytes)
+        sizes = sorted({size, max(size, size_class(wanted))}, reverse=True)
         end = time.monotonic() + wait
         turn = object()
         with self._changed:
             self._waiting.append(turn)
         try:
             while True:
-                lent = self._try(size, owner, folder, turn, mapped)
+                lent = self._try(sizes, owner, folder, turn, mapped)
                 if lent is not None:
                     return lent, Region.of_slab(lent.slab, self._home)
                 self._refuse_hopeless(size, owner)
@@ -175,9 +181,11 @@ class Stock:
                 self._waiting.remove(turn)
                 self._changed.notify_all()
 
-    def _try(self, size: int, owner: str, folder: str, turn: object, mapped: Container[bytes]) -> Lent | None:
-        """Return a slab if it is this one's turn and there is room."""
-        for kind in _KINDS:
+    def _try(
+        self, sizes: Sequence[int], owner: str, folder: str, turn: object, mapped: Container[bytes]
+    ) -> Lent | None:
+        """Return a slab of the first size that there is room for, if it is this one's turn."""
+        for kind, size in itertools.product(_KINDS, sizes):
             with self._changed:
                 if self._closed:
                     raise ClosedError("the depot ends")
@@ -199,7 +207,8 @@ class Stock:
                     self._count(kind, owner, -size)
                     if isinstance(error, OutOfBudget):
                         self._refusal = f"; {error}"
-                        self._give_up_warm(kind)
+                        if size == sizes[-1]:
+                            self._give_up_warm(kind)
                         continue
                 raise
             with self._changed:

@@ -155,10 +155,9 @@ class Attempt:
             self._open().tell(self._told)
             self._told, self._told_bytes, self._told_parts = [], 0, 0
 
-    def _borrow(self, nbytes: int) -> tuple[int, Slab]:
-        answer = self._open().ask(
-            Verb.BORROW, {"nbytes": nbytes, "wait": self._wait}, self._wait + _ANSWER_SECONDS
-        )
+    def _borrow(self, nbytes: int, wanted: int) -> tuple[int, Slab]:
+        asked = {"nbytes": nbytes, "wanted": wanted, "wait": self._wait}
+        answer = self._open().ask(Verb.BORROW, asked, self._wait + _ANSWER_SECONDS)
         try:
             if len(answer.descriptors) != 1:
                 raise ProtocolError("a slab is one descriptor", found=len(answer.descriptors))
