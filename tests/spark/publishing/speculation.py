@@ -31,6 +31,8 @@ def start() -> Any:
         "spark.speculation": "true",
         "spark.speculation.quantile": "0.5",
         "spark.speculation.interval": "100ms",
+        # A task can lag in the middle of its rows where it has several batches.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
         **standalone.python_settings(),
         "spark.executorEnv.BOWSTRING_DEPOT": os.environ["BOWSTRING_DEPOT"],
     }
