@@ -77,6 +77,14 @@ def _taken(queue: collections.deque[_Item]) -> Iterator[_Item]:
         yield item
 
 
+def _copy_of(slabs: list[Slab]) -> list[Slab]:
+    """Return a copy of a list that a finalizer may change at any moment.
+
+    Python 3.11 collects when it makes the list that a slice becomes, and then copies from where the items were.
+    """
+    return list(slabs)
+
+
 def _bytes_of(budget: Any) -> int:
     is_number = isinstance(budget, Real) and not isinstance(budget, bool)
     if not is_number or not 1 <= budget < math.inf:
@@ -209,7 +217,7 @@ class Pool:
             )
 
     def _warm(self, size: int) -> Slab | None:
-        fitting = [slab for slab in self._idle[:] if size <= slab.nbytes <= 2 * size]
+        fitting = [slab for slab in _copy_of(self._idle) if size <= slab.nbytes <= 2 * size]
         if not fitting:
             return None
         slab = min(fitting, key=lambda each: each.nbytes)
@@ -223,7 +231,7 @@ class Pool:
     def _held(self) -> tuple[int, int]:
         """Return how many bytes are in use and how many are idle, both at one moment."""
         while True:
-            in_use, slabs = self._in_use, self._idle[:]
+            in_use, slabs = self._in_use, _copy_of(self._idle)
             idle = sum(slab.nbytes for slab in slabs)
             if in_use == self._in_use and slabs == self._idle:
                 return in_use, idle
