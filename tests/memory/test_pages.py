@@ -77,6 +77,17 @@ def calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ca
     return found
 
 
+@pytest.mark.parametrize("nbytes", SIZES)
+def test_a_mapping_keeps_no_descriptor(memfd: Callable[[int], int], nbytes: int) -> None:
+    """A mapping of any size holds no descriptor of its own, and may outlive the one it was made with."""
+    fd = memfd(nbytes)
+    before = os.listdir("/proc/self/fd")
+    memory, address = mapped(fd, nbytes, BOTH)
+    assert os.listdir("/proc/self/fd") == before
+    os.pwrite(fd, b"x", nbytes - 1)
+    assert view(address, nbytes, memory)[-1] == ord("x")
+
+
 @pytest.mark.parametrize("filled", [False, True])
 @pytest.mark.parametrize("nbytes", SIZES)
 def test_memory_lies_where_large_pages_fit(

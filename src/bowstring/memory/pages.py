@@ -52,18 +52,19 @@ def mapped(fd: int, nbytes: int, protection: int, *, filled: bool = False) -> tu
         The system refuses.
     """
     flags = mmap.MAP_SHARED | (mmap.MAP_POPULATE if filled else 0)
-    if nbytes < LARGE_PAGE:
-        memory = mmap.mmap(fd, nbytes, flags, protection)
-        return memory, _address_of(memory)
-    # A large page must begin at a multiple of its size, and `mmap.mmap` takes no address. So it reserves more than
-    # is needed, and the descriptor is mapped over the middle of that; all of it goes when the reservation goes.
+    # A large page must begin at a multiple of its size, and `mmap.mmap` takes no address and keeps a descriptor of its
+    # own. So it reserves what is needed, or more, and the descriptor is mapped over that; all of it goes when the
+    # reservation goes.
+    large = nbytes >= LARGE_PAGE
     private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
     try:
-        memory = mmap.mmap(-1, nbytes + LARGE_PAGE, private, _NOTHING)
+        memory = mmap.mmap(-1, nbytes + LARGE_PAGE * large, private, _NOTHING)
     except OverflowError as error:
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)) from error
-    address = -(-_address_of(memory) // LARGE_PAGE) * LARGE_PAGE
-    if filled:
+    address = _address_of(memory)
+    if large:
+        address = -(-address // LARGE_PAGE) * LARGE_PAGE
+    if large and filled:
         _map_over(address, nbytes, protection, mmap.MAP_SHARED, fd)
         ask_for_large_pages(address, nbytes & -LARGE_PAGE)
     _map_over(address, nbytes, protection, flags, fd)
