@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, KeysView, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -20,6 +21,8 @@ from bowstring.reading.streams import addresses_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from bowstring.memory import Allocator
 
 __all__ = ["connect"]
 
@@ -56,6 +59,8 @@ def connect(
         ``"map"`` gives views of the producer's memory where the transport can hand it over. ``"copy"`` copies
         each batch when it is delivered, and frees the producer's memory at once. By default memory of the host is
         mapped and that of a GPU copied on it, until mapping has been verified on one; `stream` asks for views.
+        And once batches of 256 endpoints of a data set are kept, those of the endpoints that follow are copied: each
+        endpoint with views keeps a connection, of which a server has 1,024 for all its readers (``Stream.stats``).
     ordered
         For a data set of many endpoints: in the order of the endpoints, or as the batches come.
     pool
@@ -112,8 +117,9 @@ def connect(
     streams = _streams(stream)
     if streams and mode is None:
         mode = "map"  # whoever says what reads the memory wants views of it
+    allocators: dict[Device, Allocator] = {}
 
-    def open_one(endpoint: Endpoint) -> EndpointStream:
+    def open_one(endpoint: Endpoint, mode: Literal["map", "copy"] | None = mode) -> EndpointStream:
         landing = pool if pool is not None and pool.device.is_host else default_pool()
         copies_to, bodies = pool or landing, None
         if target is not None and not target.is_host:
@@ -130,6 +136,7 @@ def connect(
                 chosen,
                 target,
                 copies_to,
+                allocators,
                 mode=mode,
                 seconds=limits.device_timeout,
             )
@@ -140,7 +147,8 @@ def connect(
     if isinstance(source, Endpoint):
         return open_one(source)
     if isinstance(source, Dataset):
-        return DatasetStream(source, open_one, chosen, ordered=ordered)
+        open_copied = None if mode == "map" else functools.partial(open_one, mode="copy")
+        return DatasetStream(source, open_one, open_copied, chosen, ordered=ordered)
     raise UsageError(
         "this is not a source", expected="an Endpoint, a Dataset or a URI", found=type(source).__name__
     )

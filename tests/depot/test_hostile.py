@@ -220,7 +220,7 @@ def test_too_many_slabs(well: bow.depot.Depot, client: Connection) -> None:
 
     def borrow_on() -> None:
         for _ in range(1000):
-            close_all(client.ask(Verb.BORROW, {"nbytes": 1, "wait": 1e6}, WAIT).descriptors)
+            close_all(client.ask(Verb.BORROW, {"nbytes": MIB, "wait": 1e6}, WAIT).descriptors)
 
     with pytest.raises(bow.OutOfBudget):
         borrow_on()

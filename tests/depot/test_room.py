@@ -91,6 +91,18 @@ def test_a_disk_that_is_full_is_no_crash(connect: Connect, small_disk: str) -> N
     depot.stop()
 
 
+def test_small_partitions_take_little(connect: Connect) -> None:
+    """A thousand partitions of a few rows take 64 KiB each, and are read as one data set that is kept."""
+    depot = connect(options={"memory_budget": 64 * MIB, "disk_budget": 0})
+    parts = [pa.table({"n": [number, -number]}) for number in range(1000)]
+    written = [commit(depot, part, partition=number) for number, part in enumerate(parts)]
+    assert depot.status().memory_in_use == 1000 * 64 << 10
+    dataset = bow.Dataset(tuple(each.endpoint for each in written), parts[0].schema)
+    assert read(dataset).equals(pa.concat_tables(parts))
+    depot.end(APP)
+    until_free(depot)
+
+
 @pytest.mark.parametrize("kind", ["memory", "disk"])
 def test_all_of_the_budget_can_be_used(connect: Connect, tmp_path: Path, kind: str) -> None:
     """An attempt that asks for more with every slab is refused only when what it needs does not fit."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
+import bowstring.reading.dataset as dataset_module
 from tests.doors.conftest import PATIENCE, close_while_one_waits, read, until
 
 SCHEMA = pa.schema([("part", pa.int64()), ("n", pa.int64())])
@@ -68,6 +69,49 @@ def test_from_several_servers(serve: Callable[..., bow.Server], ordered: bool) -
         table = stream.read_all()
         assert stream.stats.path == "inproc: mapped, tcp: packed, unix: mapped"
     assert table.sort_by([("part", "ascending"), ("n", "ascending")]).equals(WHOLE.slice(0, 6 * BATCHES))
+
+
+MAPPED = pytest.mark.parametrize("address", ["unix:", "inproc:"])
+
+
+@MAPPED
+@pytest.mark.parametrize("ordered", [True, False])
+def test_of_very_many_that_are_kept_some_are_copied(
+    serve: Callable[..., bow.Server], address: str, monkeypatch: pytest.MonkeyPatch, ordered: bool
+) -> None:
+    """Where the batches of many endpoints are kept, those that follow are copied, and their connections end."""
+    monkeypatch.setattr(dataset_module, "_MOST_KEPT", 2)
+    server = serve(address)
+    with bow.connect(published(server), ordered=ordered) as stream:
+        batches = list(stream)
+        assert (stream.stats.copied, stream.stats.batches) == ("copy", PARTS * BATCHES)
+        assert "endpoints are kept" in stream.stats.copied_why
+    table = pa.Table.from_batches([batch.to_arrow() for batch in batches])
+    assert table.sort_by([("part", "ascending"), ("n", "ascending")]).equals(WHOLE)
+    # What was open before the second was read to its end is not copied.
+    until(lambda: 2 <= server.statistics.connections < PARTS)
+
+
+@MAPPED
+def test_views_are_views_of_however_many(
+    serve: Callable[..., bow.Server], address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks for views gets no copies, and who drops batches as they come needs none."""
+    monkeypatch.setattr(dataset_module, "_MOST_KEPT", 4)
+    server = serve(address)
+    dataset = published(server)
+    with bow.connect(dataset, mode="map") as stream:
+        batches = list(stream)
+        assert stream.stats.copied == stream.stats.copied_why == ""
+    assert server.statistics.connections == PARTS
+    del batches
+    until(lambda: server.statistics.connections == 0)
+    with bow.connect(dataset) as stream:
+        for batch in stream:
+            del batch
+            # Those that were read to their end are gone; one is read, and some are open ahead.
+            until(lambda: server.statistics.connections <= 1 + dataset_module._AHEAD)
+        assert stream.stats.copied == ""
 
 
 def test_the_first_is_read_while_others_open(server: bow.Server) -> None:

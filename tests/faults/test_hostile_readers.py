@@ -227,7 +227,8 @@ def test_too_many_connections(serve: Callable[..., bow.Server], address: str) ->
         one.want()
         one.hear()
         with bow.connect(endpoint, limits=LIMITS) as stream:
-            with pytest.raises(bow.BrokenError), bow.connect(endpoint, limits=LIMITS):
+            refused = pytest.raises(bow.BrokenError, match=r"Limits\.connections")
+            with refused, bow.connect(endpoint, limits=LIMITS):
                 pass
             assert server.statistics.refused == 1
             assert stream.read_all().equals(table_of())

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LentAllocator"]
 
-_FIRST: Final = 1 << 20
 _LARGEST: Final = 64 << 20
 
 
@@ -37,7 +36,7 @@ class LentAllocator:
 
     def __init__(self, borrow: Callable[[int, int], tuple[int, Slab]]) -> None:
         self._borrow = borrow
-        self._wanted = _FIRST
+        self._wanted = 0
         self._lock = threading.RLock()
         self._region: Region | None = None
         self._next = 0

@@ -28,6 +28,9 @@ _KINDS: Final[tuple[Kind, Kind]] = ("memory", "disk")
 # What comes home says nothing: whoever waits looks this often.
 _LOOK: Final = 0.05
 _FULL_SECONDS: Final = 0.5
+# A data set may have thousands of partitions of a few rows.
+_SMALLEST: Final = 64 << 10
+_SMALL: Final = 1 << 20
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -158,8 +161,8 @@ class Stock:
         ClosedError
             The depot ends.
         """
-        size = size_class(nbytes)
-        sizes = sorted({size, max(size, size_class(wanted))}, reverse=True)
+        size = _slab_size(nbytes)
+        sizes = sorted({size, max(size, _slab_size(wanted))}, reverse=True)
         end = time.monotonic() + wait
         turn = object()
         with self._changed:
@@ -374,3 +377,8 @@ class Stock:
 def _drop(lent: Lent) -> None:
     """Give back a slab that nobody looks at: workers may have it mapped until they are lent another one."""
     emptied(lent.fd, lent.slab.nbytes)
+
+
+def _slab_size(nbytes: int) -> int:
+    """Return the size of the slab for `nbytes`: a power of two from 64 KiB, and that of a pool from 1 MiB on."""
+    return size_class(nbytes) if nbytes > _SMALL else max(_SMALLEST, 1 << max(nbytes - 1, 0).bit_length())

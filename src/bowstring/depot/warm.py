@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["WarmMappings", "warm_mappings"]
 
 _MOST_BYTES: Final = 512 << 20
+# Each attempt names them all to the depot.
+_MOST: Final = 256
 
 
 class WarmMappings:
@@ -68,7 +70,9 @@ class WarmMappings:
         """Keep the mapping of a slab that nobody here writes any more."""
         with self._lock:
             self._idle[slab.uuid] = slab
-            while sum(each.nbytes for each in self._idle.values()) > self._most_bytes:
+            while (
+                len(self._idle) > _MOST or sum(each.nbytes for each in self._idle.values()) > self._most_bytes
+            ):
                 self._idle.popitem(last=False)
 
     def names(self) -> list[str]:

@@ -52,9 +52,9 @@ def mapped(fd: int, nbytes: int, protection: int, *, filled: bool = False) -> tu
         The system refuses.
     """
     flags = mmap.MAP_SHARED | (mmap.MAP_POPULATE if filled else 0)
-    # A large page must begin at a multiple of its size, and `mmap.mmap` takes no address and keeps a descriptor of its
-    # own. So it reserves what is needed, or more, and the descriptor is mapped over that; all of it goes when the
-    # reservation goes.
+    # A large page must begin at a multiple of its size, and `mmap.mmap` takes no address, and keeps a descriptor of
+    # its own. So it reserves what is needed, or more, and the descriptor is mapped over that; all of it goes when
+    # the reservation goes.
     large = nbytes >= LARGE_PAGE
     private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
     try:

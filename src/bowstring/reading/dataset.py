@@ -24,24 +24,40 @@ if TYPE_CHECKING:
 __all__ = ["DatasetStream"]
 
 _AHEAD: Final = 4
+# Each keeps a connection, of which a server has 1,024 for all its readers, and threads on both sides.
+_MOST_KEPT: Final = 256
 _LOOK: Final = 0.5
+_CROWDED: Final = f"the batches of {_MOST_KEPT} endpoints are kept, each with its connection"
 _Result = TypeVar("_Result")
 
 
 class DatasetStream(Stream):
-    """The streams of a data set of many endpoints as one; a few are open at a time."""
+    """The streams of a data set of many endpoints as one; a few are open at a time.
+
+    A stream whose batches somebody keeps needs its connection. Where that holds for very many, the batches of those
+    that follow are copied, unless views were asked for.
+    """
 
     def __init__(
-        self, dataset: Dataset, open_one: Any, columns: tuple[str, ...] | None, *, ordered: bool
+        self,
+        dataset: Dataset,
+        open_one: Callable[[Endpoint], EndpointStream],
+        open_copied: Callable[[Endpoint], EndpointStream] | None,
+        columns: tuple[str, ...] | None,
+        *,
+        ordered: bool,
     ) -> None:
         self._dataset = dataset
         self._open_one = open_one
+        self._open_copied = open_copied
         self._ordered = ordered
         self._schema = dataset.schema if columns is None else chosen_columns(dataset.schema, columns)
         self._pending = collections.deque(dataset.endpoints)
         self._opening: collections.deque[concurrent.futures.Future[EndpointStream]] = collections.deque()
         self._reading: dict[concurrent.futures.Future[Batch | None], EndpointStream] = {}
         self._done: list[StreamStatistics] = []
+        self._lingering: list[EndpointStream] = []
+        self._crowded = False
         self._current: EndpointStream | None = None
         self._lock = threading.Lock()
         self._turn = threading.Lock()
@@ -80,8 +96,8 @@ class DatasetStream(Stream):
             sum(part.regions for part in parts),
             sum(part.cached_regions for part in parts),
             ", ".join(sorted({part.device for part in parts})),
-            ", ".join(sorted({part.copied for part in parts} - {""})),
-            ", ".join(sorted({part.copied_why for part in parts} - {""})),
+            ", ".join(sorted({*(part.copied for part in parts), "copy" * self._crowded} - {""})),
+            ", ".join(sorted({*(part.copied_why for part in parts), _CROWDED * self._crowded} - {""})),
             ", ".join(sorted({part.decompressed for part in parts if part.decompressed})),
         )
 
@@ -91,10 +107,17 @@ class DatasetStream(Stream):
 
     def _open_more(self) -> None:
         while self._pending and len(self._opening) + len(self._reading) < _AHEAD:
-            self._opening.append(_started(self._open, self._pending.popleft()))
+            self._opening.append(_started(self._open, self._way_to_open(), self._pending.popleft()))
 
-    def _open(self, endpoint: Endpoint) -> EndpointStream:
-        stream: EndpointStream = self._open_one(endpoint)
+    def _way_to_open(self) -> Callable[[Endpoint], EndpointStream]:
+        self._lingering = [stream for stream in self._lingering if stream.lingers]
+        if self._open_copied is None or len(self._lingering) < _MOST_KEPT:
+            return self._open_one
+        self._crowded = True
+        return self._open_copied
+
+    def _open(self, open_one: Callable[[Endpoint], EndpointStream], endpoint: Endpoint) -> EndpointStream:
+        stream = open_one(endpoint)
         with self._lock:
             if not self._closed:
                 self._streams.add(stream)
@@ -185,6 +208,7 @@ class DatasetStream(Stream):
         with self._lock:
             self._streams.discard(stream)
         stream.close()
+        self._lingering.append(stream)
 
     def close(self) -> None:
         """Close all streams. Batches stay true."""
@@ -198,6 +222,7 @@ class DatasetStream(Stream):
         self._done += self._underway()
         # With the work go the batches that nobody has asked for.
         self._reading, self._opening, self._current = {}, collections.deque(), None
+        self._lingering = []
         for stream in streams:
             stream.close()
 

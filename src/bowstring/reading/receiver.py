@@ -42,7 +42,7 @@ from bowstring.reading.process import watch_end
 from bowstring.reading.reach import Reach
 from bowstring.reading.silence import check_silence
 from bowstring.reading.streams import addresses_of
-from bowstring.reading.wire import Wire, open_wires
+from bowstring.reading.wire import Wire, note_turned_away, open_wires
 from bowstring.transport.descriptors import close_all
 from bowstring.transport.standby import run_in_thread
 
@@ -244,6 +244,8 @@ class Receiver:
         with self._changed:
             if self._error is None and not self._complete:
                 self._error = error
+                if not self.opened:
+                    note_turned_away(error)
             self._changed.notify_all()
         if self.borrows:  # whoever answers closes what was lent, and then hangs up
             self._answerer.stop()

@@ -171,6 +171,8 @@ class EndpointStream(Stream):
         Where the batches shall be; where they come, by default.
     pool
         Where copies go, as far as it is on their device.
+    allocators
+        Out of which regions they are cut there, shared with other streams.
     mode
         Whether batches are views, or copied when they are delivered; ``None`` leaves it to the device they are on.
     seconds
@@ -183,6 +185,7 @@ class EndpointStream(Stream):
         columns: tuple[str, ...] | None,
         device: Device | None,
         pool: Pool,
+        allocators: dict[Device, Allocator],
         *,
         mode: Literal["map", "copy"] | None = None,
         seconds: float = DEFAULT_LIMITS.device_timeout,
@@ -194,7 +197,7 @@ class EndpointStream(Stream):
         self._mode = mode
         self._seconds = seconds
         self._road: Road | None = None
-        self._allocators: dict[Device, Allocator] = {}
+        self._allocators = allocators
         # A dictionary is copied once, not with each batch that uses it.
         self._copied: weakref.WeakKeyDictionary[Dictionary, Dictionary] = weakref.WeakKeyDictionary()
         self._device_name = device.name if device is not None else "cpu"
@@ -205,6 +208,11 @@ class EndpointStream(Stream):
     def schema(self) -> pa.Schema:
         """The schema of the batches."""
         return self._schema
+
+    @property
+    def lingers(self) -> bool:
+        """Whether the connection is there still: batches of a closed stream that somebody keeps need it."""
+        return not self._receiver.over
 
     @property
     def num_rows(self) -> int | None:

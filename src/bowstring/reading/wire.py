@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.dissociated.consumer import ConsumerProtocol
 from bowstring.dissociated.tags import is_packed
-from bowstring.errors import LimitExceeded, OutOfBudget
+from bowstring.errors import BrokenError, LimitExceeded, OutOfBudget
 from bowstring.memory import this_process
 from bowstring.reading.runs import Run, Runs
 from bowstring.remembered import remembered
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bowstring.memory import Allocator, Buffer, Pool
     from bowstring.transport import Channel
 
-__all__ = ["Wire", "open_wires"]
+__all__ = ["Wire", "note_turned_away", "open_wires"]
 
 _LOOK: Final = 0.01
 _LONGEST_KEPT: Final = 1024
@@ -131,11 +131,21 @@ def open_wires(endpoint: Endpoint, hello: Hello, pool: Pool, limits: Limits) -> 
             place = this_process().place if hello.pointers and channel.carries != "nothing" else None
             opening = _opening(location, bytes(endpoint.ticket), hello, place)
             wires[-1].send(opening, limits.connect_timeout)
-    except BaseException:
+    except BaseException as error:
         for wire in wires:
             wire.channel.close()
+        if wires:
+            note_turned_away(error)
         raise
     return wires
+
+
+def note_turned_away(error: BaseException) -> None:
+    """Say what it may mean that a server hangs up before its first answer."""
+    if type(error) is BrokenError and not error.hint:
+        error.hint = (
+            "The server may have ended, or serve as many readers as it takes (Limits.connections of its own)."
+        )
 
 
 def _memorable(location: Location, ticket: bytes, hello: Hello, _place: str | None) -> bool:
