@@ -110,8 +110,10 @@ class DatasetStream(Stream):
             self._opening.append(_started(self._open, self._way_to_open(), self._pending.popleft()))
 
     def _way_to_open(self) -> Callable[[Endpoint], EndpointStream]:
+        if self._open_copied is None:
+            return self._open_one
         self._lingering = [stream for stream in self._lingering if stream.lingers]
-        if self._open_copied is None or len(self._lingering) < _MOST_KEPT:
+        if len(self._lingering) < _MOST_KEPT:
             return self._open_one
         self._crowded = True
         return self._open_copied
@@ -208,7 +210,8 @@ class DatasetStream(Stream):
         with self._lock:
             self._streams.discard(stream)
         stream.close()
-        self._lingering.append(stream)
+        if self._open_copied is not None:
+            self._lingering.append(stream)
 
     def close(self) -> None:
         """Close all streams. Batches stay true."""

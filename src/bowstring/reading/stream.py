@@ -44,8 +44,8 @@ class StreamStatistics:
     device
         Where the batches are.
     copied, copied_why
-        How batches were copied that were not wanted where they came (``"peer copy"``, ``"staged copy"``, ``"copy to
-        the host"`` …), and why so; empty where none was.
+        How batches were copied that were not wanted, or could not stay, where they came (``"peer copy"``, ``"staged
+        copy"``, ``"copy to the host"``, ``"copy"`` …), and why so; empty where none was.
     decompressed
         Which road compressed buffers took to a device that was asked for, and why not another one.
     """
