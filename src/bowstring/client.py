@@ -59,8 +59,9 @@ def connect(
         ``"map"`` gives views of the producer's memory where the transport can hand it over. ``"copy"`` copies
         each batch when it is delivered, and frees the producer's memory at once. By default memory of the host is
         mapped and that of a GPU copied on it, until mapping has been verified on one; `stream` asks for views.
-        And once batches of 256 endpoints of a data set are kept, those of the endpoints that follow are copied: each
-        endpoint with views keeps a connection, of which a server has 1,024 for all its readers (``Stream.stats``).
+        And once batches of 256 endpoints of a data set are kept, those of the endpoints that follow are copied:
+        each endpoint with views keeps a connection, of which a server has 1,024 for all its readers
+        (``Stream.stats``).
     ordered
         For a data set of many endpoints: in the order of the endpoints, or as the batches come.
     pool
