@@ -57,9 +57,9 @@ def test_lost_slabs_are_told(folder: str, capsys: pytest.CaptureFixture[str]) ->
             attempt.write({"n": list(range(10))})
             region: Any = attempt._allocator._region
         said = asked(capsys, "status", "--folder", folder)
-        assert "1 slab is lost, 1.0 MiB" in said
+        assert "1 slab is lost, 64.0 KiB" in said
         facts = json.loads(asked(capsys, "status", "--folder", folder, "--json"))
-        assert (facts["lost_slabs"], facts["memory_lost"], facts["disk_lost"]) == (1, 1 << 20, 0)
+        assert (facts["lost_slabs"], facts["memory_lost"], facts["disk_lost"]) == (1, 64 << 10, 0)
         del region
         warm_mappings().clear()
         assert "lost," not in asked(capsys, "status", "--folder", folder)

@@ -103,6 +103,23 @@ def test_small_partitions_take_little(connect: Connect) -> None:
     until_free(depot)
 
 
+def test_slabs_leave_descriptors_to_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slab is refused where its descriptor would be one of the last, and counts for nothing then."""
+    most = len(os.listdir("/proc/self/fd")) + 200
+    monkeypatch.setattr("resource.getrlimit", lambda _: (most, most))
+    stock = Stock(memory=1 << 30, disk=0)
+    held: list[Slab] = []
+    with pytest.raises(bow.LimitExceeded, match="left for readers"):
+        held.extend(borrow(stock, 1) for _ in range(most))
+    assert 20 < len(held) <= 100
+    assert len(os.listdir("/proc/self/fd")) <= most - most // 4 + 2
+    assert stock.statistics.memory_in_use == len(held) * 64 << 10
+    held.pop()
+    borrow(stock, 1)
+    del held
+    stock.close()
+
+
 @pytest.mark.parametrize("kind", ["memory", "disk"])
 def test_all_of_the_budget_can_be_used(connect: Connect, tmp_path: Path, kind: str) -> None:
     """An attempt that asks for more with every slab is refused only when what it needs does not fit."""

@@ -79,7 +79,7 @@ def serve(
 
 
 def _take_all_allowed() -> None:
-    """Each slab takes three descriptors, of usually 1024, and is mapped: whoever started us may have had less."""
+    """Each slab takes two descriptors, of usually 1024, and is mapped: whoever started us may have had less."""
     for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_AS):
         _, hard = resource.getrlimit(limit)
         with contextlib.suppress(OSError, ValueError):

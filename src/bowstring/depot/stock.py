@@ -10,6 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, Literal
 
+from bowstring.depot.descriptors import check_spare
 from bowstring.depot.lost import LostSlabs
 from bowstring.errors import ClosedError, DeadlineExceeded, OutOfBudget
 from bowstring.memory import Region, cpu
@@ -205,6 +206,8 @@ class Stock:
                 slab, fd = (
                     memory_to_lend(cpu(), size) if kind == "memory" else file_to_lend(cpu(), size, folder)
                 )
+                lent = Lent(slab, fd, kind, owner)
+                check_spare(max(slab.fd, fd))
             except BaseException as error:
                 with self._changed:
                     self._count(kind, owner, -size)
@@ -217,7 +220,7 @@ class Stock:
             with self._changed:
                 self._made += 1
                 self._refusal = ""
-                lent = self._used[slab.uuid] = Lent(slab, fd, kind, owner)
+                self._used[slab.uuid] = lent
                 return lent
         return None
 
