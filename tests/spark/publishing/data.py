@@ -20,6 +20,7 @@ from tests.spark.publishing.local import ROWS, SUM, held, numbers, streams, tota
 from tests.spark.test_live_types import EVERY
 
 _TINY = 10_000
+_MANY = 1500
 
 
 def start() -> Any:
@@ -79,6 +80,21 @@ def many_tiny_batches(session: Any) -> None:
     assert [batch.num_rows for batch in batches] == [_TINY // 2] * 2
     assert [number for batch in batches for number in batch["id"].to_pylist()] == list(range(_TINY))
     del batches
+    published.release()
+    wait_for(lambda: held().memory_in_use + held().disk_in_use == 0)
+
+
+def many_small_partitions(session: Any) -> None:
+    """More partitions than a server has connections are one data set, which can be kept whole."""
+    published = bow.spark.publish(numbers(session, _MANY, 4 * _MANY), "many")
+    assert (len(published), published.num_rows) == (_MANY, 4 * _MANY)
+    assert held().memory_in_use <= _MANY * 64 << 10
+    with bow.connect(published) as stream:
+        table = stream.read_all()
+        assert stream.stats.copied == "copy"
+    assert table["id"].to_pylist() == list(range(4 * _MANY))
+    assert total(published)[0] == 4 * _MANY
+    del table
     published.release()
     wait_for(lambda: held().memory_in_use + held().disk_in_use == 0)
 
@@ -219,6 +235,7 @@ def plans_that_tasks_read(session: Any) -> None:
 SCENARIOS = [
     every_type,
     many_tiny_batches,
+    many_small_partitions,
     a_reader_that_dies,
     other_schemas_are_refused,
     output_that_is_complete,
