@@ -96,7 +96,8 @@ def a_copy_of_what_is_committed(session: Any) -> None:
     tickets = [Ticket.of_row(row) for row in rows]
     assert sum(ticket.num_rows for ticket in tickets) == ROWS
     with bow.depot.connect(start=False) as depot:
-        assert streams("both") == 5
+        # Of tasks that are slow to begin there may be copies, too.
+        assert streams("both") >= 5, streams("both")
         assert depot.settle("both#1", [bow.Endpoint.parse(each.endpoint) for each in tickets]) == 4
         assert streams("both") == 4
         depot.end("both")
