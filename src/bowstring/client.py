@@ -14,7 +14,7 @@ from bowstring.errors import UsageError
 from bowstring.ipc.compression_device import DeviceBodies
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Device, Pool, default_pool
-from bowstring.reading.dataset import DatasetStream
+from bowstring.reading.dataset import CROWDED, DatasetStream
 from bowstring.reading.receiver import Receiver
 from bowstring.reading.stream import EndpointStream, Stream, device_named
 from bowstring.reading.streams import addresses_of
@@ -22,7 +22,7 @@ from bowstring.reading.streams import addresses_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bowstring.memory import Allocator
+    from bowstring.memory import Allocator, Road
 
 __all__ = ["connect"]
 
@@ -120,7 +120,9 @@ def connect(
         mode = "map"  # whoever says what reads the memory wants views of it
     allocators: dict[Device, Allocator] = {}
 
-    def open_one(endpoint: Endpoint, mode: Literal["map", "copy"] | None = mode) -> EndpointStream:
+    def open_one(
+        endpoint: Endpoint, mode: Literal["map", "copy"] | None = mode, road: Road | None = None
+    ) -> EndpointStream:
         landing = pool if pool is not None and pool.device.is_host else default_pool()
         copies_to, bodies = pool or landing, None
         if target is not None and not target.is_host:
@@ -139,6 +141,7 @@ def connect(
                 copies_to,
                 allocators,
                 mode=mode,
+                road=road,
                 seconds=limits.device_timeout,
             )
         except BaseException:
@@ -148,7 +151,7 @@ def connect(
     if isinstance(source, Endpoint):
         return open_one(source)
     if isinstance(source, Dataset):
-        open_copied = None if mode == "map" else functools.partial(open_one, mode="copy")
+        open_copied = None if mode == "map" else functools.partial(open_one, mode="copy", road=CROWDED)
         return DatasetStream(source, open_one, open_copied, chosen, ordered=ordered)
     raise UsageError(
         "this is not a source", expected="an Endpoint, a Dataset or a URI", found=type(source).__name__

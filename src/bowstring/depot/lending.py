@@ -31,7 +31,8 @@ class LentAllocator:
     Parameters
     ----------
     borrow
-        Given how many bytes are needed and how many are wanted, returns (number, slab), mapped for writing.
+        Given how many bytes are needed, and how many are wanted if more, returns (number, slab), mapped for
+        writing.
     """
 
     def __init__(self, borrow: Callable[[int, int], tuple[int, Slab]]) -> None:
@@ -71,7 +72,7 @@ class LentAllocator:
         return Buffer.fresh(region, offset, nbytes)
 
     def _open(self, nbytes: int) -> None:
-        number, slab = self._borrow(nbytes, max(nbytes, self._wanted))
+        number, slab = self._borrow(nbytes, self._wanted)
         self._region, self._next = Region.of_slab(slab), 0
         # Twice the last: an attempt of any size asks few times, and leaves about half of it empty at most.
         self._wanted = min(2 * slab.nbytes, _LARGEST)

@@ -31,7 +31,6 @@ _LOOK: Final = 0.05
 _FULL_SECONDS: Final = 0.5
 # A data set may have thousands of partitions of a few rows.
 _SMALLEST: Final = 64 << 10
-_SMALL: Final = 1 << 20
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -151,7 +150,7 @@ class Stock:
         mapped
             Slabs that whoever asked has mapped already: rather these.
         wanted
-            How much would be better still, where there is room now.
+            How much would be better still, if that is more and there is room now.
 
         Raises
         ------
@@ -162,8 +161,8 @@ class Stock:
         ClosedError
             The depot ends.
         """
-        size = _slab_size(nbytes)
-        sizes = sorted({size, max(size, _slab_size(wanted))}, reverse=True)
+        size = size_class(nbytes, _SMALLEST)
+        sizes = sorted({size, max(size, size_class(wanted, _SMALLEST))}, reverse=True)
         end = time.monotonic() + wait
         turn = object()
         with self._changed:
@@ -380,8 +379,3 @@ class Stock:
 def _drop(lent: Lent) -> None:
     """Give back a slab that nobody looks at: workers may have it mapped until they are lent another one."""
     emptied(lent.fd, lent.slab.nbytes)
-
-
-def _slab_size(nbytes: int) -> int:
-    """Return the size of the slab for `nbytes`: a power of two from 64 KiB, and that of a pool from 1 MiB on."""
-    return size_class(nbytes) if nbytes > _SMALL else max(_SMALLEST, 1 << max(nbytes - 1, 0).bit_length())

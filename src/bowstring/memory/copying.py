@@ -26,7 +26,8 @@ class Road(NamedTuple):
     """How memory gets from one device to another."""
 
     name: str
-    """``"none"``, ``"peer copy"``, ``"staged copy"``, ``"copy to the host"`` or ``"copy from the host"``."""
+    """``"none"``, ``"copy"``, ``"peer copy"``, ``"staged copy"``, ``"copy to the host"`` or ``"copy from the
+    host"``."""
     why: str
 
 

@@ -60,10 +60,10 @@ class PoolStatistics:
     retired: int
 
 
-def size_class(nbytes: int) -> int:
-    """Return the slab size for `nbytes`: a power of two from 1 to 64 MiB, then a multiple of 64 MiB."""
+def size_class(nbytes: int, smallest: int = _SMALLEST) -> int:
+    """Return the slab size for `nbytes`: a power of two up to 64 MiB, from 1 MiB on, then a multiple of 64 MiB."""
     if nbytes <= _SLAB:
-        return max(_SMALLEST, 1 << (nbytes - 1).bit_length()) if nbytes else _SMALLEST
+        return max(smallest, 1 << (nbytes - 1).bit_length()) if nbytes else smallest
     return -(-nbytes // _SLAB) * _SLAB
 
 

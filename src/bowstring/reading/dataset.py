@@ -10,6 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bowstring.errors import BowstringError, ClosedError, EndOfStream, ForkedError, InvalidData
+from bowstring.memory import Road
 from bowstring.reading.stream import EndpointStream, Stream, StreamStatistics, chosen_columns
 from bowstring.transport.standby import run_in_thread
 
@@ -21,13 +22,14 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.dissociated.uri import Dataset, Endpoint
 
-__all__ = ["DatasetStream"]
+__all__ = ["CROWDED", "DatasetStream"]
 
 _AHEAD: Final = 4
 # Each keeps a connection, of which a server has 1,024 for all its readers, and threads on both sides.
 _MOST_KEPT: Final = 256
 _LOOK: Final = 0.5
-_CROWDED: Final = f"the batches of {_MOST_KEPT} endpoints are kept, each with its connection"
+CROWDED: Final = Road("copy", f"the batches of {_MOST_KEPT} endpoints are kept, each with its connection")
+"""What streams say of their copies that are opened when too many are kept."""
 _Result = TypeVar("_Result")
 
 
@@ -57,7 +59,6 @@ class DatasetStream(Stream):
         self._reading: dict[concurrent.futures.Future[Batch | None], EndpointStream] = {}
         self._done: list[StreamStatistics] = []
         self._lingering: list[EndpointStream] = []
-        self._crowded = False
         self._current: EndpointStream | None = None
         self._lock = threading.Lock()
         self._turn = threading.Lock()
@@ -96,8 +97,8 @@ class DatasetStream(Stream):
             sum(part.regions for part in parts),
             sum(part.cached_regions for part in parts),
             ", ".join(sorted({part.device for part in parts})),
-            ", ".join(sorted({*(part.copied for part in parts), "copy" * self._crowded} - {""})),
-            ", ".join(sorted({*(part.copied_why for part in parts), _CROWDED * self._crowded} - {""})),
+            ", ".join(sorted({part.copied for part in parts} - {""})),
+            ", ".join(sorted({part.copied_why for part in parts} - {""})),
             ", ".join(sorted({part.decompressed for part in parts if part.decompressed})),
         )
 
@@ -113,10 +114,7 @@ class DatasetStream(Stream):
         if self._open_copied is None:
             return self._open_one
         self._lingering = [stream for stream in self._lingering if stream.lingers]
-        if len(self._lingering) < _MOST_KEPT:
-            return self._open_one
-        self._crowded = True
-        return self._open_copied
+        return self._open_one if len(self._lingering) < _MOST_KEPT else self._open_copied
 
     def _open(self, open_one: Callable[[Endpoint], EndpointStream], endpoint: Endpoint) -> EndpointStream:
         stream = open_one(endpoint)

@@ -175,6 +175,8 @@ class EndpointStream(Stream):
         Out of which regions they are cut there, shared with other streams.
     mode
         Whether batches are views, or copied when they are delivered; ``None`` leaves it to the device they are on.
+    road
+        What the statistics say of copies that nobody asked for.
     seconds
         The most that each wait for a device may take.
     """
@@ -188,6 +190,7 @@ class EndpointStream(Stream):
         allocators: dict[Device, Allocator],
         *,
         mode: Literal["map", "copy"] | None = None,
+        road: Road | None = None,
         seconds: float = DEFAULT_LIMITS.device_timeout,
     ) -> None:
         self._receiver = receiver
@@ -196,7 +199,7 @@ class EndpointStream(Stream):
         self._pool = pool
         self._mode = mode
         self._seconds = seconds
-        self._road: Road | None = None
+        self._road = road
         self._allocators = allocators
         # A dictionary is copied once, not with each batch that uses it.
         self._copied: weakref.WeakKeyDictionary[Dictionary, Dictionary] = weakref.WeakKeyDictionary()
