@@ -173,6 +173,17 @@ def _chosen(columns: Any) -> tuple[str, ...] | None:
     chosen = tuple(columns) if is_list else ()
     if not is_list or not all(isinstance(name, str) for name in chosen):
         raise UsageError("columns is a list of names", found=repr(columns)[:80])
+    for name in chosen:
+        try:
+            name.encode()
+        except (
+            UnicodeEncodeError
+        ) as error:  # half a surrogate pair: no schema can hold it, no message carry it
+            raise UsageError(
+                "the name of a column must be text that UTF-8 can encode",
+                found=ascii(name)[:80],
+                where="connect(columns=…)",
+            ) from error
     return chosen
 
 

@@ -333,3 +333,10 @@ def test_unknown_errors_are_still_errors() -> None:
     """An error with a name that this version does not know is a BrokenError, even without words."""
     assert type(unpack_error(b'{"code": "coffee"}')) is BrokenError
     assert type(unpack_error(b"{}")) is BrokenError
+
+
+@pytest.mark.parametrize("name", [r"\ud800", r"a\udfff"])
+def test_names_in_a_hello_are_text(name: str) -> None:
+    """A column's name that UTF-8 cannot encode, which JSON can escape, is refused with the hello."""
+    with pytest.raises(ProtocolError, match="columns in a hello"):
+        Hello.unpack(b'{"version": 1, "columns": ["ok", "%s"]}' % name.encode())

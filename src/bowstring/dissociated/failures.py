@@ -11,13 +11,22 @@ from bowstring.errors import (
     BowstringError,
     BrokenError,
     ClosedError,
+    DeadlineExceeded,
+    DeviceError,
+    InvalidBody,
     InvalidData,
+    InvalidMetadata,
+    InvalidRegion,
     LeaseExpired,
     LimitExceeded,
+    MissingDependency,
+    NotExportable,
+    NotOnDevice,
     OutOfBudget,
     ProducerFailed,
     ProtocolError,
     RefusedError,
+    Truncated,
     UnknownColumn,
     UnknownTicket,
     Unsupported,
@@ -28,23 +37,34 @@ __all__ = ["pack_error", "unpack_error"]
 
 _MOST_TEXT: Final = 4000
 
-# What a peer may tell us went wrong on its side, by the name that travels.
+# The kinds of errors that travel, by their name in the message.
 _ERRORS: Final[dict[str, type[BowstringError]]] = {
     "unknown_ticket": UnknownTicket,
     "access_denied": AccessDenied,
     "producer_failed": ProducerFailed,
     "unsupported": Unsupported,
     "lease_expired": LeaseExpired,
+    "deadline_exceeded": DeadlineExceeded,
+    "device": DeviceError,
     "out_of_budget": OutOfBudget,
     "limit_exceeded": LimitExceeded,
     "protocol": ProtocolError,
+    "invalid_metadata": InvalidMetadata,
+    "invalid_body": InvalidBody,
+    "invalid_region": InvalidRegion,
+    "truncated": Truncated,
     "invalid_data": InvalidData,
     "unknown_column": UnknownColumn,
+    "missing_dependency": MissingDependency,
+    "not_exportable": NotExportable,
+    "not_on_device": NotOnDevice,
     "usage": UsageError,
     "refused": RefusedError,
     "closed": BrokenError,
     "broken": BrokenError,
 }
+# An error of a class that has no name of its own travels as the nearest class above it that has one.
+_CODES: Final = {cls: code for code, cls in _ERRORS.items()}
 
 
 def pack_error(error: BaseException) -> bytes:
@@ -59,7 +79,7 @@ def pack_error(error: BaseException) -> bytes:
         error = ProducerFailed("the producer raised", found=f"{type(error).__name__}: {error}"[:2000])
     if isinstance(error, ClosedError):
         error = BrokenError("the producer closed the stream", found=str(error))
-    code = next((name for name, cls in _ERRORS.items() if isinstance(error, cls)), "broken")
+    code = next((_CODES[cls] for cls in type(error).__mro__ if cls in _CODES), "broken")
     fields = {
         "code": code,
         "what": error.what[:500],

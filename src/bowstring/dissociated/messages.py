@@ -190,9 +190,7 @@ def _hello(data: bytes) -> Hello:
     columns = fields.get("columns")
     window = fields.get("window", 0)
     token = fields.get("token")
-    if columns is not None and not (
-        isinstance(columns, list) and all(isinstance(name, str) for name in columns)
-    ):
+    if columns is not None and not (isinstance(columns, list) and all(map(_is_text, columns))):
         raise ProtocolError("columns in a hello must be a list of names", found=_shown(columns))
     if not isinstance(window, int) or isinstance(window, bool) or not 0 <= window < 1 << 63:
         raise ProtocolError("the window in a hello must be a number of bytes", found=_shown(window))
@@ -256,6 +254,14 @@ def text_of(fields: dict[str, Any], name: str, longest: int) -> str | None:
     if not isinstance(value, str):
         return None
     return value[:longest].encode(errors="replace").decode()
+
+
+def _is_text(value: object) -> bool:
+    """Whether a value is a string that UTF-8 can encode: JSON can escape half a surrogate pair."""
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
 
 
 def _shown(value: object) -> str:
