@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import io
 import random
+import struct
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring import Batch
-from bowstring.errors import BowstringError, ClosedError, LimitExceeded
+from bowstring.errors import BowstringError, ClosedError, InvalidBody, LimitExceeded
 from bowstring.ipc import IpcWriteOptions, ahead_compressed, new_stream, open_stream
 from bowstring.ipc.ahead import ReadAhead
 from bowstring.ipc.compression import Means
@@ -170,6 +172,25 @@ def test_memory_for_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ahead_compressed, "decompressed", short)
     assert outcome(STREAMS["lz4"]) == outcome(STREAM)
     assert max(asked) > len(SCHEMA)
+
+
+@pytest.mark.parametrize("damaged", range(32, 36))
+def test_a_false_length_does_not_lift_the_bound_on_memory(damaged: int) -> None:
+    """At most 64 MiB are decompressed ahead, whatever the lengths of later messages claim."""
+    size, bound = 8 << 20, 64 << 20
+    batch = pa.record_batch({"n": np.zeros(size // 8, np.int64)})
+    data = bytearray(stream_of([batch] * 72, "lz4"))
+    place = -1
+    for _ in range(damaged + 1):
+        place = data.index(struct.pack("<q", size) + b"\x04\x22\x4d\x18", place + 1)
+    struct.pack_into("<q", data, place, -(1 << 62))
+    pool = pa.proxy_memory_pool(pa.default_memory_pool())
+    with open_stream(data, memory_pool=pool) as reader:
+        for _ in range(damaged):
+            reader.read_next_batch()
+        with pytest.raises(InvalidBody):
+            reader.read_next_batch()
+    assert size < pool.max_memory() <= bound + 2 * size
 
 
 def test_a_closed_reader_gives_nothing_more() -> None:

@@ -66,10 +66,13 @@ def decompressed_ahead(
         return []
     found = Numbers(*(numbers[:count] for numbers in found))
     claims, fine = _claims(found, like, layout, memory, limits)
-    count = min(leading(fine), 1 + int(np.searchsorted(claims.lengths.sum(axis=1).cumsum(), _MOST_BYTES)))
-    if not count:
+    # Only sound claims are summed up: a negative one would make sums that do not grow, which cannot be searched.
+    claims = claims.first(leading(fine))
+    if not len(claims.lengths):
         return []
+    count = 1 + int(np.searchsorted(claims.lengths.sum(axis=1).cumsum(), _MOST_BYTES))
     claims = claims.first(count)
+    count = len(claims.lengths)
     try:
         tables, regions = _opened(found, like, claims, memory, means)
     except (InvalidBody, LimitExceeded):
