@@ -5,17 +5,21 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import bowstring
+from bowstring import variant
 from bowstring.memory.distinct import distinct
 
-# What threads of ours run; the rest is called by threads of the user's.
-ROOMS = ["memory", "columnar", "ipc", "dissociated", "transport", "reading", "serving", "depot"]
+PACKAGE = Path(bowstring.__file__).parent
+# All of them: a generator that a server's thread runs may call anything.
+FOLDERS = sorted(each.name for each in PACKAGE.iterdir() if (each / "__init__.py").exists())
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)))
@@ -30,9 +34,25 @@ def calls_of_unique(source: str) -> Iterator[ast.Call]:
             yield node
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_no_thread_of_ours_asks_numpy(room: str) -> None:
-    """``numpy.unique`` is called for places, too, or not at all: else its C++ lets go of the interpreter lock."""
-    for path in sorted((Path(bowstring.__file__).parent / room).rglob("*.py")):
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_hashes_of_numpy_unique_are_never_used(folder: str) -> None:
+    """``numpy.unique`` is called with `return_inverse`, which sorts: its hashing kills threads at the end of Python."""
+    for path in sorted((PACKAGE / folder).rglob("*.py")):
         for call in calls_of_unique(path.read_text()):
-            assert any(each.arg == "return_inverse" for each in call.keywords), f"{path.name}:{call.lineno}"
+            given = {each.arg for each in call.keywords}
+            assert "return_inverse" in given, f"{path.relative_to(PACKAGE)}:{call.lineno}"
+
+
+def test_json_is_read_without_numpy_unique(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``variant.from_json`` and Spark's times with zones work where ``numpy.unique`` cannot hash."""
+    real = np.unique
+
+    def sorting(*arrays: Any, **options: Any) -> Any:
+        assert options.get("return_inverse"), "numpy.unique hashes"
+        return real(*arrays, **options)
+
+    monkeypatch.setattr(np, "unique", sorting)
+    rows = ['{"at": "2024-03-10 09:30:00 Europe/Berlin"}'] * 3
+    column = variant.from_json(rows)
+    at = variant.get(column, "$.at", pa.timestamp("us", "UTC"), cast="spark").to_arrow()
+    assert at.cast(pa.int64()).to_pylist() == [1_710_059_400_000_000] * 3

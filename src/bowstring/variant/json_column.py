@@ -14,6 +14,7 @@ from bowstring.columnar.column import Column
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import LimitExceeded
 from bowstring.kernels.json_format import READ
+from bowstring.memory.distinct import distinct
 from bowstring.variant.build import BLOCK_ROWS, STORAGE, variant_field
 from bowstring.variant.json_keys import joined
 from bowstring.variant.json_plan import Parts, Wave
@@ -44,7 +45,7 @@ class Building:
         keys = [each for read in reads for each in read.keys]
         blocks = parts.blocks[waves[0].first : waves[-1].last]
         ranks: Ranks = []
-        for block in np.unique(blocks):
+        for block in distinct(blocks):
             chosen = np.flatnonzero(blocks == block)
             metadata, found = joined(keys[chosen[0] : chosen[-1] + 1])
             self._of_blocks.append(self._metadata.setdefault(metadata, len(self._metadata)))

@@ -15,6 +15,7 @@ import numpy as np
 from bowstring.kernels.json_names import PLAN
 from bowstring.kernels.json_read import count_nodes
 from bowstring.kernels.launch import launch
+from bowstring.memory.distinct import distinct
 from bowstring.variant.build import BLOCK_ROWS
 from bowstring.variant.json_source import Texts
 
@@ -74,7 +75,7 @@ def parts_of(texts: Texts) -> Parts:
         count = -(-int(work[last] - work[first]) // most)
         targets = work[first] + (work[last] - work[first]) * np.arange(count) // count
         bounds.append(np.searchsorted(work[first:last], targets) + first)
-    firsts = np.unique(np.concatenate([np.zeros(0, np.int64), *bounds]))
+    firsts = np.array(distinct(np.concatenate([np.zeros(0, np.int64), *bounds])), np.int64)
     lasts = np.append(firsts[1:], rows)[: len(firsts)]
     nbytes = work[lasts] - work[firsts] - (lasts - firsts)
     plan = np.zeros((len(firsts), int(PLAN)), np.uint64)

@@ -16,6 +16,7 @@ from bowstring.kernels.launch import launch
 from bowstring.kernels.variant_numbers import TIMESTAMP
 from bowstring.kernels.variant_spark_times import IS_TODAY_IN_REGION
 from bowstring.kernels.variant_spark_zones import IS_REGION, LONGEST_NAME, copy_zone_names
+from bowstring.memory.distinct import distinct
 from bowstring.variant.status import Status
 
 if TYPE_CHECKING:
@@ -76,11 +77,11 @@ def settle_regions(source: Source, places: Places, out: Any, zones: Any, family:
         return
     names = xp.empty(len(rows) * int(LONGEST_NAME), np.uint8)
     launch(copy_zone_names, len(rows), source.data, zones[rows], names)
-    distinct, inverse = _distinct(device.to_host(names))
+    named, inverse = _distinct_names(device.to_host(names))
     times, today = device.to_host(out[rows]), device.to_host(statuses[rows]) == IS_TODAY_IN_REGION
     settled = np.full(len(rows), int(Status.OK), np.uint8)
     known = _database()
-    for number, name in enumerate(distinct.tolist()):
+    for number, name in enumerate(named.tolist()):
         chosen = np.flatnonzero(inverse == number)
         zone = _zone(name.decode("ascii", "replace")) if known else None
         if zone is None:
@@ -96,7 +97,7 @@ def settle_regions(source: Source, places: Places, out: Any, zones: Any, family:
     statuses[rows] = xp.asarray(settled)
 
 
-def _distinct(names: Any) -> tuple[Any, Any]:
+def _distinct_names(names: Any) -> tuple[Any, Any]:
     """Return the distinct names among some of :data:`LONGEST_NAME` bytes each, and which is whose."""
     words = names.view(np.uint64).reshape(-1, int(LONGEST_NAME) // 8)
     # Numbers are sorted much faster than texts; where two names should have one, it is seen.
@@ -123,7 +124,7 @@ def _offsets(seconds: Any, zone: dt.tzinfo) -> Any:
     beyond = np.maximum(-((_LAST - seconds) // _CYCLE), 0)
     within = np.maximum(seconds - beyond * _CYCLE, _FIRST)
     steps = within // _STEP
-    edges = np.unique(np.concatenate([steps, steps + 1]))
+    edges = np.array(distinct(np.concatenate([steps, steps + 1])), np.int64)
     offsets = np.array([_offset(each, zone) for each in (edges * _STEP).tolist()], np.int64)
     places = np.searchsorted(edges, steps)
     found = offsets[places]
