@@ -36,7 +36,7 @@ def calls_of_unique(source: str) -> Iterator[ast.Call]:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_the_hashes_of_numpy_unique_are_never_used(folder: str) -> None:
-    """``numpy.unique`` is called with `return_inverse`, which sorts: its hashing kills threads at the end of Python."""
+    """``numpy.unique`` is called with `return_inverse`, which sorts: hashing may abort the process at its end."""
     for path in sorted((PACKAGE / folder).rglob("*.py")):
         for call in calls_of_unique(path.read_text()):
             given = {each.arg for each in call.keywords}

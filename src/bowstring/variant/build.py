@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 from bowstring.errors import LimitExceeded, UsageError
+from bowstring.limits import Limits
 from bowstring.variant.column import mark
 from bowstring.variant.decode_primitives import Value
 from bowstring.variant.encode import encode_with, metadata_bytes, names_in
@@ -21,9 +23,11 @@ __all__ = [
     "BLOCK_ROWS",
     "STORAGE",
     "Encoded",
+    "Room",
     "built",
     "column_of",
     "encoded",
+    "storage_array",
     "variant_array",
     "variant_field",
 ]
@@ -75,8 +79,6 @@ def variant_array(rows: Iterable[Encoded]) -> pa.StructArray:
         else:
             indices.append(metadata.setdefault(row[0], len(metadata)))
             values.append(row[1])
-    if indices and not metadata:
-        metadata[metadata_bytes(())] = 0
     for what, parts in (("values", values), ("metadata", metadata)):
         size = sum(map(len, parts))
         if size > _LARGEST:
@@ -86,13 +88,71 @@ def variant_array(rows: Iterable[Encoded]) -> pa.StructArray:
                 found=size,
                 hint="Make several columns of fewer rows.",
             )
-    dictionary = pa.DictionaryArray.from_arrays(
-        pa.array(np.asarray(indices, np.int32)), pa.array(list(metadata), pa.binary())
-    )
     mask = pa.array(nulls, pa.bool_()) if any(nulls) else None
-    return pa.StructArray.from_arrays(
-        [dictionary, pa.array(values, pa.binary())], fields=list(STORAGE), mask=mask
-    )
+    return storage_array(np.asarray(indices, np.int32), metadata, pa.array(values, pa.binary()), mask)
+
+
+def storage_array(
+    indices: npt.NDArray[np.int32], metadata: Collection[bytes], values: pa.Array, mask: pa.Array | None
+) -> pa.StructArray:
+    r"""Return the storage of a Variant column: which of the distinct metadata each row has, and its value.
+
+    Examples
+    --------
+    >>> nothing = storage_array(np.zeros(1, np.int32), (), pa.array([b""]), pa.array([True]))
+    >>> nothing.field("metadata").dictionary.to_pylist(), nothing.null_count
+    ([b'\x01\x00\x00'], 1)
+    """
+    # Rows that are all null have indices, too.
+    blobs = list(metadata) if metadata or not len(indices) else [metadata_bytes(())]
+    dictionary = pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(blobs, pa.binary()))
+    return pa.StructArray.from_arrays([dictionary, values], fields=list(STORAGE), mask=mask)
+
+
+class Room:
+    """How many bytes one column may still take: an error comes before the bytes that are too many are copied.
+
+    Parameters
+    ----------
+    what
+        The column, for the message.
+    limits
+        ``extracted_bytes`` bounds it, and so do 2 GiB.
+
+    Examples
+    --------
+    >>> room = Room("the values", Limits(extracted_bytes=8))
+    >>> room.take(8)
+    >>> room.take(1)
+    Traceback (most recent call last):
+    bowstring.errors.LimitExceeded: the values take too many bytes; expected at most 8 bytes; found 9. ...
+    """
+
+    __slots__ = ("_held", "_most", "_what")
+
+    def __init__(self, what: str, limits: Limits) -> None:
+        self._what = what
+        self._most = min(limits.extracted_bytes, _LARGEST)
+        self._held = 0
+
+    def take(self, nbytes: int) -> None:
+        """Count some bytes.
+
+        Raises
+        ------
+        LimitExceeded
+            They are too many.
+        """
+        self._held += nbytes
+        if self._held > self._most:
+            raise LimitExceeded(
+                f"{self._what} take too many bytes",
+                expected=f"at most {self._most} bytes",
+                found=self._held,
+                hint="Make several columns of fewer rows."
+                if self._most == _LARGEST
+                else "Take fewer rows, or raise Limits.extracted_bytes.",
+            )
 
 
 def column_of(array: pa.Array, field: pa.Field) -> Column:

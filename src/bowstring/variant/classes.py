@@ -15,7 +15,7 @@ from bowstring.kernels.variant_metadata import inspect_metadata, mark_changes
 if TYPE_CHECKING:
     from bowstring.variant.column import Slots, VariantColumn
 
-__all__ = ["Classes", "check_order", "classes_of"]
+__all__ = ["Classes", "check_order", "check_overlap", "classes_of"]
 
 _MOST_READ: Final = 16
 """How often the bytes of metadata may be looked at where views share them."""
@@ -85,6 +85,23 @@ def _distinct(opened: VariantColumn) -> tuple[Any, Any, Any]:
         valid = bitmap.expanded(metadata.validity, 0, rows)
         indices = xp.where(valid, indices, np.int32(-1)).astype(np.int32)
     return indices, starts, stops
+
+
+def check_overlap(opened: VariantColumn) -> None:
+    """Check that the work on all distinct metadata is bounded by their bytes, for those that read them one by one.
+
+    Raises
+    ------
+    InvalidBody
+        Offsets decrease, or views overlap, so that the same bytes belong to many metadata.
+    """
+    metadata, rows = opened.metadata, opened.rows
+    check_order(opened, metadata)
+    starts, stops, following = metadata.starts, metadata.stops, opened.indices is None
+    if following:
+        starts, stops = starts[:rows], stops[:rows]
+    if metadata.shared and _work_on(opened, starts, stops, following=following) > _most_work(metadata):
+        _distinct_views(opened, starts.astype(np.int64), stops.astype(np.int64))
 
 
 def _most_work(metadata: Slots) -> int:

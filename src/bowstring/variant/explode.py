@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+import array
+import itertools
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
-from bowstring.errors import BowstringError
-from bowstring.variant.build import Encoded, variant_array, variant_field
-from bowstring.variant.decode import children_of
+from bowstring.errors import BowstringError, LimitExceeded
+from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.variant.build import Room, storage_array, variant_field
+from bowstring.variant.column import VariantColumn
+from bowstring.variant.decode import children_of, value_size
 from bowstring.variant.python_rows import Names, in_row, open_on_host, raw_rows
 
 __all__ = ["explode"]
 
+_CHILD: Final = 16
+"""What a child takes in the columns of numbers, whatever it is."""
 
-def explode(column: Any, *, outer: bool = False, plain: bool = False) -> Batch:
+
+def explode(
+    column: Any, *, outer: bool = False, plain: bool = False, limits: Limits = DEFAULT_LIMITS
+) -> Batch:
     """Return a row for each element of an array, and for each field of an object.
 
     Only the outermost level is read; what is inside is copied as it is.
@@ -30,6 +39,8 @@ def explode(column: Any, *, outer: bool = False, plain: bool = False) -> Batch:
         they give none.
     plain
         Take a struct that is not marked as a Variant.
+    limits
+        ``extracted_bytes`` bounds each column of the result.
 
     Returns
     -------
@@ -40,9 +51,11 @@ def explode(column: Any, *, outer: bool = False, plain: bool = False) -> Batch:
     Raises
     ------
     InvalidBody, Truncated, Unsupported
-        A container is not what the specification says; the error says its row.
+        A container is not what the specification says; the error names its row. Or the metadata of many rows
+        overlap.
     LimitExceeded
-        The children take more than 2 GiB.
+        The children of a row share their bytes, and together take more than the row; or a column of the result
+        takes more than the limits, or than 2 GiB. The error names the row. It is raised before values are copied.
     NotOnDevice
         The column is not on the host.
 
@@ -50,41 +63,107 @@ def explode(column: Any, *, outer: bool = False, plain: bool = False) -> Batch:
     --------
     >>> from bowstring.variant.python import from_python, to_python
     >>> batch = explode(from_python([{"a": 1, "b": [2]}, 5, [6]]))
-    >>> batch["row"].values.tolist(), batch["key"].to_arrow().to_pylist(), to_python(batch["value"])
+    >>> batch["row"].to_arrow().to_pylist(), batch["key"].to_arrow().to_pylist(), to_python(batch["value"])
     ([0, 0, 2], ['a', 'b', None], [1, [2], 6])
     """
+    opened = open_on_host(column, "explode", plain=plain)
+    found = _Children(opened, limits)
     names = Names()
-    parents: list[int] = []
-    positions: list[int | None] = []
-    steps: list[str | None] = []
-    values: list[Encoded] = []
-    for row, raw in enumerate(raw_rows(open_on_host(column, "explode", plain=plain))):
+    for row, raw in enumerate(raw_rows(opened)):
         try:
-            children = None if raw is None else children_of(names[raw[0]], raw[1])
+            if raw is None or not found.add(row, raw, names):
+                found.add_null(row, outer=outer)
         except BowstringError as error:
             raise in_row(error, row) from error
-        if raw is None or not children:
-            if outer:
-                parents.append(row)
-                positions.append(None)
-                steps.append(None)
-                values.append(None)
-            continue
+    return found.batch()
+
+
+class _Children:
+    """The rows of the result as far as they are found: where each value lies, and not yet its bytes."""
+
+    def __init__(self, opened: VariantColumn, limits: Limits) -> None:
+        self._opened = opened
+        self._count = Room("the children of an exploded Variant column", limits)
+        self._bytes = Room("the values of an exploded Variant column", limits)
+        self._text = Room("the keys of an exploded Variant column", limits)
+        self._blobs = Room("the metadata of an exploded Variant column", limits)
+        self._metadata: dict[bytes, int] = {}
+        self._indices = array.array("i")
+        self._rows = array.array("q")
+        self._positions = array.array("i")
+        self._starts = array.array("q")
+        self._stops = array.array("q")
+        self._keys: list[str | None] = []
+
+    def add(self, row: int, raw: tuple[bytes, bytes], names: Names) -> bool:
+        """Add the children of a row, and return whether it has any."""
         metadata, value = raw
-        parents += [row] * len(children)
-        positions += range(len(children))
-        steps += [step if isinstance(step, str) else None for step, _, _ in children]
-        values += [(metadata, value[start:stop]) for _, start, stop in children]
-    fields = [
-        pa.field("row", pa.int64(), nullable=False),
-        pa.field("position", pa.int32()),
-        pa.field("key", pa.string()),
-        variant_field("value"),
-    ]
-    arrays = [
-        pa.array(np.asarray(parents, np.int64)),
-        pa.array(positions, pa.int32()),
-        pa.array(steps, pa.string()),
-        variant_array(values),
-    ]
-    return Batch.from_arrow(pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)))
+        children = children_of(names[metadata], value)
+        if not children:
+            return False
+        sizes = sum(stop - start for _, start, stop in children)
+        whole = value_size(value)
+        if sizes > whole:
+            raise LimitExceeded(
+                "the children of a Variant share their bytes, and together take more than what holds them",
+                expected=f"at most {whole} bytes",
+                found=f"{sizes} bytes of {len(children)} children",
+            )
+        keys = [step if isinstance(step, str) else None for step, _, _ in children]
+        self._count.take(_CHILD * len(children))
+        self._bytes.take(sizes)
+        self._text.take(sum(len(key.encode()) for key in keys if key is not None))
+        index = self._metadata.get(metadata)
+        if index is None:
+            self._blobs.take(len(metadata))
+            index = self._metadata[metadata] = len(self._metadata)
+        first = int(self._opened.value.starts[row])
+        self._indices.extend(itertools.repeat(index, len(children)))
+        self._rows.extend(itertools.repeat(row, len(children)))
+        self._positions.extend(range(len(children)))
+        self._starts.extend(first + start for _, start, _ in children)
+        self._stops.extend(first + stop for _, _, stop in children)
+        self._keys += keys
+        return True
+
+    def add_null(self, row: int, *, outer: bool) -> None:
+        """Add the row of nulls of a row without children, if there is to be one."""
+        if not outer:
+            return
+        self._count.take(_CHILD)
+        # The children of a null are not null: it keeps the metadata before it, and an empty value.
+        self._indices.append(self._indices[-1] if self._indices else 0)
+        self._rows.append(row)
+        self._positions.append(-1)
+        self._starts.append(0)
+        self._stops.append(0)
+        self._keys.append(None)
+
+    def batch(self) -> Batch:
+        """Return the result: now the bytes are copied."""
+        positions = np.array(self._positions, np.int32)
+        nulls = positions < 0
+        mask = pa.array(nulls) if nulls.any() else None
+        fields = [
+            pa.field("row", pa.int64(), nullable=False),
+            pa.field("position", pa.int32()),
+            pa.field("key", pa.string()),
+            variant_field("value"),
+        ]
+        columns = [
+            pa.array(np.array(self._rows, np.int64)),
+            pa.array(positions, mask=nulls),
+            pa.array(self._keys, pa.string()),
+            storage_array(np.array(self._indices, np.int32), self._metadata, self._values(), mask),
+        ]
+        return Batch.from_arrow(pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)))
+
+    def _values(self) -> pa.Array:
+        sizes = np.array(self._stops, np.int64) - np.array(self._starts, np.int64)
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        data = np.empty(int(offsets[-1]), np.uint8)
+        source, target = np.ascontiguousarray(self._opened.value.data).data, data.data
+        for at, start, stop in zip(offsets.tolist(), self._starts, self._stops, strict=False):
+            target[at : at + stop - start] = source[start:stop]
+        buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
+        return pa.Array.from_buffers(pa.binary(), len(sizes), buffers, null_count=0)

@@ -8,14 +8,18 @@ import pyarrow as pa
 
 from bowstring.columnar.column import Column
 from bowstring.errors import BowstringError
-from bowstring.variant.build import column_of
+from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.variant.build import Room, column_of
 from bowstring.variant.decode import children_of
 from bowstring.variant.python_rows import Names, in_row, open_on_host, raw_rows
 
 __all__ = ["keys"]
 
+# Rows and keys take an offset each.
+_ROW = _KEY = 4
 
-def keys(column: Any, *, plain: bool = False) -> Column:
+
+def keys(column: Any, *, plain: bool = False, limits: Limits = DEFAULT_LIMITS) -> Column:
     """Return the keys of the object in each row, in the order of their UTF-8.
 
     Only the outermost object is read: what is inside of its fields may be anything.
@@ -26,6 +30,8 @@ def keys(column: Any, *, plain: bool = False) -> Column:
         A Variant column on the host, or its Arrow array.
     plain
         Take a struct that is not marked as a Variant.
+    limits
+        ``extracted_bytes`` bounds the keys.
 
     Returns
     -------
@@ -35,7 +41,9 @@ def keys(column: Any, *, plain: bool = False) -> Column:
     Raises
     ------
     InvalidBody, Truncated, Unsupported
-        An object is not what the specification says; the error says its row.
+        An object is not what the specification says; the error names its row.
+    LimitExceeded
+        The keys take more than the limits, or than 2 GiB.
     NotOnDevice
         The column is not on the host.
 
@@ -47,10 +55,13 @@ def keys(column: Any, *, plain: bool = False) -> Column:
     """
     opened = open_on_host(column, "keys", plain=plain)
     names = Names()
+    room = Room("the keys of a Variant column", limits)
     rows: list[list[str] | None] = []
     for row, raw in enumerate(raw_rows(opened)):
         try:
-            rows.append(None if raw is None else _keys(names[raw[0]], raw[1]))
+            found = None if raw is None else _keys(names[raw[0]], raw[1])
+            room.take(_ROW + sum(_KEY + len(key.encode()) for key in found or ()))
+            rows.append(found)
         except BowstringError as error:
             raise in_row(error, row) from error
     type_ = pa.list_(pa.field("item", pa.string(), nullable=False))

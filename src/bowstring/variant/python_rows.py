@@ -10,6 +10,7 @@ import numpy as np
 from bowstring.errors import BowstringError, InvalidBody, NotOnDevice
 from bowstring.kernels import bitmap
 from bowstring.limits import Limits
+from bowstring.variant.classes import check_overlap
 from bowstring.variant.column import Slots, VariantColumn, open_column
 from bowstring.variant.decode import Value, decode, decode_names
 
@@ -39,6 +40,7 @@ def open_on_host(column: Any, call: str, *, plain: bool) -> VariantColumn:
             where=opened.column.name,
             hint='Use column.as_batch().to_device("cpu")[0] first.',
         )
+    check_overlap(opened)
     return opened
 
 
@@ -56,17 +58,19 @@ def raw_rows(column: VariantColumn) -> Iterator[tuple[bytes, bytes] | None]:
     valid = _flags(column.validity, rows)
     places = list(range(rows)) if column.indices is None else column.indices.tolist()
     metadata, value = _Reader(column.metadata, "metadata"), _Reader(column.value, "value")
-    shared: dict[int, bytes] = {}
+    shared: dict[tuple[int, int], bytes] = {}
     for row, place in enumerate(places):
         if valid is not None and not valid[row]:
             yield None
             continue
-        names = shared.get(place)
+        # By its place among the bytes: dictionaries and views may name the same one again and again.
+        bounds = metadata.bounds(place, row)
+        names = shared.get(bounds)
         if names is None:
-            names = metadata.at(place, row)
-            if column.indices is not None:
-                shared[place] = names
-        yield names, value.at(row, row) if value.has(row) else _VARIANT_NULL
+            if len(shared) >= _NAMES_KEPT:
+                shared.clear()
+            names = shared[bounds] = metadata.cut(*bounds)
+        yield names, value.cut(*value.bounds(row, row)) if value.has(row) else _VARIANT_NULL
 
 
 class _Reader:
@@ -83,7 +87,14 @@ class _Reader:
     def has(self, slot: int) -> bool:
         return 0 <= slot < len(self._starts) and (self._valid is None or self._valid[slot])
 
-    def at(self, slot: int, row: int) -> bytes:
+    def bounds(self, slot: int, row: int) -> tuple[int, int]:
+        """Return where a slot begins and ends.
+
+        Raises
+        ------
+        InvalidBody
+            There is no such slot, or it is not within the buffer.
+        """
         if not self.has(slot):
             raise InvalidBody(f"a Variant has no {self._what}", where=f"row {row}")
         start, stop = self._starts[slot], self._stops[slot]
@@ -94,6 +105,9 @@ class _Reader:
                 found=f"{start} to {stop}",
                 where=f"row {row}",
             )
+        return start, stop
+
+    def cut(self, start: int, stop: int) -> bytes:
         return bytes(self._data[start:stop])
 
 
