@@ -37,6 +37,7 @@ from bowstring.serving.statistics import ServerStatistics
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from bowstring.dissociated.outcomes import Outcome
     from bowstring.dissociated.producer import Role
     from bowstring.serving.source import Source
 
@@ -291,6 +292,8 @@ class Server(Closing):
                 refused=self._reception.refused,
                 lost=self._reception.lost,
                 pool=self.pool.statistics,
+                stopped=self._reception.stopped,
+                idle=self._reception.idle,
             )
 
     # What the sessions ask of the server.
@@ -306,7 +309,7 @@ class Server(Closing):
         given = (token or "").encode(errors="replace")
         return secrets.compare_digest(given, self._token.encode())
 
-    def ended(self, session: Session, outcome: str) -> None:
+    def ended(self, session: Session, outcome: Outcome) -> None:
         """Forget a session."""
         with self._changed:
             self._reception.ended(session, outcome)

@@ -57,20 +57,30 @@ def prefix(kind: int, sequence: int) -> bytes:
 
 
 class PlainClient:
-    """A client that says ``want_data`` and nothing else."""
+    """A client that says ``want_data`` and nothing else, on one connection or on two."""
 
     def __init__(self, uri: str) -> None:
         parsed = urllib.parse.urlsplit(uri)
         query = dict(urllib.parse.parse_qsl(parsed.query))
-        self._want = int(query["want_data"])
         ticket = query["ticket"].replace("-", "+").replace("_", "/")
         self._ticket = base64.b64decode(ticket + "=" * (-len(ticket) % 4))
-        self.channel: Channel = dial(uri.partition("?")[0])
+        self._wants: list[tuple[Channel, int]] = []
+        for location in (uri, query["data"]) if "data" in query else (uri,):
+            want = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(location).query))["want_data"]
+            self._wants.append((dial(location.partition("?")[0]), int(want)))
+        self.channel = self._wants[0][0]
+        self.bodies = self._wants[-1][0]
         self.tags: list[int] = []
 
     def ask(self) -> None:
-        """Ask for the data."""
-        self.channel.send([Message(self._want, [self._ticket])], WAIT)
+        """Ask for the data, on each connection."""
+        for channel, want in self._wants:
+            channel.send([Message(want, [self._ticket])], WAIT)
+
+    def close(self) -> None:
+        """Disconnect."""
+        for channel, _ in self._wants:
+            channel.close()
 
     def read(self) -> pa.Table:
         """Return the table, put together from the messages by their sequence numbers."""
@@ -79,7 +89,9 @@ class PlainClient:
         end: int | None = None
         deadline = time.monotonic() + WAIT
         while end is None or len(metadata) < end or len(bodies) < end - 1:
-            received = self.channel.receive(max(0.0, deadline - time.monotonic()))
+            # Metadata are small: they do not wait for somebody to read the bodies of another connection.
+            channel = self.channel if end is None or len(metadata) < end else self.bodies
+            received = channel.receive(max(0.0, deadline - time.monotonic()))
             assert received is not None, "the server said nothing more"
             assert not received.attachments
             if received.tag is not None:

@@ -344,7 +344,7 @@ def test_a_reader_that_can_map_nothing(
     server.withdraw("t")
     server.wait_released("t")
     until(lambda: pool.statistics.in_use == 0)
-    assert (pool.statistics.retired, server.statistics.lost) == (0, 1)
+    assert (pool.statistics.retired, server.statistics.lost, server.statistics.stopped) == (0, 0, 1)
 
 
 def test_a_reader_that_forks(server: bow.Server, device: FakeDevice) -> None:

@@ -109,7 +109,7 @@ def test_lazy_readers_that_break_off(server: bow.Server) -> None:
 
     at_once([*(lambda after=after: break_off(after) for after in range(8)), *[take] * 4])
     until(lambda: server.statistics.connections == 0)
-    assert (server.statistics.readers, server.statistics.lost) == (4, 8)
+    assert (server.statistics.readers, server.statistics.stopped, server.statistics.lost) == (4, 8, 0)
 
 
 def test_fifty_in_a_row(server: bow.Server) -> None:
@@ -132,7 +132,7 @@ def test_fifty_in_a_row(server: bow.Server) -> None:
         ]
 
     until(lambda: not at_work())
-    assert server.statistics.readers + server.statistics.lost == 50
+    assert server.statistics.readers + server.statistics.stopped == 50
 
 
 def test_fifty_publications_in_a_row(serve: Callable[..., bow.Server]) -> None:

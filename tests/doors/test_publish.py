@@ -257,7 +257,7 @@ def test_statistics(server: bow.Server) -> None:
     while server.statistics.connections and time.monotonic() < deadline:
         time.sleep(0.01)
     after = server.statistics
-    assert (after.connections, after.readers, after.refused, after.lost) == (0, 1, 1, 1)
+    assert (after.connections, after.readers, after.refused, after.lost, after.stopped) == (0, 1, 1, 0, 1)
 
 
 def test_over_budget(serve: Callable[..., bow.Server]) -> None:

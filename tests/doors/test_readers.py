@@ -77,10 +77,10 @@ def test_a_place_is_given_back(server: bow.Server, batches: int) -> None:
         for _ in range(batches):
             next(stream)
     until(lambda: server.statistics.connections == 0)
-    assert server.statistics.lost == 1
+    assert server.statistics.stopped == 1
     assert read(endpoint).num_rows == 3000
     server.wait_released("t")
-    assert (server.statistics.readers, server.statistics.lost) == (1, 1)
+    assert (server.statistics.readers, server.statistics.stopped, server.statistics.lost) == (1, 1, 0)
 
 
 def test_who_read_all_but_the_end(server: bow.Server) -> None:

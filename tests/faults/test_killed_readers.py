@@ -87,4 +87,4 @@ def test_stopped_for_a_moment(
     program.go_on()
     program.say("look")
     assert program.hear() == "0 0 1 2 0"
-    assert server.statistics.lost <= 1  # the one that closed before the end
+    assert server.statistics.lost == 0

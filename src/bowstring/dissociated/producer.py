@@ -134,6 +134,7 @@ class ProducerProtocol:
         self.told_event = False  # whether the reader's streams wait for an event of ours
         self.why_wait = ""  # why they cannot
         self.ended = False
+        self.end_sent = False  # whether all messages of the stream were handed to the transport
         self.done = False
         self.frees = 0  # how often the reader gave memory or credit back
         self._over = False  # the reader wants nothing more
@@ -350,6 +351,29 @@ class ProducerProtocol:
     def returned(self) -> bool:
         """Whether the reader can look at nothing any more: what it was lent may be used again, and freed."""
         return self.unused or not (self.ledger.outstanding or self.ledger.lends)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the reader asked for nothing more before the end."""
+        return self._over and not self.done
+
+    @property
+    def read_all(self) -> bool:
+        """Whether the reader read the whole stream.
+
+        One without a hello cannot say so: it did if everything was sent to it before it disconnected.
+        """
+        return self.done or (self.hello is None and self.end_sent)
+
+    @property
+    def may_have_read_all(self) -> bool:
+        """Whether a reader that disconnects now may have read everything, which the sending side will know.
+
+        The last message can be read before the call that sends it returns. On a connection of bodies that
+        message is the last body: there is no end behind it.
+        """
+        undecided = self.hello is None and not self.end_sent
+        return undecided and (self.ended or self.role is Role.BODIES)
 
     @property
     def settled(self) -> bool:

@@ -7,6 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from bowstring.dissociated.outcomes import Outcome
 from bowstring.errors import ClosedError
 from bowstring.transport import listen
 from bowstring.transport.accepting import accept_next
@@ -50,8 +51,9 @@ class Reception:
 
     Attributes
     ----------
-    completed, refused, lost : int
-        Streams served to their end so far; connections turned away; readers that went away before their end.
+    completed, refused, lost, stopped, idle : int
+        How many connections ended so: streams read to their end; readers that were not served; readers lost;
+        streams that ended early in good order; connections that asked for nothing.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class Reception:
         self._listeners: list[Listener] = []
         self._attending: list[Work] = []
         self._closed = False
-        self.completed = self.refused = self.lost = 0
+        self.completed = self.refused = self.lost = self.stopped = self.idle = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -160,13 +162,15 @@ class Reception:
             stranger.close(0.0)
         session.listen()
 
-    def ended(self, session: Session, outcome: str) -> None:
+    def ended(self, session: Session, outcome: Outcome) -> None:
         """Forget a session, and count what became of it."""
         with self._changed:
             self._sessions.pop(session, None)
-            self.completed += outcome == "completed"
-            self.refused += outcome == "refused"
-            self.lost += outcome == "lost"
+            self.completed += outcome is Outcome.COMPLETED
+            self.refused += outcome is Outcome.REFUSED
+            self.lost += outcome is Outcome.LOST
+            self.stopped += outcome is Outcome.STOPPED
+            self.idle += outcome is Outcome.IDLE
 
     def shut(self) -> None:
         """Let nobody in any more."""

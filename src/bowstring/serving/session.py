@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bowstring.dissociated.failures import pack_error
 from bowstring.dissociated.items import ItemRun
 from bowstring.dissociated.messages import Outgoing
+from bowstring.dissociated.outcomes import Outcome, outcome_of
 from bowstring.dissociated.producer import (
     Answered,
     Done,
@@ -29,7 +30,6 @@ from bowstring.errors import (
     DeadlineExceeded,
     LeaseExpired,
     ProtocolError,
-    RefusedError,
 )
 from bowstring.serving.readiness import ahead, awaited, has_come, question
 from bowstring.serving.road import hands_over, welcome
@@ -83,7 +83,9 @@ class Session:
         self._asked_devices = 0.0
         self._sending = threading.Lock()
         self._owed_pongs = 0
-        self._sent_all = False
+        self._served = False
+        self._closing = False
+        self._reported: type[BaseException] | None = None  # not the error, whose frames would stay
         self.work: list[Work] = []
 
     @property
@@ -97,6 +99,7 @@ class Session:
     def close(self, patience: float) -> None:
         """End the session because the server closes; wait at most `patience` seconds for the reader to hear it."""
         with self._changed:
+            self._closing = True
             busy = self._publication is not None and not self._protocol.ended
         if busy:
             self._tell(ClosedError("the server was closed"), min(patience, _PATIENCE))
@@ -239,6 +242,9 @@ class Session:
             if self._stopped and not (self._told or self._protocol.ended):
                 with contextlib.suppress(BowstringError):
                     self._send([Outgoing(Control.STOPPED, [])])
+            with self._changed:
+                self._served = True
+                self._changed.notify_all()
 
     def _stream(self, publication: Publication) -> None:
         protocol = self._protocol
@@ -277,7 +283,7 @@ class Session:
             with self._changed:
                 waiting += protocol.end()
             self._send(waiting)
-            self._sent_all = True
+            protocol.end_sent = True
         finally:
             close = getattr(items, "close", None)
             if close is not None:
@@ -354,6 +360,7 @@ class Session:
 
     def _tell(self, error: BaseException, patience: float = _PATIENCE) -> None:
         """Tell the reader what went wrong, if it understands and takes it at once."""
+        self._reported = self._reported or type(error)
         if self._protocol.hello is None:
             # A peer without our extensions knows no error messages: it sees the connection end.
             self._channel.close()
@@ -372,29 +379,33 @@ class Session:
 
     def _settle(self, error: BaseException | None) -> None:
         """Decide what becomes of the memory that the reader still holds."""
+        protocol = self._protocol
         with self._changed:
             self._over = True
             self._changed.notify_all()
-            protocol = self._protocol
+            if self._begun and protocol.may_have_read_all:
+                # The other thread is about to return from sending the last message, or fails at it.
+                self._changed.wait_for(lambda: self._served, _EXIT_GRACE)
             returned = protocol.returned
         # A process that dies closes its sockets a moment before it counts as gone.
         grace = _EXIT_GRACE if isinstance(error, BrokenError) else 0.0
         gone = returned or self._channel.peer.exited(grace)
         with self._changed:
+            outcome = outcome_of(
+                protocol,
+                error,
+                admitted=self._publication is not None,
+                gone=gone,
+                closing=self._closing,
+                reported=self._reported,
+            )
             if not gone:
                 # It is alive, but we lost it: it may look at this memory for ever, so nobody writes it again.
                 protocol.ledger.retire()
             protocol.ledger.clear()
         self._channel.close()
-        completed = protocol.done or (protocol.hello is None and self._sent_all)
-        outcome = "completed" if completed else "lost"
-        if self._publication is not None:
-            if protocol.role is Role.METADATA:
-                outcome = "counted elsewhere"
-            else:
-                self._publication.leave(completed=completed)
-        elif isinstance(error, (RefusedError, BrokenError)):
-            outcome = "refused"
+        if self._publication is not None and outcome is not Outcome.METADATA:
+            self._publication.leave(completed=outcome is Outcome.COMPLETED)
         self._server.ended(self, outcome)
 
 

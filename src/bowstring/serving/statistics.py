@@ -21,8 +21,11 @@ class ServerStatistics:
         Connections now; streams served to their end so far.
     bytes_offered
         Bytes of the resident data sets.
-    refused, lost
-        Connections turned away; readers that went away before their end.
+    refused
+        Connections that were not served: too many at once, a wrong token, no such data set or column.
+    lost
+        Readers that disconnected in the middle of a stream without a word, still held memory when they
+        disconnected, did not answer in time, or broke the protocol.
     bytes_lent
         Bytes of the data sets that are lent where they lie (``share="in_place"``).
     kept
@@ -30,6 +33,11 @@ class ServerStatistics:
         in them was lost and may look at them still.
     pool
         The memory.
+    stopped
+        Streams that ended before their reader had read everything, with nothing amiss: the reader closed early, or
+        disconnected after the end without confirming that it read it, or the producer closed or failed.
+    idle
+        Connections that ended before they asked for a data set, such as a health check.
     """
 
     connections: int
@@ -40,3 +48,5 @@ class ServerStatistics:
     bytes_lent: int
     kept: int
     pool: PoolStatistics
+    stopped: int = 0
+    idle: int = 0
