@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bowstring.transport.socket_file import private_folder
+from bowstring.transport.socket_file import runtime_folder
 
 __all__ = ["COLUMNS", "SparkProducer", "expected", "sums"]
 
@@ -106,7 +106,7 @@ class SparkProducer:
 
         self._folder = tempfile.mkdtemp(prefix="bowstring-bench-")
         # A depot of this run's own, wherever the workers are.
-        self._place = tempfile.mkdtemp(prefix="bench-", dir=private_folder())
+        self._place = tempfile.mkdtemp(prefix="bench-", dir=runtime_folder())
         os.environ[_DEPOT] = self._place
         cores = len(os.sched_getaffinity(0))
         settings = {

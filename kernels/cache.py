@@ -3,6 +3,10 @@
 The root is ``BOWSTRING_CACHE_DIR``; else ``bowstring`` in the user's cache folder (``XDG_CACHE_HOME``,
 ``~/.cache``); else a temporary folder that ends with the process. In it, one folder holds what was compiled from
 one state of all kernel sources, so no change of a kernel meets old code. Any of them may be deleted at any time.
+
+What is kept here is run. So every level is made with mode 0700 and checked before anything is loaded
+(:mod:`bowstring.private_folders`). Where another user may have written one, a warning names it, and the temporary
+folder is used.
 """
 
 from __future__ import annotations
@@ -13,24 +17,37 @@ import functools
 import hashlib
 import os
 import shutil
-import stat
 import sys
 import tempfile
+import warnings
 
 from bowstring.errors import UsageError
+from bowstring.private_folders import check_above, make_folders, trusted_folder
 
-__all__ = ["cache_folder", "source_hash", "store"]
+__all__ = ["cache_folder", "kept_folder", "source_hash", "store"]
 
 VARIABLE = "BOWSTRING_CACHE_DIR"
 
 
-def cache_folder(*environment: object) -> str:
+def cache_folder(*environment: object, module: str = "") -> str:
     """Return the folder for code compiled from the present sources in an environment: versions, processor.
+
+    Parameters
+    ----------
+    environment
+        What the code depends on besides the sources.
+    module
+        The module of the kernels; without one, the folder that holds those of all modules.
+
+    Returns
+    -------
+    str
+        A folder that is there, and in which nobody else can have written (:func:`kept_folder`).
 
     Raises
     ------
     UsageError
-        ``BOWSTRING_CACHE_DIR`` names a folder that cannot be made, or that others may write.
+        ``BOWSTRING_CACHE_DIR`` names a folder that cannot be used, or that others may write.
 
     Examples
     --------
@@ -39,7 +56,31 @@ def cache_folder(*environment: object) -> str:
     """
     key = repr((source_hash(), sys.implementation.cache_tag, *environment))
     name = f"kernels-{hashlib.sha256(key.encode()).hexdigest()[:20]}"
-    return os.path.join(_root(os.environ.get(VARIABLE)), name)
+    return kept_folder(name, *([module] if module else []))
+
+
+def kept_folder(*names: str) -> str:
+    """Return a folder of the cache from which code may be run; it is made where it is not there.
+
+    Where others may have written a level of it, a warning names that level, and the folder lies in a temporary
+    one that ends with the process; the same, without a warning, where it cannot be made.
+
+    Raises
+    ------
+    UsageError
+        ``BOWSTRING_CACHE_DIR`` names a folder that cannot be used, or that others may write.
+    """
+    chosen = os.environ.get(VARIABLE)
+    root = _root(chosen)
+    try:
+        if root is not None:
+            check_above(root)
+            return trusted_folder(root, *names)
+    except OSError:
+        pass
+    except UsageError as refused:
+        _warn(str(refused))
+    return _temporary(*names)
 
 
 @functools.cache
@@ -63,7 +104,7 @@ def source_hash() -> str:
 def store(path: str, content: bytes) -> None:
     """Write a file of the cache, whole or not at all; a cache that cannot be written is no error."""
     with contextlib.suppress(OSError):
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        make_folders(os.path.dirname(path))
         descriptor, name = tempfile.mkstemp(dir=os.path.dirname(path))
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -73,38 +114,50 @@ def store(path: str, content: bytes) -> None:
             os.unlink(name)
 
 
-def _root(chosen: str | None) -> str:
-    """Return the root of the cache, without links: whoever owns a link may turn it to another folder."""
+def _root(chosen: str | None) -> str | None:
+    """Return the root of the cache, if any, without links: the owner of a link may turn it to another folder."""
     if chosen:
-        folder = os.path.realpath(chosen)
-        if not _usable(folder):
-            raise UsageError(
-                "the folder for compiled kernels cannot be used",
-                expected="a folder that you own, or root, and that nobody else may write",
-                found=chosen,
-                where=VARIABLE,
-                hint="What is in it is run. For a folder that is yours: chmod go-w.",
-            )
-        return folder
+        root = os.path.realpath(chosen)
+        try:
+            trusted_folder(root)
+            if os.access(root, os.R_OK | os.X_OK):
+                return root
+            found = "it cannot be read"
+        except (OSError, UsageError) as error:
+            found = str(error)
+        raise UsageError(
+            "the folder for compiled kernels cannot be used",
+            expected="a folder that you own, or root, and that nobody else may write",
+            found=f"{chosen}: {found}",
+            where=VARIABLE,
+            hint="What is in it is run. Name a folder of yours with mode 0700.",
+        )
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    if os.path.isabs(home):
-        folder = os.path.realpath(os.path.join(home, "bowstring"))
-        if _usable(folder) and os.access(folder, os.W_OK):
-            return folder
-    if not _usable(_temporary_folder()):  # of a parent that has ended, and somebody else's since
-        _temporary_folder.cache_clear()
-    return _temporary_folder()
+    if not os.path.isabs(home):
+        return None
+    root = os.path.realpath(os.path.join(home, "bowstring"))
+    with contextlib.suppress(OSError):
+        make_folders(root)
+    return root if os.access(root, os.R_OK | os.W_OK | os.X_OK) else None
 
 
-def _usable(folder: str) -> bool:
-    """Whether the folder is there, or can be made, and holds only what its owner or root wrote: it is run."""
-    try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        found = os.stat(folder)
-    except OSError:
-        return False
-    trusted = found.st_uid in (os.geteuid(), 0) and not found.st_mode & (stat.S_IWOTH | stat.S_IWGRP)
-    return trusted and os.access(folder, os.R_OK | os.X_OK)
+@functools.cache
+def _warn(refused: str) -> None:
+    """Warn once of what keeps the cache from being used."""
+    warnings.warn(
+        f"the cache of compiled code is not used, each process compiles anew: {refused}",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+
+
+def _temporary(*names: str) -> str:
+    """Return a folder in the temporary one of this process."""
+    with contextlib.suppress(OSError, UsageError):
+        return trusted_folder(_temporary_folder(), *names)
+    # It was the parent's, which has ended, and somebody else took its name.
+    _temporary_folder.cache_clear()
+    return trusted_folder(_temporary_folder(), *names)
 
 
 @functools.cache

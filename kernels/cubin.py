@@ -70,7 +70,7 @@ def load_cubin(signature: Signature, capability: tuple[int, int]) -> tuple[bytes
     """
     numba_cuda()
     version = importlib.metadata.version("numba-cuda")
-    folder = os.path.join(cache_folder("cuda", version, capability), signature.kernel.__module__)
+    folder = cache_folder("cuda", version, capability, module=signature.kernel.__module__)
     path = os.path.join(folder, f"{signature.name}-{fingerprint(signature.kernel)[:20]}.cubin")
     with contextlib.suppress(OSError), open(path, "rb") as file:
         entry, _, code = file.read().partition(b"\n")

@@ -10,7 +10,6 @@ must be set before the first launch of a process.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +21,7 @@ from bowstring.kernels.jitable import fingerprint, reached
 from bowstring.kernels.prefetch import compile_prefetch, compile_prefetch_page, prefetch, prefetch_page
 from bowstring.kernels.signature import Parameter, Signature
 from bowstring.kernels.threads import run_ranges
+from bowstring.private_folders import make_folders
 
 __all__ = ["compiled", "run"]
 
@@ -123,7 +123,7 @@ def _cache(loop: Any, stamp: str, *marks: str) -> Any:
     from numba.core.registry import cpu_target
 
     processor = cpu_target.target_context.codegen().magic_tuple()
-    folder = os.path.join(cache_folder("host", numba.__version__, processor, *marks), loop.__module__)
+    folder = cache_folder("host", numba.__version__, processor, *marks, module=loop.__module__)
 
     class Locator:
         _py_file = loop.__code__.co_filename  # numba's warnings name it
@@ -133,7 +133,7 @@ def _cache(loop: Any, stamp: str, *marks: str) -> Any:
             return cls()
 
         def ensure_cache_path(self) -> None:
-            os.makedirs(folder, mode=0o700, exist_ok=True)
+            make_folders(folder)
 
         def get_cache_path(self) -> str:
             return folder

@@ -148,3 +148,13 @@ def test_the_folder_of_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     [missing] = [check for check in try_connections() if check.name == "XDG_RUNTIME_DIR"]
     assert missing.state is State.ABSENT
     assert missing.hint == "Make it, or unset it."
+
+
+def test_a_runtime_folder_that_others_may_write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A runtime folder in which other users could replace the folder for sockets is reported as broken."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    tmp_path.chmod(0o777)
+    found = {check.name: check for check in try_connections()}
+    assert found["XDG_RUNTIME_DIR"].state is State.BROKEN
+    assert "drwxrwxrwx" in str(found["XDG_RUNTIME_DIR"].detail)
+    assert found["folder for sockets"].state is State.BROKEN

@@ -15,7 +15,7 @@ import pytest
 from bowstring.cli.doctor import child as child_module
 from bowstring.cli.doctor.child import Child, ChildFault
 from bowstring.cli.doctor.trials import Outcome, Programs, Trial, try_roads
-from bowstring.transport.socket_file import private_folder
+from bowstring.transport.socket_file import runtime_folder
 
 HANG = "import time; time.sleep(600)"
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
@@ -66,7 +66,7 @@ def nothing_is_left(no_leaks: None, monkeypatch: pytest.MonkeyPatch) -> Iterator
         before = children()
         yield
         assert children() <= before
-        assert os.listdir(private_folder()) == []
+        assert os.listdir(runtime_folder()) == []
 
 
 @pytest.mark.parametrize("code", FAULTS)
@@ -220,7 +220,7 @@ def test_other_bytes() -> None:
 
 def test_no_folder_for_sockets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Where no socket can be made that is the outcome, with its hint, and nothing was started."""
-    monkeypatch.setattr("bowstring.cli.doctor.trials.private_folder", lambda: str(tmp_path / ("x" * 120)))
+    monkeypatch.setattr("bowstring.cli.doctor.trials.runtime_folder", lambda: str(tmp_path / ("x" * 120)))
     found = try_roads("cpu", ROADS[:2], 30.0)
     assert all(str(outcome.failure).startswith("UsageError: the path is too long") for outcome in found)
     assert all("set XDG_RUNTIME_DIR to a short folder" in str(outcome.hint) for outcome in found)

@@ -14,7 +14,7 @@ import pytest
 
 from bowstring import depot
 from bowstring.errors import BowstringError
-from bowstring.transport.socket_file import private_folder
+from bowstring.transport.socket_file import runtime_folder
 
 FOLDER = Path(__file__).parents[2] / "examples"
 SCRIPTS = sorted(FOLDER.glob("*.py"))
@@ -67,7 +67,7 @@ def test_an_example_uses_names_that_there_are(script: Path) -> None:
 @pytest.fixture
 def own_depot(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have a depot of the test's own, and end it."""
-    with tempfile.TemporaryDirectory(prefix="test-", dir=private_folder()) as folder:
+    with tempfile.TemporaryDirectory(prefix="test-", dir=runtime_folder()) as folder:
         monkeypatch.setenv("BOWSTRING_DEPOT", folder)
         yield
         with contextlib.suppress(BowstringError):  # the script may have needed none

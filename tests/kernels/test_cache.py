@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import stat
 import subprocess
 import sys
 import tempfile
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,6 +35,11 @@ pytest.importorskip("numba")
 
 def run(path: Path, **environment: str) -> tuple[int, int, Path]:
     """Return how many loops a new process found and compiled, and where it keeps them."""
+    return run_and_listen(path, environment)[:3]
+
+
+def run_and_listen(path: Path, environment: dict[str, str], umask: int = -1) -> tuple[int, int, Path, str]:
+    """Return the same, and what the process wrote to stderr."""
     settings = {key: value for key, value in os.environ.items() if key not in ("BOWSTRING_CACHE_DIR", "HOME")}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
@@ -41,9 +49,10 @@ def run(path: Path, **environment: str) -> tuple[int, int, Path]:
         timeout=TIMEOUT,
         check=True,
         cwd=path,
+        umask=umask,
     )
     found, compiled, folder = done.stdout.split()
-    return int(found), int(compiled), Path(folder)
+    return int(found), int(compiled), Path(folder), done.stderr
 
 
 def contents(folder: Path) -> dict[Path, int]:
@@ -129,7 +138,11 @@ def is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether a folder ``bowstring`` is used neither by name, which is an error, nor as the user's cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder.parent))
     monkeypatch.delenv("BOWSTRING_CACHE_DIR", raising=False)
-    passed_over = not cache.cache_folder().startswith(str(folder))
+    cache._warn.cache_clear()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        passed_over = not cache.cache_folder().startswith(str(folder))
+    assert [str(folder) in str(each.message) for each in warned] == [True] * passed_over
     monkeypatch.setenv("BOWSTRING_CACHE_DIR", str(folder))
     try:
         cache.cache_folder()
@@ -197,3 +210,91 @@ def test_what_compiles_is_part_of_the_folders_name() -> None:
     """Another version of the compiler, or another processor, is another folder."""
     assert cache.cache_folder("host", "0.68") != cache.cache_folder("host", "0.69")
     assert cache.cache_folder("host", "0.68") == cache.cache_folder("host", "0.68")
+
+
+class Planted:
+    """What an attacker puts in the place of compiled code: it makes a file where it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (str(self.marker),)
+
+
+def give_away(path: Path) -> None:
+    """Let another user own a path, or, where this user may not do that, let the group write it."""
+    if os.geteuid():
+        path.chmod(path.stat().st_mode | stat.S_IWGRP)
+    else:
+        os.chown(path, 12345, 12345, follow_symlinks=False)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """Return a folder that every user can enter, as nothing below a folder that others cannot enter is reached."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o711)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("level", ["module", "versions", "file", "link", "above"])
+def test_planted_code_is_not_run(open_folder: Path, level: str) -> None:
+    """Code is never loaded from a cache of which another user may have written any level."""
+    marker, root = open_folder / "executed", open_folder / "cache" / "root"
+    named = {"BOWSTRING_CACHE_DIR": str(root)}
+    root.mkdir(parents=True)
+    for each in (root, root.parent):
+        each.chmod(0o755)
+    found, compiled, module, said = run_and_listen(ROOT / "src", named, 0o002)
+    assert (found, compiled, said) == (0, 1, "")
+    [index] = module.glob("*.nbi")
+    index.write_bytes(pickle.dumps(Planted(marker)))
+    refused = module
+    match level:
+        case "module":
+            module.chmod(0o775)
+        case "versions":
+            refused = module.parent
+            refused.chmod(0o775)
+        case "file":
+            refused = index
+            give_away(index)
+            module.chmod(0o755)
+        case "link":
+            module.rename(root / "planted")
+            module.symlink_to(root / "planted")
+        case "above":
+            refused = root.parent
+            refused.chmod(0o777)
+    found, compiled, other, said = run_and_listen(ROOT / "src", named)
+    assert not marker.exists()
+    assert (found, compiled) == (0, 1)
+    assert f"{refused}" in said
+    assert said.count("RuntimeWarning") == 1
+    assert not other.is_relative_to(root)
+    assert not other.exists()
+
+
+def test_every_level_is_private(tmp_path: Path) -> None:
+    """Whatever the umask, each folder that the cache makes can be entered by its owner only."""
+    root = tmp_path / "a" / "b"
+    module = run_and_listen(ROOT / "src", {"BOWSTRING_CACHE_DIR": str(root)}, 0o000)[2]
+    made = [module, *module.parents]
+    for folder in made[: made.index(tmp_path)]:
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
+
+
+def test_machine_code_of_a_gpu_is_not_taken_from_a_planted_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Machine code of GPUs is loaded from checked folders, too."""
+    monkeypatch.setenv("BOWSTRING_CACHE_DIR", str(tmp_path))
+    folder = Path(cache.cache_folder("cuda", "1", (9, 0), module="validity"))
+    assert folder.is_relative_to(tmp_path)
+    folder.chmod(0o770)
+    with pytest.warns(RuntimeWarning, match=str(folder)):
+        other = Path(cache.cache_folder("cuda", "1", (9, 0), module="validity"))
+    assert not other.is_relative_to(tmp_path)
+    cache._temporary_folder.cache_clear()

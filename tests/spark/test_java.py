@@ -122,6 +122,23 @@ def test_a_damaged_script_is_written_anew(
     assert probe(str(script)) == ("21.0.8", True)
 
 
+@pytest.mark.parametrize("level", ["java", "bin"])
+def test_a_planted_script_is_not_run(
+    bare: pytest.MonkeyPatch, fake_java: JavaMaker, tmp_path: Path, level: str
+) -> None:
+    """A script in a folder that others may have written is neither taken nor put right: another folder is made."""
+    brought_by_pip(bare, fake_java("21.0.8", vectors=False))
+    first = Path(str(find_java().home))
+    refused = first if level == "java" else first / "bin"
+    (first / "bin" / "java").write_text(f"#!/bin/sh\nmkdir '{tmp_path}/executed'\n")
+    refused.chmod(0o770)
+    with pytest.warns(RuntimeWarning, match=re.escape(str(refused))):
+        second = Path(str(find_java().home))
+    assert not second.is_relative_to(first.parent)
+    assert probe(str(second / "bin" / "java")) == ("21.0.8", True)
+    assert not (tmp_path / "executed").exists()
+
+
 def test_many_at_once_make_one_script(bare: pytest.MonkeyPatch, fake_java: JavaMaker, tmp_path: Path) -> None:
     """Whoever comes second finds the script or writes the same one; nothing half-written is ever run or left."""
     brought_by_pip(bare, fake_java("21.0.8", vectors=False))

@@ -129,6 +129,21 @@ def test_default_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.listdir(folder / "bowstring") == []
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_a_runtime_dir_that_others_may_write(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    """XDG_RUNTIME_DIR in which others may rename our folder is refused by its name; the sticky bit forbids that."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    folder.chmod(mode)
+    with pytest.raises(UsageError, match=rf"other users can replace.*{folder}.*XDG_RUNTIME_DIR"):
+        listen("unix:")
+    assert os.listdir(folder) == []
+    folder.chmod(0o1000 | mode)
+    with listen("unix:") as listener:
+        assert listener.uri.startswith(f"unix:{folder}/bowstring/")
+
+
 @pytest.mark.parametrize("value", [None, "", "relative", "/nowhere", "/proc"])
 def test_folder_without_runtime_dir(folder: Path, monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
     """Where XDG_RUNTIME_DIR is missing, a private folder among the temporary files stands in."""

@@ -7,13 +7,13 @@ import fcntl
 import os
 import re
 import secrets
-import stat
 import time
 from typing import TYPE_CHECKING, Final
 
 from bowstring.depot.words import VERSION
-from bowstring.errors import DeadlineExceeded, UsageError
-from bowstring.transport.socket_file import address_of, private_folder
+from bowstring.errors import DeadlineExceeded
+from bowstring.private_folders import private_folder
+from bowstring.transport.socket_file import address_of, runtime_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,11 @@ class Places:
 
     def __init__(self, folder: str | None = None) -> None:
         named = folder or os.environ.get("BOWSTRING_DEPOT") or None
-        self.folder = private_folder() if named is None else _private(os.path.abspath(named))
+        if named is None:
+            self.folder = runtime_folder()
+        else:
+            hint = "Name another folder, or remove it."
+            self.folder = private_folder(os.path.abspath(named), "the folder of a depot", hint)
 
     def _file(self, suffix: str) -> str:
         return os.path.join(self.folder, f"depot-{VERSION}{suffix}")
@@ -120,18 +124,3 @@ def locked(path: str, seconds: float) -> Iterator[None]:
         # Not by closing it alone: a child of a fork in another thread has it open, too.
         fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
-
-
-def _private(folder: str) -> str:
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(folder, 0o700)
-    found = os.lstat(folder)
-    private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-    if not private or stat.S_IMODE(found.st_mode) & 0o077:
-        raise UsageError(
-            "the folder of a depot is not private",
-            expected=f"a folder of uid {os.geteuid()} with mode 0700",
-            found=f"uid {found.st_uid}, mode {stat.filemode(found.st_mode)}",
-            where=folder,
-        )
-    return folder

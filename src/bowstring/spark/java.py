@@ -16,7 +16,7 @@ import time
 from typing import Final
 
 from bowstring.errors import DeadlineExceeded, MissingDependency, UsageError
-from bowstring.kernels.cache import cache_folder
+from bowstring.kernels.cache import kept_folder
 
 __all__ = ["Java", "find_java", "probe"]
 
@@ -178,9 +178,8 @@ def _shim(java: str) -> str:
     """
     java = os.path.realpath(java)
     script = _SCRIPT.format(argument=_VECTORS, java="'" + java.replace("'", "'\\''") + "'")
-    root = os.path.dirname(cache_folder("java"))
-    home = os.path.join(root, f"java-{hashlib.sha256(script.encode()).hexdigest()[:20]}")
-    target = os.path.join(home, "bin", "java")
+    folder = kept_folder(f"java-{hashlib.sha256(script.encode()).hexdigest()[:20]}", "bin")
+    home, target = os.path.dirname(folder), os.path.join(folder, "java")
     if not _is(target, script):
         _write(target, script)
     if probe(target) is None:
@@ -201,7 +200,6 @@ def _is(target: str, script: str) -> bool:
 
 
 def _write(target: str, script: str) -> None:
-    os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=os.path.dirname(target))
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

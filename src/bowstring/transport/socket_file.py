@@ -18,8 +18,9 @@ from collections.abc import Iterator
 
 from bowstring.errors import DeadlineExceeded, UsageError
 from bowstring.memory.open_files import opening
+from bowstring.private_folders import check_replaceable, private_folder
 
-__all__ = ["SocketFile", "address_of", "path_of", "private_folder"]
+__all__ = ["SocketFile", "address_of", "path_of", "runtime_folder"]
 
 # sun_path of Linux, less the terminating zero.
 _MOST_BYTES = 107
@@ -115,7 +116,7 @@ class SocketFile:
         """
         chosen = path is None
         if path is None:
-            path = os.path.join(private_folder(), f"{os.getpid()}-{secrets.token_hex(6)}.sock")
+            path = os.path.join(runtime_folder(), f"{os.getpid()}-{secrets.token_hex(6)}.sock")
             _check_length(path)
         # On Linux the file takes the mode of the socket, less the umask: never do others get in.
         os.fchmod(sock.fileno(), 0o600)
@@ -138,7 +139,7 @@ class SocketFile:
                 os.unlink(self.path)
 
 
-def private_folder() -> str:
+def runtime_folder() -> str:
     """Return a folder that only this user can enter, and make it where it is not there.
 
     It lies in ``$XDG_RUNTIME_DIR`` where that belongs to this user, else in the folder for temporary files.
@@ -146,18 +147,21 @@ def private_folder() -> str:
     Raises
     ------
     UsageError
-        It cannot be made, or another user owns its name, or may enter it.
+        It cannot be made, another user owns its name or may enter it, or others may rename what is in
+        ``$XDG_RUNTIME_DIR``.
     """
     uid = os.geteuid()
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    if os.path.isabs(runtime) and os.path.isdir(runtime) and os.stat(runtime).st_uid == uid:
+    found = os.stat(runtime) if os.path.isabs(runtime) and os.path.isdir(runtime) else None
+    if found is not None and found.st_uid == uid:
+        check_replaceable(runtime, found, "chmod 0700, or let XDG_RUNTIME_DIR name another folder.")
         folder = os.path.join(runtime, "bowstring")
     else:
         folder = os.path.join(tempfile.gettempdir(), f"bowstring-{uid}")
     try:
-        os.mkdir(folder, 0o700)
-    except FileExistsError:
-        pass
+        return private_folder(
+            folder, "the folder for sockets", "Remove it, or name a socket of your own: unix:/path/to.sock"
+        )
     except OSError as error:
         raise UsageError(
             "no folder for sockets can be made",
@@ -165,16 +169,6 @@ def private_folder() -> str:
             where=folder,
             hint="Set XDG_RUNTIME_DIR to a folder of yours, or name a socket of your own: unix:/path/to.sock",
         ) from error
-    found = os.lstat(folder)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid or stat.S_IMODE(found.st_mode) & 0o077:
-        raise UsageError(
-            "the folder for sockets is not private",
-            expected=f"a folder of uid {uid} with mode 0700",
-            found=f"uid {found.st_uid}, mode {stat.filemode(found.st_mode)}",
-            where=folder,
-            hint="Remove it, or name a socket of your own: unix:/path/to.sock",
-        )
-    return folder
 
 
 def _check_length(path: str) -> None:

@@ -7,9 +7,10 @@ import socket
 import stat
 
 from bowstring.cli.doctor.check import Check, State, attempt
-from bowstring.errors import BrokenError
+from bowstring.errors import BrokenError, UsageError
+from bowstring.private_folders import check_replaceable
 from bowstring.transport.peer import Peer
-from bowstring.transport.socket_file import private_folder
+from bowstring.transport.socket_file import runtime_folder
 
 __all__ = ["try_connections"]
 
@@ -55,11 +56,15 @@ def _runtime_folder() -> Check:
     if status.st_uid != os.geteuid() or not os.access(folder, os.W_OK | os.X_OK):
         seen = f"{folder}: uid {status.st_uid}, {stat.filemode(status.st_mode)}"
         return Check("XDG_RUNTIME_DIR", State.ABSENT, seen, "It must belong to you, and be writable.")
+    try:
+        check_replaceable(folder, status, "chmod 0700, or let it name another folder.")
+    except UsageError as refused:
+        return Check("XDG_RUNTIME_DIR", State.BROKEN, f"{folder}: {refused.found}", refused.hint)
     return Check("XDG_RUNTIME_DIR", State.OK, folder)
 
 
 def _folder() -> str:
-    folder = private_folder()
+    folder = runtime_folder()
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(f"{folder} cannot be written")
     return folder

@@ -14,7 +14,7 @@ from bowstring.cli.doctor.child import Child, ChildFault
 from bowstring.cli.doctor.sides import CONSUMER, IN_PLACE, PRODUCER
 from bowstring.cli.failure import as_json
 from bowstring.errors import BowstringError
-from bowstring.transport.socket_file import address_of, private_folder
+from bowstring.transport.socket_file import address_of, runtime_folder
 
 __all__ = ["REAL", "Outcome", "Programs", "Trial", "try_roads"]
 
@@ -159,7 +159,7 @@ def _addresses(trials: Sequence[Trial]) -> Iterator[dict[str, str]]:
         if way == "tcp":
             addresses[way] = "tcp://127.0.0.1:0"
             continue
-        paths.append(os.path.join(private_folder(), f"{os.getpid()}-{secrets.token_hex(6)}.sock"))
+        paths.append(os.path.join(runtime_folder(), f"{os.getpid()}-{secrets.token_hex(6)}.sock"))
         addresses[way] = address_of(paths[-1])
     try:
         yield addresses

@@ -86,11 +86,11 @@ def _spark(folder: str, shown: Steps, outcome: Outcome) -> Iterator[Any]:
 def _depot() -> Iterator[dict[str, Any]]:
     """Have a depot of the demo's own, which the first task starts, and stop it in the end."""
     from bowstring import depot
-    from bowstring.transport.socket_file import private_folder
+    from bowstring.transport.socket_file import runtime_folder
 
     before = os.environ.get(_PLACE)
     # Sockets need short paths, which the folder for temporary files may not have.
-    with tempfile.TemporaryDirectory(prefix="demo-", dir=private_folder()) as folder:
+    with tempfile.TemporaryDirectory(prefix="demo-", dir=runtime_folder()) as folder:
         os.environ[_PLACE] = folder  # Spark's workers inherit it
         try:
             # With the demo killed, this depot ends by itself.
