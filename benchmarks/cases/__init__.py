@@ -12,6 +12,7 @@ __all__ = ["GPU_CASES", "case_named", "case_names"]
 _CASES: Final = {
     "connect_views": "connect_views",
     "connect_read": "connect_read",
+    "hand_over": "hand_over",
     "publish": "publish",
     "tcp": "tcp",
     "metadata": "metadata",
