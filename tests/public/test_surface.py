@@ -1,0 +1,56 @@
+"""What users can see of Bowstring does not change unnoticed."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.public.surface import AREAS, MODULES, ROOT, environment_variables
+
+KEPT = ROOT / "tests" / "data" / "public"
+UPDATE = "python -m pytest tests/public --update-public"
+
+
+def _lines(text: str) -> list[str]:
+    """Return what counts: Python's versions break the lines of ``--help`` differently."""
+    return [" ".join(block.split()) for block in re.split(r"\n\s*\n", text) if block.strip()]
+
+
+def _compared(area: str, text: str) -> list[str]:
+    return _lines(text) if area == "command_line" else text.splitlines()
+
+
+@pytest.mark.parametrize("area", AREAS)
+def test_what_users_see_is_as_it_was(area: str, request: pytest.FixtureRequest) -> None:
+    """Names, signatures, options, fields and bases are those of ``tests/data/public``."""
+    text, path = AREAS[area](), KEPT / f"{area}.txt"
+    if request.config.getoption("--update-public", default=False):
+        path.write_text(text, encoding="utf-8")
+    assert _compared(area, text) == _compared(area, path.read_text(encoding="utf-8")), (
+        f"what users see of {area} changed; if that is meant, say so in the CHANGELOG and run {UPDATE}"
+    )
+
+
+def test_each_kept_text_has_its_area() -> None:
+    """No text is left of an area that is not compared any more."""
+    assert {path.stem for path in KEPT.iterdir()} == set(AREAS)
+
+
+@pytest.mark.parametrize("module", [*MODULES.values(), "bowstring.errors"])
+def test_public_names_exist(module: str) -> None:
+    """Each name in ``__all__`` of a public module can be had, or needs PySpark."""
+    loaded = importlib.import_module(module)
+    for name in loaded.__all__:
+        try:
+            getattr(loaded, name)
+        except ModuleNotFoundError as error:
+            assert error.name == "pyspark", name  # noqa: PT017  any other module must be there
+
+
+@pytest.mark.parametrize("variable", environment_variables())
+def test_environment_variables_are_documented(variable: str) -> None:
+    """Each environment variable that the source reads is described in ``docs``."""
+    assert any(variable in path.read_text(encoding="utf-8") for path in Path(ROOT / "docs").rglob("*.md"))
