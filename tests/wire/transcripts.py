@@ -1,0 +1,258 @@
+"""Conversations as bytes: recorded between a server and a reader of one build, and played to another.
+
+As a program it records them: ``python tests/wire/transcripts.py FOLDER``. Those in ``tests/data/transcripts`` were
+recorded with the build of commit 6da4e3a. Each file has the messages of each connection in the order in which they
+passed, as they were framed (``docs/protocol.md``, section 3), and the contents of the regions beside them.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import socket
+import struct
+import sys
+import tempfile
+import threading
+import urllib.parse
+import zlib
+from pathlib import Path
+from typing import Any, Final
+
+__all__ = ["Connection", "Conversation", "Frame", "receive", "send"]
+
+WAIT: Final = 30.0
+_HEADER: Final = struct.Struct("<3sBBBHQQ")
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """One message: its header and body, and what a region that came beside it holds."""
+
+    data: bytes
+    region: bytes | None = None
+
+    @property
+    def tag(self) -> int | None:
+        """The tag, or nothing where there is none."""
+        _, _, kind, _, _, tag, _ = _HEADER.unpack_from(self.data)
+        return int(tag) if kind else None
+
+    @property
+    def body(self) -> bytes:
+        """What follows the header."""
+        return self.data[_HEADER.size :]
+
+    def packed(self) -> list[str]:
+        """Return it as texts; the region, if any, is the second one."""
+        parts = [self.data] if self.region is None else [self.data, self.region]
+        return [base64.b64encode(zlib.compress(part, 9)).decode() for part in parts]
+
+    @classmethod
+    def unpacked(cls, parts: list[str]) -> Frame:
+        """Return what the texts of `packed` stand for."""
+        return cls(*(zlib.decompress(base64.b64decode(part)) for part in parts))
+
+    @classmethod
+    def of(cls, tag: int | None, body: bytes) -> Frame:
+        """Return the frame of a message."""
+        return cls(_HEADER.pack(b"BOW", 1, int(tag is not None), 0, 0, tag or 0, len(body)) + body)
+
+
+@dataclasses.dataclass
+class Connection:
+    """What passed on one connection: (``"reader"`` or ``"server"``, frame)."""
+
+    frames: list[tuple[str, Frame]] = dataclasses.field(default_factory=list)
+
+    def said(self, side: str) -> list[Frame]:
+        """Return the messages of one side."""
+        return [frame for by, frame in self.frames if by == side]
+
+
+@dataclasses.dataclass
+class Conversation:
+    """All connections of one reader, the URI that it was given, and the data set that it read."""
+
+    uri: str
+    table: str
+    connections: list[Connection]
+
+    def to_json(self) -> str:
+        """Return the text of a file."""
+        connections = [[[by, *frame.packed()] for by, frame in each.frames] for each in self.connections]
+        return json.dumps({"uri": self.uri, "table": self.table, "connections": connections}, indent=0) + "\n"
+
+    @classmethod
+    def load(cls, path: Path) -> Conversation:
+        """Read a file."""
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        connections = [
+            Connection(
+                [
+                    (by, Frame(*(zlib.decompress(base64.b64decode(part)) for part in parts)))
+                    for by, *parts in each
+                ]
+            )
+            for each in fields["connections"]
+        ]
+        return cls(fields["uri"], fields["table"], connections)
+
+
+def receive(sock: socket.socket) -> tuple[Frame, list[int]] | None:
+    """Return the next message and the descriptors beside it; or nothing where the connection ends."""
+    data, fds = b"", []
+    while len(data) < _HEADER.size:
+        part, found = _receive(sock, _HEADER.size - len(data))
+        fds += found
+        if not part:
+            return None
+        data += part
+    length = _HEADER.unpack(data)[-1]
+    while len(data) < _HEADER.size + length:
+        part = sock.recv(_HEADER.size + length - len(data))
+        if not part:
+            return None
+        data += part
+    return Frame(data), fds
+
+
+def _receive(sock: socket.socket, nbytes: int) -> tuple[bytes, list[int]]:
+    if sock.family == socket.AF_UNIX:
+        part, fds, _, _ = socket.recv_fds(sock, nbytes, 16)
+        return part, fds
+    return sock.recv(nbytes), []
+
+
+def send(sock: socket.socket, frame: Frame, fds: list[int] | None = None) -> None:
+    """Send a message, with the descriptors in front of its header."""
+    data = frame.data
+    if fds:
+        sent = socket.send_fds(sock, [data], fds)
+        data = data[sent:]
+    sock.sendall(data)
+
+
+def listening(scheme: str) -> tuple[socket.socket, str]:
+    """Return a listening socket, and its address as a transport dials it."""
+    if scheme == "unix":
+        listener = socket.socket(socket.AF_UNIX)
+        path = os.path.join(tempfile.mkdtemp(prefix="wire-"), "s")
+        listener.bind(path)
+        address = f"unix:{path}"
+    else:
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+    listener.listen()
+    listener.settimeout(WAIT)
+    return listener, address
+
+
+def dialled(address: str) -> socket.socket:
+    """Return a socket that is connected to an address."""
+    scheme, _, rest = address.partition(":")
+    if scheme == "unix":
+        sock = socket.socket(socket.AF_UNIX)
+        sock.connect(urllib.parse.unquote(rest))
+    else:
+        host, _, port = rest.removeprefix("//").rpartition(":")
+        sock = socket.create_connection((host, int(port)))
+    sock.settimeout(WAIT)
+    return sock
+
+
+class _Recorder:
+    """Stands between a reader and its server, and notes what passes."""
+
+    def __init__(self, address: str, connections: int) -> None:
+        self._to = address
+        self._lock = threading.Lock()
+        self.connections = [Connection() for _ in range(connections)]
+        self._listener, self.address = listening(address.partition(":")[0])
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        threads = []
+        for connection in self.connections:
+            reader, _ = self._listener.accept()
+            reader.settimeout(WAIT)
+            server = dialled(self._to)
+            for by, source, target in (("reader", reader, server), ("server", server, reader)):
+                threads.append(threading.Thread(target=self._pump, args=(connection, by, source, target)))
+                threads[-1].start()
+        for thread in threads:
+            thread.join()
+        self._listener.close()
+
+    def _pump(self, connection: Connection, by: str, source: socket.socket, target: socket.socket) -> None:
+        while (received := receive(source)) is not None:
+            frame, fds = received
+            with self._lock:
+                contents = os.pread(fds[0], os.fstat(fds[0]).st_size, 0) if fds else None
+                connection.frames.append((by, dataclasses.replace(frame, region=contents)))
+                try:
+                    send(target, frame, fds)
+                except OSError:
+                    break
+            for fd in fds:
+                os.close(fd)
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+    def join(self) -> None:
+        """Wait until both have gone."""
+        self._thread.join(WAIT)
+
+
+def _record(folder: Path) -> None:
+    from program import TABLES, datasets  # type: ignore[import-not-found]  # beside this program
+
+    import bowstring as bow
+
+    limits = bow.Limits(heartbeat=WAIT)
+    for name, address, separate, options in _CASES:
+        made = datasets()[name]()
+        with bow.Server(address, limits=limits) as server:
+            endpoint = server.publish(name, made, separate=separate)
+            recorder = _Recorder(server.address, 1 + separate)
+            changes = {
+                field: uri.replace(server.address, recorder.address)
+                for field in ("uri", "data_uri")
+                if (uri := getattr(endpoint, field)) is not None
+            }
+            endpoint = dataclasses.replace(endpoint, **changes)
+            try:
+                with bow.connect(endpoint, limits=limits, **options) as stream:
+                    found: Any = stream.read_all().num_rows
+            except bow.BowstringError as error:
+                found = type(error).__name__
+            recorder.join()
+        scheme = address.partition(":")[0] + (" separate" if separate else "")
+        kind = " ".join([scheme, name, *(f"{key}={value}" for key, value in options.items())])
+        file = re.sub(r"[^a-z0-9]+", "-", kind).strip("-")
+        conversation = Conversation(str(endpoint), name, recorder.connections)
+        (folder / f"{file}.json").write_text(conversation.to_json(), encoding="utf-8")
+        print(file, found, [[by[0] for by, _ in each.frames] for each in recorder.connections], len(TABLES))
+
+
+_CASES: Final[list[tuple[str, str, bool, dict[str, Any]]]] = [
+    ("types", "tcp://127.0.0.1:0", False, {}),
+    ("types", "tcp://127.0.0.1:0", True, {}),
+    ("types", "tcp://127.0.0.1:0", False, {"columns": ["string", "int64"]}),
+    ("growing dictionary", "tcp://127.0.0.1:0", False, {}),
+    ("changing dictionary", "tcp://127.0.0.1:0", True, {}),
+    ("lazy growing dictionary", "tcp://127.0.0.1:0", False, {}),
+    ("no rows", "tcp://127.0.0.1:0", False, {}),
+    ("failing", "tcp://127.0.0.1:0", False, {}),
+    ("types", "unix:", False, {}),
+    ("changing dictionary", "unix:", False, {}),
+]
+
+if __name__ == "__main__":
+    _record(Path(sys.argv[1]))
