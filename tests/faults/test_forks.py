@@ -25,6 +25,14 @@ from tests.faults.program import Program
         "pool_in_the_middle",
         "parent_killed",
         "child_ends_normally",
+        "c_fork_of_a_reader unix: resident",
+        "c_fork_of_a_reader unix: lazy",
+        "c_fork_of_a_reader inproc: resident",
+        "c_fork_of_a_reader inproc: lazy",
+        "c_fork_of_a_reader tcp://127.0.0.1:0 lazy",
+        "c_fork_of_a_producer",
+        "c_fork_then_killed",
+        "c_fork_then_exit",
     ],
 )
 def test_forks(run: Callable[..., Program], case: str) -> None:

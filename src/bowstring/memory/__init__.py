@@ -14,7 +14,7 @@ from bowstring.memory.device import (
     register_devices,
     settle_devices,
 )
-from bowstring.memory.forks import watch_forks
+from bowstring.memory.forks import fork_sentinel, watch_forks
 from bowstring.memory.handle import Handle, LentHandle, handle_of, unpack_handle
 from bowstring.memory.lease import Export, Lease
 from bowstring.memory.lending import lend, lendable, used_here
@@ -54,6 +54,7 @@ __all__ = [
     "device_by_name",
     "find_device",
     "foreign_region",
+    "fork_sentinel",
     "handle_of",
     "kept_for_good",
     "lend",

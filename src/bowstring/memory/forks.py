@@ -1,20 +1,34 @@
-"""Forks: who must do something before this process forks, and after, so that the child's views stay true.
+"""Forks: what must happen so that the views which a child inherits stay true.
 
-A child inherits every view that is alive, and nothing tells us when it drops them. So what is lent or in use at a
-fork is never used again.
+A child inherits every view that is alive, and nothing reports when it drops them. So what is lent or in use at a
+fork is never written again.
+
+Forks by Python are announced: `os.register_at_fork` runs our code before and after. A fork by C code is not, and
+no Python may run in the midst of one. It is noticed afterwards, before memory is used again: the kernel counts how
+many processes have a segment of System V shared memory attached, and a child inherits the attachment.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
+import mmap
 import os
 import threading
 import weakref
-from typing import Protocol
+from typing import Any, Final, Protocol
 
 from bowstring.errors import BowstringError
 
-__all__ = ["Forking", "watch_forks"]
+__all__ = ["ForkSentinel", "Forking", "fork_sentinel", "watch_forks"]
+
+_PRIVATE: Final = 0  # IPC_PRIVATE
+_CREATE: Final = 0o1600  # IPC_CREAT, for this user only
+_READ_ONLY: Final = 0o10000  # SHM_RDONLY
+_REMOVE: Final = 0  # IPC_RMID
+_STATUS: Final = 2  # IPC_STAT
+_FAILED: Final = ctypes.c_void_p(-1).value
 
 
 class Forking(Protocol):
@@ -25,6 +39,150 @@ class Forking(Protocol):
 
     def after_fork(self) -> None:
         """Go on, in the parent."""
+
+
+class _Status(ctypes.Structure):
+    """``struct shmid_ds`` of 64-bit Linux, with room for what a libc may append."""
+
+    _fields_ = (
+        ("permissions", ctypes.c_char * 48),
+        ("size", ctypes.c_size_t),
+        ("times", ctypes.c_long * 3),
+        ("pids", ctypes.c_int * 2),
+        ("attached", ctypes.c_ulong),
+        ("reserved", ctypes.c_ulong * 8),
+    )
+
+
+@functools.cache
+def _libc() -> Any:
+    libc = ctypes.CDLL(None)
+    number = ctypes.c_int
+    libc.shmget.argtypes = (number, ctypes.c_size_t, number)
+    libc.shmat.restype = ctypes.c_void_p
+    libc.shmat.argtypes = (number, ctypes.c_void_p, number)
+    libc.shmdt.argtypes = (ctypes.c_void_p,)
+    libc.shmctl.argtypes = (number, number, ctypes.POINTER(_Status))
+    return libc
+
+
+class _Segment:
+    """A page of System V shared memory that this process has attached, and that goes with its last attachment."""
+
+    def __init__(self, number: int, address: int) -> None:
+        self.number = number
+        self.address = address
+
+    @classmethod
+    def make(cls) -> _Segment | None:
+        """Return a fresh segment, or ``None`` where the system gives none."""
+        libc = _libc()
+        number = libc.shmget(_PRIVATE, mmap.PAGESIZE, _CREATE)
+        if number < 0:
+            return None
+        address = libc.shmat(number, None, _READ_ONLY)
+        libc.shmctl(number, _REMOVE, None)  # takes effect with the last attachment
+        if address in (None, _FAILED):
+            return None
+        segment = cls(number, address)
+        if segment.attached != 1:  # another layout of the status than ours, or a fork just now
+            segment.detach()
+            return None
+        return segment
+
+    @property
+    def attached(self) -> int:
+        """How many processes have it attached; -1 where that cannot be known any more."""
+        status = _Status()
+        if _libc().shmctl(self.number, _STATUS, ctypes.byref(status)):
+            return -1
+        return int(status.attached)
+
+    def detach(self) -> None:
+        """End this process's attachment."""
+        _libc().shmdt(self.address)
+
+
+class ForkSentinel:
+    """Notices afterwards that this process forked without announcing it.
+
+    It owns a segment of shared memory that nobody else attaches. A child that has ended, or runs another program
+    by now, is not counted: it cannot look at anything.
+
+    Examples
+    --------
+    >>> sentinel = ForkSentinel()
+    >>> before = sentinel.noticed()
+    >>> sentinel.noticed() == before
+    True
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._segment: _Segment | None = None
+        self._asked = False
+        self._noticed = 0
+
+    def noticed(self) -> int:
+        """Return a number that grows when there is a child that was not announced; ask after a last view is gone.
+
+        Where it is what it was before a view was made, no living child of this process has inherited that view,
+        other than by an announced fork.
+        """
+        segment = self._segment
+        if segment is None:
+            self._begin()
+        elif segment.attached != 1:
+            self._begin_anew(segment, noticed=1)
+        # Last of all: who replaces a segment counts before it detaches, so that nobody takes the child's attachment
+        # for ours and returns the old count.
+        return self._noticed
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._segment is None:
+                self._segment = _Segment.make()
+                # Nobody watched since the first question, which could not be answered.
+                self._noticed += self._asked and self._segment is not None
+                self._asked = True
+
+    def announced(self) -> None:
+        """Count no child of a fork that was announced."""
+        segment = self._segment
+        if segment is not None and segment.attached != 1:
+            self._begin_anew(segment, noticed=0)
+
+    def _begin_anew(self, segment: _Segment, *, noticed: int) -> None:
+        """Watch by another segment, since the child may live for ever. Without one, every question counts."""
+        with self._lock:
+            if self._segment is not segment:
+                return
+            fresh = _Segment.make()
+            self._noticed += noticed
+            if fresh is not None:
+                self._segment = fresh
+                segment.detach()
+
+    def inherited(self) -> None:
+        """Begin anew in a child: the parent's segment is not ours to hold."""
+        segment, self._segment, self._asked = self._segment, None, False
+        self._lock = threading.RLock()
+        if segment is not None:
+            segment.detach()
+
+    @property
+    def works(self) -> bool:
+        """Whether the system lets forks be noticed."""
+        self.noticed()
+        return self._segment is not None
+
+
+_sentinel = ForkSentinel()
+
+
+def fork_sentinel() -> ForkSentinel:
+    """Return what notices forks of this process."""
+    return _sentinel
 
 
 _watched: weakref.WeakSet[Forking] = weakref.WeakSet()
@@ -54,6 +212,8 @@ def _before() -> None:
 
 
 def _after_in_parent() -> None:
+    # Before the others go on: a fork by C code that this hides falls under what they do for the announced one.
+    _sentinel.announced()
     while _prepared:
         with contextlib.suppress(BowstringError):
             _prepared.pop().after_fork()
@@ -64,6 +224,7 @@ def _after_in_child() -> None:
     global _one_at_a_time  # noqa: PLW0603  a fork leaves locks as they happened to be
     _one_at_a_time = threading.RLock()
     _prepared.clear()
+    _sentinel.inherited()
 
 
 os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

@@ -21,7 +21,7 @@ from bowstring.errors import ClosedError, ForkedError, NotPicklable, OutOfBudget
 from bowstring.memory.budget import default_budget
 from bowstring.memory.buffer import Buffer
 from bowstring.memory.device import Device, cpu, settle_devices
-from bowstring.memory.forks import watch_forks
+from bowstring.memory.forks import fork_sentinel, watch_forks
 from bowstring.memory.owned import note_owned
 from bowstring.memory.region import Region
 from bowstring.memory.slab import let_go
@@ -147,6 +147,7 @@ class Pool:
         self._retired = 0
         self._closed = False
         self._held_for_fork = False
+        self._forks = fork_sentinel().noticed()
         self._allocator = Allocator(self)
         watch_forks(self)
 
@@ -260,6 +261,8 @@ class Pool:
         dropped = []
         for nbytes in _taken(self._returned.gone):
             self._in_use -= nbytes
+        if self._returned.slabs:
+            self._notice_forks()
         for slab in _taken(self._returned.slabs):
             self._used.discard(slab)
             self._in_use -= slab.nbytes
@@ -316,6 +319,14 @@ class Pool:
         self._held_for_fork = self._pid == os.getpid() and self._lock.acquire(timeout=_FORK_SECONDS)
         for slab in self._slabs_in_use():
             slab.retired = True
+
+    def _notice_forks(self) -> None:
+        """Do the same, afterwards, for forks that were not announced: a child may look at what was in use."""
+        forks = fork_sentinel().noticed()
+        if forks != self._forks:
+            self._forks = forks
+            for slab in self._slabs_in_use():
+                slab.retired = True
 
     def _slabs_in_use(self) -> list[Slab]:
         while True:

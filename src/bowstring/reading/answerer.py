@@ -16,6 +16,7 @@ import numpy as np
 from bowstring.dissociated.messages import Outgoing, pack_addresses, pack_u64
 from bowstring.dissociated.tags import Control
 from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded, Starved
+from bowstring.memory import fork_sentinel
 from bowstring.reading.assembler import Ended
 from bowstring.reading.settling import Settled, settle
 from bowstring.transport.standby import run_in_thread
@@ -109,6 +110,7 @@ class Answerer:
         self._wires = wires
         self._notes = notes
         self._pid = os.getpid()
+        self._forks = fork_sentinel().noticed()
         self._free_tag = free_tag
         self._window = window
         self._streams = streams
@@ -273,7 +275,8 @@ class Answerer:
         settled = [note for note in notes if isinstance(note, Settled)]
         self._settle([note for note in ended if note.device is not None], done=bool(settled))
         free = [note for note in ended if note.device is None]
-        outgoing = self._freed(free + [note for each in settled for note in each.ended])
+        outgoing = self._forked()  # before what ended is freed: a child may look at it still
+        outgoing += self._freed(free + [note for each in settled for note in each.ended])
         if Note.PINGED in notes:
             outgoing.append(Outgoing(Control.PONG, []))
         if not notes and self.waiting and self._stream.extended:
@@ -346,6 +349,15 @@ class Answerer:
             or not self._stream.extended
             or (self._give_up is not None and time.monotonic() > self._give_up)
         )
+
+    def _forked(self) -> list[Outgoing]:
+        """Return what tells the producer of a fork that was not announced, where something is lent."""
+        forks = fork_sentinel().noticed()
+        if forks == self._forks:
+            return []
+        self._forks = forks
+        lends = self._stream.extended and self._stream.leases > self._ended
+        return [Outgoing(Control.FORKED, [])] if lends else []
 
     def _freed(self, ended: list[Ended]) -> list[Outgoing]:
         outgoing = []

@@ -389,7 +389,7 @@ class Session:
             returned = protocol.returned
         # A process that dies closes its sockets a moment before it counts as gone.
         grace = _EXIT_GRACE if isinstance(error, BrokenError) else 0.0
-        gone = returned or self._channel.peer.exited(grace)
+        gone = returned or self._channel.peer_exited(grace)
         with self._changed:
             outcome = outcome_of(
                 protocol,
@@ -400,7 +400,7 @@ class Session:
                 reported=self._reported,
             )
             if not gone:
-                # It is alive, but we lost it: it may look at this memory for ever, so nobody writes it again.
+                # It, or a child of its, is alive and may look at this memory for ever: nobody writes it again.
                 protocol.ledger.retire()
             protocol.ledger.clear()
         self._channel.close()

@@ -246,6 +246,19 @@ class Channel(Closing):
         """
         return 0
 
+    def peer_exited(self, wait: float) -> bool:
+        """Return whether the peer's process is known to be gone, and all copies of its end of the connection.
+
+        Where C code forked, a child may outlive the peer with a copy of its end and of all that the peer looked at.
+        Ask before closing this end.
+
+        Parameters
+        ----------
+        wait
+            How long to wait for the end of the process, in seconds.
+        """
+        return self.peer.exited(wait)
+
     @abc.abstractmethod
     def close(self) -> None:
         """Close this end. Idempotent; wakes threads that send or receive, which raise ``ClosedError``.

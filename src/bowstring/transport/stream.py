@@ -8,6 +8,7 @@ without waiting first, and polls the socket and the peer's pidfd only where noth
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import threading
@@ -78,6 +79,9 @@ class StreamChannel(Channel):
         self._settled = True
         self._broken: BowstringError | None = None
         self._unreadable = False
+        # A socket that was shut down says no more whether the other end is open: that is found out before.
+        self._shutting = threading.RLock()
+        self._end_closed: bool | None = None
         self._pidfd = peer.pidfd
         self._poll = select.poll()
         for fd in (sock.fileno(), self._pidfd):
@@ -144,6 +148,18 @@ class StreamChannel(Channel):
             return self._sock.sendmsg(views, (), socket.MSG_NOSIGNAL)
         except BlockingIOError:
             return _SILENT
+
+    def peer_exited(self, wait: float) -> bool:
+        return self.peer.exited(wait) and self._peer_end_closed()
+
+    def _peer_end_closed(self) -> bool:
+        """Return whether no process has the peer's end open; after we shut ours down, whether none had it then."""
+        with self._shutting:
+            if self._end_closed is not None:
+                return self._end_closed
+            poll = select.poll()
+            poll.register(self._sock.fileno(), select.POLLRDHUP)
+            return bool(poll.poll(0))
 
     # -- receiving ----------------------------------------------------------------------------------------
 
@@ -349,10 +365,10 @@ class StreamChannel(Channel):
         self._shut_down()
 
     def _shut_down(self) -> None:
-        try:
-            self._sock.shutdown(socket.SHUT_RDWR)
-        except OSError:  # the peer, or a reset, was quicker
-            return
+        with self._shutting:
+            self._end_closed = self._peer_end_closed()
+            with contextlib.suppress(OSError):  # the peer, or a reset, was quicker
+                self._sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         if self._usage.abandoned:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections.abc
 import contextlib
+import ctypes
 import faulthandler
 import functools
 import gc
@@ -60,6 +61,33 @@ def in_child(check: Callable[[], object]) -> int:
         os._exit(code)
 
 
+# Unlike `CDLL`, `PyDLL` keeps the interpreter's lock, which a child without other threads could not take again.
+libc = ctypes.PyDLL(None)
+
+
+def in_c_child(values: Any, number: int, go: int, tell: int = -1) -> int:
+    """Fork without Python's hooks; the child waits for a byte, and ends with 0 if it sees what it should.
+
+    What the parent's other threads hold is held in the child for ever. So the child calls C functions only, and
+    the parent asks that nobody wants the interpreter's lock at that moment.
+    """
+    expected = np.full_like(values, number)
+    pointers = ctypes.c_void_p(values.ctypes.data), ctypes.c_void_p(expected.ctypes.data)
+    size, answer = ctypes.c_size_t(values.nbytes), ctypes.create_string_buffer(1)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000.0)
+    time.sleep(4 * interval)  # until those that wait have it behind them
+    pid: int = libc.fork()
+    if not pid:
+        libc.alarm(20)
+        libc.read(go, answer, 1)
+        differs = libc.memcmp(*pointers, size) != 0
+        libc.write(tell, b"n" if differs else b"y", 1)
+        os._exit(differs)
+    sys.setswitchinterval(interval)
+    return pid
+
+
 def reap(pid: int) -> None:
     end = time.monotonic() + 15.0
     while True:
@@ -82,14 +110,14 @@ def looked_at(values: Any, number: int, go: int, seconds: float = 0.0) -> Callab
     return look
 
 
-def child_looks(address: str, data: Callable[[], Any]) -> None:
+def child_looks(address: str, data: Callable[[], Any], *, by_c: bool = False) -> None:
     """A child looks at what its parent freed after the fork, and the producer used again."""
     go, start = os.pipe()
     server = bow.Server(address, limits=LIMITS, pool=Pool(budget=32 << 20))
     stream = bow.connect(server.publish("t", data(), schema=None), limits=LIMITS)
     batch = stream.read_next_batch()
     values = batch["n"].values
-    child = in_child(looked_at(values, 0, go))
+    child = in_c_child(values, 0, go) if by_c else in_child(looked_at(values, 0, go))
     del values, batch
     assert sum(1 for _ in stream) in (2, 49)
     stream.close()
@@ -116,6 +144,12 @@ def lazy_unix() -> None:
 
 def lazy_tcp() -> None:
     child_looks("tcp://127.0.0.1:0", lambda: many)
+
+
+def c_fork_of_a_reader(address: str, kind: str) -> None:
+    """A child that no Python code knew of looks at what its parent freed since then."""
+    table = pa.Table.from_batches([batch_of(0)] * 3)
+    child_looks(address, (lambda: table) if kind == "resident" else (lambda: many), by_c=True)
 
 
 def between_forked_and_fork() -> None:
@@ -322,6 +356,24 @@ def producer_forks() -> None:
     server.close()
 
 
+def c_fork_of_a_producer() -> None:
+    """A pool never uses again what was in use when C code forked; what it took later, it does."""
+    go, start = os.pipe()
+    pool = Pool(budget=64 << 20)
+    region = pool.region(1 << 20)
+    values = region.array(0, region.nbytes, writable=True)
+    values[:] = 5
+    child = in_c_child(values, 5, go)
+    del values, region
+    for _ in range(3):
+        region = pool.region(1 << 20)
+        region.array(0, region.nbytes, writable=True)[:] = 7
+        del region
+    assert (pool.statistics.retired, pool.statistics.reused) == (1, 2), pool.statistics
+    os.write(start, b"x")
+    reap(child)
+
+
 def square(number: int) -> int:
     return number * number
 
@@ -341,7 +393,7 @@ def pool_in_the_middle() -> None:
     server.close()
 
 
-def parent_killed() -> None:
+def parent_killed(*, by_c: bool = False) -> None:
     """A child looks on after its parent was killed, and the producer has used its memory again."""
     go, start = os.pipe()
     done, told = os.pipe()
@@ -353,7 +405,10 @@ def parent_killed() -> None:
         try:
             with bow.connect(uri, limits=LIMITS) as stream:
                 values = stream.read_next_batch()["n"].values
-                if os.fork() == 0:
+                if by_c:
+                    in_c_child(values, 0, go, told)
+                    os.write(told, b"h")
+                elif os.fork() == 0:
                     signal.alarm(20)
                     os.write(told, b"h")
                     os.read(go, 1)
@@ -373,6 +428,34 @@ def parent_killed() -> None:
     republish(server)
     os.write(start, b"x")
     assert os.read(done, 1) == b"y"
+    server.close()
+
+
+def c_fork_then_killed() -> None:
+    """The same, where no Python code knew of the fork."""
+    parent_killed(by_c=True)
+
+
+def c_fork_then_exit() -> None:
+    """A child that no Python code knew of looks on after its parent ended normally, with batches alive."""
+    go, start = os.pipe()
+    told, tell = os.pipe()
+    server = bow.Server(limits=LIMITS, pool=Pool(budget=64 << 20))
+    uri = str(server.publish("t", lambda: many(30), schema=SCHEMA))
+    parent = os.fork()
+    if not parent:
+        stream = bow.connect(uri, limits=LIMITS)
+        batch = stream.read_next_batch()
+        values = batch["n"].values
+        in_c_child(values, 0, go, tell)
+        sys.exit(0)
+    _, status = os.waitpid(parent, 0)
+    assert status == 0, status
+    server.withdraw("t")
+    server.wait_released("t", timeout=10.0)
+    republish(server)
+    os.write(start, b"x")
+    assert os.read(told, 1) == b"y"
     server.close()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bowstring.cli.doctor.check import Check, State, attempt
 from bowstring.errors import InvalidRegion
-from bowstring.memory import cpu
+from bowstring.memory import cpu, fork_sentinel
 from bowstring.memory.slab import check_sealed, host_slab
 
 __all__ = ["try_shared_memory"]
@@ -32,6 +32,7 @@ def try_shared_memory() -> list[Check]:
         attempt(
             "read-only for readers", _read_only, "The kernel or its sandbox does not keep descriptors apart."
         ),
+        _forks_by_c_code(),
         _peer_descriptors(),
     ]
 
@@ -71,6 +72,17 @@ def _read_only() -> str:
     finally:
         os.close(again)
     return "maps for reading, refuses writing"
+
+
+def _forks_by_c_code() -> Check:
+    """Say whether forks are noticed that run no Python; without that, a child of one may see its views change."""
+    works = fork_sentinel().works
+    return Check(
+        "forks by C code",
+        State.OK if works else State.ABSENT,
+        f"{'noticed' if works else 'not noticed'}, by a segment of System V shared memory",
+        "shmget must be allowed and find room (kernel.shmmni), for children of C code that keep views.",
+    )
 
 
 def _peer_descriptors() -> Check:
