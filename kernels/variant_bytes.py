@@ -29,6 +29,7 @@ from bowstring.kernels.variant_format import (
 __all__ = [
     "BINARY",
     "EITHER",
+    "NOTHING",
     "SIGNATURES",
     "TEXT",
     "UUID",
@@ -48,6 +49,9 @@ VALUE: Final = i64(3)
 
 EITHER: Final = i64(4)
 """Text or binary."""
+
+NOTHING: Final = i64(5)
+"""No value but a Variant null."""
 
 ZERO = i64(0)
 UNIT = i64(1)

@@ -238,3 +238,15 @@ def test_times_become_others(micros: list[int]) -> None:
     assert got["seconds"].to_arrow().to_pylist() == [each // 1_000_000 for each in micros]
     assert got["days"].to_arrow().view(pa.int32()).to_pylist() == [each // 86_400_000_000 for each in micros]
     assert got["decimal"].to_arrow().to_pylist() == [decimal.Decimal(each).scaleb(-6) for each in micros]
+
+
+def test_doubles_become_text_as_in_java_19() -> None:
+    """1e23 becomes the text and the decimal of Java 19 and later, as the docstring of ``get`` has it."""
+    column = variant.from_python([1e23])
+    for type_, expected in (
+        (pa.string(), "1.0E23"),
+        (pa.decimal128(38, 0), decimal.Decimal(10**23)),
+    ):
+        assert variant.get(column, "$", type_, cast="spark").to_arrow().to_pylist() == [expected]
+    assert variant.get.__doc__
+    assert "99999999999999990000000" in variant.get.__doc__

@@ -26,6 +26,7 @@ __all__ = [
     "Entries",
     "Fields",
     "FixedBytes",
+    "Nulls",
     "Numbers",
     "SparkDecimals",
     "SparkNumbers",
@@ -77,6 +78,11 @@ class FixedBytes:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Value:
     """The Variant below the path, as it is."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Nulls:
+    """Nothing but nulls, which a Variant null is."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -142,6 +148,7 @@ Target = (
     | Bytes
     | FixedBytes
     | Value
+    | Nulls
     | Elements
     | Fields
     | Entries
@@ -173,8 +180,8 @@ def target_of(type_: Any) -> Target:
     if found is None:
         raise Unsupported(
             f"no Variant value becomes {type_}",
-            expected="bool, an integer, a float, a decimal, a date, a time, a timestamp, string, binary, uuid, "
-            "variant.type(), or lists, structs and maps of these",
+            expected="null, bool, an integer, a float, a decimal, a date, a time, a timestamp, string, binary, "
+            "uuid, variant.type(), or lists, structs and maps of these",
         )
     return found
 
@@ -229,6 +236,7 @@ def _number(kernel: Callable[..., None], family: Any, dtype: Any, unit: int = 1)
 
 
 _FIXED: Final[dict[int, Target]] = {
+    pa.lib.Type_NA: Nulls(),
     pa.lib.Type_BOOL: dataclasses.replace(
         _number(numbers.cast_numbers_8, numbers.BOOLEAN, np.int8), bits=True
     ),

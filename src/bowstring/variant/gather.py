@@ -10,13 +10,14 @@ import pyarrow as pa
 from bowstring.columnar.nodes import storage_type
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
-from bowstring.kernels.variant_bytes import VALUE, copy_bytes, copy_fixed, measure_bytes, write_views
+from bowstring.kernels.variant_bytes import NOTHING, VALUE, copy_bytes, copy_fixed, measure_bytes, write_views
 from bowstring.variant.cast import (
     Bytes,
     Elements,
     Entries,
     Fields,
     FixedBytes,
+    Nulls,
     Numbers,
     SparkDecimals,
     SparkNumbers,
@@ -93,6 +94,8 @@ def _gather(source: Source, places: Places, classes: Any, wanted: _Wanted) -> Ga
         return _struct(source, places, classes, wanted.field, target)
     if isinstance(target, Entries):
         return _map(source, places, classes, wanted.field, target)
+    if isinstance(target, Nulls):
+        return _nulls(source, places, wanted.field)
     device = source.device
     views = isinstance(target, Bytes | SparkText) and target.views
     if isinstance(target, SparkNumbers):
@@ -111,6 +114,14 @@ def _gather(source: Source, places: Places, classes: Any, wanted: _Wanted) -> Ga
         arrays = _views(source, *arrays)
     buffers = [validity_of(places, device), *(buffer_or_none(each, device) for each in arrays)]
     return Gathered(wanted.field, [(len(places.statuses), -1)], buffers, (1,) if views else ())
+
+
+def _nulls(source: Source, places: Places, field: pa.Field) -> Gathered:
+    """Return nulls, which have no buffers: values that are none are mismatches."""
+    rows = len(places.statuses)
+    unused = source.device.xp.empty(rows, np.int64)
+    launch(measure_bytes, rows, source.data, places.places, NOTHING, _ANY_WIDTH, places.statuses, unused)
+    return Gathered(field, [(rows, rows)], [])
 
 
 def _numbers(data: Any, places: Places, target: Numbers, device: Device) -> Any:

@@ -59,9 +59,10 @@ def get(
     path
         Such as ``$.user.tags[0]``; see :func:`bowstring.variant.parse_path`.
     type : pyarrow.DataType
-        bool, integers, floats, decimals, dates, times, timestamps (those with a time zone are another class than
-        those without), strings and binary (also large, and views), binary of one length, uuid, or
-        ``bowstring.variant.type()`` for the value below the path as it is.
+        null, bool, integers, floats, decimals, dates, times, timestamps (those with a time zone are another class
+        than those without), strings and binary (also large, and views), binary of one length, uuid, or
+        ``bowstring.variant.type()`` for the value below the path as it is. ``pa.null()`` is what
+        :func:`~bowstring.variant.schema_of` gives where there is nothing but nulls: any other value does not match.
 
         Arrays become lists of any kind of these types (of a fixed size where they have as many elements), objects
         become structs by the names of their fields, and maps of string: to any depth. Variants inside of others
@@ -73,9 +74,17 @@ def get(
         ``spark``: as Spark 4.3's ``try_variant_get`` with UTC as the time zone of the session, for the types that
         Spark has. Numbers become integers by cutting their fraction and decimals by rounding it half up; text is
         read as what is asked for, and everything becomes text. What Spark gives NULL for is null; times and
-        nanoseconds, which Spark does not read, have the status ``UNSUPPORTED``. Time zones by name, such as
-        ``Europe/Berlin``, are those of Python's :mod:`zoneinfo` (``UNSUPPORTED`` where it finds no database); text
-        of a time without a date is one of today, as of this call. Binary that is not UTF-8 becomes no text.
+        nanoseconds, which Spark does not read, have the status ``UNSUPPORTED``. Text of a time without a date is
+        one of today, as of this call. Binary that is not UTF-8 becomes no text. ``pa.null()``, which Spark does not
+        take here, gives nulls.
+
+        Spark's own results depend on its Java; those here are of Java 19 and later. Java 17 and 18 write some
+        doubles with more digits than are needed, and Spark makes text and decimals of these: 1e23 is ``1.0E23`` and
+        the decimal 100000000000000000000000 here, ``9.999999999999999E22`` and 99999999999999990000000 there.
+
+        Time zones by name, such as ``Europe/Berlin``, are those of Python's :mod:`zoneinfo`: the database of the
+        system, else the package ``tzdata`` (``UNSUPPORTED`` where there is neither). Java has a database of its
+        own, so instants may differ where its version is another one, and for times before 1970.
     on_error
         What becomes of a value that is malformed or cannot be cast: a null, or an error for the call. SQL NULL,
         missing and Variant null give null in any case; as a Variant, a Variant null is a value.
@@ -216,8 +225,10 @@ def _names_pairs(wanted: object) -> bool:
 
 def _target(cast: Cast, type_: Any, limits: Limits) -> Target:
     if isinstance(type_, pa.DataType) and type_.num_fields:
-        # Not deeper, and not wider, than a batch may be.
-        Layout.of(pa.schema([pa.field("", type_)]), limits=limits)
+        # Not deeper, and not wider, than a batch may be, whatever the limits are.
+        depth = min(limits.depth, DEFAULT_LIMITS.depth)
+        columns = min(limits.columns, DEFAULT_LIMITS.columns)
+        Layout.of(pa.schema([pa.field("", type_)]), limits=limits.replace(depth=depth, columns=columns))
     return _TARGETS[cast](type_)
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bowstring.columnar.column import Column
-from bowstring.errors import BowstringError
+from bowstring.errors import BowstringError, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.build import built
 from bowstring.variant.decode import Value
 from bowstring.variant.python_rows import in_row, open_on_host, values
-from bowstring.variant.python_values import python_of, value_of
+from bowstring.variant.python_values import is_missing, python_of, value_of
 
 __all__ = ["from_python", "to_python"]
 
@@ -22,10 +22,11 @@ def from_python(things: Iterable[Any], *, name: str = "variant", limits: Limits 
     Parameters
     ----------
     things
-        None (an SQL NULL at the top, a Variant null inside), bool, int (the narrowest type that holds it; beyond
-        64 bits a decimal of 38 digits), float, :class:`decimal.Decimal`, str, bytes, :class:`uuid.UUID`, date,
-        time, datetime (aware: an instant; naive: a local time), NumPy's and pandas' scalars, mappings with text
-        for keys, lists, tuples and NumPy arrays; and :class:`Value`, which says its type itself:
+        An iterable of objects, one for each row; a dict or a str alone is refused. Objects are None, ``pandas.NA``
+        and ``NaT`` (an SQL NULL as a row, a Variant null inside of one), bool, int (the narrowest type that holds
+        it; beyond 64 bits a decimal of 38 digits), float, :class:`decimal.Decimal`, str, bytes, :class:`uuid.UUID`,
+        date, time, datetime (aware: an instant; naive: a local time), NumPy's and pandas' scalars, mappings
+        with text for keys, lists, tuples and NumPy arrays; and :class:`Value`, which says its type itself:
         ``Value("null", None)`` at the top is a Variant null.
     name
         That of the column.
@@ -41,7 +42,7 @@ def from_python(things: Iterable[Any], *, name: str = "variant", limits: Limits 
     Raises
     ------
     UsageError
-        An object, or a key, that no Variant can hold.
+        No iterable of rows; an object, or a key, that no Variant can hold.
     LimitExceeded
         Too deep, or more than 2 GiB of values.
 
@@ -51,13 +52,29 @@ def from_python(things: Iterable[Any], *, name: str = "variant", limits: Limits 
     >>> column.field.metadata[b"ARROW:extension:name"], to_python(column)
     (b'arrow.parquet.variant', [{'id': 1, 'tags': ['a', None]}, None])
     """
+    _refuse_one(things)
     return built(_typed(things, limits), name)
+
+
+def _refuse_one(things: object) -> None:
+    """Refuse what is one row, and what would be iterated by its keys, letters or names of columns."""
+    is_table = hasattr(things, "columns")
+    is_row = isinstance(things, Mapping | str | bytes | bytearray | memoryview)
+    if is_table or is_row or not isinstance(things, Iterable):
+        raise UsageError(
+            "from_python() takes an iterable of rows",
+            expected="a list, or another iterable of objects, one for each row",
+            found=f"a {type(things).__name__} alone",
+            hint='Give table.to_pylist(), or frame.to_dict("records").'
+            if is_table
+            else "For one row give [row].",
+        )
 
 
 def _typed(things: Iterable[Any], limits: Limits) -> Iterable[Value | None]:
     for row, thing in enumerate(things):
         try:
-            yield None if thing is None else value_of(thing, limits=limits)
+            yield None if is_missing(thing) else value_of(thing, limits=limits)
         except BowstringError as error:
             raise in_row(error, row) from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import sys
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -15,7 +16,7 @@ from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.decode_primitives import Path, Value, at
 from bowstring.variant.encode_primitives import decimal_type, int_type
 
-__all__ = ["python_of", "value_of"]
+__all__ = ["is_missing", "python_of", "value_of"]
 
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  the arithmetic of local times
 _EPOCH_UTC: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -23,6 +24,27 @@ _FIRST_DAY: Final = dt.date(1970, 1, 1).toordinal()
 _MOST_BITS: Final = 256
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 _NUMPY_TIMES: Final = {"D": "date", "s": "timestamp_ntz", "ms": "timestamp_ntz", "us": "timestamp_ntz"}
+
+
+def is_missing(thing: object) -> bool:
+    """Return whether a thing is None, or what stands for it: ``pandas.NA``, pandas' or NumPy's ``NaT``.
+
+    Examples
+    --------
+    >>> [is_missing(each) for each in (None, np.datetime64("NaT"), float("nan"), 0)]
+    [True, True, False, False]
+    """
+    if type(thing) in _PLAIN_LEAVES:
+        return thing is None
+    if isinstance(thing, np.datetime64 | dt.datetime):
+        return bool(thing != thing)  # noqa: PLR0124  NaT equals nothing
+    return _is_pandas_na(thing)
+
+
+def _is_pandas_na(thing: object) -> bool:
+    # Where pandas has not been imported, nothing can be its NA; and it takes long to import.
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and thing is getattr(pandas, "NA", pandas)
 
 
 def value_of(thing: Any, *, limits: Limits = DEFAULT_LIMITS) -> Value:
@@ -110,6 +132,8 @@ def _leaf(thing: Any, path: Path) -> Value:
 
 
 def _slow_leaf(thing: Any) -> Callable[[Any], Value | None] | None:
+    if _is_pandas_na(thing):
+        return _null
     return next((make for types, make in _LEAVES if isinstance(thing, types)), None)
 
 
@@ -157,9 +181,13 @@ def _time(moment: dt.time) -> Value | None:
     return Value("time", seconds * 1_000_000 + moment.microsecond)
 
 
+def _null(_: Any) -> Value:
+    return Value("null", None)
+
+
 # In this order: True is an int, a NumPy duration an integer, a NumPy double a float, a datetime a date.
 _LEAVES: Final[tuple[tuple[Any, Callable[[Any], Value | None]], ...]] = (
-    (type(None), lambda _: Value("null", None)),
+    (type(None), _null),
     ((bool, np.bool_), lambda flag: Value("boolean", bool(flag))),
     (np.timedelta64, lambda _: None),
     ((int, np.integer), _integer),

@@ -6,11 +6,12 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from bowstring.errors import LimitExceeded
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant import column as variant_column
 from bowstring.variant.decode import Value
 from bowstring.variant.encode_primitives import unscaled
-from bowstring.variant.python_rows import open_on_host, values
+from bowstring.variant.python_rows import in_row, open_on_host, values
 
 __all__ = ["schema_of"]
 
@@ -37,6 +38,9 @@ _INTS: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 _INT_DIGITS: Final = (3, 5, 10, 19)
 _REALS: Final = (pa.float32(), pa.float64())
 _MOST_DIGITS: Final = 38
+_ITEM: Final = "item"
+# pyarrow recurses over types: these levels take up to 4 MiB of a thread's stack; 10,000 end the process.
+_MOST_LEVELS: Final = 2_000
 
 
 def schema_of(column: Any, *, plain: bool = False, limits: Limits = DEFAULT_LIMITS) -> pa.DataType:
@@ -49,7 +53,8 @@ def schema_of(column: Any, *, plain: bool = False, limits: Limits = DEFAULT_LIMI
     plain
         Take a struct that is not marked as a Variant.
     limits
-        ``depth`` bounds the nesting.
+        ``depth`` bounds the nesting. A type has at most 2,000 levels whatever it is: pyarrow does not bear many
+        more. Batches, and so :func:`~bowstring.variant.get`, take types of at most 64.
 
     Returns
     -------
@@ -72,18 +77,21 @@ def schema_of(column: Any, *, plain: bool = False, limits: Limits = DEFAULT_LIMI
     >>> schema_of(from_python([{"a": 1, "b": [1]}, {"a": 1000, "b": [2.5]}, None]))
     StructType(struct<a: int16, b: list<item: double>>)
     """
-    merged: _Shape = pa.null()
-    for row in values(open_on_host(column, "schema_of", plain=plain), limits=limits):
+    root = _Array({_ITEM: pa.null()})
+    for number, row in enumerate(values(open_on_host(column, "schema_of", plain=plain), limits=limits)):
         if row is not None:
-            merged = _merged(merged, row)
-    return _arrow(merged)
+            try:
+                _merge(root, row)
+            except LimitExceeded as error:
+                raise in_row(error, number) from error
+    return _arrow(root)
 
 
 class _Object(dict[str, "_Shape"]):
     """What has been found under each key of objects."""
 
 
-class _Array(list["_Shape"]):
+class _Array(dict[str, "_Shape"]):
     """The one thing that has been found in arrays."""
 
 
@@ -94,33 +102,37 @@ class _Mixed:
 _Shape: TypeAlias = pa.DataType | _Object | _Array | _Mixed
 
 
-def _merged(shape: _Shape, value: Value) -> _Shape:
-    """Return what holds both; the shape is changed in place where it is a container."""
-    if isinstance(shape, _Mixed):
-        return shape
-    is_null = isinstance(shape, pa.DataType) and shape == pa.null()
-    if value.type == "object":
-        if is_null:
-            shape = _Object()
-        if not isinstance(shape, _Object):
-            return _Mixed()
-        for key, child in value.value.items():
-            shape[key] = _merged(shape.get(key, pa.null()), child)
-        return shape
-    if value.type == "array":
-        if is_null:
-            shape = _Array([pa.null()])
-        if not isinstance(shape, _Array):
-            return _Mixed()
-        for child in value.value:
-            shape[0] = _merged(shape[0], child)
-        return shape
-    if value.type == "null":
-        return shape
+def _merge(root: _Array, value: Value) -> None:
+    """Widen what is in `root` until it holds a value; work is a list, because documents may be deep."""
+    work: list[tuple[_Object | _Array, str, Value, int]] = [(root, _ITEM, value, 0)]
+    while work:
+        holder, key, value, depth = work.pop()
+        shape = holder.get(key, pa.null())
+        if value.type in ("object", "array"):
+            if depth >= _MOST_LEVELS:
+                raise LimitExceeded(
+                    "a Variant is nested too deeply for an Arrow type",
+                    expected=f"at most {_MOST_LEVELS} levels",
+                    hint="Take such a part as bowstring.variant.type().",
+                )
+            kind = _Object if value.type == "object" else _Array
+            if isinstance(shape, pa.DataType) and shape == pa.null():
+                shape = kind() if kind is _Object else kind({_ITEM: pa.null()})
+            if isinstance(shape, _Object) and kind is _Object:
+                work.extend((shape, name, child, depth + 1) for name, child in value.value.items())
+            elif isinstance(shape, _Array) and kind is _Array:
+                work.extend((shape, _ITEM, child, depth + 1) for child in value.value)
+            else:
+                shape = _Mixed()
+        elif value.type != "null":
+            shape = _with_leaf(shape, _leaf(value))
+        holder[key] = shape
+
+
+def _with_leaf(shape: _Shape, found: pa.DataType) -> _Shape:
     if not isinstance(shape, pa.DataType):
         return _Mixed()
-    found = _leaf(value)
-    return found if is_null or found == shape else _common(shape, found)
+    return found if found == shape or shape == pa.null() else _common(shape, found)
 
 
 def _leaf(value: Value) -> pa.DataType:
@@ -170,11 +182,19 @@ def _digits(type_: pa.DataType) -> tuple[int, int] | None:
     return None
 
 
-def _arrow(shape: _Shape) -> pa.DataType:
-    if isinstance(shape, _Object):
-        return pa.struct([pa.field(key, _arrow(shape[key])) for key in sorted(shape)])
-    if isinstance(shape, _Array):
-        return pa.list_(_arrow(shape[0]))
-    if isinstance(shape, _Mixed):
-        return variant_column.type()
-    return shape
+def _arrow(root: _Array) -> pa.DataType:
+    """Return what is in `root` as a type: from the leaves up, each thing is replaced by its type."""
+    found: list[tuple[_Object | _Array, str]] = [(root, _ITEM)]
+    for holder, key in found:
+        inside = holder[key]
+        if isinstance(inside, _Object | _Array):
+            found.extend((inside, each) for each in inside)
+    for holder, key in reversed(found):
+        inside = holder[key]
+        if isinstance(inside, _Object):
+            holder[key] = pa.struct([pa.field(each, inside[each]) for each in sorted(inside)])
+        elif isinstance(inside, _Array):
+            holder[key] = pa.list_(inside[_ITEM])
+        elif isinstance(inside, _Mixed):
+            holder[key] = variant_column.type()
+    return root[_ITEM]

@@ -21,7 +21,16 @@ from bowstring.kernels.variant_spark_numbers import IS_TEXT, spark_numbers
 from bowstring.kernels.variant_spark_strings import IS_HOLDER, measure_spark_strings, write_spark_strings
 from bowstring.kernels.variant_spark_texts import IS_LONG, spark_text_numbers, spark_text_reals
 from bowstring.kernels.variant_spark_times import spark_text_times
-from bowstring.variant.cast import Bytes, SparkDecimals, SparkNumbers, SparkText, Target, Value, nested_target
+from bowstring.variant.cast import (
+    Bytes,
+    Nulls,
+    SparkDecimals,
+    SparkNumbers,
+    SparkText,
+    Target,
+    Value,
+    nested_target,
+)
 from bowstring.variant.children import bounds_of, ends_of
 from bowstring.variant.column import VariantType
 from bowstring.variant.json_texts import texts_of
@@ -56,7 +65,7 @@ def spark_target_of(type_: Any) -> Target:
     if found is None:
         raise Unsupported(
             f"Spark has no type {type_}",
-            expected="bool, int8 to int64, float32, float64, a decimal of at most 38 digits, date32, "
+            expected="null, bool, int8 to int64, float32, float64, a decimal of at most 38 digits, date32, "
             "timestamps in microseconds with the time zone UTC or without one, string, binary, variant.type(), or "
             "lists, structs and maps of these",
         )
@@ -69,6 +78,7 @@ def _number(family: Any, dtype: Any, *, bits: bool = False) -> SparkNumbers:
 
 
 _FIXED: Final[dict[int, Target]] = {
+    pa.lib.Type_NA: Nulls(),
     pa.lib.Type_BOOL: _number(numbers.BOOLEAN, np.int8, bits=True),
     pa.lib.Type_INT8: _number(numbers.INTEGER, np.int8),
     pa.lib.Type_INT16: _number(numbers.INTEGER, np.int16),
