@@ -39,8 +39,8 @@ def consume(dataset: str) -> None:
     """Read the data set batch by batch without a copy, then as one table."""
     source = Dataset.from_json(dataset)
     with bow.connect(source, columns=["distance"]) as stream:
-        # A column's values are a NumPy array over the memory that Spark's tasks wrote.
-        total = sum(float(batch["distance"].values.sum()) for batch in stream)
+        # to_numpy() is a view of the memory that Spark's tasks wrote.
+        total = sum(float(batch["distance"].to_numpy().sum()) for batch in stream)
         print(f"{stream.stats.rows:,} trips of {total:,.0f} km; path {stream.stats.path}")
 
     with bow.connect(source) as stream:

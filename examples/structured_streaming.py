@@ -51,7 +51,7 @@ def follow(name: str, rows: int, query: Any) -> None:
             with bow.connect(endpoint) as stream:
                 for batch in stream:
                     came += batch.num_rows
-                    total += int(batch["value"].values.sum())
+                    total += int(batch["value"].to_numpy().sum())
             known += 1
             print(f"{came:5,} rows so far, values add up to {total:,}")
         time.sleep(0.2)

@@ -6,7 +6,7 @@ Metadata is read on the host; bodies stay on the device, or in memory that both 
 >>> with bow.Server() as server:
 ...     endpoint = server.publish("trips", pa.table({"fare": [1.5, 2.5]}), readers=1)
 ...     with bow.connect(endpoint) as stream:
-...         fares = [float(batch["fare"].values.sum()) for batch in stream]
+...         fares = [float(batch["fare"].to_numpy().sum()) for batch in stream]
 >>> fares
 [4.0]
 """

@@ -73,7 +73,7 @@ class Server(Closing):
     >>> with bow.Server() as server:
     ...     endpoint = server.publish("numbers", pa.table({"n": [1, 2, 3]}), readers=1)
     ...     with bow.connect(endpoint) as stream:
-    ...         total = sum(batch["n"].values.sum() for batch in stream)
+    ...         total = sum(batch["n"].to_numpy().sum() for batch in stream)
     >>> int(total)
     6
     """

@@ -16,7 +16,7 @@ from bowstring.memory import Device, cpu
 from bowstring.testing import FakeArray, fake_device
 from bowstring.testing.arrays import array_of
 
-# type, dtype of `values`, shape of one value
+# type, dtype of `raw_values`, shape of one value
 FIXED: list[tuple[pa.DataType, Any, tuple[int, ...]]] = [
     *((pa.from_numpy_dtype(np.dtype(code)), code, ()) for code in "bhiqBHIQefd"),
     (pa.date32(), np.int32, ()),
@@ -46,10 +46,10 @@ def host(column: Column, array: Any) -> np.ndarray[Any, Any]:
 def test_values_of_fixed_width(
     device: Device, type_: pa.DataType, dtype: Any, shape: tuple[int, ...]
 ) -> None:
-    """Values come as an array of the storage's dtype over the very bytes, null slots included."""
+    """`raw_values` is an array of the storage's dtype over the very bytes, null slots included."""
     array = array_of(type_, 13, np.random.default_rng(3), nulls=False)
     column = Batch.from_arrow({"c": array}).to_device(device)["c"]
-    values = host(column, column.values)
+    values = host(column, column.raw_values)
     assert values.dtype == dtype
     assert values.shape == (13, *shape)
     storage = array.storage if isinstance(array, pa.ExtensionArray) else array
@@ -67,7 +67,7 @@ def test_booleans_are_unpacked(device: Device, flags: list[bool | None], start: 
     source = {"c": pa.array(flags, pa.bool_())}
     column = Batch.from_arrow(source).to_device(device).slice(start)["c"]
     expected = flags[start:]
-    values = host(column, column.values)
+    values = host(column, column.raw_values)
     assert values.dtype == np.bool_
     validity = column.validity
     bits = np.ones(len(expected), np.bool_)
@@ -83,19 +83,19 @@ def test_text_is_bytes_and_offsets(device: Device) -> None:
         column = Batch.from_arrow({"c": pa.array(["one", "", "Zürich"], type_)}).to_device(device)["c"]
         offsets = host(column, column.offsets)
         assert (offsets.dtype, offsets.tolist()) == (dtype, [0, 3, 3, 10])
-        assert host(column, column.values).tobytes().decode() == "oneZürich"
+        assert host(column, column.raw_values).tobytes().decode() == "oneZürich"
 
 
 def test_nested_columns_have_children(device: Device) -> None:
-    """Nested columns give their children by position and name, and refuse `values`."""
+    """Nested columns give their children by position and name, and refuse `raw_values`."""
     source = {"c": pa.array([{"k": [1, 2]}, {"k": None}, {"k": [3]}])}
     column = Batch.from_arrow(source).to_device(device)["c"]
     with pytest.raises(Unsupported, match="children"):
-        column.values  # noqa: B018  it raises
+        column.raw_values  # noqa: B018  it raises
     child = column.child("k")
     assert child.field.name == "k"
     assert host(child, child.offsets).tolist() == [0, 2, 2, 3]
-    assert host(child, child.child(0).values).tolist() == [1, 2, 3]
+    assert host(child, child.child(0).raw_values).tolist() == [1, 2, 3]
     assert child.to_arrow().to_pylist() == [[1, 2], None, [3]]
     for wrong in ("x", 1, -1):
         with pytest.raises(UsageError, match="no such child"):
@@ -103,17 +103,17 @@ def test_nested_columns_have_children(device: Device) -> None:
 
 
 @pytest.mark.parametrize("type_", VALUELESS, ids=str)
-def test_what_has_no_values_says_so(type_: pa.DataType) -> None:
-    """Types without one array of values raise Unsupported, naming the type."""
+def test_what_has_no_raw_values_says_so(type_: pa.DataType) -> None:
+    """Types without one array of raw values raise Unsupported, naming the type."""
     column = Batch.from_arrow({"c": array_of(type_, 3, np.random.default_rng(0))})["c"]
     with pytest.raises(Unsupported, match=str(type_).split("<")[0]):
-        column.values  # noqa: B018  it raises
+        column.raw_values  # noqa: B018  it raises
 
 
 def test_dictionary_encoded_columns(device: Device) -> None:
-    """A dictionary-encoded column gives indices as values, and the dictionary as a column."""
+    """A dictionary-encoded column gives indices as `raw_values`, and the dictionary as a column."""
     column = Batch.from_arrow({"c": pa.array(["x", "y", "x"]).dictionary_encode()}).to_device(device)["c"]
-    assert host(column, column.values).tolist() == [0, 1, 0]
+    assert host(column, column.raw_values).tolist() == [0, 1, 0]
     assert column.dictionary is not None
     assert column.dictionary.to_arrow().to_pylist() == ["x", "y"]
     assert column.dictionary.dictionary is None
@@ -134,7 +134,7 @@ def test_empty_columns(device: Device) -> None:
     batch = Batch.from_arrow(pa.schema({"n": pa.int32(), "s": pa.string(), "b": pa.bool_()}).empty_table())
     batch = batch.to_device(device)
     for name in "nsb":
-        assert len(batch[name].values) == 0
+        assert len(batch[name].raw_values) == 0
     assert batch["n"].validity is None
     assert len(batch["s"].offsets) == 0
 
@@ -154,15 +154,15 @@ def test_numpy_views() -> None:
 
 
 def test_numpy_takes_columns_of_the_host() -> None:
-    """`np.asarray` gives the values, zero-copy where it can be; what lies on a device is refused, never wrapped."""
+    """`np.asarray` gives the values, if possible without a copy; a column of a device is refused, never wrapped."""
     batch = Batch.from_arrow(
         {"n": np.arange(3.0), "x": pa.array([1, None, 3]), "s": pa.array(["a", None, "c"])}
     )
-    assert np.shares_memory(np.asarray(batch["n"]), batch["n"].values)
+    assert np.shares_memory(np.asarray(batch["n"]), batch["n"].raw_values)
     assert np.asarray(batch["n"], np.int8).tolist() == [0, 1, 2]
     assert np.nanmax(np.asarray(batch["x"])) == 3
     assert np.asarray(batch["s"]).tolist() == ["a", None, "c"]
-    assert not np.shares_memory(np.array(batch["n"], copy=True), batch["n"].values)
+    assert not np.shares_memory(np.array(batch["n"], copy=True), batch["n"].raw_values)
     with pytest.raises(ValueError, match="without a copy"):
         np.array(batch["x"], copy=False)
     with pytest.raises(NotOnDevice):
@@ -184,7 +184,7 @@ def test_unknown_columns_are_what_python_calls_them(key: str | int, raised: type
 def test_columns_by_name_and_position() -> None:
     """Columns are found by name and position, from the end too; what is not there, or twice, is refused."""
     batch = Batch.from_arrow(pa.record_batch([[1], [2], [3]], ["a", "b", "b"]))
-    assert batch[-1].values.tolist() == [3]
+    assert batch[-1].raw_values.tolist() == [3]
     assert batch["a"].name == "a"
     assert [column.name for column in batch.columns] == ["a", "b", "b"]
     for wrong in ("b", "z", 3, -4):

@@ -74,7 +74,7 @@ def test_a_batch_is_a_data_frame_over_the_same_memory(device: FakeDevice) -> Non
     inside = frame.child_names["st"]
     assert (inside["k"], list(inside["l"])[-1], inside["l"]["element"]) == ({}, "element", {"z": {}})
     owner = frame.to_pylibcudf()[0].columns()[0].owner
-    assert owner["n"].values.data.ptr == batch["n"].values.data.ptr
+    assert owner["n"].raw_values.data.ptr == batch["n"].raw_values.data.ptr
     assert device.statistics.host_read_bytes < 200  # ends of text and lists, read by the fake
     assert device.statistics.synchronizations == 0
 
@@ -107,7 +107,7 @@ def test_bitmaps_begin_where_libcudf_can_read_them(device: FakeDevice, start: in
     owner = frame.to_pylibcudf()[0].columns()[0].owner
     for name in ("n", "s"):
         assert owner[name].validity.data.ptr % 4 == 0
-    assert owner["n"].values.data.ptr == batch["n"].values.data.ptr
+    assert owner["n"].raw_values.data.ptr == batch["n"].raw_values.data.ptr
     assert owner.to_arrow().equals(SOURCE.slice(start))
 
 
@@ -166,7 +166,7 @@ def test_a_data_frame_comes_without_the_host(device: FakeDevice) -> None:
     batch = Batch.from_arrow(frame)
     assert batch.device is device
     assert batch.schema.equals(SOURCE.schema)
-    assert batch["n"].values.data.ptr == ours["n"].values.data.ptr
+    assert batch["n"].raw_values.data.ptr == ours["n"].raw_values.data.ptr
     assert device.statistics.host_read_bytes < 200
     assert batch.to_arrow().equals(SOURCE)
 

@@ -55,7 +55,7 @@ def test_nothing_is_copied_but_ends(device: FakeDevice) -> None:
     ours = Batch.from_arrow(TEXT).to_device(device)
     device.statistics.reset()
     taken = Batch.from_arrow(Elsewhere(ours))
-    assert taken["n"].values.data.ptr == ours["n"].values.data.ptr
+    assert taken["n"].raw_values.data.ptr == ours["n"].raw_values.data.ptr
     assert taken["s"].offsets.data.ptr == ours["s"].offsets.data.ptr
     statistics = device.statistics
     assert statistics.host_written_bytes < 1000  # which numbers to fetch
@@ -92,7 +92,7 @@ def test_the_memory_lives_as_long_as_the_batch(device: FakeDevice) -> None:
     ours = Batch.from_arrow(TEXT).to_device(device)
     region = weakref.ref(ours.spans.regions[0])
     taken = Batch.from_arrow(Elsewhere(ours))
-    view = taken["n"].values
+    view = taken["n"].raw_values
     del ours, taken
     gc.collect()
     assert region() is not None

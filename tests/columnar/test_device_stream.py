@@ -43,7 +43,7 @@ def test_batches_are_taken_where_they_lie(device: FakeDevice) -> None:
     for number, batch in enumerate(taken):
         assert producer.given == number + 1
         assert batch.device is device
-        assert batch["n"].values.data.ptr == ours[number]["n"].values.data.ptr
+        assert batch["n"].raw_values.data.ptr == ours[number]["n"].raw_values.data.ptr
         assert batch.to_arrow().equals(TABLES[number])
     assert producer.given == len(TABLES)
     assert len(device.driver.waits) == len(TABLES)
@@ -69,7 +69,7 @@ def test_memory_goes_back_batch_by_batch(device: FakeDevice) -> None:
     del first, taken, producer
     gc.collect()
     assert [region() is not None for region in regions] == [False, True, False, False]
-    view = second["n"].values
+    view = second["n"].raw_values
     del second
     gc.collect()
     assert device.to_host(view)[0] == 2

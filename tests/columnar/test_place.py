@@ -93,8 +93,8 @@ def test_columns_of_any_length_are_copied_whole(nbytes: int) -> None:
     first, second = values[3 : nbytes + 3], values[nbytes + 3 :]
     batch = placed(Batch.from_arrow({"a": first, "b": second}), pool.allocator(4 << 20))
     assert pool.statistics.reused == 1
-    np.testing.assert_array_equal(batch["a"].values, first)
-    np.testing.assert_array_equal(batch["b"].values, second)
+    np.testing.assert_array_equal(batch["a"].raw_values, first)
+    np.testing.assert_array_equal(batch["b"].raw_values, second)
     (start, end), content = batch.spans.table[[1, 3], 1], batch.spans.regions[0].array(0, 4 << 20)
     assert not content[start + nbytes : end].any()
     assert (content[-(-(end + nbytes) // 64) * 64 :] == 0xEE).all()
@@ -169,4 +169,4 @@ def test_types_that_pyarrow_takes_for_equal_have_layouts_of_their_own() -> None:
         assert Batch.from_arrow({"a": array})["a"].to_arrow().to_pylist() == array.to_pylist()
     for index in (pa.int8(), pa.int32()):
         encoded = pa.DictionaryArray.from_arrays(pa.array([1, 0], index), values)
-        assert Batch.from_arrow({"a": encoded})["a"].values.itemsize == index.bit_width // 8
+        assert Batch.from_arrow({"a": encoded})["a"].raw_values.itemsize == index.bit_width // 8

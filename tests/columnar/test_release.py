@@ -18,17 +18,17 @@ from bowstring.errors import ClosedError, NotPicklable, UsageError, ViewsAlive
 from bowstring.memory import Device, Lease, wrap
 
 VIEWS: dict[str, Callable[[Batch], Any]] = {
-    "values": lambda batch: batch["a"].values,
-    "slice of values": lambda batch: batch["a"].values[1:],
+    "values": lambda batch: batch["a"].raw_values,
+    "slice of values": lambda batch: batch["a"].raw_values[1:],
     "validity": lambda batch: batch["a"].validity,
     "offsets": lambda batch: batch["s"].offsets,
     "buffer array": lambda batch: batch.buffers[1].array() if batch.buffers[1] else None,
     "capsule": lambda batch: batch.__arrow_c_device_array__(),
     "column capsule": lambda batch: batch["s"].__arrow_c_device_array__(),
     "slice": lambda batch: batch.slice(1),
-    "odd slice's array": lambda batch: batch.slice(1)["a"].values,
+    "odd slice's array": lambda batch: batch.slice(1)["a"].raw_values,
     "selection": lambda batch: batch.select(["a"]),
-    "array of a selection": lambda batch: batch.select(["a"])["a"].values,
+    "array of a selection": lambda batch: batch.select(["a"])["a"].raw_values,
     "one column": lambda batch: batch["a"].as_batch(),
     "compact part": lambda batch: compacted(batch.slice(1)),
 }
@@ -93,7 +93,7 @@ def test_nobody_can_look_after_release(batch: Batch, view: str) -> None:
     with pytest.raises(ClosedError):
         (VIEWS.get(view) or Batch.to_arrow)(batch)
     with pytest.raises(ClosedError):
-        column.values  # noqa: B018  it raises
+        column.raw_values  # noqa: B018  it raises
     assert (len(batch), batch.schema.names) == (3, ["a", "s"])
     assert "released" in repr(batch)
 
@@ -103,7 +103,7 @@ def test_parts_are_released_by_themselves(batch: Batch, ended: queue.SimpleQueue
     part = batch.slice(1)
     part.release()
     with pytest.raises(ClosedError):
-        part["a"].values  # noqa: B018  it raises
+        part["a"].raw_values  # noqa: B018  it raises
     assert batch["a"].null_count == 1
     batch.release()
     assert ended.get_nowait() == "ended"
@@ -164,7 +164,7 @@ def test_buffers_bring_their_leases(ended: queue.SimpleQueue[object]) -> None:
     second = Batch.from_parts(first.layout, 3, first.nodes, list(first.buffers))
     with pytest.raises(ViewsAlive):
         first.release()
-    view = second["a"].values
+    view = second["a"].raw_values
     del second
     gc.collect()
     with pytest.raises(ViewsAlive):
@@ -180,7 +180,7 @@ def test_buffers_without_a_lease_count_too(ended: queue.SimpleQueue[object]) -> 
     layout = Batch.from_arrow({"a": np.arange(2)}).layout
     lease = Lease((), ended, "batch")
     batch = Batch.from_parts(layout, 2, np.array([[2, 0]]), [None, wrap(np.arange(2))], lease=lease)
-    view = batch["a"].values
+    view = batch["a"].raw_values
     with pytest.raises(ViewsAlive):
         batch.release()
     del view
@@ -213,11 +213,11 @@ def test_batches_alike_end_one_by_one() -> None:
     regions = {id(region) for region in first.spans.regions}
     others = first.alike(tables[1:])
     assert {id(region) for each in others for region in each.spans.regions} == regions
-    assert [each["a"].values.tolist() for each in others] == [[4, 5, 6, 7], [8, 9, 10, 11]]
-    assert [each["b"].values.tolist() for each in others] == [[4, 5, 6, 7], [8, 9, 10, 11]]
+    assert [each["a"].raw_values.tolist() for each in others] == [[4, 5, 6, 7], [8, 9, 10, 11]]
+    assert [each["b"].raw_values.tolist() for each in others] == [[4, 5, 6, 7], [8, 9, 10, 11]]
     assert all(each.equals(whole.slice(4 * number, 4)) for number, each in enumerate(others, 1))
     others[0].release()
     with pytest.raises(ClosedError):
-        others[0]["a"].values  # noqa: B018  asked for, to be refused
-    assert others[1]["a"].values.tolist() == [8, 9, 10, 11]
+        others[0]["a"].raw_values  # noqa: B018  asked for, to be refused
+    assert others[1]["a"].raw_values.tolist() == [8, 9, 10, 11]
     assert first.equals(copied)

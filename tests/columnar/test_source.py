@@ -96,10 +96,10 @@ def test_dicts_of_numpy_arrays(kind: str) -> None:
 def test_numbers_are_not_copied() -> None:
     """A NumPy array and a pyarrow buffer are seen where they are."""
     numbers = np.arange(10.0)
-    assert Batch.from_arrow({"a": numbers})["a"].values.ctypes.data == numbers.ctypes.data
+    assert Batch.from_arrow({"a": numbers})["a"].raw_values.ctypes.data == numbers.ctypes.data
     array = pa.array([1, 2, 3, None])
     part = Batch.from_arrow({"a": array.slice(2)})["a"]
-    assert part.values.ctypes.data == array.buffers()[1].address + 16
+    assert part.raw_values.ctypes.data == array.buffers()[1].address + 16
 
 
 @given(parts=tables())
@@ -185,7 +185,7 @@ def test_generators_are_run_when_batches_are_asked_for() -> None:
     assert schema.names == ["a"]
     assert len(made) == 1
     for number, batch in enumerate(taken):
-        assert batch["a"].values.tolist() == [number] * 3
+        assert batch["a"].raw_values.tolist() == [number] * 3
         del batch
         gc.collect()
         assert all(reference() is None for reference in made[:-1])
@@ -196,7 +196,7 @@ def test_items_may_be_anything() -> None:
     """An iterable may mix tables, dicts and batches, as long as their schema is one."""
     table = pa.table({"a": pa.chunked_array([[2], [3]])})
     _, taken = batches([{"a": [1]}, table, Batch.from_arrow({"a": [4]})])
-    assert [value for batch in taken for value in batch["a"].values.tolist()] == [1, 2, 3, 4]
+    assert [value for batch in taken for value in batch["a"].raw_values.tolist()] == [1, 2, 3, 4]
 
 
 BAD: dict[str, Any] = {

@@ -263,7 +263,7 @@ class Borrower(_Role):
         return found
 
     def _values(self, batch: bow.Batch) -> set[int]:
-        columns = [batch[name].values for name in batch.schema.names]
+        columns = [batch[name].raw_values for name in batch.schema.names]
         return {int(value) for each in columns for value in set(batch.device.to_host(each).tolist())}
 
     def take_in_order(self, uri: str) -> dict[str, Any]:

@@ -150,7 +150,7 @@ class Consumer:
         with bow.connect(endpoint, mode="map") as stream:
             [batch] = stream
         values = get(batch[0], path, pa.int64())
-        on_host = values.device.to_host(values.values)
+        on_host = values.device.to_host(values.raw_values)
         return [int(on_host.sum()), len(on_host), int(values.device is self._device)]
 
     def mapped(self) -> list[int]:

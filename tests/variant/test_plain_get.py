@@ -65,7 +65,7 @@ def same(one: Column, other: Column) -> bool:
     left, right = (column.as_batch().to_device("cpu")[0] for column in (one, other))
     return bool(
         left.to_arrow().is_null().equals(right.to_arrow().is_null())
-        and left.values.tobytes() == right.values.tobytes()
+        and left.raw_values.tobytes() == right.raw_values.tobytes()
     )
 
 
@@ -113,7 +113,7 @@ def test_hostile_bytes(on_device: Move) -> None:
     types = [pa.int8(), pa.int32(), pa.float64(), pa.bool_()]
     compare(column, PATHS[:5], types)
     beside = variant.get(column, ["x"], pa.int32(), with_status=True).to_device("cpu")
-    assert set(beside.columns[0].values[1::2].tolist()) == {300}
+    assert set(beside.columns[0].raw_values[1::2].tolist()) == {300}
 
 
 def test_plain_rows_have_no_bitmap(on_device: Move) -> None:

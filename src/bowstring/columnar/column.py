@@ -13,8 +13,8 @@ from bowstring.columnar import export
 from bowstring.columnar.cut import Parts
 from bowstring.columnar.dlpack import device_pair, dlpack_capsule
 from bowstring.columnar.layout import Kind, Layout, Node
-from bowstring.columnar.plain import array_of_numbers
-from bowstring.errors import NotOnDevice, NotPicklable, UnknownColumn, Unsupported, UsageError
+from bowstring.columnar.plain import array_of_numbers, array_of_values, numpy_array
+from bowstring.errors import NotOnDevice, NotPicklable, UnknownColumn, Unsupported
 from bowstring.kernels import bitmap
 from bowstring.memory import Buffer
 
@@ -46,8 +46,8 @@ class Column(export.Exporting):
     --------
     >>> from bowstring.columnar.batch import Batch
     >>> column = Batch.from_arrow({"a": pa.array([1, None, 3])})["a"]
-    >>> column, column.null_count, column.values.tolist()[0], column.validity.tolist()
-    (<Column 'a' 3 × int64 on cpu>, 1, 1, [5])
+    >>> column, column.null_count, column.to_numpy(zero_copy_only=False), column.validity.tolist()
+    (<Column 'a' 3 × int64 on cpu>, 1, array([ 1., nan,  3.]), [5])
     """
 
     __slots__ = ("_index", "_lent", "_node", "batch", "device", "field")
@@ -115,7 +115,38 @@ class Column(export.Exporting):
 
     @property
     def values(self) -> Any:
-        """The values as an array of ``device.xp``: a read-only view, null slots included.
+        """The values as an array of ``device.xp``; a column with nulls has none.
+
+        Returns
+        -------
+        array
+            On the host what ``to_numpy(zero_copy_only=False)`` gives: numbers, timestamps and durations are a
+            read-only view of the batch, of their own dtype (``datetime64`` and ``timedelta64`` with the unit);
+            anything else is copied: Booleans, dates (``datetime64``), the decoded values of a
+            dictionary-encoded column, and Python objects for text, decimals, times and nested values.
+            On a device numbers are a read-only view, and Booleans are copied.
+
+        Raises
+        ------
+        NotExportable
+            The column has nulls, or values that Python does not have (see :meth:`to_numpy`).
+        Unsupported
+            On a device: arrays of the device have no such values. On the host: unions, and intervals of months
+            or days.
+
+        Examples
+        --------
+        >>> from bowstring.columnar.batch import Batch
+        >>> Batch.from_arrow({"t": pa.array([0, 90], pa.timestamp("s"))})["t"].values
+        array(['1970-01-01T00:00:00', '1970-01-01T00:01:30'], dtype='datetime64[s]')
+        """
+        return array_of_values(self)
+
+    @property
+    def raw_values(self) -> Any:
+        """What the column's memory holds, as an array of ``device.xp``: a read-only view, null slots included.
+
+        What a null slot holds is not defined; :attr:`validity` says which slots are null.
 
         Returns
         -------
@@ -128,7 +159,7 @@ class Column(export.Exporting):
         Raises
         ------
         Unsupported
-            Nested columns, views and nulls have no values of their own.
+            Nested columns, views and nulls have no memory of their own that is one array.
         """
         length = len(self)
         kinds = self._node.buffer_kinds
@@ -256,30 +287,44 @@ class Column(export.Exporting):
         column = self.as_batch()
         return export.to_pyarrow_array(column if self.device.is_host else column.to_device("cpu"))
 
-    def to_numpy(self, *, zero_copy_only: bool = True) -> np.ndarray[Any, Any]:
+    def to_numpy(self, zero_copy_only: bool = True, writable: bool = False) -> np.ndarray[Any, Any]:
         """Return a NumPy array, as ``pyarrow.Array.to_numpy`` does.
+
+        Parameters
+        ----------
+        zero_copy_only
+            Raise where a copy is needed. With ``False`` nulls become NaN, NaT or ``None``, Booleans are unpacked,
+            dictionary-encoded columns are decoded, text, decimals, times and nested values are Python objects,
+            and columns of a device are copied to the host.
+        writable
+            Return an array that can be written: a copy.
 
         Raises
         ------
         NotOnDevice
             The column is not on the host, and `zero_copy_only`.
-        UsageError
-            It cannot be had without a copy (nulls, booleans, text), and `zero_copy_only`.
+        NotExportable
+            A copy is needed (nulls, Booleans, dates, text), and `zero_copy_only`; or Python has no such value
+            (times in nanoseconds that are not whole microseconds, text that is not UTF-8).
+        Unsupported
+            pyarrow has no array for the type: unions, and intervals of months or days.
+
+        Examples
+        --------
+        >>> from bowstring.columnar.batch import Batch
+        >>> Batch.from_arrow({"a": pa.array([10, None, 30])})["a"].to_numpy(zero_copy_only=False)
+        array([10., nan, 30.])
         """
         if zero_copy_only:
             self._check_on_host()
-        try:
-            result: np.ndarray[Any, Any] = self.to_arrow().to_numpy(zero_copy_only=zero_copy_only)
-        except pa.ArrowInvalid as error:
-            raise UsageError("the column cannot be a NumPy array without a copy", found=str(error)) from error
-        return result
+        return numpy_array(self, zero_copy_only=zero_copy_only, writable=writable)
 
     def _check_on_host(self) -> None:
         if not self.device.is_host:
             raise NotOnDevice(
                 "the column is not on the host",
                 found=self.device.name,
-                hint="Use `values`, or to_numpy(zero_copy_only=False).",
+                hint="Use to_numpy(zero_copy_only=False), which copies, or `values`, an array of the device.",
             )
 
     # As an array, for others; see also `values`

@@ -1,20 +1,22 @@
-"""Plain numbers: the columns that other libraries know as arrays, with every slot a number."""
+"""Columns as arrays: of numbers where they lie, of all values, and of NumPy as pyarrow makes them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.nodes import storage_type
-from bowstring.errors import NotExportable
+from bowstring.errors import NotExportable, Unsupported
 from bowstring.kernels import bitmap
 
 if TYPE_CHECKING:
     from bowstring.columnar.column import Column
 
-__all__ = ["array_of_numbers", "array_without_nulls"]
+__all__ = ["array_of_numbers", "array_of_values", "array_without_nulls", "numpy_array"]
+
+_RAW: Final = "`raw_values` gives what its memory holds, as integers or bytes."
 
 
 def array_of_numbers(column: Column) -> Any:
@@ -40,7 +42,7 @@ def array_of_numbers(column: Column) -> Any:
         )
     _refuse_nulls(column)
     if not lists:
-        return column.values
+        return column.raw_values
     [child] = column.children
     size = storage_type(column.type).list_size
     inner = array_of_numbers(child)
@@ -58,15 +60,73 @@ def array_without_nulls(column: Column, na_value: Any = None) -> Any:
         It holds neither numbers nor Booleans, or has nulls, or its type does not hold `na_value`.
     """
     if na_value is not None and column.null_count and (_is_number(column.type) or _is_boolean(column.type)):
-        values = column.values
+        values = column.raw_values
         valid = bitmap.expanded(column.validity, 0, len(column))
         filler = _held(column, values.dtype, na_value)
         with column.device.use():
             return column.device.xp.where(valid, values, filler)
     if _is_boolean(column.type):
         _refuse_nulls(column)
-        return column.values
+        return column.raw_values
     return array_of_numbers(column)
+
+
+def array_of_values(column: Column) -> Any:
+    """Return a column without nulls as an array of its device's namespace, each value as what it is.
+
+    Raises
+    ------
+    NotExportable
+        It has nulls, or Python has no such value.
+    Unsupported
+        On a device: it holds neither numbers nor Booleans. On the host: pyarrow has no array for its type.
+    """
+    _refuse_nulls(column)
+    type_ = column.type
+    if isinstance(type_, pa.Bool8Type):
+        return column.raw_values.view(np.bool_)
+    if _is_number(type_) or _is_boolean(type_):
+        return column.raw_values
+    if not column.device.is_host:
+        raise Unsupported(
+            f"arrays of a device hold numbers and Booleans, and not {type_}",
+            where=column.name,
+            hint=f"{_RAW} to_numpy(zero_copy_only=False) copies it to the host.",
+        )
+    storage = storage_type(type_)
+    if pa.types.is_timestamp(storage):
+        return column.raw_values.view(f"<M8[{storage.unit}]")
+    if pa.types.is_duration(storage):
+        return column.raw_values.view(f"<m8[{storage.unit}]")
+    return numpy_array(column, zero_copy_only=False)
+
+
+def numpy_array(column: Column, *, zero_copy_only: bool, writable: bool = False) -> np.ndarray[Any, Any]:
+    """Return a column as the array that ``pyarrow.Array.to_numpy`` makes; one of a device is copied to the host.
+
+    Raises
+    ------
+    NotExportable
+        A copy is needed, and `zero_copy_only`; or Python has no such value.
+    Unsupported
+        pyarrow has no array for its type.
+    """
+    batch = column.as_batch().to_arrow()
+    try:
+        array = batch.column(0)  # with its extension type, which can have a to_numpy of its own
+        result: np.ndarray[Any, Any] = array.to_numpy(zero_copy_only=zero_copy_only, writable=writable)
+    except (KeyError, pa.ArrowNotImplementedError) as error:
+        raise Unsupported(
+            f"NumPy arrays of {column.type}: pyarrow makes none", where=column.name, hint=_RAW
+        ) from error
+    except ValueError as error:
+        raise NotExportable(
+            "the column cannot be a NumPy array" + " without a copy" * zero_copy_only,
+            found=str(error),
+            where=column.name,
+            hint="Use to_numpy(zero_copy_only=False)." if zero_copy_only else _RAW,
+        ) from error
+    return result
 
 
 def _held(column: Column, dtype: np.dtype[Any], value: Any) -> Any:
@@ -95,10 +155,12 @@ def _held(column: Column, dtype: np.dtype[Any], value: Any) -> Any:
 def _refuse_nulls(column: Column) -> None:
     if column.null_count:
         raise NotExportable(
-            "the column has nulls, which an array of numbers cannot say",
+            "the column has nulls, which an array of its values cannot show",
             found=f"{column.null_count} of {len(column)}",
             where=column.name,
-            hint="Batch.to_cupy(na_value=...) fills them; `values` and `validity` give both.",
+            hint="to_numpy(zero_copy_only=False) puts NaN, NaT or None in their place; on a device, "
+            "Batch.to_cupy(na_value=...) puts a number there. "
+            "`raw_values` and `validity` are the column's memory as it is.",
         )
 
 
@@ -115,5 +177,5 @@ def _hint(column: Column) -> str:
     if _is_boolean(column.type):
         return "Arrow packs Booleans into bits; `values` unpacks them."
     if pa.types.is_dictionary(column.type):
-        return "`values` are its indices, `dictionary` what they point to."
-    return "`values` gives the numbers behind dates and times; select() leaves columns out."
+        return "`raw_values` are its indices, `dictionary` what they point to."
+    return "`raw_values` gives the numbers behind dates and times; select() leaves columns out."

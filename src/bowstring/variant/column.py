@@ -158,13 +158,13 @@ def open_column(source: Any, *, plain: bool = False) -> VariantColumn:
         if metadata.dictionary is not None:
             blobs = metadata.dictionary
             _refuse_other(blobs, "metadata")
-            indices = _masked(metadata, metadata.values, rows)
+            indices = _masked(metadata, metadata.raw_values, rows)
         elif metadata.type.id == pa.lib.Type_RUN_END_ENCODED:
             ends, blobs = metadata.children
             _refuse_other(blobs, "metadata")
             xp = column.device.xp
-            places = xp.arange(rows, dtype=ends.values.dtype)
-            indices = xp.searchsorted(ends.values, places, side="right").astype(np.int32)
+            places = xp.arange(rows, dtype=ends.raw_values.dtype)
+            indices = xp.searchsorted(ends.raw_values, places, side="right").astype(np.int32)
         else:
             blobs, indices = metadata, None
             _refuse_other(blobs, "metadata")

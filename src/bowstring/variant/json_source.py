@@ -127,10 +127,10 @@ def _slots(column: Column, limits: Limits) -> _Slots:
     if type_.id not in _WITHOUT_VALIDITY and column.validity is not None:
         valid = device.to_host(bitmap.expanded(column.validity, 0, rows)).astype(np.bool_)
     if column.dictionary is not None:
-        return _slots(column.dictionary, limits).taken(device.to_host(column.values)[:rows], valid)
+        return _slots(column.dictionary, limits).taken(device.to_host(column.raw_values)[:rows], valid)
     if type_.id == pa.lib.Type_RUN_END_ENCODED:
         ends, values = column.children
-        places = np.searchsorted(device.to_host(ends.values), np.arange(rows), side="right")
+        places = np.searchsorted(device.to_host(ends.raw_values), np.arange(rows), side="right")
         return _slots(values, limits).taken(places, valid)
     if type_.id == pa.lib.Type_NA:
         nowhere = np.zeros(rows, np.int64)

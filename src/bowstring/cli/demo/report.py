@@ -73,9 +73,9 @@ def _sums(batch: Batch, carriers: int) -> list[list[int]]:
     xp = batch.device.xp
     present = _valid(batch["carrier"], xp)
     # A null slot may hold anything: it counts as carrier 0, with weight 0.
-    codes = xp.where(present, batch["carrier"].values, 0)
+    codes = xp.where(present, batch["carrier"].raw_values, 0)
     departed = present & _valid(batch["dep_time"], xp)
-    delays = xp.where(present & _valid(batch["dep_delay"], xp), batch["dep_delay"].values, 0)
+    delays = xp.where(present & _valid(batch["dep_delay"], xp), batch["dep_delay"].raw_values, 0)
     # Sums of whole minutes are exact in float64 far beyond 2013.
     counted = [
         xp.bincount(codes, weights=weights, minlength=carriers) for weights in (present, departed, delays)
