@@ -43,6 +43,7 @@ GOOD: dict[int, bytes] = {
     Want.FREE: pack_addresses(np.array([4096], np.uint64)),
     Control.CREDIT: pack_u64(0),
     Control.WINDOW: pack_u64(8),
+    Control.COLUMNS: b'{"columns": ["a", "b"]}',
 }
 MEANINGS: dict[int, type] = {
     Control.CREDIT: Freed,
@@ -77,8 +78,31 @@ def test_a_data_set_is_named_first(tag: int) -> None:
         producer = fresh()
         if hello:
             producer.receive(Want.HELLO, HELLO)
+        if hello and tag == Control.COLUMNS:
+            assert isinstance(producer.receive(tag, GOOD[tag]), Heard)
+            assert producer.hello is not None
+            assert producer.hello.columns == ("a", "b")
+            tag = Want.FREE
         with pytest.raises(ProtocolError, match="first"):
             producer.receive(tag, GOOD.get(tag, b""))
+
+
+def test_columns_come_once() -> None:
+    """Columns behind a hello that names some, or behind others, are refused, and so is what is no list of names."""
+    for hello, body in (
+        (Hello(("a",)), GOOD[Control.COLUMNS]),
+        (Hello(), b'{"columns": [1]}'),
+        (Hello(), b"{"),
+    ):
+        producer = fresh()
+        producer.receive(Want.HELLO, hello.pack())
+        with pytest.raises(ProtocolError, match="columns"):
+            producer.receive(Control.COLUMNS, body)
+    producer = fresh()
+    producer.receive(Want.HELLO, Hello().pack())
+    producer.receive(Control.COLUMNS, GOOD[Control.COLUMNS])
+    with pytest.raises(ProtocolError, match="columns"):
+        producer.receive(Control.COLUMNS, GOOD[Control.COLUMNS])
 
 
 def test_the_hello_comes_first_and_once() -> None:

@@ -14,6 +14,7 @@ from bowstring.dissociated.tags import Control, Want
 from bowstring.dissociated.uri import Endpoint
 from bowstring.errors import BrokenError
 from bowstring.transport import Channel, Message, Received, dial, listen
+from bowstring.transport.framing import pack_header
 
 _WAIT: Final = 20.0
 
@@ -104,11 +105,20 @@ class RawServer:
         Whether to disconnect then, or to wait for the reader to do so.
     at_once
         Whether to send all that can go in one call together, or message by message.
+    claim
+        The tag and the length of one more message, and how many bytes of it are sent.
     """
 
     def __init__(
-        self, address: str, messages: Sequence[Message], *, hang_up: bool = False, at_once: bool = False
+        self,
+        address: str,
+        messages: Sequence[Message],
+        *,
+        hang_up: bool = False,
+        at_once: bool = False,
+        claim: tuple[int | None, int, int] | None = None,
     ) -> None:
+        self._claim = claim
         self._listener = listen(address)
         self._messages = [messages] if at_once else [[message] for message in messages]
         self._hang_up = hang_up
@@ -134,12 +144,21 @@ class RawServer:
                     self._hear(channel)
                 for messages in self._messages:
                     channel.send(messages, _WAIT)
+                if self._claim is not None:
+                    tag, nbytes, sent = self._claim
+                    sock = channel._sock  # type: ignore[attr-defined]
+                    sock.settimeout(_WAIT)
+                    sock.sendall(pack_header(tag, 0, nbytes) + bytes(sent))
                 while not self._hang_up:
                     self._hear(channel)
         except ConnectionError:
             return
         except BaseException as error:  # noqa: BLE001  the test asks for it at its end
             self.error = error
+
+    def wait(self) -> None:
+        """Wait until the reader has hung up."""
+        self._thread.join(_WAIT)
 
     def _hear(self, channel: Channel) -> None:
         said = channel.receive(_WAIT)

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.depot.answers import ANSWERS, LOCAL
-from bowstring.depot.words import HELLO_BYTES, VERSION, Fields, Verb, pack, pack_failure
+from bowstring.depot.words import VERSION, Fields, Verb, pack, pack_failure
 from bowstring.errors import (
     AccessDenied,
     BowstringError,
@@ -21,6 +21,7 @@ from bowstring.errors import (
 )
 from bowstring.transport import Message
 from bowstring.transport.descriptors import close_all
+from bowstring.transport.restriction import Restriction
 
 if TYPE_CHECKING:
     from bowstring.depot.attempt import Attempt
@@ -76,7 +77,9 @@ class Session:
 
     def _greet(self) -> bool:
         """Hear the hello; return whether the client may go on."""
-        received = self.channel.receive(self.channel.limits.connect_timeout, _hello_only)
+        seconds = self.channel.limits.connect_timeout
+        self.channel.restriction = Restriction.within(seconds)
+        received = self.channel.receive(seconds)
         if received is None:
             return False
         self._no_descriptors(received)
@@ -99,6 +102,7 @@ class Session:
         if not self.local and not self._token_fits(fields.maybe_text("token", _MOST_TOKEN)):
             raise AccessDenied("the token is wrong", hint="Use the whole address that the depot gave.")
         self.greeted = True
+        self.channel.restriction = None
         self._answer({"version": VERSION, "pid": os.getpid(), "remote": self.depot.remote_address})
         return True
 
@@ -182,12 +186,3 @@ class Session:
     def close(self) -> None:
         """End the session, from any thread."""
         self.channel.close()
-
-
-def _hello_only(tag: int, nbytes: int) -> bytearray:
-    """Land a hello: of somebody who has not said who he is, not more."""
-    if nbytes > HELLO_BYTES:
-        raise ProtocolError(
-            "a hello is too long", expected=f"at most {HELLO_BYTES}", found=f"{nbytes}, {tag:#x}"
-        )
-    return bytearray(nbytes)

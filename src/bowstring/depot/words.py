@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONTROL_LIMITS",
-    "HELLO_BYTES",
     "REMOTE_LIMITS",
     "VERSION",
     "Fields",
@@ -36,7 +35,6 @@ VERSION: Final = 1
 CONTROL_LIMITS: Final[Limits] = DEFAULT_LIMITS.replace(control_bytes=64 << 20)
 # Of clients on other hosts, who write nothing.
 REMOTE_LIMITS: Final[Limits] = DEFAULT_LIMITS.replace(control_bytes=64 << 20, metadata_bytes=1)
-HELLO_BYTES: Final = 4096
 
 _WORDS: Final = (0xB2 << 56) | 0xFFFF_FF00
 _MOST_TEXT: Final = 4096

@@ -7,8 +7,10 @@ after an error it takes nothing more.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
+from bowstring.dissociated.credits import Account
 from bowstring.dissociated.devices import unpack_devices
 from bowstring.dissociated.events import (
     Announced,
@@ -33,6 +35,7 @@ from bowstring.dissociated.messages import (
     Hello,
     Outgoing,
     Welcome,
+    pack_columns,
     unpack_pairs,
     unpack_prefix,
     unpack_region,
@@ -42,7 +45,7 @@ from bowstring.dissociated.numbered import are_numbered
 from bowstring.dissociated.tags import PACKED, POINTERS, SEQUENCE_MASK, Control, is_body, split_body_tag
 from bowstring.errors import LimitExceeded, ProtocolError
 from bowstring.ipc.likeness import MessageDecoder
-from bowstring.ipc.metadata import MessageKind
+from bowstring.ipc.metadata import MessageKind, decode_dictionary, decode_record_batch
 from bowstring.memory import EventHandle, Handle, LentHandle
 
 if TYPE_CHECKING:
@@ -58,6 +61,7 @@ __all__ = ["ConsumerProtocol"]
 
 _HALF: Final = 1 << 31
 _MOST_EARLY: Final = 65_536
+_LONGEST_HELLO: Final = 2048
 
 
 class ConsumerProtocol:
@@ -72,9 +76,19 @@ class ConsumerProtocol:
         at once; otherwise what is missing may still come.
     first
         The sequence number of the schema: 0, but for tests of the roll-over.
+    window
+        The credit in bytes that the hello gave; ``None`` for a producer that knows no credits.
+
+    Attributes
+    ----------
+    account
+        What packed bodies take of the credit. Whoever hands out batches charges it, and gives back.
     """
 
-    def __init__(self, limits: Limits, *, ordered: bool = True, first: int = 0) -> None:
+    def __init__(
+        self, limits: Limits, *, ordered: bool = True, first: int = 0, window: int | None = None
+    ) -> None:
+        self.account = Account(window)
         self._decoder = MessageDecoder(limits)
         self._ordered = ordered
         self._first = first
@@ -93,7 +107,12 @@ class ConsumerProtocol:
         """Return what a client says first on a connection: the hello, if the server knows it, and the ticket."""
         messages = []
         if hello is not None and location.hello is not None:
-            messages.append(Outgoing(location.hello, [hello.pack()]))
+            packed, columns = hello.pack(), hello.columns
+            if len(packed) > _LONGEST_HELLO and columns:
+                # A server takes little from whoever it has not let in, and lets in by the hello.
+                packed = dataclasses.replace(hello, columns=None).pack()
+                messages.append(Outgoing(Control.COLUMNS, [pack_columns(columns)]))
+            messages.insert(0, Outgoing(location.hello, [packed]))
         messages.append(Outgoing(location.want_data, [ticket]))
         return messages
 
@@ -122,6 +141,18 @@ class ConsumerProtocol:
         except BaseException:
             self._broken = True
             raise
+
+    def expect(self, tag: int, nbytes: int) -> None:
+        """Refuse the length of a packed body, before there is memory for it, where there is no credit for it.
+
+        Raises
+        ------
+        ProtocolError
+            The producer sends more than it was given credit for.
+        """
+        if not self.account.allows(nbytes):
+            message = self._metadata.get(split_body_tag(tag)[0])
+            self.account.check(nbytes, None if message is None else packed_cost(message, nbytes))
 
     @property
     def like(self) -> Likeness | None:
@@ -210,6 +241,7 @@ class ConsumerProtocol:
             self._bodies[sequence] = Pointers(*unpack_pairs(body))
         else:
             self._bodies[sequence] = Packed(body)
+            self.account.early += _nbytes_of(body)
         self._bound_early()
 
     def _receive_control(self, tag: int, body: Any, attachments: tuple[Any, ...]) -> list[Event]:
@@ -262,6 +294,8 @@ class ConsumerProtocol:
                 body = None
             elif self._next in self._bodies:
                 body = self._bodies.pop(self._next)
+                if isinstance(body, Packed):
+                    self.account.early -= _nbytes_of(body.body)
             else:
                 break
             del self._metadata[self._next]
@@ -303,6 +337,26 @@ class ConsumerProtocol:
         """What the stream waits for, in words, for error messages."""
         half = "its body" if self._next in self._metadata else "its metadata"
         return f"message {self._next} lacks {half}"
+
+
+def _nbytes_of(body: Any) -> int:
+    """Return the length of a packed body, where what stands for it has one."""
+    return getattr(body, "nbytes", 0)
+
+
+def packed_cost(message: Message, nbytes: int) -> int:
+    """Return what the packed body of a message is taken to cost (:meth:`Account.cost`).
+
+    Raises
+    ------
+    InvalidMetadata
+        The metadata is not valid.
+    """
+    if message.kind is MessageKind.DICTIONARY_BATCH:
+        header = decode_dictionary(message).batch
+    else:
+        header = decode_record_batch(message)
+    return Account.cost(int(header.buffers[:, 1].sum()), len(header.buffers), nbytes)
 
 
 def _check_attachments(handle: Handle | LentHandle, attachments: tuple[Any, ...]) -> None:

@@ -1,5 +1,7 @@
 """Credits: how many bytes a producer may have under way before its reader gives some back.
 
+The producer's account is a :class:`Window`, the reader's an :class:`Account`.
+
 Only what costs the producer something new is charged: packed bodies, and batches produced for this reader.
 Resident data and dictionaries are there anyway. One message may always go when nothing is outstanding, so no
 batch is too large for a window.
@@ -7,9 +9,20 @@ batch is too large for a window.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final
+
 from bowstring.errors import ProtocolError
 
-__all__ = ["Window"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Account", "Window"]
+
+# Buffers of a packed body are padded to this at most, and only bytes of buffers cost credit.
+_ALIGNMENT: Final = 64
+# Of bodies that come before their metadata nobody knows how much is padding. So much surely is not, beyond as much
+# again as the credit.
+_PADDING: Final = 64 << 20
 
 
 class Window:
@@ -67,3 +80,102 @@ class Window:
 
     def __repr__(self) -> str:
         return f"<Window {self.outstanding} of {self.size} bytes outstanding>"
+
+
+class Account:
+    """The reader's account of the credit that packed bodies take: what a producer sends beyond it is refused.
+
+    What the reader has given back the producer may not know yet, so this never exceeds the producer's own account.
+
+    Parameters
+    ----------
+    size
+        Bytes that may be outstanding; ``None`` for a peer that knows no credits.
+
+    Examples
+    --------
+    >>> account = Account(100)
+    >>> account.check(1000)  # alone, a body may be as large as it likes
+    >>> account.charge([1000])
+    >>> account.check(40)
+    Traceback (most recent call last):
+    bowstring.errors.ProtocolError: a packed body is beyond the credit that was given; ...
+    """
+
+    def __init__(self, size: int | None) -> None:
+        self.size = size
+        self.outstanding = 0
+        # Of bodies whose metadata is to come, with all their padding, which is not charged.
+        self.early = 0
+
+    @staticmethod
+    def cost(buffers: int, count: int, nbytes: int) -> int:
+        """Return what a body is taken to cost: its buffers, and what it is longer than those with their padding.
+
+        Parameters
+        ----------
+        buffers, count
+            Bytes of its buffers, as its metadata says, and how many these are.
+        nbytes
+            Its length.
+        """
+        return max(buffers, nbytes - _ALIGNMENT * count)
+
+    def allows(self, nbytes: int) -> bool:
+        """Whether a body of that length, of unknown cost, is surely within the credit."""
+        if self.size is None:
+            return True
+        taken = self.outstanding + self.early
+        return not taken or taken + nbytes <= self.size
+
+    def check(self, nbytes: int, cost: int | None = None) -> None:
+        """Refuse a body that the producer had no credit for.
+
+        Parameters
+        ----------
+        nbytes
+            Length of the body.
+        cost
+            What it costs, where its metadata is there.
+
+        Raises
+        ------
+        ProtocolError
+            It is beyond the credit.
+        """
+        if self.size is None or self.allows(nbytes):
+            return
+        known = cost is not None and not self.early
+        most = self.size if known else 2 * self.size + _PADDING
+        taken = self.outstanding + self.early + (nbytes if cost is None else cost)
+        if taken > most:
+            raise ProtocolError(
+                "a packed body is beyond the credit that was given",
+                expected=f"at most {self.size} bytes outstanding, or one body alone",
+                found=f"{nbytes} bytes more, and {self.outstanding + self.early} outstanding",
+            )
+
+    def charge(self, costs: Sequence[int]) -> None:
+        """Count bodies that came, in order.
+
+        Raises
+        ------
+        ProtocolError
+            One of them is beyond the credit.
+        """
+        total = sum(costs)
+        if not self.allows(total):
+            for cost in costs:
+                self.check(cost, cost)
+                self.outstanding += cost
+        else:
+            self.outstanding += total
+
+    def give_back(self, cost: int) -> None:
+        """Count a body that the reader is done with; before the producer is told so."""
+        self.outstanding -= cost
+
+    def enlarge(self, nbytes: int) -> None:
+        """Let `nbytes` more be outstanding; before the producer is told so."""
+        if self.size is not None:
+            self.size += nbytes

@@ -33,12 +33,14 @@ __all__ = [
     "Welcome",
     "json_object",
     "pack_addresses",
+    "pack_columns",
     "pack_pairs",
     "pack_prefix",
     "pack_region",
     "pack_u64",
     "text_of",
     "unpack_addresses",
+    "unpack_columns",
     "unpack_pairs",
     "unpack_prefix",
     "unpack_region",
@@ -187,11 +189,9 @@ def _json(message: Hello | Welcome) -> bytes:
 @remembered(_MOST, _without_token)
 def _hello(data: bytes) -> Hello:
     fields = json_object(data, "hello")
-    columns = fields.get("columns")
+    columns = _columns(fields)
     window = fields.get("window", 0)
     token = fields.get("token")
-    if columns is not None and not (isinstance(columns, list) and all(map(_is_text, columns))):
-        raise ProtocolError("columns in a hello must be a list of names", found=_shown(columns))
     if not isinstance(window, int) or isinstance(window, bool) or not 0 <= window < 1 << 63:
         raise ProtocolError("the window in a hello must be a number of bytes", found=_shown(window))
     if token is not None and not isinstance(token, str):
@@ -200,7 +200,7 @@ def _hello(data: bytes) -> Hello:
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise ProtocolError("the hello has no version", expected=VERSION, found=_shown(version))
     return Hello(
-        None if columns is None else tuple(columns),
+        columns,
         window,
         fields.get("pointers") is True,
         token,
@@ -209,6 +209,37 @@ def _hello(data: bytes) -> Hello:
         fields.get("tries") is True,
         fields.get("events") is True,
     )
+
+
+def _columns(fields: dict[str, Any]) -> tuple[str, ...] | None:
+    columns = fields.get("columns")
+    if columns is None:
+        return None
+    if not (isinstance(columns, list) and all(map(_is_text, columns))):
+        raise ProtocolError("columns in a hello must be a list of names", found=_shown(columns))
+    return tuple(columns)
+
+
+def pack_columns(columns: Sequence[str]) -> bytes:
+    """Return the message with the columns of a hello that would be too long with them.
+
+    Examples
+    --------
+    >>> unpack_columns(pack_columns(["a", "b"]))
+    ('a', 'b')
+    """
+    return json.dumps({"columns": list(columns)}).encode()
+
+
+def unpack_columns(data: bytes) -> tuple[str, ...] | None:
+    """Read the columns that come behind a hello.
+
+    Raises
+    ------
+    ProtocolError
+        It is no list of names.
+    """
+    return _columns(json_object(bytes(data), "message of columns"))
 
 
 @remembered(_MOST, _short)

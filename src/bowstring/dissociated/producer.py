@@ -22,6 +22,7 @@ from bowstring.dissociated.messages import (
     pack_region,
     pack_u64,
     unpack_addresses,
+    unpack_columns,
     unpack_u64,
 )
 from bowstring.dissociated.tags import POINTERS, SEQUENCE_MASK, Control, Want, body_tag
@@ -155,6 +156,9 @@ class ProducerProtocol:
         if tag == Want.HELLO:
             self._receive_hello(body)
             return None
+        if tag == Control.COLUMNS and self.role is None:
+            self._receive_columns(body)
+            return Heard()
         if tag in (Want.DATA, Want.METADATA, Want.BODIES):
             return self._receive_want(Role(Want(tag)), bytes(body))
         if self.role is None:
@@ -171,6 +175,11 @@ class ProducerProtocol:
             raise ProtocolError("the hello must come first, and once")
         self.hello = Hello.unpack(body)
         self.window = Window(self.hello.window)
+
+    def _receive_columns(self, body: Any) -> None:
+        if self.hello is None or self.hello.columns is not None:
+            raise ProtocolError("columns come once, and a hello that names none comes first")
+        self.hello = dataclasses.replace(self.hello, columns=unpack_columns(body))
 
     def _receive_want(self, role: Role, ticket: bytes) -> Wanted:
         if self.role is not None:

@@ -76,6 +76,7 @@ class Control(enum.IntEnum):
     UNUSED = _CONTROL | 0x16
     ANSWER = _CONTROL | 0x17
     WAIT = _CONTROL | 0x18
+    COLUMNS = _CONTROL | 0x19
 
 
 def body_tag(sequence: int, body_type: int) -> int:

@@ -163,8 +163,16 @@ class Pool:
         """
         return self._allocator.allocate(nbytes)
 
-    def region(self, nbytes: int) -> Region:
+    def region(self, nbytes: int, *, prepare: bool = True) -> Region:
         """Return a region of at least `nbytes` bytes of its own, warm where there is one.
+
+        Parameters
+        ----------
+        nbytes
+            How large.
+        prepare
+            Whether its memory is taken at once, in large pages where there are some. Else a fresh region takes
+            memory as bytes are written, and whoever writes them calls `Region.prepare`: where a length is a claim.
 
         Raises
         ------
@@ -190,7 +198,8 @@ class Pool:
             else:
                 # What this process queued before it came home may read it still.
                 settle_devices((slab.device,))
-            slab.prepare(nbytes)
+            if prepare:
+                slab.prepare(nbytes)
         except BaseException:
             with self._lock:
                 self._in_use -= size if slab is None else slab.nbytes
@@ -201,9 +210,12 @@ class Pool:
         note_owned(region)
         return region
 
-    def allocator(self, expected: int = 0) -> Allocator:
-        """Return an allocator whose regions hold nothing else; `expected` bytes go into one region."""
-        return Allocator(self, expected)
+    def allocator(self, expected: int = 0, *, prepare: bool = True) -> Allocator:
+        """Return an allocator whose regions hold nothing else; `expected` bytes go into one region.
+
+        `prepare` is as for `region`.
+        """
+        return Allocator(self, expected, prepare=prepare)
 
     def _check(self) -> None:
         self._check_process()
@@ -370,8 +382,9 @@ class Pool:
 class Allocator:
     """Cuts buffers from regions of a pool, one after the other; what it cuts from is shared with no one."""
 
-    def __init__(self, pool: Pool, expected: int = 0) -> None:
+    def __init__(self, pool: Pool, expected: int = 0, *, prepare: bool = True) -> None:
         self._pool = pool
+        self._prepare = prepare
         self._size = expected or _SMALLEST
         self._lock = threading.RLock()
         self._region: Region | None = None
@@ -396,7 +409,7 @@ class Allocator:
         with self._lock:
             if self._region is None or self._next + nbytes > self._region.nbytes:
                 self._region = None  # let it go home before more is asked for
-                self._region = self._pool.region(max(nbytes, self._size))
+                self._region = self._pool.region(max(nbytes, self._size), prepare=self._prepare)
                 self._next = 0
                 # The more is asked for, the larger the regions, but several must fit into the budget.
                 self._size = min(2 * self._region.nbytes, _SLAB, max(_SMALLEST, self._pool.budget // 16))

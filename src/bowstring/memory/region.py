@@ -144,6 +144,10 @@ class Region:
         elif self.slab is not None:
             self.slab.retired = True
 
+    def prepare(self, nbytes: int) -> int:
+        """Take memory for the first bytes, where that was put off; return for how many (`Slab.prepare`)."""
+        return self.nbytes if self.slab is None else self.slab.prepare(nbytes)
+
     def array(self, offset: int, nbytes: int, owner: object = None, *, writable: bool = False) -> Any:
         """Return a ``uint8`` array of the device over a part of the region.
 

@@ -102,15 +102,21 @@ class Slab:
         # A retired slab is never written again: somebody whom we lost sight of may still look at it.
         self.retired = False
 
-    def prepare(self, nbytes: int) -> None:
+    def prepare(self, nbytes: int) -> int:
         """Have large pages for the first `nbytes` bytes, as far as the kernel gives some; only of fresh memory.
 
-        What lies there stays. It may take as long as writing the bytes once.
+        What lies there stays. It may take as long as writing the bytes once, and takes memory for all of them.
+
+        Returns
+        -------
+        For how many of the first bytes that was done by now; all, where there is nothing more to do.
         """
-        wanted = min(-(-nbytes // LARGE_PAGE) * LARGE_PAGE, self.nbytes & -LARGE_PAGE)
-        if self.device.is_host and self.asked < wanted:
+        most = self.nbytes & -LARGE_PAGE if self.device.is_host else 0
+        wanted = min(-(-nbytes // LARGE_PAGE) * LARGE_PAGE, most)
+        if self.asked < wanted:
             begin, self.asked = self.asked, wanted
             ask_for_large_pages(self.address + begin, wanted - begin)
+        return self.asked if self.asked < most else self.nbytes
 
     def __del__(self) -> None:
         fd, self.fd = getattr(self, "fd", -1), -1

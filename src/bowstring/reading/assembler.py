@@ -10,6 +10,7 @@ import numpy as np
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Layout
+from bowstring.dissociated.credits import Account
 from bowstring.dissociated.events import Announced, Packed, Part, Pointers
 from bowstring.dissociated.leases import AnnouncedRegions
 from bowstring.errors import ProtocolError, Unsupported
@@ -77,6 +78,8 @@ class Assembled(NamedTuple):
     """What must come before anybody looks at it, or at dictionaries that it brought."""
     unchecked: tuple[Batch, ...] = ()
     """These, whose offsets nobody has looked at."""
+    cost: int = 0
+    """What its packed body takes of the credit until it is delivered, as the reader counts."""
 
 
 class Assembler:
@@ -131,6 +134,10 @@ class Assembler:
         header = decode_record_batch(part.message)
         batch = self._batch(part, header, self._layout)
         found = Assembled(batch, batch.nbytes, self._credit(header), isinstance(part.body, Packed))
+        if isinstance(part.body, Packed):
+            lengths = header.buffers[:, 1]
+            cost = Account.cost(found.credit or int(lengths.sum()), len(lengths), part.body.body.nbytes)
+            found = found._replace(cost=cost)
         if self._unchecked:
             found = found._replace(awaited=self.awaited, unchecked=tuple(self._unchecked))
             self._unchecked.clear()
@@ -143,7 +150,7 @@ class Assembler:
         batches, sizes = self._together.batches(run, like)
         charged = self.charged
         return [
-            Assembled(batch, nbytes, nbytes if charged else 0, until_delivered=True)
+            Assembled(batch, nbytes, nbytes if charged else 0, until_delivered=True, cost=nbytes)
             for batch, nbytes in zip(batches, sizes, strict=True)
         ]
 

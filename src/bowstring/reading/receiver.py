@@ -108,7 +108,9 @@ class Receiver:
         self._notes: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._assembler = Assembler(limits, self._notes, bodies)
         self._reach = Reach(self._assembler, addresses_of(streams) or (), limits.device_timeout)
-        self._protocol = ConsumerProtocol(limits)
+        self._protocol = ConsumerProtocol(limits, window=hello.window if self.extended else None)
+        for wire in self._wires:
+            wire.expect = self._protocol.expect
         self._batches: collections.deque[Assembled] = collections.deque()
         self._error: BowstringError | None = None
         self._complete = self._stopped = False
@@ -187,7 +189,9 @@ class Receiver:
             if taken:
                 self._protocol.take(len(taken))
                 self._answerer.blocked = self._answerer.no_room = 0
-                self._batches.extend(() if self._closed else taken)
+                if not self._closed:
+                    self._protocol.account.charge([each.cost for each in taken])
+                    self._batches.extend(taken)
             return len(taken)
 
     def hold_back(self, wire: Wire) -> None:
@@ -202,6 +206,7 @@ class Receiver:
             case Part() if self._error is None:
                 assembled = self._assembler.take(event)
                 if assembled is not None and not self._closed:
+                    self._protocol.account.charge([assembled.cost])
                     self._answerer.blocked = self._answerer.no_room = 0
                     self._batches.append(assembled)
             case Announced() if self._error is not None:
@@ -303,6 +308,7 @@ class Receiver:
                 assembled = self._batches[0]
                 if assembled is ordered or assembled.awaited is None:
                     self._batches.popleft()
+                    self._protocol.account.give_back(assembled.cost)
                     self.counters.count(assembled.batch.num_rows, assembled.nbytes)
                     self._answerer.delivered(assembled)
                     return assembled.batch

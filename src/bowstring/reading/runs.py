@@ -221,6 +221,7 @@ class Runs:
                 self.forget()
                 self._pause = self._patience
                 return False
+            block.region.prepare(block.offset + block.nbytes)
             array: Any = block.region.array(block.offset, block.nbytes, writable=True)
             self._places = cut(memoryview(array), body)
             # A short stream takes no more than it needs.

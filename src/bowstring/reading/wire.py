@@ -12,11 +12,12 @@ from bowstring.errors import BrokenError, LimitExceeded, OutOfBudget
 from bowstring.memory import this_process
 from bowstring.reading.runs import Run, Runs
 from bowstring.remembered import remembered
-from bowstring.transport import dial
+from bowstring.transport import Landing, dial
+from bowstring.transport.landing import lazy_memory
 from bowstring.transport.outgoing import as_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from bowstring.dissociated.messages import Hello, Outgoing
     from bowstring.dissociated.uri import Endpoint, Location
@@ -37,6 +38,8 @@ class Wire:
     ----------
     heard
         When the peer last said something, on the monotonic clock.
+    expect
+        Refuses a packed body, by tag and length, before there is memory for it.
     """
 
     def __init__(self, channel: Channel, allocator: Allocator) -> None:
@@ -45,6 +48,7 @@ class Wire:
         self._landed: Buffer | None = None
         self._runs = Runs(channel, allocator)
         self.heard = time.monotonic()
+        self.expect: Callable[[int, int], None] | None = None
 
     @property
     def busy(self) -> bool:
@@ -88,9 +92,13 @@ class Wire:
                     expected=self.channel.limits.metadata_bytes,
                     found=nbytes,
                 )
-            return bytearray(nbytes)
+            return lazy_memory(nbytes)
+        if self.expect is not None:
+            self.expect(tag, nbytes)
         self._landed = buffer = self._room(nbytes)
-        return buffer.region.array(buffer.offset, nbytes, writable=True)
+        region, offset = buffer.region, buffer.offset
+        place = region.array(offset, nbytes, writable=True)
+        return Landing(place, lambda arrived: region.prepare(offset + arrived) - offset)
 
     def _room(self, nbytes: int) -> Buffer:
         """Take memory for a body, waiting for the user to let some go; the peer waits as long."""
@@ -122,7 +130,7 @@ def open_wires(endpoint: Endpoint, hello: Hello, pool: Pool, limits: Limits) -> 
     BrokenError, DeadlineExceeded, AccessDenied
         A server cannot be reached.
     """
-    allocator = pool.allocator()
+    allocator = pool.allocator(prepare=False)
     wires: list[Wire] = []
     try:
         for location in endpoint.locations:

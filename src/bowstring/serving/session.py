@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -37,6 +38,7 @@ from bowstring.serving.room import Room
 from bowstring.transport import Message
 from bowstring.transport.descriptors import close_all
 from bowstring.transport.outgoing import as_messages
+from bowstring.transport.restriction import Restriction
 from bowstring.transport.standby import Work, run_in_thread
 
 if TYPE_CHECKING:
@@ -87,6 +89,8 @@ class Session:
         self._closing = False
         self._reported: type[BaseException] | None = None  # not the error, whose frames would stay
         self.work: list[Work] = []
+        # All that may come before a data set was named, and when that must be.
+        channel.restriction = Restriction.within(server.limits.connect_timeout)
 
     @property
     def is_stranger(self) -> bool:
@@ -112,7 +116,7 @@ class Session:
         error: BaseException | None = None
         try:
             while not self._over:
-                received = self._channel.receive(self._limits.heartbeat, _no_bodies)
+                received = self._channel.receive(self._patience(), _no_bodies)
                 if received is None:
                     self._ask()
                 else:
@@ -125,6 +129,10 @@ class Session:
         if error is not None and type(error) not in (BrokenError, ClosedError):
             self._tell(error)
         self._settle(error)
+
+    def _patience(self) -> float:
+        heartbeat, restriction = self._limits.heartbeat, self._channel.restriction
+        return heartbeat if restriction is None else min(heartbeat, restriction.left)
 
     def _refuse(self, attachments: tuple[object, ...]) -> None:
         if attachments:
@@ -142,8 +150,14 @@ class Session:
 
     def _handle(self, event: ReaderEvent | None) -> None:
         match event:
+            case None:  # a hello
+                self._check_token()
+                # From now on it may name thousands of columns; when it must have asked stays as it was.
+                if (restriction := self._channel.restriction) is not None:
+                    self._channel.restriction = dataclasses.replace(restriction, nbytes=None)
             case Wanted(ticket=ticket):
                 self._begin(ticket)
+                self._channel.restriction = None
             case Pinged():
                 self._owed_pongs += 1
                 self._pay_pongs()
@@ -157,10 +171,15 @@ class Session:
             case _:
                 pass
 
-    def _begin(self, ticket: bytes) -> None:
+    def _check_token(self) -> None:
         hello = self._protocol.hello
         if not self._server.token_matches(hello.token if hello is not None else None):
             raise AccessDenied("the token is wrong", hint="Use the whole URI that the server printed.")
+
+    def _begin(self, ticket: bytes) -> None:
+        hello = self._protocol.hello
+        if hello is None:
+            self._check_token()
         self._publication = self._server.admit(ticket, self._protocol.role or Role.BOTH)
         self._protocol.pointers = hands_over(self._channel, hello, self._publication.source)
         source = self._publication.source
@@ -197,11 +216,14 @@ class Session:
 
     def _ask(self) -> None:
         """Ask a silent reader whether it is there; give up on one that does not answer in time."""
-        silent = time.monotonic() - self._heard
         if self._publication is None:
-            if silent >= self._limits.connect_timeout:
-                raise DeadlineExceeded("a reader named no data set in time")
+            if (restriction := self._channel.restriction) is not None and not restriction.left:
+                raise DeadlineExceeded(
+                    "a reader named no data set in time",
+                    expected=f"within {self._limits.connect_timeout} s (Limits.connect_timeout)",
+                )
             return
+        silent = time.monotonic() - self._heard
         if self._protocol.hello is None:
             return  # it knows no questions; sends to it have deadlines of their own
         if self._protocol.asked and time.monotonic() - self._asked_devices > self._limits.lease_timeout:

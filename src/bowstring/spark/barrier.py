@@ -19,6 +19,7 @@ from bowstring.spark.staying import StayingTask
 from bowstring.spark.tickets import COLUMNS, Ticket, dataset_of
 from bowstring.transport import Message, listen
 from bowstring.transport.accepting import accept_all
+from bowstring.transport.restriction import Restriction
 from bowstring.transport.standby import run_in_thread
 
 if TYPE_CHECKING:
@@ -148,6 +149,8 @@ class _Meeting:
             self._greeting.release()
 
     def _welcome(self, channel: Channel) -> None:
+        # A schema can be long; who sends it slowly keeps one of few places no longer than others.
+        channel.restriction = Restriction(time.monotonic() + _SAY_SECONDS, None)
         received = channel.receive(_SAY_SECONDS)
         if received is None:
             raise DeadlineExceeded("a task said nothing")

@@ -22,12 +22,13 @@ from typing import Protocol, cast
 from bowstring.errors import UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory.open_files import opening
-from bowstring.transport.channel import Carries, Channel, Land, Listener, Message, Peer, Received
+from bowstring.transport.channel import Carries, Channel, Land, Landing, Listener, Message, Peer, Received
 
 __all__ = [
     "Carries",
     "Channel",
     "Land",
+    "Landing",
     "Listener",
     "Message",
     "Peer",

@@ -33,16 +33,17 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from bowstring.transport.gathering import Prepared
+    from bowstring.transport.restriction import Restriction
     from bowstring.transport.rows import Rows
 
     # NumPy tells type checkers of its buffers from Python 3.12 on only.
     BytesLike = Buffer | np.ndarray[Any, Any]
-    Land = Callable[[int, int], BytesLike]
+    Land = Callable[[int, int], "BytesLike | Landing"]
 else:
     BytesLike = object
     Land = Callable[[int, int], object]
 
-__all__ = ["BytesLike", "Carries", "Channel", "Land", "Listener", "Message", "Peer", "Received"]
+__all__ = ["BytesLike", "Carries", "Channel", "Land", "Landing", "Listener", "Message", "Peer", "Received"]
 
 Carries = Literal["fds", "objects", "nothing"]
 
@@ -127,6 +128,23 @@ class Received:
     attachments: tuple[object, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Landing:
+    """Where a body lands whose memory is taken as its bytes arrive.
+
+    Parameters
+    ----------
+    place
+        Writable memory, as long as the body.
+    prepare
+        ``prepare(nbytes)`` is called before more of the first bytes are written than those for which it was; it
+        returns for how many of them all is ready.
+    """
+
+    place: BytesLike
+    prepare: Callable[[int], int]
+
+
 class Channel(Closing):
     """One end of a connection.
 
@@ -151,6 +169,9 @@ class Channel(Closing):
         Who is at the other end.
     limits
         The bounds that incoming messages are held to.
+    restriction
+        Further ones, for a peer that is not let in yet; ``None`` where there are none. Whoever receives sets it,
+        between two messages: what breaks it breaks the connection. A wait for a message to begin has its own time.
     """
 
     scheme: ClassVar[str]
@@ -161,6 +182,7 @@ class Channel(Closing):
     address: str
     peer: Peer
     limits: Limits
+    restriction: Restriction | None = None
 
     @abc.abstractmethod
     def send(self, messages: Sequence[Message | Prepared], deadline: float) -> None:
@@ -197,9 +219,9 @@ class Channel(Closing):
             How long to wait for a message to begin, in seconds; 0 looks once.
         land
             ``land(tag, nbytes)`` gives writable memory of exactly ``nbytes`` where the body of a tagged
-            message lands (also of an empty one). It is called after the length was held against ``limits``,
-            and may raise to refuse the message, which breaks the connection: a length is only a claim until
-            the bytes have come. Without it a body lands in memory of its own.
+            message lands (also of an empty one), or a :class:`Landing`. It is called after the length was held
+            against ``limits``, and may raise to refuse the message, which breaks the connection: a length is only a
+            claim until the bytes have come. Without it a body lands in memory of its own.
 
         Raises
         ------
@@ -209,9 +231,11 @@ class Channel(Closing):
             Bytes that are no message of this transport, or attachments that do not fit theirs.
         LimitExceeded
             A message longer than ``limits`` allow (``metadata_bytes`` for untagged ones, ``message_bytes``
-            for tags whose top byte is 0 or 1, ``control_bytes`` for all other tags). Nothing was allocated.
+            for tags whose top byte is 0 or 1, ``control_bytes`` for all other tags), or than ``restriction``
+            allows. Nothing was allocated.
         DeadlineExceeded
-            A message began and then nothing came for ``limits.stall_timeout`` seconds.
+            A message began and then nothing came for ``limits.stall_timeout`` seconds, or ``restriction`` allows
+            no more of them.
         ClosedError
             This side closed the channel, before or meanwhile.
         UsageError

@@ -94,6 +94,7 @@ class InprocChannel(Channel):
         self._outgoing = outgoing
         self._turn = threading.Lock()
         self._receiving = threading.Lock()
+        self._received = 0
         self._closed = False
         self._abandoned = False
         abandon_in_child(self)
@@ -160,9 +161,14 @@ class InprocChannel(Channel):
         length = len(parcel.body)
         try:
             check_length(parcel.tag, length, self.limits)
+            self._received += length
+            if self.restriction is not None:
+                self.restriction.check(self._received)
             if parcel.tag is None:
                 return Received(None, memoryview(parcel.body), parcel.attachments)
-            body = landing(parcel.tag, length, land)
+            body, prepare = landing(parcel.tag, length, land)
+            if prepare is not None:
+                prepare(length)
         except BaseException as error:
             reason = error if isinstance(error, BowstringError) else f"receiving failed: {error!r}"
             with self._changed:

@@ -9,6 +9,7 @@ without waiting first, and polls the socket and the peer's pidfd only where noth
 from __future__ import annotations
 
 import contextlib
+import math
 import select
 import socket
 import threading
@@ -32,6 +33,9 @@ __all__ = ["StreamChannel"]
 _MOST_PIECES = 1024
 # Room to read ahead: some messages of metadata, yet little to copy twice of a large body.
 _READ_AHEAD = 8 * 1024
+# Of a large body memory is taken in steps, each as large as what has come before it, within these bounds.
+_FIRST_STEP = 4 << 20
+_LARGEST_STEP = 64 << 20
 # How long one system call may wait; deadlines and the peer's pidfd are looked at in between.
 _SLICE = 0.1
 _TIMEVAL = timeval(_SLICE)
@@ -211,9 +215,23 @@ class StreamChannel(Channel):
                 continue
             begun = bytes(self._ahead_view[self._start : self._end])
             check_beginning(begun)
-            if not self._read_ahead(self.limits.stall_timeout):
+            if not self._read_ahead(self._patience()):
+                self._check_restriction()
                 raise self._stalled(HEADER_BYTES - have)
-        return decode_header(self._ahead, self._start, self.limits, self.most_attachments)
+        header = decode_header(self._ahead, self._start, self.limits, self.most_attachments)
+        if self.restriction is not None:
+            self.restriction.check(self._position + HEADER_BYTES + header.length)
+        return header
+
+    def _patience(self) -> float:
+        """Return how long to wait for more of a message that has begun."""
+        self._check_restriction()
+        left = math.inf if self.restriction is None else self.restriction.left
+        return min(self.limits.stall_timeout, left)
+
+    def _check_restriction(self) -> None:
+        if self.restriction is not None:
+            self.restriction.check_time()
 
     def _read_ahead(self, timeout: float) -> bool:
         """Read what is there into the read-ahead, waiting for it if need be; false when nothing came."""
@@ -270,24 +288,42 @@ class StreamChannel(Channel):
     def _body(self, header: Header, land: Land | None) -> memoryview:
         length = header.length
         have = min(length, self._end - self._start)
+        prepare = None
         if header.tag is None and have == length:
             body = memoryview(bytes(self._ahead_view[self._start : self._start + length]))
         else:
-            body = landing(header.tag, length, land)
+            body, prepare = landing(header.tag, length, land)
+            if prepare is not None and have:
+                prepare(have)
             body[:have] = self._ahead_view[self._start : self._start + have]
         self._start += have
         self._since += HEADER_BYTES
         if have < length:
             self._between, self._since = min(self._since, _READ_AHEAD), 0
-            self._read_straight(body[have:])
+            self._read_rest(body, have, prepare)
         else:
             self._since += length
         return body.toreadonly() if header.tag is None else body
+
+    def _read_rest(self, body: memoryview, have: int, prepare: Callable[[int], int] | None) -> None:
+        """Read the rest of a body, taking memory for about as much as has come already, and never for a claim."""
+        while prepare is not None:
+            step = min(max(have, _FIRST_STEP), _LARGEST_STEP)
+            ready = prepare(min(have + step, body.nbytes))
+            if ready >= body.nbytes:
+                break
+            self._read_whole(body[have:ready])
+            have = ready
+        self._read_straight(body[have:])
 
     def _read_straight(self, body: memoryview) -> None:
         """Read the rest of a body into its place."""
         if not self._waited:
             body = body[self._fill_and_look(body) :]
+        self._read_whole(body)
+
+    def _read_whole(self, body: memoryview) -> None:
+        """Read until all of some memory is filled."""
         moved = time.monotonic()
         peer_gone = False
         while body.nbytes:
@@ -310,6 +346,7 @@ class StreamChannel(Channel):
                 raise self._stalled(body.nbytes)
             else:
                 peer_gone = self.peer.exited(0)
+            self._check_restriction()
 
     def _fill_and_look(self, body: memoryview) -> int:  # noqa: ARG002 - for tcp
         """Read what is there of a body, and maybe what follows; return the bytes of the body."""
