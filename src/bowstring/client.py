@@ -119,14 +119,16 @@ def connect(
     if streams and mode is None:
         mode = "map"  # whoever says what reads the memory wants views of it
     allocators: dict[Device, Allocator] = {}
+    landing = pool if pool is not None and pool.device.is_host else default_pool()
+    copies_to = pool or landing
+    if target is not None and not target.is_host and copies_to.device is not target:
+        copies_to = Pool(target)  # one budget for all endpoints
 
     def open_one(
         endpoint: Endpoint, mode: Literal["map", "copy"] | None = mode, road: Road | None = None
     ) -> EndpointStream:
-        landing = pool if pool is not None and pool.device.is_host else default_pool()
-        copies_to, bodies = pool or landing, None
+        bodies = None
         if target is not None and not target.is_host:
-            copies_to = copies_to if copies_to.device is target else Pool(target)
             bodies = DeviceBodies(target, copies_to.allocator(), trusted=_trusted(endpoint))
         # Copies of ours are on whatever stream is the current one, and nothing else reads what was lent.
         reading = () if mode == "copy" or target is not None else streams

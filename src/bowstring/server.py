@@ -207,14 +207,13 @@ class Server(Closing):
             self._check()
             self._catalogue.forget()
             self._catalogue.enter(publication)
-        endpoint = self._endpoint(publication, separate=False)
-        for address in self._reception.addresses[1:2]:
-            other = self._location(Want.DATA, address)
-            endpoint = dataclasses.replace(endpoint, elsewhere=other, host=this_host())
-        return publication, endpoint
+        return publication, self._endpoint(publication, separate=False)
 
     def listen_too(self, address: str) -> str:
         """Take readers on one more address, too; return it as a transport dials it.
+
+        Endpoints that are made from now on name both addresses. ``publish(readers=…)`` counts the readers of both
+        together.
 
         Raises
         ------
@@ -228,8 +227,13 @@ class Server(Closing):
     def _endpoint(self, publication: Publication, *, separate: bool) -> Endpoint:
         location = self._location
         if separate:
-            return Endpoint(location(Want.METADATA), publication.ticket, location(Want.BODIES))
-        return Endpoint(location(Want.DATA), publication.ticket)
+            endpoint = Endpoint(location(Want.METADATA), publication.ticket, location(Want.BODIES))
+        else:
+            endpoint = Endpoint(location(Want.DATA), publication.ticket)
+        for address in self._reception.addresses[1:2]:
+            other = location(Want.DATA, address)
+            endpoint = dataclasses.replace(endpoint, elsewhere=other, host=this_host())
+        return endpoint
 
     def _location(self, want: Want, address: str | None = None) -> str:
         at = self.address if address is None else address

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import pickle
 import threading
 from collections.abc import Callable, Iterator
@@ -11,7 +13,11 @@ import pytest
 
 import bowstring as bow
 import bowstring.reading.dataset as dataset_module
+from bowstring.memory import Pool
+from bowstring.reading.stream import EndpointStream, StreamStatistics
+from bowstring.testing import fake_device
 from tests.doors.conftest import PATIENCE, close_while_one_waits, read, until
+from tests.doors.plain import PlainServer, messages_of
 
 SCHEMA = pa.schema([("part", pa.int64()), ("n", pa.int64())])
 PARTS, BATCHES = 7, 3
@@ -280,3 +286,62 @@ def test_a_ticket_beside_it(server: bow.Server) -> None:
     """Each endpoint has its ticket: another one beside them is a mistake."""
     with pytest.raises(bow.UsageError, match="ticket"):
         bow.connect(published(server), "part 1")
+
+
+@pytest.mark.parametrize("codec", [None, "lz4"])
+def test_a_data_set_on_a_device_has_one_budget(
+    no_leaks: None, monkeypatch: pytest.MonkeyPatch, codec: str | None
+) -> None:
+    """The batches of all endpoints lie in one pool of the device, whose budget holds for them together."""
+    monkeypatch.setattr("bowstring.memory.pool.default_budget", lambda device=None: 4 << 20)
+    table = pa.table({"n": pa.array(range(100_000), pa.int64())})
+    messages = messages_of(table, options={"compression": codec})
+    with contextlib.ExitStack() as ends:
+        servers = [ends.enter_context(PlainServer("unix:", messages)) for _ in range(6)]
+        endpoints = tuple(bow.Endpoint.parse(server.uri, b"t") for server in servers)
+        stream = bow.connect(
+            bow.Dataset(endpoints, table.schema), device=fake_device(0), pool=Pool(), limits=PATIENCE
+        )
+        kept = [ends.enter_context(stream).read_next_batch()]
+        with pytest.raises(bow.OutOfBudget):
+            kept.extend(stream)
+        assert 2 <= len(kept) <= 4
+        del kept, stream
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_statistics_are_right_while_another_thread_reads(
+    server: bow.Server, monkeypatch: pytest.MonkeyPatch, ordered: bool
+) -> None:
+    """Whoever asks from another thread, at whatever moment, gets each batch once and all that were delivered."""
+    reading = threading.get_ident()
+    delivered, seen = 0, []
+
+    def look() -> None:
+        if threading.get_ident() == reading and not looking:
+            looking.append(True)
+            with concurrent.futures.ThreadPoolExecutor(1) as other:
+                seen.append((delivered, other.submit(lambda: stream.stats.batches).result(10.0)))
+            looking.clear()
+
+    looking: list[bool] = []
+    statistics: Callable[[EndpointStream], StreamStatistics] = vars(EndpointStream)["stats"].fget
+    close = EndpointStream.close
+
+    def stats(self: EndpointStream) -> StreamStatistics:
+        look()
+        return statistics(self)
+
+    def closed(self: EndpointStream) -> None:
+        close(self)
+        look()
+
+    with bow.connect(published(server), ordered=ordered) as stream:
+        monkeypatch.setattr(EndpointStream, "stats", property(stats))
+        monkeypatch.setattr(EndpointStream, "close", closed)
+        for _ in stream:
+            delivered += 1
+        assert stream.stats.batches == PARTS * BATCHES
+    assert len(seen) >= 2 * PARTS
+    assert all(before <= batches <= PARTS * BATCHES for before, batches in seen), seen
+    assert [batches for _, batches in seen] == sorted(batches for _, batches in seen)

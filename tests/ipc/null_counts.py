@@ -1,4 +1,4 @@
-"""Streams whose metadata say that nothing is null, whatever their bitmaps say."""
+"""Streams with other null counts in their metadata: none, whatever the bitmaps hold, or not known."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from bowstring.ipc.metadata import MessageKind, decode_dictionary, decode_messag
 __all__ = ["stream_without_nulls", "without_nulls"]
 
 
-def without_nulls(metadata: bytes) -> bytes:
-    """Return the metadata of a message with null counts of 0."""
+def without_nulls(metadata: bytes, count: int = 0) -> bytes:
+    """Return the metadata of a message with null counts of 0, or another number."""
     message = decode_message(metadata)
     if message.kind is MessageKind.RECORD_BATCH:
         header = decode_record_batch(message)
@@ -24,16 +24,16 @@ def without_nulls(metadata: bytes) -> bytes:
     changed = bytearray(metadata)
     nodes = np.frombuffer(changed, np.int64, header.nodes.size, start).reshape(-1, 2)
     assert nodes.tolist() == header.nodes.tolist()
-    nodes[:, 1] = 0
+    nodes[:, 1] = count
     return bytes(changed)
 
 
-def stream_without_nulls(stream: bytes) -> bytes:
-    """Return a stream with null counts of 0 in all its messages."""
+def stream_without_nulls(stream: bytes, count: int = 0) -> bytes:
+    """Return a stream with null counts of 0, or another number, in all its messages."""
     at = 0
     for message in pa.ipc.MessageReader.open_stream(stream):
         metadata = message.metadata.to_pybytes()
         at = stream.index(metadata, at)
-        stream = stream[:at] + without_nulls(metadata) + stream[at + len(metadata) :]
+        stream = stream[:at] + without_nulls(metadata, count) + stream[at + len(metadata) :]
         at += len(metadata)
     return stream

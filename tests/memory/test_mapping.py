@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import gc
 import os
 import threading
@@ -9,6 +11,7 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,6 +59,31 @@ def test_a_region_is_mapped_once(pool: Pool) -> None:
     assert (found.in_use, found.idle, found.idle_bytes) == (0, 1, region.nbytes)
     cache.clear()
     assert maps() == before - 1
+
+
+def test_threads_that_open_a_region_together_map_it_once(
+    pool: Pool, no_leaks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of threads that open one region at the same moment one maps it, and all get that mapping."""
+    cache = MappingCache()
+    region, handle = offered(pool, 5)
+    together = threading.Barrier(2)
+    device = region.device
+    map_slab, calls = device.map_slab, []
+
+    def mapped(*given: Any) -> Any:
+        calls.append(given)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            together.wait(1.0)  # for another thread that maps, which must not come
+        return map_slab(*given)
+
+    monkeypatch.setattr(type(device), "map_slab", staticmethod(mapped))
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        opened = [threads.submit(cache.open, handle, sent(region)) for _ in range(2)]
+        first, second = (each.result(20.0) for each in opened)
+    assert (len(calls), first is second) == (1, True)
+    assert (cache.statistics.hits, cache.statistics.misses) == (1, 1)
+    del first, second, opened
 
 
 def test_a_name_is_not_enough(pool: Pool, no_leaks: None) -> None:

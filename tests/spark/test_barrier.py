@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import bowstring as bow
 from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded, LimitExceeded
 from bowstring.spark import barrier
 from bowstring.spark.staying import StayingTask
@@ -211,6 +212,51 @@ def test_tasks_without_rows_end_at_once(spark: Spark, meeting: Any) -> None:
     """Where no task has rows the job is over before the tasks were heard: that is a data set without rows."""
     spark.end(Ticket(0), Ticket(1))
     assert [ticket.partition for ticket in meeting.tickets()] == [0, 1]
+
+
+class _Context:
+    """What Spark tells a task of a stage of one task."""
+
+    @classmethod
+    def get(cls) -> _Context:
+        return cls()
+
+    def partitionId(self) -> int:  # noqa: N802  Spark's name
+        return 0
+
+    def taskAttemptId(self) -> int:  # noqa: N802  Spark's name
+        return 1
+
+    def allGather(self, message: str) -> list[str]:  # noqa: N802  Spark's name
+        return [message]
+
+    def getTaskInfos(self) -> list[None]:  # noqa: N802  Spark's name
+        return [None]
+
+
+def test_readers_of_this_host_and_of_others_are_counted_together(tidy: None, spark: Spark) -> None:
+    """With ``readers=2`` a partition has two readers, whichever way they come, and its task ends after them."""
+    sys.modules["pyspark"].BarrierTaskContext = _Context  # type: ignore[attr-defined]
+    meeting = barrier._Meeting(spark, Order("app", "d#1", readers=2, driver="127.0.0.1"), None, None)
+    given: list[pa.RecordBatch] = []
+    task = threading.Thread(target=lambda: given.extend(spark.task([pa.record_batch({"a": [1, 2]})])))
+    task.start()
+    try:
+        (ticket,) = meeting.tickets()
+        here = bow.Endpoint.parse(ticket.endpoint)
+        elsewhere = dataclasses.replace(here, host="another host")
+        with bow.connect(here) as first, bow.connect(elsewhere) as second:
+            for third in (here, elsewhere):
+                with pytest.raises(bow.UnknownTicket, match="has all its readers"):
+                    bow.connect(third)
+            assert [stream.read_all().num_rows for stream in (first, second)] == [2, 2]
+            assert [stream.stats.path for stream in (first, second)] == ["unix: mapped", "tcp: packed"]
+        task.join(20.0)
+        assert (task.is_alive(), len(given)) == (False, 1)
+    finally:
+        spark.over.set()
+        meeting.end()
+        task.join(20.0)
 
 
 def test_a_job_without_tasks(spark: Spark, meeting: Any) -> None:

@@ -85,8 +85,8 @@ class Column(export.Exporting):
             valid = length
             if validity is not None:
                 valid = int(self.device.to_host(bitmap.count_set(validity, 0, length))[0])
-            if not nodes.flags.writeable:
-                return length - valid
+            if not nodes.flags.writeable:  # they lie in a message
+                self.batch.nodes = nodes = nodes.copy()
             nodes[self._index, 1] = length - valid
         return int(nodes[self._index, 1])
 

@@ -38,6 +38,21 @@ class MappingStatistics:
     idle_bytes: int
 
 
+class _Turn:
+    """A lock on one region; one thread at a time maps it."""
+
+    __slots__ = ("__weakref__", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 class MappingCache:
     """Mapped regions of peers, kept for a while after their last view is gone.
 
@@ -58,6 +73,8 @@ class MappingCache:
         self._idle_bytes = idle_bytes
         self._idle_seconds = idle_seconds
         self._lock = threading.Lock()
+        # Held while a region is mapped, so that another thread waits for that mapping, and makes none of its own.
+        self._turns: weakref.WeakValueDictionary[bytes, _Turn] = weakref.WeakValueDictionary()
         self._used: dict[bytes, weakref.ref[Region]] = {}
         self._idle: collections.OrderedDict[bytes, tuple[Slab, float]] = collections.OrderedDict()
         self._returned: collections.deque[Slab] = collections.deque()
@@ -75,6 +92,14 @@ class MappingCache:
         NotOnDevice
             The region is on a device that this process does not have.
         """
+        with self._turn(handle.uuid):
+            return self._open(handle, fd)
+
+    def _turn(self, uuid: bytes) -> _Turn:
+        with self._lock:
+            return self._turns.setdefault(uuid, _Turn())
+
+    def _open(self, handle: Handle, fd: int) -> Region:
         with self._lock:
             dropped = self._collect()
             region = self._cached(handle, fd)
@@ -112,6 +137,10 @@ class MappingCache:
                 raise InvalidRegion("this process lends no such memory", found=handle.uuid.hex())
             return Region.of_slab(used_here(slab))
         _check_exporter(handle, here.place)
+        with self._turn(handle.uuid):
+            return self._open_lent(handle)
+
+    def _open_lent(self, handle: LentHandle) -> Region:
         with self._lock:
             dropped = self._collect()
             reference = self._used.get(handle.uuid)

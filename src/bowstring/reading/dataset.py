@@ -60,7 +60,9 @@ class DatasetStream(Stream):
         self._done: list[StreamStatistics] = []
         self._lingering: list[EndpointStream] = []
         self._current: EndpointStream | None = None
-        self._lock = threading.Lock()
+        # Those that are read; when one ends, its statistics are in `_done` instead. Both change under the lock.
+        self._begun: set[EndpointStream] = set()
+        self._lock = threading.RLock()
         self._turn = threading.Lock()
         self._streams: set[EndpointStream] = set()
         self._closed = False
@@ -85,7 +87,8 @@ class DatasetStream(Stream):
     @property
     def stats(self) -> StreamStatistics:
         """The sum over all endpoints so far."""
-        parts = [*self._done, *self._underway()]
+        with self._lock:
+            parts = [*self._done, *(stream.stats for stream in self._begun)]
         paths = sorted({part.path for part in parts})
         return StreamStatistics(
             sum(part.batches for part in parts),
@@ -101,10 +104,6 @@ class DatasetStream(Stream):
             ", ".join(sorted({part.copied_why for part in parts} - {""})),
             ", ".join(sorted({part.decompressed for part in parts if part.decompressed})),
         )
-
-    def _underway(self) -> list[StreamStatistics]:
-        streams = (self._current, *self._reading.values())
-        return [stream.stats for stream in streams if stream is not None]
 
     def _open_more(self) -> None:
         while self._pending and len(self._opening) + len(self._reading) < _AHEAD:
@@ -173,7 +172,7 @@ class DatasetStream(Stream):
                     raise EndOfStream("there are no more batches")
                 first = self._opening[0]
                 self._first_of(first)
-                stream = self._current = self._opened(first)
+                stream = self._current = self._begin(self._opened(first))
             try:
                 return stream.read_next_batch()
             except EndOfStream:
@@ -188,7 +187,7 @@ class DatasetStream(Stream):
                 raise EndOfStream("there are no more batches")
             done = self._first_of(*self._reading, *self._opening)
             for opened in [each for each in self._opening if each in done]:
-                self._ask(self._opened(opened))
+                self._ask(self._begin(self._opened(opened)))
             for read in [each for each in self._reading if each in done]:
                 stream = self._reading.pop(read, None)
                 batch = read.result()
@@ -203,10 +202,19 @@ class DatasetStream(Stream):
     def _ask(self, stream: EndpointStream) -> None:
         self._reading[_started(_next_or_none, stream)] = stream
 
+    def _begin(self, stream: EndpointStream) -> EndpointStream:
+        with self._lock:
+            if not self._closed:
+                self._begun.add(stream)
+        return stream
+
     def _finish(self, stream: EndpointStream) -> None:
-        self._done.append(stream.stats)
+        final = stream.stats
         with self._lock:
             self._streams.discard(stream)
+            if stream in self._begun:  # else it was closed meanwhile, and counted then
+                self._begun.discard(stream)
+                self._done.append(final)
         stream.close()
         if self._open_copied is not None:
             self._lingering.append(stream)
@@ -220,7 +228,8 @@ class DatasetStream(Stream):
                 return
             self._closed = True
             streams, self._streams = self._streams, set()
-        self._done += self._underway()
+            self._done += [stream.stats for stream in self._begun]
+            self._begun.clear()
         # With the work go the batches that nobody has asked for.
         self._reading, self._opening, self._current = {}, collections.deque(), None
         self._lingering = []

@@ -9,8 +9,6 @@ import secrets
 from typing import TYPE_CHECKING, Final
 
 from bowstring.columnar.batch import Batch
-from bowstring.dissociated.host import this_host
-from bowstring.dissociated.uri import Endpoint
 from bowstring.errors import BowstringError
 from bowstring.memory import Pool, cpu
 from bowstring.server import Server
@@ -65,33 +63,30 @@ class StayingTask:
             ends.callback(pool.close)
             _, present = incoming(batches)
             data = [Batch.from_arrow(batch).to_device(device, pool) for batch in present]
-            servers = self._servers(ends, pool)
-            ticket = self._offer(servers, data, context.partitionId())
+            server = self._server(ends, pool)
+            ticket = self._offer(server, data, context.partitionId())
             del data
             # Spark numbers attempts at tasks; those of one attempt at the stage are known by their lowest.
             attempt = min(map(int, context.allGather(str(context.taskAttemptId()))))
             channel = ends.enter_context(dial(self.driver))
             self._say(channel, ticket, attempt, len(context.getTaskInfos()))
             if ticket.endpoint:
-                self._stay(servers, channel)
+                self._stay(server, channel)
         yield ticket.as_batch()
 
-    def _servers(self, ends: contextlib.ExitStack, pool: Pool) -> list[Server]:
-        """Return a server for readers of this host and, where there are other hosts, one for those."""
-        servers = [ends.enter_context(Server(pool=pool))]
+    def _server(self, ends: contextlib.ExitStack, pool: Pool) -> Server:
+        """Return a server for readers of this host and, where there are other hosts, for those, too."""
         elsewhere = own_address(self.order.driver)
+        token = None if elsewhere is None else secrets.token_hex(16)
+        server = ends.enter_context(Server(token=token, pool=pool))
         if elsewhere is not None:
-            servers.append(ends.enter_context(Server(elsewhere, token=secrets.token_hex(16), pool=pool)))
-        return servers
+            server.listen_too(elsewhere)
+        return server
 
-    def _offer(self, servers: list[Server], data: list[Batch], partition: int) -> Ticket:
+    def _offer(self, server: Server, data: list[Batch], partition: int) -> Ticket:
         if not data:
             return Ticket(partition)
-        # A data set in regions of the pool is not copied again by the second server. Each knows it by its name.
-        here, *others = [server.publish(_NAME, data, readers=self.order.readers) for server in servers]
-        endpoint = here
-        if others:
-            endpoint = Endpoint(here.uri, _NAME.encode(), None, others[0].uri, this_host())
+        endpoint = server.publish(_NAME, data, readers=self.order.readers)
         return Ticket(
             partition,
             str(endpoint),
@@ -110,10 +105,10 @@ class StayingTask:
         }
         channel.send([Message(None, [json.dumps(said).encode()])], _SAY_SECONDS)
 
-    def _stay(self, servers: list[Server], channel: Channel) -> None:
+    def _stay(self, server: Server, channel: Channel) -> None:
         """Wait until all readers were here, or the driver's process says so or is gone."""
         wanted = self.order.readers
-        while wanted is None or sum(server.statistics.readers for server in servers) < wanted:
+        while wanted is None or server.statistics.readers < wanted:
             try:
                 if channel.receive(_LOOK) is not None:
                     return
