@@ -270,3 +270,13 @@ def test_the_spark_block_prints_what_it_says(tmp_path: Path) -> None:
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert ran.stdout.endswith(shown(block))
+
+
+def test_every_decision_is_listed() -> None:
+    """The index of the decisions links each file of the folder, with the file's own title."""
+    folder = ROOT / "docs" / "decisions"
+    index = (folder / "README.md").read_text("utf-8")
+    listed = dict(re.findall(r"^\| \[\d+\]\((.*?)\) \| (.*) \|$", index, re.MULTILINE))
+    files = [path for path in folder.glob("*.md") if path.name != "README.md"]
+    titles = {path.name: path.read_text("utf-8").partition("\n")[0].split(". ", 1)[1] for path in files}
+    assert listed == titles
