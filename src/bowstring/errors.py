@@ -12,12 +12,12 @@
     │   ├── NotExportable (BufferError)       the data cannot be handed out in the form asked for
     │   └── NotOnDevice                       the memory is on another device than the call needs
     ├── Unsupported (NotImplementedError)     valid, but not done by Bowstring; named
-    ├── ClosedError                           you closed it
+    ├── ClosedError (ValueError)              you closed it
     ├── BrokenError (ConnectionError)         the peer, or the road to it, is gone
     │   ├── ProtocolError                     the peer said something the protocol forbids
     │   └── LeaseExpired                      the peer took its memory back: we did not answer in time
     ├── DeviceError (RuntimeError)            the driver of a device refuses, or the device is gone
-    ├── EndOfStream (EOFError)                there are no more batches
+    ├── EndOfStream (EOFError, StopIteration) there are no more batches
     ├── DeadlineExceeded (TimeoutError)       nothing happened in the time allowed
     ├── RefusedError                          the peer said no
     │   ├── UnknownTicket (LookupError)       it has no such data set (any more)
@@ -30,7 +30,7 @@
         ├── InvalidMetadata                   … in a message's metadata
         ├── InvalidBody                       … in a message's body, or in the buffers of a batch
         ├── InvalidRegion                     … in a region that somebody handed to us
-        └── Truncated                         the bytes end too early
+        └── Truncated (OSError)               the bytes end too early
 
 *Closed*, *broken*, *end of stream*, *timed out* and *lease expired* are five different things, and no
 error is ever read as the end of a stream. Each message says what was expected, what was found, where, and
@@ -161,8 +161,8 @@ class Unsupported(BowstringError, NotImplementedError):
     """Valid input that Bowstring does not handle."""
 
 
-class ClosedError(BowstringError):
-    """The object was closed on this side."""
+class ClosedError(BowstringError, ValueError):
+    """The object was closed on this side; a ``ValueError``, as for files of Python and of pyarrow."""
 
 
 class BrokenError(BowstringError, ConnectionError):
@@ -181,8 +181,11 @@ class DeviceError(BowstringError, RuntimeError):
     """The driver of a device refuses a call, or the device is gone; the message names the call and the error."""
 
 
-class EndOfStream(BowstringError, EOFError):
-    """There are no more batches."""
+class EndOfStream(BowstringError, EOFError, StopIteration):
+    """There are no more batches; a ``StopIteration``, as from pyarrow's readers.
+
+    Inside a generator catch it: Python makes a ``RuntimeError`` of any ``StopIteration`` that leaves a generator.
+    """
 
 
 class DeadlineExceeded(BowstringError, TimeoutError):
@@ -233,5 +236,5 @@ class InvalidRegion(InvalidData):
     """A region handed over by a peer is not what it claims to be."""
 
 
-class Truncated(InvalidData):
-    """The bytes end too early."""
+class Truncated(InvalidData, OSError):
+    """The bytes end too early; an ``OSError``, as from pyarrow's readers."""

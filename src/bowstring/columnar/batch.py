@@ -44,7 +44,8 @@ class Batch(export.Exporting, cudf.ForRapids):
     lease : Lease
         Ends when the last view of the batch is collected, or by :meth:`release`.
     custom_metadata : dict of bytes to bytes, or None
-        What the message of this batch said beside its schema.
+        Key-value pairs of the message of this batch. One that was read is a
+        :class:`bowstring.ipc.KeyValueMetadata`, which keeps repeated keys: ``get_all(key)``, ``pairs``.
     device : Device
         Where the buffers are.
 
@@ -324,7 +325,16 @@ class Batch(export.Exporting, cudf.ForRapids):
         return self.derived(cut(self.parts, self.device, start, rows), rows)
 
     def to_arrow(self) -> pa.RecordBatch:
-        """Return a ``pyarrow.RecordBatch``: zero-copy on the host, from a device through a copy to the host."""
+        """Return a ``pyarrow.RecordBatch``: zero-copy on the host, from a device through a copy to the host.
+
+        Examples
+        --------
+        ``pyarrow.Table.from_batches`` takes pyarrow's batches only:
+
+        >>> batches = [Batch.from_arrow({"a": np.arange(n)}) for n in (2, 3)]
+        >>> pa.Table.from_batches([batch.to_arrow() for batch in batches]).num_rows
+        5
+        """
         return export.to_pyarrow_batch(self if self.device.is_host else self.to_device("cpu"))
 
     def to_pandas(self, **options: Any) -> Any:

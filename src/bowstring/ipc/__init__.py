@@ -2,6 +2,7 @@
 
 from bowstring.ipc.dictionaries import DictionaryMemo
 from bowstring.ipc.file import RecordBatchFileReader, RecordBatchFileWriter, new_file, open_file
+from bowstring.ipc.flatbuffer import KeyValueMetadata
 from bowstring.ipc.frames import deserialize_pandas, serialize_pandas
 from bowstring.ipc.message import (
     Message,
@@ -27,6 +28,7 @@ __all__ = [
     "DictionaryMemo",
     "IpcReadOptions",
     "IpcWriteOptions",
+    "KeyValueMetadata",
     "Message",
     "MessageReader",
     "MetadataVersion",

@@ -8,16 +8,46 @@ verifier in Python and ``struct.unpack_from`` reads from the end where an offset
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 from bowstring.errors import InvalidMetadata
 
-__all__ = ["MAX_SLOTS", "Slots", "Tables", "follow", "slots_of"]
+__all__ = ["MAX_SLOTS", "KeyValueMetadata", "Slots", "Tables", "follow", "slots_of"]
 
 Slots = tuple[int, ...]
 
 MAX_SLOTS = 8
 _MOST_VTABLES = 64
 _PADDING = (0,) * MAX_SLOTS
+
+
+class KeyValueMetadata(dict[bytes, bytes]):
+    """Key-value pairs of metadata: a dict of the first value of each key, and every pair, repeated keys included.
+
+    Attributes
+    ----------
+    pairs : tuple of (bytes, bytes)
+        All pairs, in their order.
+
+    Examples
+    --------
+    >>> found = KeyValueMetadata([(b"tag", b"a"), (b"unit", b"m"), (b"tag", b"b")])
+    >>> found[b"tag"], found.get_all("tag"), len(found.pairs)
+    (b'a', [b'a', b'b'], 3)
+    """
+
+    def __init__(self, pairs: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        self.pairs = tuple(pairs)
+        super().__init__()
+        for key, value in self.pairs:
+            self.setdefault(key, value)
+
+    def get_all(self, key: bytes | str) -> list[bytes]:
+        """Return all values of a key, as ``pyarrow.KeyValueMetadata.get_all`` does."""
+        wanted = key.encode() if isinstance(key, str) else key
+        return [value for each, value in self.pairs if each == wanted]
+
+
 _VTABLES = tuple(struct.Struct(f"<{count}H") for count in range(MAX_SLOTS + 1))
 _HEADER = struct.Struct("<HH")
 _INT32 = struct.Struct("<i")
@@ -173,13 +203,13 @@ class Tables:
             )
         return self.data[start:end]
 
-    def key_values(self, table: int, slot: int, where: str) -> dict[bytes, bytes]:
-        """Return a vector of KeyValue tables, the first of each key."""
-        pairs: dict[bytes, bytes] = {}
+    def key_values(self, table: int, slot: int, where: str) -> KeyValueMetadata:
+        """Return a vector of KeyValue tables."""
+        pairs: list[tuple[bytes, bytes]] = []
         for pair in self.tables(table, slot, where):
             slots = self.slots(pair, where)[:2]
             key, value = (self.string(pair, slot, where) for slot in slots)
             if key is None or value is None:
                 raise InvalidMetadata("a pair has no key or no value", where=where)
-            pairs.setdefault(key, value)
-        return pairs
+            pairs.append((key, value))
+        return KeyValueMetadata(pairs)

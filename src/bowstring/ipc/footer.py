@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bowstring.errors import InvalidMetadata, LimitExceeded, Truncated, Unsupported
-from bowstring.ipc.flatbuffer import Tables, follow
+from bowstring.ipc.flatbuffer import KeyValueMetadata, Tables, follow
 from bowstring.ipc.metadata import MetadataVersion, decode_message
 from bowstring.ipc.schema import DecodedSchema, decode_schema_of_footer
 from bowstring.ipc.template import encode_key_values
@@ -74,7 +74,7 @@ class Footer(NamedTuple):
         What a schema message says, too.
     dictionaries, batches : ndarray, shape (blocks,)
         Fields ``offset``, ``metadata_length`` and ``body_length``.
-    metadata : dict or None
+    metadata : KeyValueMetadata or None
         The file's own key-value pairs.
     start : int
         Where the footer begins in the file: messages end before.
@@ -83,7 +83,7 @@ class Footer(NamedTuple):
     schema: DecodedSchema
     dictionaries: npt.NDArray[np.void]
     batches: npt.NDArray[np.void]
-    metadata: dict[bytes, bytes] | None
+    metadata: KeyValueMetadata | None
     start: int
 
 

@@ -12,6 +12,7 @@ from bowstring.errors import EndOfStream, InvalidMetadata, UsageError
 from bowstring.ipc import metadata as wire
 from bowstring.ipc.decoder import Decoder
 from bowstring.ipc.dictionaries import DictionaryMemo
+from bowstring.ipc.flatbuffer import KeyValueMetadata
 from bowstring.ipc.framing import frame, read_metadata
 from bowstring.ipc.metadata import MessageKind, MetadataVersion
 from bowstring.ipc.options import IpcReadOptions
@@ -76,7 +77,7 @@ class Message:
         return self.envelope.version
 
     @property
-    def custom_metadata(self) -> dict[bytes, bytes] | None:
+    def custom_metadata(self) -> KeyValueMetadata | None:
         """The message's own key-value pairs."""
         return self.envelope.custom_metadata
 
@@ -151,7 +152,7 @@ class MessageReader:
         Raises
         ------
         EndOfStream
-            There are no more; pyarrow raises ``StopIteration``.
+            There are no more; it is a ``StopIteration``, as in pyarrow.
         InvalidData
             The next message is malformed, or cut off (`Truncated`).
         """

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bowstring.errors import InvalidMetadata, LimitExceeded, Unsupported
-from bowstring.ipc.flatbuffer import Tables, follow, slots_of
+from bowstring.ipc.flatbuffer import KeyValueMetadata, Tables, follow, slots_of
 from bowstring.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ class Message(NamedTuple):
         What the message is.
     body_length : int
         Bytes of the body that belongs to it.
-    custom_metadata : dict or None
-        The message's own key-value pairs.
+    custom_metadata : KeyValueMetadata or None
+        The message's own key-value pairs: a dict, which keeps repeated keys, too.
     data : bytes
         The whole flatbuffer.
     header : int
@@ -77,7 +77,7 @@ class Message(NamedTuple):
     kind: MessageKind
     version: MetadataVersion
     body_length: int
-    custom_metadata: dict[bytes, bytes] | None
+    custom_metadata: KeyValueMetadata | None
     data: bytes
     header: int
     record_batch: RecordBatchHeader | None = None

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Alignment", "IpcReadOptions", "IpcWriteOptions", "MetadataVersion"]
 
 _CODECS = ("lz4", "zstd")
+_OTHER_NAMES = {"lz4_frame": "lz4"}  # pyarrow has two names for one codec
 
 
 class _Options:
@@ -108,7 +109,7 @@ class IpcWriteOptions(_Options):
     use_legacy_format
         Whether messages are framed as before Arrow 0.15, with a prefix of 4 bytes.
     compression
-        ``"lz4"`` or ``"zstd"``, or a ``pyarrow.Codec`` where the level matters, or nothing.
+        ``"lz4"`` (or ``"lz4_frame"``) or ``"zstd"``, or a ``pyarrow.Codec`` where the level matters, or nothing.
     use_threads
         Whether several threads may compress.
     emit_dictionary_deltas
@@ -142,7 +143,8 @@ class IpcWriteOptions(_Options):
     def __post_init__(self) -> None:
         object.__setattr__(self, "metadata_version", _version(self.metadata_version))
         if isinstance(self.compression, str):
-            object.__setattr__(self, "compression", self.compression.lower())
+            given = self.compression.lower()
+            object.__setattr__(self, "compression", _OTHER_NAMES.get(given, given))
         name = self.codec_name
         if name is not None and name not in _CODECS:
             raise UsageError(

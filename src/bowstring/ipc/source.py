@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from bowstring.errors import LimitExceeded, Truncated, UsageError
+from bowstring.errors import ClosedError, LimitExceeded, Truncated, UsageError
 from bowstring.ipc.arguments import check_file, file_path
 from bowstring.ipc.pooled import kept_with
 from bowstring.memory import Buffer, foreign_region, wrap
@@ -119,6 +119,8 @@ def open_source(source: Any, memory_pool: pa.MemoryPool | None = None) -> Source
         if isinstance(source, np.ndarray) and source.dtype.hasobject:
             raise TypeError("its elements are references")
         return _BufferSource(wrap(source))
+    except ClosedError:
+        raise
     except (TypeError, ValueError, BufferError) as error:
         raise UsageError(
             "this cannot be read from",

@@ -114,7 +114,7 @@ class RecordBatchStreamReader(SequentialReader):
     """Reads the batches of a stream; parameters are those of :func:`open_stream`.
 
     Batches keep the memory that they lie in alive, also after the reader is closed. At the end,
-    :meth:`read_next_batch` raises `EndOfStream`, where pyarrow's raises ``StopIteration``.
+    :meth:`read_next_batch` raises `EndOfStream`, which is a ``StopIteration`` as in pyarrow.
 
     Examples
     --------

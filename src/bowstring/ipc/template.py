@@ -11,6 +11,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from bowstring.errors import UsageError
+from bowstring.ipc.flatbuffer import KeyValueMetadata
 from bowstring.ipc.metadata import MessageKind, MetadataVersion
 from bowstring.ipc.version4 import bitmaps_of_4
 
@@ -259,13 +260,14 @@ def _batch(shape: _Shape, to_nodes: int, to_buffers: int, length: int) -> bytes:
 
 def encode_key_values(pairs: Pairs) -> bytes:
     """Encode a vector of KeyValue tables, their common vtable and their strings, padded to 8 bytes in all."""
+    items = pairs.pairs if isinstance(pairs, KeyValueMetadata) else tuple(pairs.items())
     strings: list[bytes] = []
-    vtable_at = 4 + 4 * len(pairs)
+    vtable_at = 4 + 4 * len(items)
     tables_at = vtable_at + 8
-    strings_at = tables_at + 12 * len(pairs)
-    vector = [struct.pack("<I", len(pairs))]
+    strings_at = tables_at + 12 * len(items)
+    vector = [struct.pack("<I", len(items))]
     tables = [struct.pack("<4H", 8, 12, 4, 8)]
-    for index, pair in enumerate(pairs.items()):
+    for index, pair in enumerate(items):
         table_at = tables_at + 12 * index
         vector.append(struct.pack("<I", table_at - (4 + 4 * index)))
         references = []

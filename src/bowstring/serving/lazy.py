@@ -6,7 +6,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from bowstring.columnar.place import placed
-from bowstring.errors import InvalidData, OutOfBudget, ProducerFailed, UnknownTicket
+from bowstring.errors import EndOfStream, InvalidData, OutOfBudget, ProducerFailed, UnknownTicket
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import settle_devices
 from bowstring.serving.encoder import Encoder
@@ -115,6 +115,8 @@ def _begun(
 
 
 def _failed(error: Exception) -> ProducerFailed:
+    if isinstance(error, RuntimeError) and isinstance(error.__cause__, EndOfStream):
+        error = error.__cause__  # Python puts a RuntimeError around any StopIteration that leaves a generator
     found = f"{type(error).__name__}: {error}"[:2000]
     return ProducerFailed("the code that makes the batches raised", found=found)
 

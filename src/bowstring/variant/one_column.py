@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
-from bowstring.errors import UsageError
+from bowstring.errors import ClosedError, UsageError
 
 __all__ = ["one_column"]
 
@@ -59,6 +59,8 @@ def _alone(source: Any, name: str) -> pa.Table | None:
     try:
         field = _field(source)
         found = pa.Array._import_from_c_capsule(*source.__arrow_c_array__())
+    except ClosedError:
+        raise
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise UsageError("not a column", found=f"{type(source).__name__}: {error}") from error
     marked = field is not None and _NAME in (field.metadata or {})
@@ -78,6 +80,8 @@ def _field(source: Any) -> pa.Field | None:
 def _chunks(source: Any) -> pa.ChunkedArray:
     try:
         return _without_cut(pa.chunked_array(source))
+    except ClosedError:
+        raise
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise UsageError("not a column", found=f"{type(source).__name__}: {error}") from error
 
