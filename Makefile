@@ -15,8 +15,8 @@ SLOW := (slow or hypothesis) and not gpu and not peers
 JOBS ?= 2
 SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --max-worker-restart=0
 
-.PHONY: help env demo test test-slow test-peers test-gpu test-gpu-sanitized test-cudf-env lint format bench \
-    bench-gpu constraints clean
+.PHONY: help env demo test test-slow test-peers test-gpu test-gpu-sanitized coverage-public test-cudf-env lint format \
+    bench bench-gpu constraints clean
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
@@ -86,6 +86,14 @@ test-gpu-sanitized:
 	            $(GPU)/bin/python -m pytest -m gpu -p no:faulthandler -k "not ten_million" $(SANITIZED) || exit 1; \
 	    done; \
 	fi
+
+# make coverage-public  branch coverage by folder of the fast tests that use public interfaces only (docs/testing.md)
+coverage-public: env
+	@rm -rf build/coverage && mkdir -p build/coverage
+	$(RUN) -m coverage run -m pytest -m "public and $(FAST)"
+	$(RUN) -m coverage combine --quiet
+	$(RUN) -m coverage json --quiet -o build/coverage/report.json
+	@$(RUN) scripts/coverage_by_folder.py build/coverage/report.json
 
 # make test-cudf-env  the fast tests with the versions that cuDF 26.10 asks for, in .venv-cudf
 test-cudf-env:

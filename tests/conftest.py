@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from bowstring.memory import default_pool, mappings
+from tests.public_interface import why_not_public
 
 ROOT = Path(__file__).parent.parent
 
@@ -35,6 +36,13 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("ci")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of each file that uses public interfaces only."""
+    for item in items:
+        if not why_not_public(item.path):
+            item.add_marker("public")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -39,7 +39,7 @@ what to do about it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 __all__ = [
     "AccessDenied",
@@ -101,7 +101,8 @@ class BowstringError(Exception):
         super().__init__(what)
         self.what = what
         self.expected = expected
-        self.found = found
+        # An error that was found would keep the frames that it passed.
+        self.found = str(found) if isinstance(found, BaseException) else found
         self.where = where
         self.hint = hint
 
@@ -119,6 +120,35 @@ class BowstringError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         details = {name: getattr(self, name) for name in ("expected", "found", "where", "hint")}
         return (_rebuild, (type(self), self.what, details))
+
+
+_Error = TypeVar("_Error", bound=BaseException)
+
+
+def without_frames(error: _Error) -> _Error:
+    """Return an error that keeps nothing alive but itself: it, its causes and contexts lose their tracebacks.
+
+    For errors that are kept. Frames hold buffers, connections and streams, which would stay until the garbage
+    collector found them.
+
+    Examples
+    --------
+    >>> try:
+    ...     raise UsageError("no")
+    ... except UsageError as error:
+    ...     kept = without_frames(error)
+    >>> kept.__traceback__ is None
+    True
+    """
+    seen: set[int] = set()
+    left: list[BaseException | None] = [error]
+    while left:
+        each = left.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            each.__traceback__ = None
+            left += [each.__cause__, each.__context__]
+    return error
 
 
 def _rebuild(cls: type[BowstringError], what: str, details: dict[str, Any]) -> BowstringError:

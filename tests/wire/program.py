@@ -42,6 +42,8 @@ def _dictionaries(*values: list[str | None]) -> pa.ChunkedArray:
 def _leaves() -> dict[str, pa.Array]:
     numbers = [0, None, 100]
     found = {str(type_): pa.array(numbers, type_) for type_ in _numbers()}
+    # Whole microseconds, as Python's own types have no less.
+    found |= {str(type_): pa.array([0, None, 1000], type_) for type_ in _times()}
     found |= {str(type_): pa.array([b"", None, b"twelve bytes and more"], type_) for type_ in _bytes()}
     found |= {str(type_): pa.array(["", None, "zwölf Bytes und mehr"], type_) for type_ in _texts()}
     found["bool"] = pa.array([True, None, False])
@@ -55,14 +57,18 @@ def _leaves() -> dict[str, pa.Array]:
 def _numbers() -> list[pa.DataType]:
     plain = [getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)]
     decimals = [pa.decimal32(7, 2), pa.decimal64(15, 3), pa.decimal128(30, 4), pa.decimal256(60, 5)]
-    times = [
+    return [*plain, pa.float16(), pa.float32(), pa.float64(), *decimals]
+
+
+def _times() -> list[pa.DataType]:
+    found = [
         pa.date32(),
         pa.time32("s"),
         pa.time64("ns"),
         pa.timestamp("us", "Europe/Zurich"),
-        pa.duration("ms"),
+        pa.timestamp("ns"),
     ]
-    return [*plain, pa.float16(), pa.float32(), pa.float64(), *decimals, *times, pa.timestamp("ns")]
+    return [*found, pa.duration("ms")]
 
 
 def _bytes() -> list[pa.DataType]:

@@ -1,0 +1,176 @@
+"""Which test files use public interfaces only: they get the marker ``public`` (``tests/conftest.py``).
+
+Such a file, the helpers that it imports and the ``conftest.py`` beside it import nothing of Bowstring but its
+public modules and names (these also from the modules that define them, as a script can change that), reach for no
+name that begins with one underscore, and replace nothing in Bowstring's modules. They go on passing when the inside
+is built anew. Programs that a test starts from files of their own are not looked at.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+__all__ = ["why_not_public"]
+
+ROOT: Final = Path(__file__).parent.parent
+PUBLIC: Final = frozenset(
+    {
+        "bowstring",
+        "bowstring.cli",
+        "bowstring.depot",
+        "bowstring.errors",
+        "bowstring.ipc",
+        "bowstring.memory",
+        "bowstring.spark",
+        "bowstring.testing",
+        "bowstring.testing.strategies",
+        "bowstring.testing.transport_kit",
+        "bowstring.transport",
+        "bowstring.variant",
+    }
+)
+"""Modules, of which ``bowstring.cli`` has ``main`` only: the command line."""
+
+# Named tuples and the standard library have public names of this form.
+_ALLOWED: Final = frozenset({"_asdict", "_exit", "_fields", "_getframe", "_make", "_replace"})
+# In strings: a module's name alone, as for importlib, and code for another interpreter.
+_MODULE: Final = re.compile(r"(bowstring(?:\.[a-z_]+)+)(?::\w+)?")
+_CODE: Final = re.compile(r"\b(?:from|import) (bowstring(?:\.[a-z_]+)+)")
+
+
+def why_not_public(path: Path) -> str:
+    """Return why a test file, or a helper of one, uses more than public interfaces; empty where it does not."""
+    seen, waiting = {path}, [path]
+    while waiting:
+        looked_at = waiting.pop()
+        reason, helpers = _look(looked_at)
+        if reason:
+            return f"{looked_at.name} {reason}"
+        waiting += sorted(helpers - seen)
+        seen |= helpers
+    return ""
+
+
+# They run what lies in every module, whoever may use it.
+_EVERYTHING: Final = frozenset({"test_doctests.py"})
+
+
+@functools.cache
+def _look(path: Path) -> tuple[str, frozenset[Path]]:
+    """Return the first reason that lies in a file itself, if any, and the files of tests that it stands on."""
+    if path.name in _EVERYTHING:
+        return "runs what lies in every module", frozenset()
+    nodes: list[ast.AST] = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+    helpers = {helper for node in imports for helper in _helpers(node)}
+    beside = path.with_name("conftest.py")
+    # What all tests share looks after leaks and Java; no test is about it.
+    if beside != ROOT / "tests" / "conftest.py" and beside.exists():
+        helpers.add(beside)
+    return next(_reasons(nodes, imports), ""), frozenset(helpers - {path})
+
+
+def _reasons(nodes: list[ast.AST], imports: list[ast.Import | ast.ImportFrom]) -> Iterator[str]:
+    # Names that stand for modules and classes of Bowstring.
+    ours: set[str] = set()
+    for each in imports:
+        yield from _of_import(each)
+        ours |= _names(each)
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from _of_text(node.value)
+        elif isinstance(node, ast.Attribute):
+            yield from _of_attribute(node)
+        elif isinstance(node, ast.Call):
+            yield from _of_call(node, ours)
+
+
+def _modules(node: ast.Import | ast.ImportFrom) -> list[str]:
+    return [each.name for each in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+
+
+def _names(node: ast.Import | ast.ImportFrom) -> set[str]:
+    if isinstance(node, ast.Import):
+        return {(each.asname or each.name).partition(".")[0] for each in node.names if _is_ours(each.name)}
+    return {each.asname or each.name for each in node.names} if _is_ours(node.module or "") else set()
+
+
+def _helpers(node: ast.Import | ast.ImportFrom) -> Iterator[Path]:
+    for module in _modules(node):
+        names = [f"{module}.{each.name}" for each in node.names] if isinstance(node, ast.ImportFrom) else []
+        for name in [module, *names] if module.partition(".")[0] == "tests" else []:
+            helper = ROOT / f"{name.replace('.', '/')}.py"
+            if helper.exists():
+                yield helper
+
+
+def _of_import(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+    for module in _modules(node):
+        if _is_ours(module) and module not in PUBLIC and not _imports_public_names(node):
+            yield f"imports {module}"
+        # `from bowstring.cli import failure` would be a module.
+        if module == "bowstring.cli" and _names(node) != {"main"}:
+            yield "imports more of bowstring.cli than main"
+
+
+def _imports_public_names(node: ast.Import | ast.ImportFrom) -> bool:
+    """Return whether it imports public names from the module that defines them."""
+    if isinstance(node, ast.Import):
+        return False
+    names = {each.name for each in node.names}
+    if not names <= _public().keys():
+        return False
+    module = importlib.import_module(node.module or "")
+    return all(any(getattr(module, name, None) is each for each in _public()[name]) for name in names)
+
+
+@functools.cache
+def _public() -> dict[str, list[object]]:
+    """Return what the names in ``__all__`` of the public modules stand for; some are in several."""
+    found: dict[str, list[object]] = {}
+    for module in PUBLIC - {"bowstring.cli", "bowstring.memory"}:
+        loaded = importlib.import_module(module)
+        for name in loaded.__all__:
+            with contextlib.suppress(ModuleNotFoundError):
+                found.setdefault(name, []).append(getattr(loaded, name))
+    return found
+
+
+def _of_text(text: str) -> Iterator[str]:
+    whole = _MODULE.fullmatch(text)
+    for module in ([whole[1]] if whole else []) + _CODE.findall(text):
+        if module not in PUBLIC:
+            yield f"names {module} in a string"
+
+
+def _of_attribute(node: ast.Attribute) -> Iterator[str]:
+    own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+    private = node.attr.startswith("_") and not node.attr.startswith("__")
+    if private and not own and node.attr not in _ALLOWED:
+        yield f"reaches for {node.attr}"
+
+
+def _of_call(node: ast.Call, ours: set[str]) -> Iterator[str]:
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+    if name not in ("setattr", "delattr", "patch", "object") or not node.args:
+        return
+    target: ast.expr = node.args[0]
+    while isinstance(target, ast.Attribute):
+        target = target.value
+    if isinstance(target, ast.Name) and target.id in ours:
+        yield f"replaces something in {target.id}"
+    for argument in node.args[:2]:
+        text = argument.value if isinstance(argument, ast.Constant) else None
+        if isinstance(text, str) and (text.startswith("bowstring.") or re.match(r"_[a-z]", text)):
+            yield f"replaces {text}"
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] == "bowstring"
