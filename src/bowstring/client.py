@@ -18,14 +18,16 @@ from bowstring.reading.dataset import CROWDED, DatasetStream
 from bowstring.reading.receiver import Receiver
 from bowstring.reading.stream import EndpointStream, Stream, device_named
 from bowstring.reading.streams import addresses_of
+from bowstring.transport import check_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bowstring.memory import Allocator, Road
 
-__all__ = ["connect"]
+__all__ = ["connect", "endpoint_of"]
 
+_MOST_SHOWN: Final = 200  # of a URI in an error
 _TRUSTED: Final = ("unix", "inproc")
 
 
@@ -106,7 +108,7 @@ def connect(
     chosen = _chosen(columns)
     named = _ticket(ticket)
     if isinstance(source, str):
-        source = Endpoint.parse(source, named)
+        source = endpoint_of(source, named)
     elif named is not None and isinstance(source, Endpoint):
         source = dataclasses.replace(source, ticket=named)
     elif named is not None:
@@ -158,6 +160,25 @@ def connect(
     raise UsageError(
         "this is not a source", expected="an Endpoint, a Dataset or a URI", found=type(source).__name__
     )
+
+
+def endpoint_of(uri: str, ticket: str | bytes | None = None) -> Endpoint:
+    """Return the endpoint that a URI names.
+
+    Raises
+    ------
+    UsageError
+        It is not a URI of this protocol, no transport is known for it, or there is no ticket.
+
+    Examples
+    --------
+    >>> endpoint_of("tcp://127.0.0.1:4711?want_data=7", "trips").ticket
+    b'trips'
+    """
+    head = uri.strip().partition("?")[0]
+    if ":" in head:  # else it is no URI at all, and the error of that says what one is
+        check_scheme(head[:_MOST_SHOWN])
+    return Endpoint.parse(uri, ticket)
 
 
 def _check_kinds(limits: Any, pool: Any) -> None:

@@ -56,7 +56,7 @@ class Server(Closing):
         (port 0 picks one), or ``"inproc:name"``.
     token
         A secret that readers must give; it is part of the endpoints' URIs. Off the loopback interface there
-        must be one.
+        must be one, of 16 characters or more: ``secrets.token_urlsafe()`` makes one.
     pool
         Where the data lie; a new pool by default.
     limits

@@ -101,6 +101,92 @@ def test_off_loopback_needs_a_token(files: dict[str, Path], capsys: pytest.Captu
     assert "token" in capsys.readouterr().err
 
 
+def test_a_short_token_off_loopback(files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """A token of fewer than 16 characters is refused off loopback, and the hint names an option."""
+    asked = ["serve", str(files[".arrows"]), "--address", "tcp://0.0.0.0:0", "--token"]
+    assert main([*asked, "fifteen-letters"]) == 2
+    said = capsys.readouterr().err
+    assert "--token auto" in said
+    assert "fifteen" not in said
+
+
+SECRET = "a secret of a file: +%&"
+
+
+@pytest.fixture
+def token_file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a file with a token, as an editor writes it."""
+    path = tmp_path_factory.mktemp("secrets") / "token"
+    path.write_text(SECRET + "\n")
+    return str(path)
+
+
+@pytest.mark.parametrize("where", ["file", "environment"])
+def test_a_secret_need_not_stand_in_the_process_list(
+    where: str,
+    files: dict[str, Path],
+    token_file: str,
+    start: Any,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A token from a file or from BOWSTRING_TOKEN is asked for, and is in no URI that a server prints."""
+    given = ["--token-file", token_file] if where == "file" else []
+    if where == "environment":
+        monkeypatch.setenv("BOWSTRING_TOKEN", SECRET)
+    server = start("serve", str(files[".arrows"]), "--address", "tcp://127.0.0.1:0", *given)
+    uri = server.line()
+    assert "token" not in uri
+    for command in ("fetch", "inspect"):
+        assert main([command, uri, "--json", *given]) == 0
+        assert SECRET not in capsys.readouterr().out
+    monkeypatch.delenv("BOWSTRING_TOKEN", raising=False)
+    assert main(["fetch", uri, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["error"]["kind"] == "AccessDenied"
+    greeting = server.end(signal.SIGINT)[2]
+    assert SECRET not in greeting
+    assert ("--token-file" if where == "file" else "BOWSTRING_TOKEN") in greeting
+
+
+def test_which_token_counts(
+    files: dict[str, Path], token_file: str, start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token of the URI stands before that of the environment, and one of --token-file before both."""
+    address = ["--address", "tcp://127.0.0.1:0"]
+    uri = start("serve", str(files[".arrows"]), *address, "--token", SECRET).line()
+    wrong = uri.replace("token=", "token=other")
+    monkeypatch.setenv("BOWSTRING_TOKEN", "another one")
+    assert main(["fetch", uri, "--json"]) == 0
+    assert main(["fetch", wrong, "--json"]) == 1
+    assert main(["fetch", wrong, "--json", "--token-file", token_file]) == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "No such file"), (b"\n", "empty"), ("é".encode(), "ASCII"), (b"x" * 1025, "1024")],
+)
+def test_token_files_that_hold_none(
+    content: bytes | None, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A token file that is missing, empty, too long or not ASCII is a wrong call that names the file."""
+    if content is not None:
+        (tmp_path / "token").write_bytes(content)
+    assert main(["fetch", "tcp://127.0.0.1:1?want_data=1", "--token-file", str(tmp_path / "token")]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert str(tmp_path / "token") in said
+
+
+@pytest.mark.parametrize("command", ["fetch", "inspect"])
+def test_an_unknown_scheme(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A URI of another protocol is refused as that, and the error names those that are known."""
+    assert main([command, "http://x/y?secret=1"]) == 2
+    said = capsys.readouterr().err
+    assert "unix:" in said
+    assert "tcp:" in said
+    assert "secret" not in said
+
+
 def made(tmp_path: Path, name: str, content: bytes) -> str:
     (tmp_path / name).write_bytes(content)
     return str(tmp_path / name)
@@ -256,8 +342,25 @@ def test_fetch_speaks_json(published: str, table: pa.Table, capsys: pytest.Captu
     assert main(["fetch", published, "--json", "--limit", "2"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert [column["name"] for column in facts["schema"]] == table.schema.names
-    assert facts["rows"] >= 2
+    assert len(facts["first_rows"]) == 2
     assert facts["first_rows"][1][:4] == [1, 0.25, "city 1", "train"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "rows", "batches"), [(0, 0, 0), (2, 2, 1), (1500, 1500, 2), (9000, 3000, 3)]
+)
+def test_a_limit_counts_what_it_let_through(
+    limit: int, rows: int, batches: int, published: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With ``--limit`` the numbers are those of the rows that were kept, as text and as JSON."""
+    assert main(["fetch", published, "--limit", str(limit), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["rows"], facts["batches"], len(facts["first_rows"])) == (rows, batches, min(10, rows))
+    assert main(["fetch", published, "--limit", str(limit)]) == 0
+    said = capsys.readouterr().out
+    assert f"{rows:,} rows in {batches} batches" in said
+    assert ("more rows" in said) == (rows > 10)
+    assert rows <= 10 or f"… {rows - 10:,} more rows" in said
 
 
 ODD_VALUES: dict[str, pa.Array] = {

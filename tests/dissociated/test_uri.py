@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import pickle
 import urllib.parse
 from pathlib import Path
@@ -312,3 +313,17 @@ def test_any_text_is_read_or_refused(text: str, query: str) -> None:
                 parse(uri)
             except UsageError:
                 continue
+
+
+@pytest.mark.parametrize("before", [None, "old one"])
+def test_with_token(before: str | None) -> None:
+    """A token is put into every URI of an endpoint, in the place of one that is there; None takes it out."""
+    uris = [str(Location(f"tcp://h:{port}", port, 1, None, 2, before)) for port in (1, 2, 3)]
+    endpoint = Endpoint(uris[0], b"t", uris[1], uris[2])
+    for token in ("a+b&c=é%", None):
+        changed = endpoint.with_token(token)
+        for old, uri in zip(uris, (changed.uri, changed.data_uri, changed.elsewhere), strict=True):
+            assert uri is not None
+            assert Location.parse(uri) == dataclasses.replace(Location.parse(old), token=token)
+        assert Endpoint.parse(str(changed)) == changed
+    assert Endpoint("tcp://h:1", b"t").with_token("x").uri == "tcp://h:1?token=x"

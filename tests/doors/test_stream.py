@@ -37,8 +37,41 @@ def test_the_end(endpoint: bow.Endpoint) -> None:
         for _ in range(3):
             with pytest.raises(bow.EndOfStream):
                 stream.read_next_batch()
-        assert list(stream) == []
-        assert stream.read_all().equals(TABLE.slice(0, 0))
+            assert next(stream, None) is None
+
+
+AGAIN: dict[str, Callable[[bow.Stream], object]] = {
+    "for": list,
+    "read_all": lambda stream: stream.read_all(),
+    "to_reader": lambda stream: stream.to_reader(),
+    "pyarrow": pa.table,
+    "polars": pl.DataFrame,
+}
+
+
+@pytest.mark.parametrize("kind", ["endpoint", "dataset"])
+@pytest.mark.parametrize("again", AGAIN)
+def test_an_exhausted_stream_says_so(endpoint: bow.Endpoint, kind: str, again: str) -> None:
+    """A stream that was read to its end is never taken for an empty data set: to begin again is an error."""
+    source = endpoint if kind == "endpoint" else bow.Dataset((endpoint,), SCHEMA)
+    with bow.connect(source) as stream:
+        assert AGAIN[again](stream) is not None
+        if again == "to_reader":
+            list(stream)
+        with pytest.raises(bow.UsageError, match=r"read to its end.*connect\(\)"):
+            AGAIN[again](stream)
+    with pytest.raises(bow.ClosedError):
+        AGAIN[again](stream)
+
+
+@pytest.mark.parametrize("kind", ["endpoint", "dataset"])
+def test_a_stream_that_is_not_exhausted_goes_on(endpoint: bow.Endpoint, kind: str) -> None:
+    """Until its end was seen, a stream may be iterated over again, and goes on where it was."""
+    source = endpoint if kind == "endpoint" else bow.Dataset((endpoint,), SCHEMA)
+    with bow.connect(source) as stream:
+        for _ in stream:
+            break
+        assert len(list(stream)) == 4
 
 
 @pytest.mark.parametrize("read", [0, 1, 5, 6], ids=lambda count: f"{count} read")
@@ -146,7 +179,7 @@ def test_a_stream_is_its_own_iterator(endpoint: bow.Endpoint) -> None:
     with bow.connect(endpoint) as stream:
         one, other = iter(stream), iter(stream)
         assert one is other
-        assert [next(one).num_rows, len(list(other)), len(list(one))] == [2, 4, 0]
+        assert [next(one).num_rows, len(list(other)), next(one, None)] == [2, 4, None]
 
 
 def test_to_reader(endpoint: bow.Endpoint) -> None:

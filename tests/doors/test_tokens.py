@@ -92,6 +92,19 @@ def test_off_loopback_without_a_token(address: str) -> None:
         bow.Server(address)
 
 
+@pytest.mark.parametrize("length", [1, 15, 16])
+def test_off_loopback_with_a_short_token(length: int) -> None:
+    """Other machines can try many tokens, so one that guards against them has at least 16 characters."""
+    token = "0123456789abcdef"[:length]
+    if length == 16:
+        bow.Server("tcp://0.0.0.0:0", token=token).close()
+        return
+    with pytest.raises(bow.UsageError, match=r"16 characters.*--token auto") as caught:
+        bow.Server("tcp://0.0.0.0:0", token=token)
+    assert token not in str(caught.value.found)
+    bow.Server("tcp://127.0.0.1:0", token=token).close()
+
+
 def test_off_loopback_with_a_token(serve: Callable[..., bow.Server]) -> None:
     """With a token a server may listen for other machines."""
     server = serve("tcp://0.0.0.0:0", token=SECRET)

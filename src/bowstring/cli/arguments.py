@@ -8,6 +8,8 @@ from bowstring import __version__
 
 __all__ = ["parser"]
 
+_OF_READERS = "the server's token is in this file, or in BOWSTRING_TOKEN, where the URI does not hold it"
+
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line.
@@ -72,7 +74,12 @@ def _serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     serve = _command(commands, "serve", "publish Parquet, Arrow or Feather files until Ctrl-C")
     serve.add_argument("files", nargs="+", metavar="FILE", help="each file is a data set")
     serve.add_argument("--address", default="unix:", help="unix:[PATH] (the default) or tcp://HOST:PORT")
-    serve.add_argument("--token", help="a secret that readers must give; `auto` makes one")
+    secret = serve.add_mutually_exclusive_group()
+    secret.add_argument(
+        "--token",
+        help="a secret that readers must give; `auto` makes one, which is part of the URI that is printed",
+    )
+    _token_file(secret, "the secret, then not printed, is in this file (or in BOWSTRING_TOKEN)")
     serve.add_argument(
         "--name", action="append", default=[], help="what to call the data set, once for each file in order"
     )
@@ -92,6 +99,7 @@ def _fetch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     fetch = _command(commands, "fetch", "read a published data set; write it to a file, or show it")
     fetch.add_argument("uri", metavar="URI", help="as the producer printed it, in quotes")
     fetch.add_argument("--ticket", help="which data set, where the URI does not say it")
+    _token_file(fetch, _OF_READERS)
     fetch.add_argument("--to", metavar="FILE", help=".parquet, .arrow, .feather, .arrows or .csv")
     fetch.add_argument(
         "--columns", type=names, action="extend", metavar="A,B", help="which columns, in order (default: all)"
@@ -105,6 +113,7 @@ def _inspect(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     inspect.add_argument("source", metavar="FILE|URI")
     inspect.add_argument("--ticket", help="which data set, where a URI does not say it")
+    _token_file(inspect, _OF_READERS)
     inspect.add_argument(
         "--most",
         type=positive,
@@ -134,6 +143,10 @@ def _depot(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     run.add_argument(
         "--idle-seconds", type=positive, metavar="S", help="end after holding nothing for so long"
     )
+
+
+def _token_file(options: argparse._ActionsContainer, text: str) -> None:
+    options.add_argument("--token-file", metavar="FILE", help=text)
 
 
 def positive(text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import sys
@@ -15,6 +16,7 @@ from bowstring.cli.python_values import python_values
 from bowstring.cli.sinks import check_extension, file_sink
 from bowstring.cli.tables import print_table
 from bowstring.cli.text import clipped, duration, number, shown, size
+from bowstring.cli.tokens import endpoint_with_token
 from bowstring.client import connect
 
 if TYPE_CHECKING:
@@ -35,36 +37,51 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.to is not None:
         check_extension(arguments.to)
     began = time.monotonic()
-    with connect(arguments.uri, arguments.ticket, columns=arguments.columns) as stream:
+    endpoint = endpoint_with_token(arguments.uri, arguments.ticket, arguments.token_file)
+    with connect(endpoint, columns=arguments.columns) as stream:
         preview = Preview(stream.schema)
         if arguments.to is None:
-            _read(stream, arguments.limit, preview.add)
+            taken = _read(stream, arguments.limit, preview.add)
         else:
             with file_sink(arguments.to, stream.schema) as write:
-                _read(stream, arguments.limit, lambda batch: write(_checked(batch)))
+                taken = _read(stream, arguments.limit, lambda batch: write(_checked(batch)))
         stats, seconds = stream.stats, time.monotonic() - began
     if arguments.json:
-        print(json.dumps(_facts(arguments, stream.schema, preview, stats, seconds)))
+        print(json.dumps(_facts(arguments, stream.schema, preview, taken, stats, seconds)))
         return 0
     if arguments.to is None:
-        preview.print(stats.rows)
-    _print_stats(stats, seconds, arguments.to)
+        preview.print(taken.rows)
+    _print_stats(taken, stats, seconds, arguments.to)
     return 0
 
 
-def _read(stream: Stream, limit: int | None, take: Callable[[Batch], None]) -> None:
+@dataclasses.dataclass(slots=True)
+class Taken:
+    """What was kept of a stream: all of it, or as much as the limit lets through."""
+
+    rows: int = 0
+    batches: int = 0
+    nbytes: int = 0
+
+
+def _read(stream: Stream, limit: int | None, take: Callable[[Batch], None]) -> Taken:
     left = limit
+    taken = Taken()
     with progress("fetch", _expected_rows(stream, limit)) as advance:
         while left != 0:
             batch = next(stream, None)
             if batch is None:
-                return
+                break
             if left is not None:
                 batch = batch if batch.num_rows <= left else batch.slice(0, left)
                 left -= batch.num_rows
             take(batch)
+            taken.rows += batch.num_rows
+            taken.batches += 1
+            taken.nbytes += batch.nbytes
             advance(batch.num_rows, batch.nbytes)
             del batch  # its memory goes home before the next one is asked for
+    return taken
 
 
 def _checked(batch: Batch) -> pa.RecordBatch:
@@ -128,11 +145,11 @@ def _cell(value: object) -> str:
     return "∅" if value is None else clipped(shown(value), _CELL_WIDTH)
 
 
-def _print_stats(stats: StreamStatistics, seconds: float, to: str | None) -> None:
+def _print_stats(taken: Taken, stats: StreamStatistics, seconds: float, to: str | None) -> None:
     stream = sys.stdout if to is None else sys.stderr
     written = "" if to is None else f" → {shown(to)}"
     print(
-        f"{number(stats.rows)} rows in {number(stats.batches)} batches, {size(stats.nbytes)}, "
+        f"{number(taken.rows)} rows in {number(taken.batches)} batches, {size(taken.nbytes)}, "
         f"in {duration(seconds)} ({duration(stats.seconds_waited)} of it waiting){written}",
         file=stream,
     )
@@ -143,6 +160,7 @@ def _facts(
     arguments: argparse.Namespace,
     schema: pa.Schema,
     preview: Preview,
+    taken: Taken,
     stats: StreamStatistics,
     seconds: float,
 ) -> dict[str, Any]:
@@ -150,9 +168,9 @@ def _facts(
         "schema": [
             {"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in schema
         ],
-        "rows": stats.rows,
-        "batches": stats.batches,
-        "bytes": stats.nbytes,
+        "rows": taken.rows,
+        "batches": taken.batches,
+        "bytes": taken.nbytes,
         "device": stats.device,
         "path": stats.path,
         "why": stats.why,

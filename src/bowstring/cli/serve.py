@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from bowstring.cli.files import DataFile, recognise
 from bowstring.cli.text import number, shown, size
+from bowstring.cli.tokens import VARIABLE, token_apart
 from bowstring.dissociated.uri import Endpoint
 from bowstring.errors import DeadlineExceeded, UsageError
 from bowstring.server import Server
@@ -31,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Publish each file as a data set, print its URI, and serve until Ctrl-C or the last of the readers."""
     files = [recognise(path) for path in arguments.files]
     called = _names(arguments.files, arguments.name)
-    token = secrets.token_urlsafe() if arguments.token == "auto" else arguments.token  # noqa: S105
+    token, way = _token(arguments)
     with Server(arguments.address, token=token) as server:
         ways = [file.nbytes > _RESIDENT_BYTES if arguments.lazy is None else arguments.lazy for file in files]
         offered = list(zip(called, files, ways, strict=True))
@@ -40,16 +41,28 @@ def run(arguments: argparse.Namespace) -> int:
         # From the first URI on, Ctrl-C is how a server ends, and no failure.
         with contextlib.suppress(KeyboardInterrupt):
             for each, endpoint in zip(offered, endpoints, strict=True):
-                _print_one(*each, endpoint, as_json=arguments.json)
+                printed = endpoint if way is None else endpoint.with_token(None)
+                _print_one(*each, printed, way or "", as_json=arguments.json)
             _wait(server, called, arguments.readers)
     return 0
+
+
+def _token(arguments: argparse.Namespace) -> tuple[str | None, str | None]:
+    """Return the token and, where it was given apart so that nobody sees it, how a reader gives it."""
+    if arguments.token is not None:
+        return (secrets.token_urlsafe() if arguments.token == "auto" else arguments.token), None  # noqa: S105
+    token = token_apart(arguments.token_file)
+    if token is None:
+        return None, None
+    path = arguments.token_file
+    return token, f"   (with {VARIABLE})" if path is None else f" --token-file {shlex.quote(path)}"
 
 
 def _publish(server: Server, name: str, file: DataFile, lazy: bool, *, readers: int | None) -> Endpoint:
     return server.publish(name, file.reader if lazy else file.reader().read_all(), readers=readers)
 
 
-def _print_one(name: str, file: DataFile, lazy: bool, endpoint: Endpoint, *, as_json: bool) -> None:
+def _print_one(name: str, file: DataFile, lazy: bool, endpoint: Endpoint, way: str, *, as_json: bool) -> None:
     if as_json:
         facts = {
             "name": name,
@@ -65,7 +78,7 @@ def _print_one(name: str, file: DataFile, lazy: bool, endpoint: Endpoint, *, as_
     how = "read as readers ask" if lazy else "in shared memory"
     rows = "" if file.num_rows is None else f"{number(file.num_rows)} rows, "
     said = f"{shown(name)}: {file.format.value}, {rows}about {size(file.nbytes)}, {how}"
-    print(f"{said}\n  bowstring fetch {shlex.quote(str(endpoint))}", file=sys.stderr)
+    print(f"{said}\n  bowstring fetch {shlex.quote(str(endpoint))}{way}", file=sys.stderr)
     print(endpoint, flush=True)
 
 

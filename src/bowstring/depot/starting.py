@@ -39,6 +39,7 @@ _KEPT: Final = frozenset(
     }
 )
 _KEPT_PREFIXES: Final = ("LC_", "BOWSTRING_", "PYTHONHOME", "COVERAGE_")
+_NEVER_KEPT: Final = "BOWSTRING_TOKEN"
 _Found = TypeVar("_Found")
 
 
@@ -151,7 +152,9 @@ def _all_said(heard: int, end: float) -> bytes:
 def _environment() -> dict[str, str]:
     """Return what a depot needs of our environment: where to find what this process imported, and little else."""
     kept = {
-        name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)
+        name: value
+        for name, value in os.environ.items()
+        if name in _KEPT or (name.startswith(_KEPT_PREFIXES) and name != _NEVER_KEPT)
     }
     ours = os.path.dirname(os.path.dirname(os.path.abspath(bowstring.__file__)))
     path = [os.path.abspath(each) for each in (ours, *sys.path) if each or each == ours]

@@ -166,6 +166,18 @@ class Endpoint:
             ticket = ticket.encode() if isinstance(ticket, str) else bytes(ticket)
         return _endpoint(text.strip(), ticket)
 
+    def with_token(self, token: str | None) -> Endpoint:
+        """Return the endpoint with another token in each of its URIs, or, with None, without one.
+
+        Examples
+        --------
+        >>> Endpoint("tcp://127.0.0.1:4711?want_data=7", b"trips").with_token("a b").uri
+        'tcp://127.0.0.1:4711?want_data=7&token=a+b'
+        """
+        uris = (self.uri, self.data_uri, self.elsewhere)
+        changed = [None if uri is None else _with_token(uri, token) for uri in uris]
+        return Endpoint(changed[0] or self.uri, self.ticket, changed[1], changed[2], self.host)
+
     @property
     def is_here(self) -> bool:
         """Whether a reader of this process takes `uri`: the server is on this host, or does not say where it is."""
@@ -378,6 +390,16 @@ def _without_secrets(uri: str) -> str:
     head, *parts = _BETWEEN.split(uri)
     shown = [part for part in parts if _PUBLIC.fullmatch(part)]
     return f"{head}?{'&'.join(shown)}"[:200] if shown else head[:200]
+
+
+def _with_token(uri: str, token: str | None) -> str:
+    head, _, query = uri.partition("?")
+    parts = [
+        part for part in query.split("&") if part and urllib.parse.unquote(part.partition("=")[0]) != "token"
+    ]
+    if token is not None:
+        parts.append(urllib.parse.urlencode({"token": token}))
+    return f"{head}?{'&'.join(parts)}" if parts else head
 
 
 def _without_token(uri: str) -> str:

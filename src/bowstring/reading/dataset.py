@@ -156,6 +156,7 @@ class DatasetStream(Stream):
             with self._turn:
                 return self._next_in_order() if self._ordered else self._next_as_they_come()
         except EndOfStream:
+            self._ended = True
             raise
         except BowstringError as error:
             self.close()

@@ -14,7 +14,7 @@ from bowstring.closing import Closing
 from bowstring.columnar.choice import column_positions
 from bowstring.columnar.dictionary_place import dictionaries_placed
 from bowstring.columnar.place import placed
-from bowstring.errors import ClosedError, EndOfStream, NotOnDevice, NotPicklable
+from bowstring.errors import ClosedError, EndOfStream, NotOnDevice, NotPicklable, UsageError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Device, Pool, default_pool, device_by_name
 
@@ -67,8 +67,11 @@ class StreamStatistics:
 class Stream(Closing):
     """Batches, one after the other. Iterate over it, in a ``with`` block.
 
-    The batches stay true after the stream is closed, and after its producer is gone.
+    The batches stay true after the stream is closed, and after its producer is gone. A stream is read once: to
+    begin again after its end (``for``, `read_all`, `to_reader`, ``pyarrow.table(stream)``) raises `UsageError`.
     """
+
+    _ended = False  # whether it was read to its end
 
     @property
     @abc.abstractmethod
@@ -116,7 +119,17 @@ class Stream(Closing):
         """Raise `ClosedError` where the stream is closed: here, and not out of what somebody makes of it."""
 
     def __iter__(self) -> Self:
+        self._check_more()
         return self
+
+    def _check_more(self) -> None:
+        """Refuse to begin anew with a stream that was read to its end: that would look like an empty data set."""
+        if self._ended:
+            self._check_open()
+            raise UsageError(
+                "the stream was read to its end, and is read once",
+                hint="Call connect() again to read the data set again, or keep its batches or a table.",
+            )
 
     def __next__(self) -> Batch:
         try:
@@ -131,8 +144,11 @@ class Stream(Closing):
         ------
         BowstringError
             As `read_next_batch`; never a table that is shorter than the stream.
+        UsageError
+            The stream was read to its end already.
         """
         self._check_open()
+        self._check_more()
         return pa.Table.from_batches([batch.to_arrow() for batch in self], schema=self.schema)
 
     def to_reader(self) -> pa.RecordBatchReader:
@@ -142,12 +158,16 @@ class Stream(Closing):
         ------
         ClosedError
             The stream is closed.
+        UsageError
+            The stream was read to its end already.
         """
         self._check_open()
+        self._check_more()
         return pa.RecordBatchReader.from_batches(self.schema, (batch.to_arrow() for batch in self))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         self._check_open()
+        self._check_more()
         # Whoever asks by this name has not asked for a copy from a device, as whoever calls to_reader() has.
         taken = (_on_host(batch).to_arrow() for batch in self)
         return pa.RecordBatchReader.from_batches(self.schema, taken).__arrow_c_stream__(requested_schema)
@@ -257,7 +277,11 @@ class EndpointStream(Stream):
 
     def read_next_batch(self) -> Batch:
         """Return the next batch, waiting for it."""
-        batch = self._receiver.next()
+        try:
+            batch = self._receiver.next()
+        except EndOfStream:
+            self._ended = True
+            raise
         # What came as bytes lies in memory of ours already.
         copies = batch.lease.borrowed and self._copies(batch.device)
         if self._select is not None:

@@ -15,6 +15,7 @@ from bowstring.transport import is_loopback
 
 __all__ = ["check_door", "check_offer", "check_seconds", "check_token"]
 
+_SHORTEST_TOKEN: Final = 16
 _MOST_NAME: Final = 1024  # bytes; a ticket begins with the name, and has a bound of its own
 
 
@@ -40,12 +41,21 @@ def check_door(address: Any, token: Any, pool: Any, limits: Any) -> None:
 
 
 def check_token(token: str | None, address: str) -> None:
-    """Refuse an address that other machines reach where there is no token."""
-    if token is None and not is_loopback(address):
+    """Refuse an address that other machines reach where there is no token, or one that is soon guessed.
+
+    Raises
+    ------
+    UsageError
+        The token is missing, or too short.
+    """
+    length = 0 if token is None else len(token)
+    if length < _SHORTEST_TOKEN and not is_loopback(address):
         raise UsageError(
             "a server that other machines can reach needs a token",
-            found=address,
-            hint="Give token=secrets.token_urlsafe(), or listen on 127.0.0.1.",
+            expected=f"at least {_SHORTEST_TOKEN} characters",
+            found=f"{length} characters" if length else "no token",
+            where=address,
+            hint="Give token=secrets.token_urlsafe(), on the command line --token auto, or listen on 127.0.0.1.",
         )
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "Message",
     "Peer",
     "Received",
+    "check_scheme",
     "dial",
     "is_loopback",
     "listen",
@@ -162,15 +163,34 @@ def is_loopback(address: str) -> bool:
     return _transport(address).is_loopback(address)
 
 
-def _transport(address: str) -> Transport:
-    scheme = address.partition(":")[0]
-    if scheme not in _modules or ":" not in address:
+def check_scheme(address: str) -> str:
+    """Return the scheme of an address, if there is a transport for it.
+
+    Raises
+    ------
+    UsageError
+        There is none; names those that are there.
+
+    Examples
+    --------
+    >>> check_scheme("tcp://127.0.0.1:4711")
+    'tcp'
+    >>> check_scheme("http://127.0.0.1/x")
+    Traceback (most recent call last):
+    bowstring.errors.UsageError: unknown scheme; expected inproc:, unix:, tcp:; found 'http://127.0.0.1/x'
+    """
+    scheme, colon, _ = address.partition(":")
+    if not colon or scheme not in _modules:
         raise UsageError(
-            "an address begins with the name of a transport",
+            "unknown scheme" if colon else "an address begins with the name of a transport",
             expected=", ".join(f"{name}:" for name in _modules),
             found=repr(address),
         )
-    return _loaded(_modules[scheme])
+    return scheme
+
+
+def _transport(address: str) -> Transport:
+    return _loaded(_modules[check_scheme(address)])
 
 
 @functools.cache

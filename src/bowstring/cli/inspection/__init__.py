@@ -28,8 +28,11 @@ def run(arguments: argparse.Namespace) -> int:
     source: str = arguments.source
     if _SCHEME.match(source) and not os.path.exists(source):
         from bowstring.cli.inspection.endpoint import inspect_endpoint
+        from bowstring.cli.tokens import endpoint_with_token
 
-        facts, error = inspect_endpoint(source, arguments.ticket, arguments.most)
+        facts, error = inspect_endpoint(
+            endpoint_with_token(source, arguments.ticket, arguments.token_file), arguments.most
+        )
     else:
         facts, error = _inspect_file(source, arguments.most)
     if arguments.json:

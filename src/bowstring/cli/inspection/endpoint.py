@@ -7,32 +7,26 @@ from typing import TYPE_CHECKING
 
 from bowstring.cli.inspection.facts import Facts, batch_facts, schema_facts
 from bowstring.client import connect
-from bowstring.dissociated.uri import Endpoint, Location
 from bowstring.errors import BowstringError
 
 if TYPE_CHECKING:
+    from bowstring.dissociated.uri import Endpoint, Location
     from bowstring.memory import Region
     from bowstring.reading.stream import Stream
 
 __all__ = ["inspect_endpoint"]
 
 
-def inspect_endpoint(uri: str, ticket: str | None, most: int) -> tuple[Facts, BowstringError | None]:
+def inspect_endpoint(endpoint: Endpoint, most: int) -> tuple[Facts, BowstringError | None]:
     """Return what a data set is, and the error that ended the look at it, if one did.
 
     Parameters
     ----------
-    uri, ticket
+    endpoint
         The data set.
     most
         How many batches are fetched. One that can be read only once is gone after that for others.
-
-    Raises
-    ------
-    UsageError
-        The URI is none.
     """
-    endpoint = Endpoint.parse(uri, ticket)
     facts: Facts = {
         "connections": [_location(location) for location in endpoint.locations],
         "ticket": endpoint.ticket.decode(errors="replace"),
