@@ -91,6 +91,8 @@ def connect(
         There is no such device here, or no way to it.
     UsageError
         The source or a column's name is wrong.
+    LimitExceeded
+        No descriptor or thread is left, here or at the producer's.
 
     Examples
     --------

@@ -66,6 +66,8 @@ class Server(Closing):
     ------
     UsageError
         The address is malformed, in use, or needs a token; or another argument means nothing.
+    LimitExceeded
+        No descriptor or thread is left.
 
     Examples
     --------

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from typing import TYPE_CHECKING, Any
 
 from bowstring.depot.parts import unpack_parts
 from bowstring.depot.rebuilding import Rebuilder
-from bowstring.errors import BowstringError, LimitExceeded, ProtocolError
+from bowstring.errors import BowstringError, LimitExceeded, ProtocolError, without_frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -82,12 +83,12 @@ class Attempt:
         """Let the attempt fail with its next request."""
         with self._lock:
             if self._error is None:
-                self._error = error.with_traceback(None)
+                self._error = without_frames(error)
 
     def check(self) -> None:
         """Raise what went wrong before."""
         if self._error is not None:
-            raise self._error
+            raise copy.copy(self._error) from self._error.__cause__
 
     def finish(self) -> None:
         """Check that all is there.

@@ -17,7 +17,7 @@ from bowstring.depot.session import Session
 from bowstring.depot.status import DataSetStatus, DepotStatus
 from bowstring.depot.stock import Stock
 from bowstring.depot.words import CONTROL_LIMITS, REMOTE_LIMITS, VERSION, Verb, pack
-from bowstring.errors import BowstringError, RefusedError, UsageError
+from bowstring.errors import BowstringError, LimitExceeded, RefusedError, UsageError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.server import Server
 from bowstring.transport import Message, dial, listen
@@ -124,7 +124,7 @@ class Depot:
             stranger.close()
         try:
             run_in_thread(session.run, name="bowstring-depot-session")
-        except RuntimeError:  # no thread left: it passes, and whoever listens goes on
+        except LimitExceeded:  # no thread left: it passes, and whoever listens goes on
             self.ended(session)
             channel.close()
 

@@ -6,7 +6,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Final
 
-from bowstring.errors import DeadlineExceeded, DeviceError
+from bowstring.errors import DeadlineExceeded, DeviceError, without_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,7 +124,7 @@ class Rounds:
         try:
             self._work()
         except BaseException as error:  # noqa: BLE001  whoever waits for the round hears of it
-            failed = error.with_traceback(None)
+            failed = without_frames(error)
         with self._changed:
             for asked in served:
                 asked.done, asked.error = True, failed

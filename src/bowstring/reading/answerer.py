@@ -15,7 +15,7 @@ import numpy as np
 
 from bowstring.dissociated.messages import Outgoing, pack_addresses, pack_u64
 from bowstring.dissociated.tags import Control
-from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded, Starved
+from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded, LimitExceeded, Starved
 from bowstring.memory import fork_sentinel
 from bowstring.reading.assembler import Ended
 from bowstring.reading.settling import Settled, settle
@@ -317,7 +317,7 @@ class Answerer:
             self._returning = True
             try:
                 run_in_thread(self._stream.give_back, name="bowstring-client-returner")
-            except RuntimeError:  # no thread can be had: it is done before we hang up
+            except LimitExceeded:  # no thread can be had: it is done before we hang up
                 return True
         return self._all_returned
 
@@ -330,7 +330,7 @@ class Answerer:
             ended, self._busy, self._settling = self._busy, [], True
             try:
                 run_in_thread(settle, ended, self._streams, self._notes, name="bowstring-client-settler")
-            except RuntimeError:  # no thread can be had: the process ends, or has too many; later, then
+            except LimitExceeded:  # no thread can be had: the process ends, or has too many; later, then
                 self._busy, self._settling = ended, False
 
     @staticmethod

@@ -9,7 +9,14 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from bowstring.errors import BowstringError, ClosedError, EndOfStream, ForkedError, InvalidData
+from bowstring.errors import (
+    BowstringError,
+    ClosedError,
+    EndOfStream,
+    ForkedError,
+    InvalidData,
+    without_frames,
+)
 from bowstring.memory import Road
 from bowstring.reading.stream import EndpointStream, Stream, StreamStatistics, chosen_columns
 from bowstring.transport.standby import run_in_thread
@@ -67,7 +74,11 @@ class DatasetStream(Stream):
         self._streams: set[EndpointStream] = set()
         self._closed = False
         self._pid = os.getpid()
-        self._open_more()
+        try:
+            self._open_more()
+        except BaseException:  # no thread can be started
+            self.close()
+            raise
 
     @property
     def schema(self) -> pa.Schema:
@@ -161,7 +172,7 @@ class DatasetStream(Stream):
         except BowstringError as error:
             self.close()
             # The frames that it passed hold the work that holds it: together they would keep batches alive.
-            raise error.with_traceback(None) from error.__cause__
+            raise without_frames(error) from error.__cause__
 
     def _next_in_order(self) -> Batch:
         while True:
@@ -254,7 +265,7 @@ def _run(
     try:
         future.set_result(function(*arguments))
     except BaseException as error:  # noqa: BLE001  whoever asks for the result hears of it
-        future.set_exception(error)
+        future.set_exception(without_frames(error))
     finally:
         del future, arguments  # the error holds this frame
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bowstring.dissociated.messages import METADATA
 from bowstring.dissociated.tags import is_packed, is_pointers
-from bowstring.errors import BowstringError
+from bowstring.errors import BowstringError, without_frames
 from bowstring.reading.pointed import PointedRun
 from bowstring.transport.descriptors import close_all
 
@@ -73,7 +73,7 @@ class Hearing:
         try:
             received = self._wire.receive(0.0 if self._held else idle)
         except BowstringError as error:
-            lost = error.with_traceback(None)  # its frame is ours, which has it
+            lost = without_frames(error)  # its frame is ours, which has it
         self.silent = received is None
         if received is not None and self._holds and _can_wait(received):
             self._held.append(received)
@@ -87,7 +87,10 @@ class Hearing:
             close_all(() if received is None else received[2])
             raise
         if lost is not None:
-            raise lost
+            try:
+                raise lost
+            finally:
+                del lost, received  # which this frame holds, as the error holds the frame
         if received is None:
             return heard
         self.packed = is_packed(received[0])

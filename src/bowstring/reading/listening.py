@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bowstring.dissociated.events import Blocked, End, Failed, NoRoom, Packed, Part, Stopped
-from bowstring.errors import BowstringError, ProtocolError
+from bowstring.errors import BowstringError, ProtocolError, without_frames
 from bowstring.reading.hearing import Hearing
 
 if TYPE_CHECKING:
@@ -73,8 +73,7 @@ def take_first(stream: _Stream, wire: Wire) -> None:
                 break  # the next body may need memory that only the user, who waits for us, can let go
         hearing.hear_held()
     except BowstringError as error:
-        error.__traceback__ = None
-        stream.fail(error)
+        stream.fail(without_frames(error))
     except BaseException:
         stream.hang_up()
         raise
@@ -112,12 +111,12 @@ def listen(stream: _Stream, wire: Wire) -> None:
                 stream.wake()
     except BowstringError as error:
         # Its frames hold the stream, which holds it, and so does the channel.
-        error.__traceback__ = None
+        without_frames(error)
         if stream.needs(wire):
             stream.fail(error)
     except Exception as error:  # noqa: BLE001  the user must hear of it, not the thread's end
         failure = ProtocolError("the stream cannot be read", found=f"{type(error).__name__}: {error}")
-        failure.__cause__ = error
+        failure.__cause__ = without_frames(error)
         stream.fail(failure)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from bowstring.dissociated.devices import pack_answer
 from bowstring.dissociated.messages import Outgoing
 from bowstring.dissociated.tags import Control
-from bowstring.errors import BowstringError, InvalidRegion, NotOnDevice, ProtocolError
+from bowstring.errors import BowstringError, InvalidRegion, NotOnDevice, ProtocolError, without_frames
 from bowstring.ipc.offsets import check_offsets
 from bowstring.memory import OpenedEvent, find_device
 
@@ -54,7 +54,7 @@ class Reach:
         except (InvalidRegion, NotOnDevice) as error:
             if self._settled:
                 raise
-            self._failed = self._failed or error.with_traceback(None)
+            self._failed = self._failed or without_frames(error)
             return False
 
     def await_event(self, handle: EventHandle) -> None:
@@ -113,7 +113,7 @@ class Reach:
         try:
             self._order(assembled)
         except BowstringError as error:
-            return error.with_traceback(None)
+            return without_frames(error)
         return None
 
     def _order(self, assembled: Assembled) -> None:

@@ -30,7 +30,14 @@ from bowstring.dissociated.events import (
     Welcomed,
 )
 from bowstring.dissociated.messages import Hello, Welcome
-from bowstring.errors import BowstringError, ClosedError, EndOfStream, ForkedError, ProtocolError
+from bowstring.errors import (
+    BowstringError,
+    ClosedError,
+    EndOfStream,
+    ForkedError,
+    LimitExceeded,
+    ProtocolError,
+)
 from bowstring.limits import Limits
 from bowstring.memory import Pool, watch_forks
 from bowstring.reading.answerer import Answerer, Note
@@ -125,14 +132,31 @@ class Receiver:
         watch_end(self)
         if len(self._wires) == 1:
             take_first(self, self._wires[0])
-        for wire in self._wires:
-            run_in_thread(self._read, wire, name="bowstring-client-reader")
+        for number, wire in enumerate(self._wires):
+            try:
+                run_in_thread(self._read, wire, name="bowstring-client-reader")
+            except LimitExceeded as error:
+                self._give_up(error, alone=not number)
+                raise
 
     def _read(self, wire: Wire) -> None:
         if wire is self._wires[0]:
             # From here, because starting a thread takes long, and whoever opens a stream waits for it.
-            run_in_thread(self._answerer.run, self, name="bowstring-client-sender")
+            try:
+                run_in_thread(self._answerer.run, self, name="bowstring-client-sender")
+            except LimitExceeded as error:
+                self._give_up(error, alone=True)
+                return
         listen(self, wire)
+
+    def _give_up(self, error: LimitExceeded, *, alone: bool) -> None:
+        """Fail the stream, whatever came of it: it lacks a thread. If no other runs, this one lets go of all."""
+        with self._changed:
+            self._complete = False  # what came cannot be freed, and its producer not be answered
+            self._batches.clear()
+        self.fail(copy.copy(error))
+        if alone:
+            self._answerer.run(self)
 
     # What its connections bring (:mod:`bowstring.reading.listening`).
 
@@ -160,7 +184,7 @@ class Receiver:
                     self._take(event)
             except BowstringError as error:
                 # At once: what another connection brings must not complete the stream without this.
-                self._error = self._error or error
+                self._error = self._error or copy.copy(error)
                 self._changed.notify_all()
                 raise
             if any(is_urgent(event) for event in events):
@@ -317,7 +341,10 @@ class Receiver:
             ordered = None if failed is not None else assembled
             del assembled  # what is raised keeps this frame
             if failed is not None:
-                raise failed
+                try:
+                    raise failed
+                finally:
+                    del failed  # which this frame holds, as the error holds the frame
 
     def _wait(self, ready: Callable[[], bool], seconds: float) -> None:
         """Wait until `ready`, an error, or too long a silence of the peer."""

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from bowstring.dissociated.outcomes import Outcome
-from bowstring.errors import ClosedError
+from bowstring.errors import ClosedError, LimitExceeded
 from bowstring.transport import listen
 from bowstring.transport.accepting import accept_next
 from bowstring.transport.standby import Work, run_in_thread
@@ -87,7 +87,11 @@ class Reception:
         listener = listen(address, self._limits)
         with self._changed:
             self._listeners.append(listener)
-        self._wait_at(_Door(listener))
+        try:
+            self._wait_at(_Door(listener))
+        except BaseException:
+            listener.close()
+            raise
         return listener.uri
 
     def _wait_at(self, door: _Door) -> None:
@@ -95,8 +99,8 @@ class Reception:
 
         Raises
         ------
-        RuntimeError
-            The system has no thread to spare.
+        LimitExceeded
+            No thread can be started.
         """
         work = run_in_thread(self._attend, door, name=_WAITS)
         with self._changed:
@@ -125,9 +129,9 @@ class Reception:
         try:
             if alone:
                 self._wait_at(door)
-        except RuntimeError:  # the system has no thread to spare, for this one
+        except LimitExceeded as error:  # for this one
             self._turn_away()
-            channel.close()
+            self._session_of(channel).turn_away(error)
             return True
         thread = threading.current_thread()
         thread.name = _SERVES

@@ -31,6 +31,7 @@ from bowstring.errors import (
     DeadlineExceeded,
     LeaseExpired,
     ProtocolError,
+    without_frames,
 )
 from bowstring.serving.readiness import ahead, awaited, has_come, question
 from bowstring.serving.road import hands_over, welcome
@@ -109,6 +110,16 @@ class Session:
             self._tell(ClosedError("the server was closed"), min(patience, _PATIENCE))
         self._finish()
 
+    def turn_away(self, error: BowstringError) -> None:
+        """Tell a reader that it cannot be served, if it says hello at once, and hang up."""
+        with contextlib.suppress(BowstringError):
+            received = self._channel.receive(_PATIENCE, _no_bodies)
+            if received is not None:
+                self._refuse(received.attachments)
+                self._protocol.receive(received.tag, received.body)
+                self._tell(error)
+        self._channel.close()
+
     # The reading thread.
 
     def listen(self) -> None:
@@ -123,9 +134,9 @@ class Session:
                     self._refuse(received.attachments)
                     self._hear(received.tag, received.body)
         except BowstringError as raised:
-            error = raised
+            error = without_frames(raised)
         except Exception as raised:  # noqa: BLE001  whatever it is, the leases must be settled
-            error = raised
+            error = without_frames(raised)
         if error is not None and type(error) not in (BrokenError, ClosedError):
             self._tell(error)
         self._settle(error)

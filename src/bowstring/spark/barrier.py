@@ -10,7 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded
+from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded, LimitExceeded
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.spark.failures import reason
 from bowstring.spark.published import Control, PublishedDataset
@@ -136,7 +136,7 @@ class _Meeting:
                 return
         try:
             run_in_thread(self._greet, channel, name="bowstring-spark-guest")
-        except RuntimeError:  # no thread left: it passes, and whoever listens goes on
+        except LimitExceeded:  # no thread left: it passes, and whoever listens goes on
             self._greeting.release()
             channel.close()
 

@@ -124,9 +124,9 @@ class InprocChannel(Channel):
                 if queue.taken != taken:
                     end, taken = time.monotonic() + deadline, queue.taken
                 if not self._changed.wait(max(0.0, end - time.monotonic())) and queue.taken == taken:
-                    error = DeadlineExceeded(f"the peer took nothing for {deadline:g} s", where=str(self))
-                    self._end(f"the connection broke before: {error}")
-                    raise error
+                    what = f"the peer took nothing for {deadline:g} s"
+                    self._end(f"the connection broke before: {what}")
+                    raise DeadlineExceeded(what, where=str(self))
             self._check_open()
             if queue.ended is not None:
                 raise BrokenError(queue.ended, where=str(self))
@@ -170,7 +170,7 @@ class InprocChannel(Channel):
             if prepare is not None:
                 prepare(length)
         except BaseException as error:
-            reason = error if isinstance(error, BowstringError) else f"receiving failed: {error!r}"
+            reason = str(error) if isinstance(error, BowstringError) else f"receiving failed: {error!r}"
             with self._changed:
                 left = self._incoming.clear()
                 self._end(f"the connection broke before: {reason}")

@@ -11,6 +11,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
+from bowstring.errors import LimitExceeded
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -64,7 +66,15 @@ class _Worker:
         self._called = threading.Lock()
         self._called.acquire()
         self._thread = threading.Thread(target=self._live, name=work.name, daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise LimitExceeded(
+                "no thread can be started",
+                found=f"{error}; {threading.active_count()} threads in this process",
+                where=work.name,
+                hint="Raise the limit of processes (ulimit -u, pids.max of the container), or use fewer streams.",
+            ) from None
 
     def give(self, work: Work) -> None:
         """Hand over work; only for a worker that was taken out of `_idle`."""
@@ -98,6 +108,11 @@ _idle: dict[_Worker, None] = {}
 
 def run_in_thread(target: Callable[..., object], *args: Any, name: str) -> Work:
     """Call `target` in a daemon thread, one that waits for work if there is one.
+
+    Raises
+    ------
+    LimitExceeded
+        No thread waits for work, and the system gives no other one.
 
     Examples
     --------

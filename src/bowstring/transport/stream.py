@@ -81,7 +81,8 @@ class StreamChannel(Channel):
         self._between, self._since = _READ_AHEAD, 0
         # Whether all that was read is in the read-ahead; an interrupt at any other time loses the framing.
         self._settled = True
-        self._broken: BowstringError | None = None
+        # What broke it, in words: an error would keep the frames that it passed, and the buffers in them.
+        self._broken = ""
         self._unreadable = False
         # A socket that was shut down says no more whether the other end is open: that is found out before.
         self._shutting = threading.RLock()
@@ -139,9 +140,7 @@ class StreamChannel(Channel):
             self._give_up(error)
             raise
         except OSError as error:
-            lost = self._lost(error)
-            self._give_up(lost)
-            raise lost from error
+            raise self._give_up(self._lost(error)) from error
         except BaseException:
             self._give_up(BrokenError("sending was interrupted inside a message", where=str(self)))
             raise
@@ -188,7 +187,7 @@ class StreamChannel(Channel):
 
     def _receive(self, idle: float, land: Land | None) -> Received | None:
         if self._unreadable:
-            raise BrokenError("the connection broke before", found=str(self._broken), where=str(self))
+            raise BrokenError("the connection broke before", found=self._broken, where=str(self))
         attachments: tuple[object, ...] = ()
         try:
             header = self._next_header(idle)
@@ -371,7 +370,7 @@ class StreamChannel(Channel):
     def _cut_off(self, what: str, missing: int) -> BowstringError:
         if self._usage.closed:
             return ClosedError(f"{self} was closed")
-        if self._broken is not None:
+        if self._broken:
             what = f"the connection broke before: {self._broken}"
         if missing:
             return BrokenError(f"{what} inside a message", expected=f"{missing} more bytes", where=str(self))
@@ -395,11 +394,11 @@ class StreamChannel(Channel):
         self._drop(attachments)
         self._give_up(error)
 
-    def _give_up(self, error: BowstringError) -> None:
-        """Break the connection in both directions; what has arrived can still be read."""
-        if self._broken is None:
-            self._broken = error
+    def _give_up(self, error: BowstringError) -> BowstringError:
+        """Break the connection in both directions, and return why; what has arrived can still be read."""
+        self._broken = self._broken or str(error)
         self._shut_down()
+        return error
 
     def _shut_down(self) -> None:
         with self._shutting:

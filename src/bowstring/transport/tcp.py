@@ -15,7 +15,7 @@ import time
 import urllib.parse
 from collections.abc import Sequence
 
-from bowstring.errors import BrokenError, DeadlineExceeded, UsageError
+from bowstring.errors import BrokenError, DeadlineExceeded, UsageError, without_frames
 from bowstring.limits import Limits
 from bowstring.transport.channel import Listener
 from bowstring.transport.listening import SocketListener
@@ -187,7 +187,7 @@ def listen(address: str, limits: Limits) -> Listener:
             return TcpListener(sock, limits)
         except OSError as error:
             sock.close()
-            failure = error
+            failure = without_frames(error)
     raise UsageError(
         f"cannot listen on {address}", found=failure, hint="Port 0 picks a free port."
     ) from failure
@@ -218,7 +218,7 @@ def dial(address: str, limits: Limits, deadline: float) -> TcpChannel:
             return TcpChannel(sock, address, Peer.at(spelled(sock.getpeername())), limits)
         except OSError as error:
             sock.close()
-            failure = error
+            failure = without_frames(error)
     if isinstance(failure, TimeoutError):
         raise DeadlineExceeded(f"nobody answered at {address} for {deadline:g} s") from failure
     raise BrokenError(f"nobody listens at {address}", found=failure) from failure

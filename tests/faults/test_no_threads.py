@@ -1,0 +1,127 @@
+"""Threads that cannot be started: one error at once, on the side that lacks them and on the other one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import bowstring as bow
+from bowstring.memory import Pool
+from bowstring.transport import standby
+from tests.faults.conftest import LIMITS, WAIT, until
+from tests.faults.tables import batch_of, table_of
+
+PATIENT = LIMITS.replace(reply_timeout=600.0, connect_timeout=600.0)
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Return a function after which threads of a name cannot be started; the first that are asked for may be."""
+    allowed: dict[str, int] = {}
+    start = threading.Thread.start
+
+    def refused(thread: threading.Thread) -> None:
+        if allowed.get(thread.name, 1) <= 0:
+            raise RuntimeError("can't start new thread")
+        if thread.name in allowed:
+            allowed[thread.name] -= 1
+        start(thread)
+
+    release = threading.Event()
+    working: list[standby.Work] = []
+
+    def deny(name: str, first: int = 0) -> None:
+        # Those that wait for work would take it: they have some.
+        monkeypatch.setattr(standby, "_MOST_IDLE", 0)
+        working.extend(standby.run_in_thread(release.wait, name="busy") for _ in range(len(standby._idle)))
+        allowed[name] = first
+        monkeypatch.setattr(threading.Thread, "start", refused)
+
+    yield deny
+    release.set()
+    for each in working:
+        each.join(WAIT)
+
+
+def lazy() -> Iterator[Any]:
+    """Yield some batches."""
+    for number in range(3):
+        yield batch_of(number)
+
+
+@pytest.mark.parametrize("name", ["bowstring-client-reader", "bowstring-client-sender"])
+@pytest.mark.parametrize("data", ["resident", "lazy"])
+def test_a_reader_without_threads(
+    serve: Callable[..., bow.Server], address: str, without: Callable[..., None], name: str, data: str
+) -> None:
+    """A reader that cannot start a thread raises LimitExceeded at once, and holds nothing of the stream."""
+    server = serve(address, limits=PATIENT)
+    endpoint = server.publish("t", table_of() if data == "resident" else lazy)
+    pool = Pool(budget=64 << 20)
+    without(name)
+    refused = pytest.raises(bow.LimitExceeded, match="no thread can be started")
+    with refused, bow.connect(endpoint, pool=pool, limits=PATIENT) as stream:
+        stream.read_all()
+    until(lambda: server.statistics.connections == 0, "the session ends")
+    until(lambda: pool.statistics.in_use == 0, "the memory comes home")
+
+
+def test_a_reader_without_the_second_thread(
+    serve: Callable[..., bow.Server], between_processes: str, without: Callable[..., None]
+) -> None:
+    """A reader that has a thread for its metadata and none for its bodies raises LimitExceeded, and lets all go."""
+    server = serve(between_processes, limits=PATIENT)
+    endpoint = server.publish("t", table_of(), separate=True)
+    without("bowstring-client-reader", 1)
+    with pytest.raises(bow.LimitExceeded, match="no thread can be started"):
+        bow.connect(endpoint, limits=PATIENT)
+    until(lambda: server.statistics.connections == 0, "the sessions end")
+
+
+def test_a_server_without_a_thread_for_its_data(
+    serve: Callable[..., bow.Server], address: str, without: Callable[..., None]
+) -> None:
+    """The reader of a lazy stream whose producer cannot start a thread is told so at once."""
+    server = serve(address, limits=PATIENT)
+    endpoint = server.publish("t", lazy)
+    without("bowstring-server-sender")
+    refused = pytest.raises(bow.LimitExceeded, match="no thread can be started")
+    with refused, bow.connect(endpoint, limits=PATIENT) as stream:
+        stream.read_all()
+    until(lambda: server.statistics.connections == 0, "the session ends")
+
+
+def test_a_server_without_a_thread_to_accept(
+    serve: Callable[..., bow.Server], address: str, without: Callable[..., None]
+) -> None:
+    """A reader that no thread can be had for is told so, and the next one is served when there is one."""
+    server = serve(address, limits=PATIENT)
+    endpoint = server.publish("t", table_of())
+    without("bowstring-accept")
+    with pytest.raises(bow.LimitExceeded, match="no thread can be started"):
+        bow.connect(endpoint, limits=PATIENT)
+    until(lambda: server.statistics.connections == 0, "the session ends")
+    without("bowstring-accept", 100)
+    with bow.connect(endpoint, limits=LIMITS) as stream:
+        assert stream.read_all().equals(table_of())
+
+
+def test_a_server_without_any_thread(without: Callable[..., None], address: str) -> None:
+    """A server that cannot start a thread is LimitExceeded, and listens nowhere."""
+    without("bowstring-accept")
+    with pytest.raises(bow.LimitExceeded, match="no thread can be started"):
+        bow.Server(address)
+
+
+def test_a_data_set_without_threads(serve: Callable[..., bow.Server], without: Callable[..., None]) -> None:
+    """A data set of many endpoints whose reader cannot start a thread is LimitExceeded, and opens nothing."""
+    server = serve("unix:", limits=PATIENT)
+    endpoints = tuple(server.publish(f"t{number}", table_of()) for number in range(4))
+    dataset = bow.Dataset(endpoints, table_of().schema)
+    without("bowstring-dataset", 1)
+    with pytest.raises(bow.LimitExceeded, match="no thread can be started"):
+        bow.connect(dataset, limits=PATIENT)
+    until(lambda: server.statistics.connections == 0, "the sessions end")
