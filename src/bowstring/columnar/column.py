@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
@@ -13,6 +13,7 @@ from bowstring.columnar import export
 from bowstring.columnar.cut import Parts
 from bowstring.columnar.dlpack import device_pair, dlpack_capsule
 from bowstring.columnar.layout import Kind, Layout, Node
+from bowstring.columnar.marks import is_variant, with_mark
 from bowstring.columnar.plain import array_of_numbers, array_of_values, numpy_array
 from bowstring.errors import NotOnDevice, NotPicklable, UnknownColumn, Unsupported
 from bowstring.kernels import bitmap
@@ -283,9 +284,27 @@ class Column(export.Exporting):
         return found
 
     def to_arrow(self) -> pa.Array:
-        """Return a ``pyarrow.Array`` of the storage type: zero-copy on the host, from a device through a copy."""
+        """Return a ``pyarrow.Array`` of the storage type: zero-copy on the host, from a device through a copy.
+
+        A Variant is a ``pyarrow.ExtensionArray``, because an array has no field whose metadata could mark it; its
+        ``storage`` is the struct. pyarrow's tables, batches, chunks and slices of it are marked, and so are the
+        Arrow and Parquet files that they are written to. The struct alone (``storage``) is not: in a
+        ``pyarrow.Table`` the metadata of its field can mark it.
+        """
         column = self.as_batch()
-        return export.to_pyarrow_array(column if self.device.is_host else column.to_device("cpu"))
+        array = export.to_pyarrow_array(column if self.device.is_host else column.to_device("cpu"))
+        return with_mark(array, self.field)
+
+    @property
+    def __arrow_array__(self) -> Callable[..., pa.Array]:
+        """What ``pyarrow.array`` and ``pyarrow.table`` call, for Variants alone: else they would drop the mark."""
+        if not (self.device.is_host and is_variant(self.field)):
+            raise AttributeError("__arrow_array__")
+        return self._arrow_array
+
+    def _arrow_array(self, type: pa.DataType | None = None) -> pa.Array:  # noqa: A002  pyarrow's name for it
+        array = self.to_arrow()
+        return array if type is None else array.storage.cast(type)
 
     def to_numpy(self, zero_copy_only: bool = True, writable: bool = False) -> np.ndarray[Any, Any]:
         """Return a NumPy array, as ``pyarrow.Array.to_numpy`` does.

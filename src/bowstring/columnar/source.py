@@ -17,6 +17,7 @@ from bowstring.columnar.device_stream import device_stream
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.foreign import Importer
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.marks import field_of, without_mark
 from bowstring.columnar.named import ColumnNamed, name_of_column, one_length
 from bowstring.errors import BowstringError, InvalidBody, UsageError
 
@@ -231,7 +232,7 @@ def _whole(source: Any) -> pa.RecordBatch | pa.Table | pa.RecordBatchReader | No
         if hasattr(source, "__arrow_c_array__") or hasattr(source, "__arrow_c_device_array__"):
             return pa.record_batch(source)
         if isinstance(source, Mapping):
-            return pa.record_batch(_arrays(source))
+            return _record_batch(source)
     except BowstringError:
         raise
     except (pa.ArrowException, TypeError, ValueError) as error:
@@ -243,13 +244,16 @@ def _whole(source: Any) -> pa.RecordBatch | pa.Table | pa.RecordBatchReader | No
     return None
 
 
-def _arrays(source: Mapping[str, Any]) -> dict[str, pa.Array]:
-    arrays = {}
+def _record_batch(source: Mapping[str, Any]) -> pa.RecordBatch:
+    arrays, fields = [], []
     for name, values in source.items():
         with ColumnNamed(name_of_column(name)):
-            arrays[name] = _array(values, name)
-    one_length({name: len(array) for name, array in arrays.items()})
-    return arrays
+            array = _array(values, name)
+            array, field = without_mark(array, field_of(values, array, name))
+            arrays.append(array)
+            fields.append(field)
+    one_length({field.name: len(array) for array, field in zip(arrays, fields, strict=True)})
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def _array(values: Any, name: str) -> pa.Array:
@@ -257,9 +261,9 @@ def _array(values: Any, name: str) -> pa.Array:
         return values
     if isinstance(values, np.ma.MaskedArray):
         return pa.array(values.data, mask=np.ma.getmaskarray(values))
-    if isinstance(values, pa.ChunkedArray) or (
-        hasattr(values, "__arrow_c_stream__") and not hasattr(values, "__arrow_c_array__")
-    ):
+    if isinstance(values, pa.ChunkedArray):
+        return joined_array(values, name)
+    if hasattr(values, "__arrow_c_stream__") and not hasattr(values, "__arrow_c_array__"):
         return joined_array(pa.chunked_array(values), name)
     return pa.array(values)
 

@@ -1,7 +1,8 @@
 """Which columns are Variant columns, and what kernels take of them.
 
 Bowstring never registers ``arrow.parquet.variant`` with pyarrow: writing such a column to Parquet crashes pyarrow
-24 to 26. The name travels in the metadata of the field.
+24 to 26. The name travels in the metadata of the field; arrays of pyarrow's, which have no field, are marked as
+:mod:`bowstring.columnar.marks` says.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.column import Column
+from bowstring.columnar.marks import VARIANT_NAMES, is_variant
 from bowstring.columnar.nodes import Kind, storage_type
 from bowstring.errors import InvalidBody, LimitExceeded, Unsupported, UsageError
 from bowstring.kernels import bitmap
@@ -21,10 +23,9 @@ from bowstring.variant.views import slots_of_views
 
 __all__ = ["EXTENSION_NAME", "Slots", "VariantColumn", "VariantType", "mark", "open_column", "type"]
 
-EXTENSION_NAME: Final = "arrow.parquet.variant"
+EXTENSION_NAME: Final = VARIANT_NAMES[0]
 _KEY: Final = b"ARROW:extension:name"
 _SERIALIZED: Final = b"ARROW:extension:metadata"
-_NAMES: Final = frozenset((EXTENSION_NAME.encode(), b"parquet.variant"))
 _BINARY: Final = (pa.lib.Type_BINARY, pa.lib.Type_LARGE_BINARY)
 _MOST_ROWS: Final = (1 << 31) - 1
 
@@ -194,7 +195,7 @@ def slots_of(column: Column) -> Slots:
 def _children(column: Column, *, plain: bool) -> tuple[Column, Column]:
     storage = storage_type(column.type)
     name = (column.field.metadata or {}).get(_KEY)
-    marked = name in _NAMES or isinstance(column.type, VariantType)
+    marked = is_variant(column.field)
     if storage.id != pa.lib.Type_STRUCT or not (marked or plain):
         raise UsageError(
             "the column is no Variant",

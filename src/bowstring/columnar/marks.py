@@ -1,0 +1,98 @@
+"""What a field says beyond its type, where a pyarrow array, which has no field, is to carry it.
+
+A Variant is a struct, and the name ``arrow.parquet.variant`` in the metadata of its field. A pyarrow array can say
+that by an extension type only.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+__all__ = [
+    "VARIANT_NAMES",
+    "VariantArray",
+    "VariantStorage",
+    "field_of",
+    "is_variant",
+    "with_mark",
+    "without_mark",
+]
+
+VARIANT_NAMES: Final = ("arrow.parquet.variant", "parquet.variant")
+"""The name of Arrow's specification, and the older one: both mark a Variant."""
+_KEY: Final = b"ARROW:extension:name"
+_SERIALIZED: Final = b"ARROW:extension:metadata"
+# pyarrow's Parquet writer takes a type of one of these names for a class of its own, and ends the process: of the
+# older name up to version 23, of the newer one from version 24 on. The other name is safe.
+_SAFE_NAME: Final = VARIANT_NAMES[int(pa.__version__.partition(".")[0]) >= 24]
+
+
+class VariantArray(pa.ExtensionArray):  # type: ignore[misc]  # pyarrow has no types
+    """A pyarrow array that is a Variant; its fields are those of its storage, a struct."""
+
+    def field(self, index: int | str) -> pa.Array:
+        """Return a child of the struct, as ``pyarrow.StructArray.field`` does."""
+        return self.storage.field(index)
+
+
+class VariantStorage(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no types
+    """The type of a pyarrow array that is a Variant: any storage, and a name that all of pyarrow can work with.
+
+    Examples
+    --------
+    >>> VariantStorage(pa.struct([("metadata", pa.binary()), ("value", pa.binary())])).storage_type.names
+    ['metadata', 'value']
+    """
+
+    def __init__(self, storage: pa.DataType) -> None:
+        super().__init__(storage, _SAFE_NAME)
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    def __arrow_ext_class__(self) -> type[VariantArray]:
+        return VariantArray
+
+    def __hash__(self) -> int:
+        return hash((self.extension_name, self.storage_type))
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage: pa.DataType, _serialized: bytes) -> VariantStorage:
+        return cls(storage)
+
+
+def is_variant(field: pa.Field) -> bool:
+    """Return whether a field is marked as a Variant: by its metadata, or by its type.
+
+    Examples
+    --------
+    >>> is_variant(pa.field("a", pa.int8())), is_variant(pa.field("a", VariantStorage(pa.struct([]))))
+    (False, True)
+    """
+    name = (field.metadata or {}).get(_KEY, b"").decode(errors="replace")
+    return name in VARIANT_NAMES or getattr(field.type, "extension_name", None) in VARIANT_NAMES
+
+
+def with_mark(array: pa.Array, field: pa.Field) -> pa.Array:
+    """Return the array of a field, as an extension array where it is a Variant."""
+    if not is_variant(field):
+        return array
+    return pa.ExtensionArray.from_storage(VariantStorage(array.type), array)
+
+
+def without_mark(array: pa.Array, field: pa.Field) -> tuple[pa.Array, pa.Field]:
+    """Return an array and its field, where the metadata of the field says what an extension array of ours did."""
+    if not isinstance(array.type, VariantStorage):
+        return array, field
+    metadata = {**(field.metadata or {}), _KEY: VARIANT_NAMES[0].encode(), _SERIALIZED: b""}
+    return array.storage, field.with_type(array.storage.type).with_metadata(metadata)
+
+
+def field_of(values: Any, array: pa.Array, name: str) -> pa.Field:
+    """Return the field of some values that became an array, with the metadata that they give themselves."""
+    field = pa.field(name, array.type)
+    if isinstance(values, pa.Array) or not hasattr(values, "__arrow_c_schema__"):
+        return field
+    return field.with_metadata(pa.Field._import_from_c_capsule(values.__arrow_c_schema__()).metadata)
