@@ -70,6 +70,10 @@ class Limits:
         copied or used again.
     release_timeout
         Time that ``Server.wait_released`` waits where the call says nothing.
+    early_messages
+        Most messages of one stream that wait for an earlier one, for their body, or for their metadata.
+    early_bytes
+        Most bytes of metadata that wait so.
 
     Examples
     --------
@@ -100,12 +104,21 @@ class Limits:
     close_timeout: float = 5.0
     device_timeout: float = 120.0
     release_timeout: float = 3600.0
+    early_messages: int = 65_536
+    early_bytes: int = 256 * _MIB
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
                 raise UsageError(f"Limits.{field.name} must be positive", found=repr(value))
+
+    def __setstate__(self, state: list[float]) -> None:
+        # A pickle of an earlier version has fewer fields: new ones are at the end, and keep their defaults.
+        fields = dataclasses.fields(self)
+        known = [*state, *(field.default for field in fields[len(state) :])]
+        for field, value in zip(fields, known, strict=True):
+            object.__setattr__(self, field.name, value)
 
     def replace(self, **changes: float) -> Limits:
         """Return a copy with some bounds changed.

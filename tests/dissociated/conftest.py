@@ -13,12 +13,12 @@ import pytest
 from bowstring.columnar.layout import Layout
 from bowstring.dissociated.consumer import ConsumerProtocol
 from bowstring.dissociated.events import End, Event, Packed, Part, Pointers
-from bowstring.dissociated.messages import Hello, Outgoing
+from bowstring.dissociated.messages import Hello, Outgoing, Welcome
 from bowstring.dissociated.producer import Item, ProducerProtocol
-from bowstring.dissociated.tags import Want
+from bowstring.dissociated.tags import Control, Want
 from bowstring.ipc.schema import encode_schema
 from bowstring.ipc.template import Template
-from bowstring.limits import DEFAULT_LIMITS
+from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Pool, Region
 
 SCHEMA = pa.schema({"n": pa.int64(), "d": pa.dictionary(pa.int8(), pa.int64())})
@@ -50,9 +50,14 @@ class Material:
         self.schema = Item(encode_schema(SCHEMA))
 
     @staticmethod
-    def listener(*, ordered: bool = True, first: int = 0) -> Listener:
-        """Return a consumer that has heard nothing yet."""
-        return Listener(ordered=ordered, first=first)
+    def listener(
+        *, ordered: bool = True, first: int = 0, limits: Limits = DEFAULT_LIMITS, welcome: bool = True
+    ) -> Listener:
+        """Return a consumer of a server that took a hello, and so keeps the order, or of one that did not.
+
+        The former has heard nothing but WELCOME.
+        """
+        return Listener(ordered=ordered, first=first, limits=limits, welcome=welcome)
 
     @staticmethod
     def say(tag: int | None, body: bytes, *attachments: Any) -> Said:
@@ -117,8 +122,12 @@ class Material:
 class Listener:
     """A consumer that is told messages and remembers what came out."""
 
-    def __init__(self, *, ordered: bool = True, first: int = 0) -> None:
-        self.protocol = ConsumerProtocol(DEFAULT_LIMITS, ordered=ordered, first=first)
+    def __init__(
+        self, *, ordered: bool = True, first: int = 0, limits: Limits = DEFAULT_LIMITS, welcome: bool = True
+    ) -> None:
+        self.protocol = ConsumerProtocol(limits, extended=ordered, first=first)
+        if ordered and welcome:
+            self.protocol.receive(Control.WELCOME, Welcome(charged=False, path="", why="").pack())
         self.events: list[Event] = []
 
     def hear(self, *messages: Said) -> None:

@@ -42,20 +42,30 @@ def stream(
     return material.stream(made, pointers=pointers, first=first)
 
 
+def is_empty_body(message: Said) -> bool:
+    """Whether a message is a body without a byte, of either type."""
+    if message.tag is None:
+        return False
+    return message.body[:8] == bytes(8) if message.tag >> 56 else not message.body
+
+
 def check(material: Material, said: list[Said], heard: list[Said], *, ordered: bool, first: int) -> None:
     """Hear messages in one order and compare with what was said in another."""
     expected = material.listener(first=first)
     expected.hear(*said)
     listener = material.listener(ordered=ordered, first=first)
     for position, message in enumerate(heard):
-        assert not listener.protocol.ended, f"the end came before {len(heard) - position} messages"
+        # An empty body may be left out, so nobody waits for one.
+        late = [each for each in heard[position:] if ordered or not is_empty_body(each)]
+        assert not (listener.protocol.ended and late), f"the end came before {len(late)} messages"
         listener.hear(message)
         assert [part.sequence for part in listener.parts] == [
             (first + number) % 2**32 for number in range(len(listener.parts))
         ]
     # A region may be announced behind the end of the numbered messages, whose order is all that counts.
     assert [part.message.data for part in listener.parts] == [part.message.data for part in expected.parts]
-    assert listener.bodies() == expected.bodies()
+    for found, body in zip(listener.bodies(), expected.bodies(), strict=True):
+        assert found == body or (found is None and not ordered and not (body[0] if body else 0))
     assert listener.ends == 1
     numbered = [event for event in listener.events if not isinstance(event, Announced)]
     assert isinstance(numbered[-1], consumer_events.End)
@@ -120,7 +130,7 @@ def test_an_empty_stream(material: Material) -> None:
 def test_the_body_of_a_part_is_what_came(material: Material) -> None:
     """A packed body is handed through as the object that the transport landed it in."""
     schema, metadata, body, _ = material.batches(1)
-    protocol = ConsumerProtocol(DEFAULT_LIMITS)
+    protocol = ConsumerProtocol(DEFAULT_LIMITS, extended=False)
     landed = object()
     protocol.receive(None, schema.body)
     protocol.receive(None, metadata.body)
@@ -143,7 +153,7 @@ def test_what_a_server_says_beside_the_stream(material: Material) -> None:
     """Each of our messages is an event of its own, and changes nothing about the stream."""
     region = material.region()
     messages = material.batches(1)
-    listener = material.listener()
+    listener = material.listener(welcome=False)
     listener.hear(material.say(Control.WELCOME, Welcome(charged=True, path="p", why="w", num_rows=3).pack()))
     listener.hear(*messages[:2])
     for tag, body, kind in (

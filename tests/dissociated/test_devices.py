@@ -160,13 +160,13 @@ def test_the_stream_after_the_answer(material: Material, why: str) -> None:
 
 def test_a_reader_is_asked_once(material: Material) -> None:
     """A reader hears the question as an event; a second one, or one that names nothing, breaks the protocol."""
-    listener = material.listener()
+    listener = material.listener(welcome=False)
     listener.hear(material.say(Control.DEVICES, pack_devices([GPU])))
     assert listener.events == [Asked((GPU,))]
     with pytest.raises(ProtocolError, match="once"):
         listener.hear(material.say(Control.DEVICES, pack_devices([GPU])))
     with pytest.raises(ProtocolError):
-        material.listener().hear(material.say(Control.DEVICES, b""))
+        material.listener(welcome=False).hear(material.say(Control.DEVICES, b""))
 
 
 # Events, and regions that are tried.
@@ -263,14 +263,14 @@ def test_nobody_waits_unasked(event: EventHandle | None) -> None:
 
 def test_an_event_is_named_once_and_first(material: Material) -> None:
     """A reader hears of one event, before the question; a second, a late and a broken one break the protocol."""
-    listener = material.listener()
+    listener = material.listener(welcome=False)
     listener.hear(material.say(Control.EVENT, EVENT.pack()))
     assert listener.events == [Awaited(EVENT)]
     with pytest.raises(ProtocolError, match="one event"):
         listener.hear(material.say(Control.EVENT, EVENT.pack()))
-    listener = material.listener()
+    listener = material.listener(welcome=False)
     listener.hear(material.say(Control.DEVICES, pack_devices([GPU])))
     with pytest.raises(ProtocolError, match="one event"):
         listener.hear(material.say(Control.EVENT, EVENT.pack()))
     with pytest.raises(ProtocolError):
-        material.listener().hear(material.say(Control.EVENT, EVENT.pack()[:-1]))
+        material.listener(welcome=False).hear(material.say(Control.EVENT, EVENT.pack()[:-1]))

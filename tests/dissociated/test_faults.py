@@ -330,7 +330,7 @@ def test_a_damaged_stream_ends_only_if_it_is_whole(
 )
 def test_any_garbage_at_all(messages: list[tuple[int | None, bytes]], *, ordered: bool) -> None:
     """Messages of random bytes raise nothing but errors of the tree, and are no stream that ends."""
-    protocol = ConsumerProtocol(DEFAULT_LIMITS, ordered=ordered)
+    protocol = ConsumerProtocol(DEFAULT_LIMITS, extended=ordered)
     events: list[Any] = []
     for tag, body in messages:
         try:

@@ -119,13 +119,25 @@ class PlainServer:
         What to send to a client that has asked.
     close
         Whether to hang up at the end, or to wait for the client.
+    later, go_on
+        What to send then, once the event is set.
     """
 
     want = 7
     free = 9
 
-    def __init__(self, address: str, messages: Sequence[Message], *, close: bool = False) -> None:
+    def __init__(
+        self,
+        address: str,
+        messages: Sequence[Message],
+        *,
+        close: bool = False,
+        later: Sequence[Message] = (),
+        go_on: threading.Event | None = None,
+    ) -> None:
         self._listener: Listener = listen(address)
+        self._later = later
+        self._go_on = go_on
         self._messages = messages
         self._close = close
         self.heard: list[tuple[int | None, bytes]] = []
@@ -147,6 +159,9 @@ class PlainServer:
                 assert asked is not None
                 self.heard.append((asked.tag, bytes(asked.body)))
                 channel.send(self._messages, WAIT)
+                if self._go_on is not None:
+                    assert self._go_on.wait(WAIT)
+                    channel.send(self._later, WAIT)
                 while not self._close and (said := channel.receive(WAIT)) is not None:
                     self.heard.append((said.tag, bytes(said.body)))
         except ConnectionError:

@@ -14,8 +14,9 @@ from bowstring.columnar.compact import compacted
 from bowstring.columnar.place import placed
 from bowstring.dissociated.consumer import ConsumerProtocol
 from bowstring.dissociated.events import Announced, Part
-from bowstring.dissociated.messages import Hello
+from bowstring.dissociated.messages import Hello, Welcome
 from bowstring.dissociated.producer import Item, ProducerProtocol, Role
+from bowstring.dissociated.tags import Control
 from bowstring.ipc.framing import frame
 from bowstring.ipc.metadata import MessageKind, decode_dictionary, decode_message
 from bowstring.ipc.packing import laid_out
@@ -129,6 +130,7 @@ def test_deltas_by_pointers_are_joined_on_their_device(request: pytest.FixtureRe
     producer.hello, producer.role, producer.pointers = Hello(pointers=True), Role.BOTH, True
     notes: queue.SimpleQueue[Ended] = queue.SimpleQueue()
     consumer, assembler = ConsumerProtocol(DEFAULT_LIMITS), Assembler(DEFAULT_LIMITS, notes)
+    consumer.receive(Control.WELCOME, Welcome(charged=False, path="", why="").pack())
     found = None
     for message in [message for each in items for message in producer.send(each)]:
         attachments = () if message.attachment is None else (message.attachment,)

@@ -13,8 +13,9 @@ import pytest
 from bowstring.columnar.batch import Batch
 from bowstring.dissociated.consumer import ConsumerProtocol
 from bowstring.dissociated.events import Announced, Part
+from bowstring.dissociated.messages import Welcome
 from bowstring.dissociated.producer import ProducerProtocol
-from bowstring.dissociated.tags import Want
+from bowstring.dissociated.tags import Control, Want
 from bowstring.errors import BowstringError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Pool
@@ -58,6 +59,7 @@ def said(table: pa.Table, pool: Pool) -> list[Said]:
 def read(messages: list[Said]) -> list[Batch]:
     """Return the batches of some messages, as a receiver makes them."""
     protocol = ConsumerProtocol(DEFAULT_LIMITS)
+    protocol.receive(Control.WELCOME, Welcome(charged=False, path="", why="").pack())
     assembler = Assembler(DEFAULT_LIMITS, queue.SimpleQueue())
     batches = []
     for tag, body, attachments in messages:

@@ -3,6 +3,10 @@
 It puts metadata and bodies together by sequence number, in whatever order and over however many connections
 they come, and gives them out in the order of the stream. What it does not allow it raises as ``ProtocolError``;
 after an error it takes nothing more.
+
+A server that took our hello is held to what ``docs/protocol.md`` adds: WELCOME first, metadata in order, a body for
+every batch. One that knows only the specification sends none of our messages, may send metadata in any order, and
+may leave out bodies of 0 bytes.
 """
 
 from __future__ import annotations
@@ -60,7 +64,6 @@ if TYPE_CHECKING:
 __all__ = ["ConsumerProtocol"]
 
 _HALF: Final = 1 << 31
-_MOST_EARLY: Final = 65_536
 _LONGEST_HELLO: Final = 2048
 
 
@@ -71,9 +74,11 @@ class ConsumerProtocol:
     ----------
     limits
         Bounds for what the peer sends.
-    ordered
-        Whether the metadata connection keeps the order of messages. Then a gap in their numbers is an error
+    extended
+        Whether the server took a hello. It then sends metadata in order, so that a gap in their numbers is an error
         at once; otherwise what is missing may still come.
+    separate
+        Whether bodies, and WELCOME, come over a connection of their own, so that metadata may overtake them.
     first
         The sequence number of the schema: 0, but for tests of the roll-over.
     window
@@ -86,19 +91,31 @@ class ConsumerProtocol:
     """
 
     def __init__(
-        self, limits: Limits, *, ordered: bool = True, first: int = 0, window: int | None = None
+        self,
+        limits: Limits,
+        *,
+        extended: bool = True,
+        separate: bool = False,
+        first: int = 0,
+        window: int | None = None,
     ) -> None:
         self.account = Account(window)
+        self._limits = limits
         self._decoder = MessageDecoder(limits)
-        self._ordered = ordered
+        self._extended = extended
+        self._separate = separate
         self._first = first
-        self._next = self._awaited = first
+        self._next = first
+        self._welcomed = not extended
         self._begun = False
         self._broken = False
         self._failed = False
         self._asked = self._awaits = False
         self._metadata: dict[int, Message] = {}
+        self._metadata_bytes = 0
         self._bodies: dict[int, Packed | Pointers] = {}
+        # Messages without a byte that were given out before their empty body came, which may come yet.
+        self._bodiless: dict[int, None] = {}
         self._end: int | None = None
         self.ended = False
 
@@ -174,18 +191,24 @@ class ConsumerProtocol:
 
     def _awaits_pair(self) -> bool:
         waiting = self._metadata or self._bodies or self._end is not None
-        over = self._broken or self._failed or waiting
-        return self._begun and not over and self._next == self._awaited
+        return self._begun and not (self._broken or self._failed or waiting)
 
     def take(self, count: int) -> None:
         """Count that many pairs that were foreseen, one at least, as received and given out."""
-        self._next = self._awaited = (self._next + count) & SEQUENCE_MASK
+        self._next = (self._next + count) & SEQUENCE_MASK
 
     def _receive(self, tag: int | None, body: Any, attachments: tuple[Any, ...]) -> list[Event]:
         if tag is not None and not is_body(tag):
             return self._receive_control(tag, body, attachments)
         if self._failed:
             return []  # under way when the server gave up; nothing may end the stream after all
+        if not self._welcomed and (tag is not None or not self._separate):
+            raise ProtocolError(
+                "the server sent no WELCOME",
+                expected="WELCOME before the schema and the bodies, as its URI promises (bow=1)",
+                found="an untagged message" if tag is None else f"a body, tag {tag:#x}",
+                hint="A server that knows only the specification leaves bow and hello out of its URI.",
+            )
         if tag is None:
             self._receive_untagged(body)
             return self._complete()
@@ -195,12 +218,15 @@ class ConsumerProtocol:
 
     def _receive_untagged(self, message: Any) -> None:
         kind, sequence, flatbuffer = unpack_prefix(message)
+        if kind == END and self._end is not None:
+            raise ProtocolError("the stream ends twice", expected=f"one end, {self._end}", found=sequence)
         self._check_number(sequence, "metadata")
         if sequence in self._metadata:
             raise ProtocolError("two metadata messages have the same number", found=sequence)
-        if self._ordered and sequence != self._awaited:
+        awaited = (self._next + len(self._metadata)) & SEQUENCE_MASK
+        if self._extended and sequence != awaited:
             raise ProtocolError(
-                "messages are missing before a metadata message", expected=self._awaited, found=sequence
+                "messages are missing before a metadata message", expected=awaited, found=sequence
             )
         if kind == END:
             self._receive_end(sequence)
@@ -216,12 +242,10 @@ class ConsumerProtocol:
             raise ProtocolError("a stream holds record batches and dictionaries", found=decoded.kind.name)
         self._begun |= is_schema
         self._metadata[sequence] = decoded
-        self._awaited = (sequence + 1) & SEQUENCE_MASK
+        self._metadata_bytes += len(decoded.data)
         self._bound_early()
 
     def _receive_end(self, sequence: int) -> None:
-        if self._end is not None:
-            raise ProtocolError("the stream ends twice", found=sequence)
         self._end = sequence
         beyond = [number for number in (*self._metadata, *self._bodies) if self._after(number, sequence)]
         if beyond or (sequence == self._first and not self._begun):
@@ -234,6 +258,9 @@ class ConsumerProtocol:
     def _receive_body(self, sequence: int, body_type: int, body: Any) -> None:
         if sequence == self._first and not self._begun:
             raise ProtocolError("a schema has no body", found=f"a body with number {sequence}")
+        if sequence in self._bodiless:
+            self._receive_empty(sequence, body_type, body)
+            return
         self._check_number(sequence, "body")
         if sequence in self._bodies:
             raise ProtocolError("two bodies have the same number", found=sequence)
@@ -244,10 +271,19 @@ class ConsumerProtocol:
             self.account.early += _nbytes_of(body)
         self._bound_early()
 
+    def _receive_empty(self, sequence: int, body_type: int, body: Any) -> None:
+        """Take the body of a message that was given out without it: there is nothing in it."""
+        del self._bodiless[sequence]
+        nbytes = unpack_pairs(body)[0] if body_type == POINTERS else len(body)
+        if nbytes:
+            raise ProtocolError("a body has another length than its metadata says", expected=0, found=nbytes)
+
     def _receive_control(self, tag: int, body: Any, attachments: tuple[Any, ...]) -> list[Event]:
+        if not self._extended:
+            raise ProtocolError("a server that was sent no hello cannot send this", found=f"tag {tag:#x}")
         match tag:
             case Control.WELCOME:
-                return [Welcomed(Welcome.unpack(body))]
+                return [self._receive_welcome(body)]
             case Control.DEVICES:
                 return [self._receive_devices(body)]
             case Control.EVENT:
@@ -273,15 +309,21 @@ class ConsumerProtocol:
             case _:
                 raise ProtocolError("a server cannot say this", found=f"tag {tag:#x}")
 
+    def _receive_welcome(self, body: Any) -> Welcomed:
+        if self._welcomed:
+            raise ProtocolError("a server sends WELCOME once")
+        self._welcomed = True
+        return Welcomed(Welcome.unpack(body))
+
     def _receive_devices(self, body: Any) -> Asked:
-        if self._asked:
-            raise ProtocolError("a server asks once which devices can be reached")
+        if self._asked or self._welcomed:
+            raise ProtocolError("a server asks once which devices can be reached, before WELCOME")
         self._asked = True
         return Asked(unpack_devices(body))
 
     def _receive_event(self, body: Any) -> Awaited:
-        if self._awaits or self._asked:
-            raise ProtocolError("a server names one event, before it asks about devices")
+        if self._awaits or self._asked or self._welcomed:
+            raise ProtocolError("a server names one event, before DEVICES and WELCOME")
         self._awaits = True
         return Awaited(EventHandle.unpack(bytes(body)))
 
@@ -296,9 +338,13 @@ class ConsumerProtocol:
                 body = self._bodies.pop(self._next)
                 if isinstance(body, Packed):
                     self.account.early -= _nbytes_of(body.body)
+            elif message.body_length == 0 and not self._extended:
+                body = None
+                self._note_bodiless(self._next)
             else:
                 break
             del self._metadata[self._next]
+            self._metadata_bytes -= len(message.data)
             events.append(Part(self._next, message, body))
             self._next = (self._next + 1) & SEQUENCE_MASK
         if self._end == self._next and not self.ended:
@@ -321,21 +367,49 @@ class ConsumerProtocol:
         """Whether a number is `other` or comes behind it; numbers roll over."""
         return ((sequence - other) & SEQUENCE_MASK) < _HALF
 
+    def _note_bodiless(self, sequence: int) -> None:
+        if len(self._bodiless) >= self._limits.early_messages:
+            del self._bodiless[next(iter(self._bodiless))]
+        self._bodiless[sequence] = None
+
     @property
-    def early(self) -> int:
-        """How many messages wait for their counterpart."""
-        return max(len(self._metadata), len(self._bodies))
+    def metadata_complete(self) -> bool:
+        """Whether the end has come and all metadata before it: a connection of metadata brings nothing more."""
+        return self._end is not None and len(self._metadata) == (self._end - self._next) & SEQUENCE_MASK
+
+    @property
+    def lacks_body(self) -> bool:
+        """Whether the next message waits for its body, and not for its metadata."""
+        return self._next in self._metadata
+
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether metadata have come far ahead of the bodies, so that reading them can pause."""
+        most = self._limits
+        far = 16 * len(self._metadata) > most.early_messages or 2 * self._metadata_bytes > most.early_bytes
+        return far and self.lacks_body
 
     def _bound_early(self) -> None:
-        if self.early > _MOST_EARLY:
+        limits = self._limits
+        if max(len(self._metadata), len(self._bodies)) > limits.early_messages:
             raise LimitExceeded(
-                "too many messages whose counterpart is missing", expected=f"at most {_MOST_EARLY}"
+                "too many messages whose counterpart is missing",
+                expected=f"at most Limits.early_messages = {limits.early_messages}",
+                found=self.missing,
+            )
+        if self._metadata_bytes > limits.early_bytes:
+            raise LimitExceeded(
+                "the metadata that wait for other messages are too large",
+                expected=f"at most Limits.early_bytes = {limits.early_bytes}",
+                found=self.missing,
             )
 
     @property
     def missing(self) -> str:
         """What the stream waits for, in words, for error messages."""
-        half = "its body" if self._next in self._metadata else "its metadata"
+        if not self._welcomed:
+            return "the server has not sent the WELCOME that its URI promises (bow=1)"
+        half = "its body" if self.lacks_body else "its metadata"
         return f"message {self._next} lacks {half}"
 
 

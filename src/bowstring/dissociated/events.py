@@ -51,7 +51,10 @@ class Pointers:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Part:
-    """The next part of the stream: decoded metadata and its body (``None`` for the schema)."""
+    """The next part of the stream: decoded metadata and its body.
+
+    The body is ``None`` for the schema, and for a message of 0 bytes whose body the server need not send.
+    """
 
     sequence: int
     message: Message

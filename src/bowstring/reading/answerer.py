@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import os
@@ -383,12 +384,16 @@ class Answerer:
         try:
             with self._gate:
                 self._wires[-1].send(outgoing, self._stream.limits.stall_timeout)
-            for wire in self._wires[:-1]:
-                if shared:
-                    wire.send(shared, self._stream.limits.stall_timeout)
         except (BrokenError, DeadlineExceeded):
             # Not the end yet: the reading thread takes what had arrived before, and then finds the same.
             self._unheard = True
+            return
+        for wire in self._wires[:-1]:
+            if shared and not wire.over:
+                with contextlib.suppress(
+                    BrokenError, DeadlineExceeded
+                ):  # the peer may have closed it: see Wire.over
+                    wire.send(shared, self._stream.limits.stall_timeout)
 
 
 # What a stream over two connections says on both.

@@ -27,7 +27,7 @@ from bowstring.ipc.offsets import check_offsets
 from bowstring.ipc.packing import unpack
 from bowstring.ipc.schema import decode_schema
 from bowstring.ipc.unused_bitmaps import leave_out_unused_bitmaps
-from bowstring.memory import Handle, Lease, LentHandle, Region, mappings, used_here
+from bowstring.memory import Handle, Lease, LentHandle, Region, mappings, used_here, wrap
 from bowstring.reading.pointed import Found, PointedRun, pointed_ahead
 from bowstring.reading.pointed_few import pointed_few
 from bowstring.reading.together import Together
@@ -258,9 +258,12 @@ class Assembler:
         where = f"message {part.sequence}"
         # Those that a dictionary uses itself are looked for when a batch uses it.
         dictionaries = {} if resident else self._memo.complete(layout, header.nodes)
-        match part.body:
+        came = part.body
+        if came is None and part.message.body_length == 0:
+            came = Packed(wrap(b""))
+        match came:
             case Pointers():
-                return self._pointed(part, part.body, header, layout, dictionaries, resident=resident)
+                return self._pointed(part, came, header, layout, dictionaries, resident=resident)
             case Packed(body=body):
                 if body.nbytes != part.message.body_length:
                     raise ProtocolError(

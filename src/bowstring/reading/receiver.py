@@ -32,6 +32,7 @@ from bowstring.dissociated.events import (
 from bowstring.dissociated.messages import Hello, Welcome
 from bowstring.errors import (
     BowstringError,
+    BrokenError,
     ClosedError,
     EndOfStream,
     ForkedError,
@@ -67,7 +68,6 @@ if TYPE_CHECKING:
 __all__ = ["Receiver"]
 
 _LOOK: Final = 0.5
-_MOST_AHEAD: Final = 4096
 
 
 class Receiver:
@@ -115,11 +115,17 @@ class Receiver:
         self._notes: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._assembler = Assembler(limits, self._notes, bodies)
         self._reach = Reach(self._assembler, addresses_of(streams) or (), limits.device_timeout)
-        self._protocol = ConsumerProtocol(limits, window=hello.window if self.extended else None)
+        self._protocol = ConsumerProtocol(
+            limits,
+            extended=self.extended,
+            separate=len(self._wires) > 1,
+            window=hello.window if self.extended else None,
+        )
         for wire in self._wires:
             wire.expect = self._protocol.expect
         self._batches: collections.deque[Assembled] = collections.deque()
         self._error: BowstringError | None = None
+        self._bodies_lost: BowstringError | None = None
         self._complete = self._stopped = False
         self._closed = self._discarded = self._read_all = False
         self._loans = Loans(
@@ -165,9 +171,24 @@ class Receiver:
         """Whether nothing has to be read any more."""
         return self._answerer.finished
 
-    def needs(self, wire: Wire) -> bool:
-        """Whether the stream cannot do without a connection; one that came whole, without that of bodies."""
-        return not self._complete or wire is self._wires[-1]
+    def lost(self, wire: Wire, error: BowstringError) -> None:
+        """Take note that a connection brings nothing more, which ends the stream where that needs it still."""
+        with self._changed:
+            if type(error) is BrokenError and not self._needs(wire):
+                wire.over = True
+                self._bodies_lost = error if wire is self._wires[-1] else None
+                return
+        self.fail(error)
+
+    def _needs(self, wire: Wire) -> bool:
+        """Whether a stream over two connections needs one of them still.
+
+        That of metadata may be closed when all of them have come. A server that knows only the specification may
+        close that of bodies, too, when all are sent, which may be before their metadata have come.
+        """
+        if wire is not self._wires[-1]:
+            return not self._protocol.metadata_complete
+        return len(self._wires) == 1 or self.extended or self._complete or self._protocol.lacks_body
 
     def hear(self, tag: int | None, body: Any, attachments: tuple[Any, ...], unsaid: int) -> int:
         """Take a message; return of how many events the user was not told yet."""
@@ -187,6 +208,8 @@ class Receiver:
                 self._error = self._error or copy.copy(error)
                 self._changed.notify_all()
                 raise
+            if self._bodies_lost is not None and self._protocol.lacks_body:
+                raise copy.copy(self._bodies_lost)
             if any(is_urgent(event) for event in events):
                 self._changed.notify_all()
                 return 0
@@ -222,7 +245,7 @@ class Receiver:
         """Let metadata not run far ahead of bodies that come over another connection."""
         if wire is not self._wires[-1]:
             with self._changed:
-                while self._protocol.early > _MOST_AHEAD and not (self.quiet or self._closed):
+                while self._protocol.runs_ahead and not (self.quiet or self._closed):
                     self._changed.wait(_LOOK)
 
     def _take(self, event: Event) -> None:
@@ -360,7 +383,13 @@ class Receiver:
             self._answerer.waiting = True
             self._answerer.feed()
             self._changed.wait(_LOOK)
-            check_silence(self._wires, began, seconds, answers=self.extended, missing=self._protocol.missing)
+            check_silence(
+                [wire for wire in self._wires if not wire.over],
+                began,
+                seconds,
+                answers=self.extended,
+                missing=self._protocol.missing,
+            )
         self._answerer.waiting = False
         self.counters.seconds_waited += time.monotonic() - began
 

@@ -40,6 +40,8 @@ class Wire:
         When the peer last said something, on the monotonic clock.
     expect
         Refuses a packed body, by tag and length, before there is memory for it.
+    over
+        Whether the peer has closed it, and the stream goes on without it.
     """
 
     def __init__(self, channel: Channel, allocator: Allocator) -> None:
@@ -49,6 +51,7 @@ class Wire:
         self._runs = Runs(channel, allocator)
         self.heard = time.monotonic()
         self.expect: Callable[[int, int], None] | None = None
+        self.over = False
 
     @property
     def busy(self) -> bool:
