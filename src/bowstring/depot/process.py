@@ -17,12 +17,12 @@ from bowstring.depot.session import Session
 from bowstring.depot.status import DataSetStatus, DepotStatus
 from bowstring.depot.stock import Stock
 from bowstring.depot.words import CONTROL_LIMITS, REMOTE_LIMITS, VERSION, Verb, pack
-from bowstring.errors import BowstringError, LimitExceeded, RefusedError, UsageError
+from bowstring.errors import BowstringError, RefusedError, UsageError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.server import Server
 from bowstring.transport import Message, dial, listen
 from bowstring.transport.accepting import accept_all
-from bowstring.transport.standby import run_in_thread
+from bowstring.transport.standby import NO_THREAD, run_in_thread
 
 if TYPE_CHECKING:
     from bowstring.depot.options import Options
@@ -124,7 +124,7 @@ class Depot:
             stranger.close()
         try:
             run_in_thread(session.run, name="bowstring-depot-session")
-        except LimitExceeded:  # no thread left: it passes, and whoever listens goes on
+        except NO_THREAD:  # no thread left: it passes, and whoever listens goes on
             self.ended(session)
             channel.close()
 

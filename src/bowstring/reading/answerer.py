@@ -16,11 +16,11 @@ import numpy as np
 
 from bowstring.dissociated.messages import Outgoing, pack_addresses, pack_u64
 from bowstring.dissociated.tags import Control
-from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded, LimitExceeded, Starved
+from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded, Starved
 from bowstring.memory import fork_sentinel
 from bowstring.reading.assembler import Ended
 from bowstring.reading.settling import Settled, settle
-from bowstring.transport.standby import run_in_thread
+from bowstring.transport.standby import NO_THREAD, run_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -318,7 +318,7 @@ class Answerer:
             self._returning = True
             try:
                 run_in_thread(self._stream.give_back, name="bowstring-client-returner")
-            except LimitExceeded:  # no thread can be had: it is done before we hang up
+            except NO_THREAD:  # no thread can be had: it is done before we hang up
                 return True
         return self._all_returned
 
@@ -331,7 +331,7 @@ class Answerer:
             ended, self._busy, self._settling = self._busy, [], True
             try:
                 run_in_thread(settle, ended, self._streams, self._notes, name="bowstring-client-settler")
-            except LimitExceeded:  # no thread can be had: the process ends, or has too many; later, then
+            except NO_THREAD:  # no thread can be had: the process ends, or has too many; later, then
                 self._busy, self._settling = ended, False
 
     @staticmethod

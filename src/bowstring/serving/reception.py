@@ -8,10 +8,10 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from bowstring.dissociated.outcomes import Outcome
-from bowstring.errors import ClosedError, LimitExceeded
+from bowstring.errors import ClosedError
 from bowstring.transport import listen
 from bowstring.transport.accepting import accept_next
-from bowstring.transport.standby import Work, run_in_thread
+from bowstring.transport.standby import NO_THREAD, Work, run_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,7 +129,7 @@ class Reception:
         try:
             if alone:
                 self._wait_at(door)
-        except LimitExceeded as error:  # for this one
+        except NO_THREAD as error:  # for this one
             self._turn_away()
             self._session_of(channel).turn_away(error)
             return True

@@ -110,14 +110,17 @@ class Session:
             self._tell(ClosedError("the server was closed"), min(patience, _PATIENCE))
         self._finish()
 
-    def turn_away(self, error: BowstringError) -> None:
+    def turn_away(self, error: BaseException) -> None:
         """Tell a reader that it cannot be served, if it says hello at once, and hang up."""
         with contextlib.suppress(BowstringError):
             received = self._channel.receive(_PATIENCE, _no_bodies)
             if received is not None:
                 self._refuse(received.attachments)
                 self._protocol.receive(received.tag, received.body)
-                self._tell(error)
+                if isinstance(
+                    error, BowstringError
+                ):  # any other would be reported as the user's code failing
+                    self._tell(error)
         self._channel.close()
 
     # The reading thread.

@@ -10,7 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded, LimitExceeded
+from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.spark.failures import reason
 from bowstring.spark.published import Control, PublishedDataset
@@ -20,7 +20,7 @@ from bowstring.spark.tickets import COLUMNS, Ticket, dataset_of
 from bowstring.transport import Message, listen
 from bowstring.transport.accepting import accept_all
 from bowstring.transport.restriction import Restriction
-from bowstring.transport.standby import run_in_thread
+from bowstring.transport.standby import NO_THREAD, run_in_thread
 
 if TYPE_CHECKING:
     from bowstring.spark.task import Order
@@ -136,7 +136,7 @@ class _Meeting:
                 return
         try:
             run_in_thread(self._greet, channel, name="bowstring-spark-guest")
-        except LimitExceeded:  # no thread left: it passes, and whoever listens goes on
+        except NO_THREAD:  # no thread left: it passes, and whoever listens goes on
             self._greeting.release()
             channel.close()
 

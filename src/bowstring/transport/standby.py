@@ -16,7 +16,10 @@ from bowstring.errors import LimitExceeded
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Work", "run_in_thread"]
+__all__ = ["NO_THREAD", "Work", "run_in_thread"]
+
+# What `run_in_thread` raises, and what the system does, where no thread can be started.
+NO_THREAD: Final = (LimitExceeded, RuntimeError)
 
 _IDLE_SECONDS: Final = 10.0
 _MOST_IDLE: Final = 8
