@@ -126,6 +126,7 @@ class ProducerProtocol:
         self._limits = limits
         self._sequence = first
         self.hello: Hello | None = None
+        self.takes_errors = False  # whether the reader knows ERROR: it sent a hello, maybe a wrong one
         self.role: Role | None = None
         self.ledger = Ledger()
         self.window = Window(None)
@@ -171,6 +172,7 @@ class ProducerProtocol:
         return self._receive_control(tag, body)
 
     def _receive_hello(self, body: Any) -> None:
+        self.takes_errors = True
         if self.hello is not None or self.role is not None:
             raise ProtocolError("the hello must come first, and once")
         self.hello = Hello.unpack(body)

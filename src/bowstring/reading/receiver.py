@@ -34,6 +34,7 @@ from bowstring.errors import (
     BowstringError,
     BrokenError,
     ClosedError,
+    DeadlineExceeded,
     EndOfStream,
     ForkedError,
     LimitExceeded,
@@ -126,6 +127,7 @@ class Receiver:
         self._batches: collections.deque[Assembled] = collections.deque()
         self._error: BowstringError | None = None
         self._bodies_lost: BowstringError | None = None
+        self._behind_end: BowstringError | None = None
         self._complete = self._stopped = False
         self._closed = self._discarded = self._read_all = False
         self._loans = Loans(
@@ -298,6 +300,8 @@ class Receiver:
                 self._error = error
                 if not self.opened:
                     note_turned_away(error)
+            elif self._complete and type(error) not in (BrokenError, ClosedError, DeadlineExceeded):
+                self._behind_end = error  # not a lost connection, which nobody needs any more
             self._changed.notify_all()
         if self.borrows:  # whoever answers closes what was lent, and then hangs up
             self._answerer.stop()
@@ -350,6 +354,8 @@ class Receiver:
                 if self._closed or not self._batches:
                     self._wait(lambda: bool(self._batches) or self._complete, self.limits.reply_timeout)
                 if not self._batches:
+                    if self._behind_end is not None:
+                        raise copy.copy(self._behind_end)
                     self._notes.put(Note.READ)
                     raise EndOfStream("there are no more batches")
                 assembled = self._batches[0]

@@ -128,6 +128,7 @@ class Session:
     def listen(self) -> None:
         """Listen to the reader until it goes, or the session ends."""
         error: BaseException | None = None
+        self._channel.last_words = self._last_words
         try:
             while not self._over:
                 received = self._channel.receive(self._patience(), _no_bodies)
@@ -140,6 +141,7 @@ class Session:
             error = without_frames(raised)
         except Exception as raised:  # noqa: BLE001  whatever it is, the leases must be settled
             error = without_frames(raised)
+        self._channel.last_words = None
         if error is not None and type(error) not in (BrokenError, ClosedError):
             self._tell(error)
         self._settle(error)
@@ -397,15 +399,21 @@ class Session:
     def _tell(self, error: BaseException, patience: float = _PATIENCE) -> None:
         """Tell the reader what went wrong, if it understands and takes it at once."""
         self._reported = self._reported or type(error)
-        if self._protocol.hello is None:
+        if not self._protocol.takes_errors:
             # A peer without our extensions knows no error messages: it sees the connection end.
             self._channel.close()
             return
-        if self._told:
-            return
-        self._told = True  # an error is the last word about a stream
-        with contextlib.suppress(BowstringError):
-            self._channel.send([Message(Control.ERROR, [pack_error(error)])], patience)
+        message = self._last_words(error)
+        if message is not None:
+            with contextlib.suppress(BowstringError):
+                self._channel.send([message], patience)
+
+    def _last_words(self, error: BaseException) -> Message | None:
+        """Return what the reader is told of an error, if it is told anything: that is the last about its stream."""
+        if self._told or not self._protocol.takes_errors:
+            return None
+        self._told = True
+        return Message(Control.ERROR, [pack_error(error)])
 
     def _finish(self) -> None:
         with self._changed:
@@ -448,5 +456,5 @@ class Session:
 def _no_bodies(tag: int, nbytes: int) -> bytearray:
     """Land what a reader says: short messages only, bounded by ``Limits.control_bytes``."""
     if tag >> 56 in (0, 1):
-        raise BrokenError("a reader sent a body", found=f"tag {tag:#x}, {nbytes} bytes")
+        raise ProtocolError("a reader sends no bodies", found=f"tag {tag:#x}, {nbytes} bytes")
     return bytearray(nbytes)

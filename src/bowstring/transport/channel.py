@@ -19,12 +19,13 @@ What holds for every transport (``bowstring.testing.transport_kit`` checks it):
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 from bowstring.closing import Closing
-from bowstring.errors import NotPicklable, UsageError
+from bowstring.errors import BowstringError, LimitExceeded, NotPicklable, ProtocolError, UsageError
 from bowstring.limits import Limits
 from bowstring.transport.peer import Peer
 
@@ -48,6 +49,7 @@ __all__ = ["BytesLike", "Carries", "Channel", "Land", "Landing", "Listener", "Me
 Carries = Literal["fds", "objects", "nothing"]
 
 _TAG_END = 1 << 64
+_LAST_SECONDS = 1.0
 
 
 @dataclasses.dataclass(slots=True)
@@ -172,6 +174,9 @@ class Channel(Closing):
     restriction
         Further ones, for a peer that is not let in yet; ``None`` where there are none. Whoever receives sets it,
         between two messages: what breaks it breaks the connection. A wait for a message to begin has its own time.
+    last_words
+        Called with the error where `receive` refuses what the peer sent (`ProtocolError`, `LimitExceeded`). What it
+        returns is sent before the connection breaks. Whoever sets it takes it away again.
     """
 
     scheme: ClassVar[str]
@@ -183,6 +188,7 @@ class Channel(Closing):
     peer: Peer
     limits: Limits
     restriction: Restriction | None = None
+    last_words: Callable[[BowstringError], Message | None] | None = None
 
     @abc.abstractmethod
     def send(self, messages: Sequence[Message | Prepared], deadline: float) -> None:
@@ -294,6 +300,15 @@ class Channel(Closing):
     @abc.abstractmethod
     def closed(self) -> bool:
         """Whether this side closed the channel."""
+
+    def _say_last(self, error: BaseException) -> None:
+        """Tell the peer why its message is refused, before the connection breaks."""
+        if self.last_words is None or not isinstance(error, (ProtocolError, LimitExceeded)):
+            return
+        message = self.last_words(error)
+        if message is not None:
+            with contextlib.suppress(BowstringError):
+                self.send([message], _LAST_SECONDS)
 
     def __reduce__(self) -> NoReturn:
         raise NotPicklable(

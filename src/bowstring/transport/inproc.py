@@ -171,6 +171,7 @@ class InprocChannel(Channel):
                 prepare(length)
         except BaseException as error:
             reason = str(error) if isinstance(error, BowstringError) else f"receiving failed: {error!r}"
+            self._say_last(error)
             with self._changed:
                 left = self._incoming.clear()
                 self._end(f"the connection broke before: {reason}")

@@ -392,6 +392,7 @@ class StreamChannel(Channel):
         self._unreadable = True
         self._start = self._end = 0
         self._drop(attachments)
+        self._say_last(error)
         self._give_up(error)
 
     def _give_up(self, error: BowstringError) -> BowstringError:
