@@ -125,7 +125,7 @@ class Listener:
     def __init__(
         self, *, ordered: bool = True, first: int = 0, limits: Limits = DEFAULT_LIMITS, welcome: bool = True
     ) -> None:
-        self.protocol = ConsumerProtocol(limits, extended=ordered, first=first)
+        self.protocol = ConsumerProtocol(limits, extended=ordered, one_connection=True, first=first)
         if ordered and welcome:
             self.protocol.receive(Control.WELCOME, Welcome(charged=False, path="", why="").pack())
         self.events: list[Event] = []

@@ -160,7 +160,7 @@ def test_a_welcome_that_was_promised(material: Material) -> None:
         assert "WELCOME" in listener.protocol.missing
         with pytest.raises(ProtocolError, match="sent no WELCOME"):
             listener.hear(early)
-    separate = ConsumerProtocol(DEFAULT_LIMITS, separate=True)
+    separate = ConsumerProtocol(DEFAULT_LIMITS)
     separate.receive(schema.tag, schema.body)  # on the other connection, where there is none
     separate.receive(metadata.tag, metadata.body)
     assert "WELCOME" in separate.missing

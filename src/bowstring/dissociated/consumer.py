@@ -77,8 +77,8 @@ class ConsumerProtocol:
     extended
         Whether the server took a hello. It then sends metadata in order, so that a gap in their numbers is an error
         at once; otherwise what is missing may still come.
-    separate
-        Whether bodies, and WELCOME, come over a connection of their own, so that metadata may overtake them.
+    one_connection
+        Whether everything comes over one connection. WELCOME then comes before the schema, not only before bodies.
     first
         The sequence number of the schema: 0, but for tests of the roll-over.
     window
@@ -95,7 +95,7 @@ class ConsumerProtocol:
         limits: Limits,
         *,
         extended: bool = True,
-        separate: bool = False,
+        one_connection: bool = False,
         first: int = 0,
         window: int | None = None,
     ) -> None:
@@ -103,7 +103,7 @@ class ConsumerProtocol:
         self._limits = limits
         self._decoder = MessageDecoder(limits)
         self._extended = extended
-        self._separate = separate
+        self._one_connection = one_connection
         self._first = first
         self._next = first
         self._welcomed = not extended
@@ -202,7 +202,7 @@ class ConsumerProtocol:
             return self._receive_control(tag, body, attachments)
         if self._failed:
             return []  # under way when the server gave up; nothing may end the stream after all
-        if not self._welcomed and (tag is not None or not self._separate):
+        if not self._welcomed and (tag is not None or self._one_connection):
             raise ProtocolError(
                 "the server sent no WELCOME",
                 expected="WELCOME before the schema and the bodies, as its URI promises (bow=1)",

@@ -119,7 +119,7 @@ class Receiver:
         self._protocol = ConsumerProtocol(
             limits,
             extended=self.extended,
-            separate=len(self._wires) > 1,
+            one_connection=len(self._wires) == 1,
             window=hello.window if self.extended else None,
         )
         for wire in self._wires:
