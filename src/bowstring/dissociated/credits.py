@@ -97,7 +97,7 @@ class Account:
     >>> account = Account(100)
     >>> account.check(1000)  # alone, a body may be as large as it likes
     >>> account.charge([1000])
-    >>> account.check(40)
+    >>> account.check(40, cost=40)
     Traceback (most recent call last):
     bowstring.errors.ProtocolError: a packed body is beyond the credit that was given; ...
     """
