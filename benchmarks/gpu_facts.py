@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from bowstring.errors import BowstringError
 from bowstring.memory import device_by_name
-from bowstring.memory.topology import uuid_text
+from bowstring.memory.cuda.driver import uuid_text
 
 __all__ = ["device_facts"]
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from bowstring import variant
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
-from bowstring.variant.encode import encode_with, metadata_bytes
+from bowstring.variant.codec.encode import encode_with, metadata_bytes
 
 __all__ = ["Documents", "Objects", "documents", "keyed", "objects", "places"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bowstring.kernels.places import device_of, find_place
+from bowstring.kernels.array_device import device_of, find_place
 
 __all__ = ["run_arrays"]
 

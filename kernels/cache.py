@@ -16,6 +16,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import pathlib
 import shutil
 import sys
 import tempfile
@@ -94,10 +95,9 @@ def source_hash() -> str:
     """
     folder = os.path.dirname(__file__)
     total = hashlib.sha256()
-    for name in sorted(os.listdir(folder)):
-        if name.endswith(".py"):
-            with open(os.path.join(folder, name), "rb") as source:
-                total.update(f"{name} {hashlib.sha256(source.read()).hexdigest()}\n".encode())
+    for path in sorted(pathlib.Path(folder).rglob("*.py")):
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        total.update(f"{path.relative_to(folder)} {digest}\n".encode())
     return total.hexdigest()
 
 

@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from typing import Any
 
-from bowstring.kernels.places import find_place
+from bowstring.kernels.array_device import find_place
 
 __all__ = ["can_compile", "is_installed"]
 

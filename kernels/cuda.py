@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from bowstring.kernels.array_device import device_of
 from bowstring.kernels.cubin import load_cubin
-from bowstring.kernels.places import device_of
 from bowstring.kernels.signature import Signature
 
 __all__ = ["parameter_words", "run"]

@@ -6,7 +6,7 @@ from typing import Any
 
 from bowstring.errors import UsageError
 from bowstring.kernels import host, interpret
-from bowstring.kernels.places import find_place
+from bowstring.kernels.array_device import find_place
 from bowstring.kernels.signature import Kernel, match
 
 __all__ = ["launch"]

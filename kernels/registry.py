@@ -1,4 +1,4 @@
-"""All kernels: those in the ``SIGNATURES`` of the modules of this room."""
+"""All kernels: those in the ``SIGNATURES`` of the modules of this package and of its sub-packages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def kernels() -> list[Kernel]:
     """
     package = bowstring.kernels
     found: list[Kernel] = []
-    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         found.extend(getattr(importlib.import_module(module.name), "SIGNATURES", ()))
     return found
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import pyspark
 
-from bowstring.variant.decode import Value
-from bowstring.variant.encode import encode
+from bowstring.variant.codec.decode import Value
+from bowstring.variant.codec.encode import encode
 from tests.variant.spark_casts import TYPES, UNKNOWN, VALUES, ask_spark, rows_of
 from tests.variant.spark_peer import spark_session, view_of
 

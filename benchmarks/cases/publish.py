@@ -19,7 +19,7 @@ from bowstring.benchmarks.payload import fingerprint, payload
 from bowstring.benchmarks.payload import nbytes as payload_bytes
 from bowstring.benchmarks.processes import Child
 from bowstring.benchmarks.tables import KINDS, size_name, table
-from bowstring.columnar.place import placed
+from bowstring.columnar.materialize import placed
 
 __all__ = ["CASE", "Publisher"]
 

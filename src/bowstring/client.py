@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from bowstring.dissociated.messages import Hello
 from bowstring.dissociated.uri import Dataset, Endpoint
 from bowstring.errors import UsageError
-from bowstring.ipc.compression_device import DeviceBodies
+from bowstring.ipc.compression.device.decompress import DeviceBodies
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Device, Pool, default_pool
 from bowstring.reading.dataset import CROWDED, DatasetStream

@@ -22,7 +22,7 @@ NO_GPU = """
 from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.child import be_a_child
 from bowstring.cli.doctor.devices import say_what_is_there
-from bowstring.memory.topology import Topology
+from bowstring.cli.doctor.topology import Topology
 _, say = be_a_child()
 say_what_is_there(say, Check("", State.ABSENT, "not there", "Install it."), [], Topology("not installed"))
 """

@@ -11,11 +11,11 @@ from bowstring.cli.doctor import paths
 from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.devices import Seen, _described
 from bowstring.cli.doctor.gpu_software import BINDINGS, CUPY
+from bowstring.cli.doctor.nvml import read_topology
 from bowstring.cli.doctor.paths import Path, try_paths
 from bowstring.cli.doctor.report import examine
+from bowstring.cli.doctor.topology import Topology
 from bowstring.cli.doctor.trials import Outcome, Programs
-from bowstring.memory.nvml import read_topology
-from bowstring.memory.topology import Topology
 from bowstring.testing import fake_device
 from tests.memory.fake_nvml import FakeNvml, divided, gpu, two_linked
 
@@ -175,7 +175,7 @@ LOOK = """
 from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.child import be_a_child
 from bowstring.cli.doctor.devices import say_what_is_there
-from bowstring.memory.nvml import read_topology
+from bowstring.cli.doctor.nvml import read_topology
 from tests.memory.fake_nvml import {machine}
 _, say = be_a_child()
 driver = Check("", State.OK, "CUDA 13.0: Fake 0; Fake 1")

@@ -11,10 +11,10 @@ import pytest
 
 from bowstring.cli.doctor.as_json import VERSION, as_json
 from bowstring.cli.doctor.check import Check, State
+from bowstring.cli.doctor.nvml import read_topology
 from bowstring.cli.doctor.paths import Obstacle, Path
 from bowstring.cli.doctor.report import Report, examine
-from bowstring.memory.nvml import read_topology
-from bowstring.memory.topology import MigInstance, Topology
+from bowstring.cli.doctor.topology import MigInstance, Topology
 from tests.memory.fake_nvml import FakeNvml, divided, gpu, two_linked
 
 DOCUMENT = File(__file__).parents[2] / "docs" / "doctor.md"

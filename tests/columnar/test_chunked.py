@@ -17,7 +17,7 @@ from bowstring import ipc
 from bowstring.columnar import chunk_check
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.chunked import joined, joined_array, unified
-from bowstring.columnar.source import batches
+from bowstring.columnar.interchange.source import batches
 from bowstring.errors import InvalidBody
 
 FAR: Final = 1 << 30

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from bowstring.columnar import Batch
-from bowstring.columnar.capsule import address_in, device_in, event_in
+from bowstring.columnar.interchange.capsule import address_in, device_in, event_in
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.spans import Spans
 from bowstring.errors import NotExportable, ViewsAlive
 from bowstring.memory import Region, foreign_region
-from bowstring.memory.cuda import CudaDevice
+from bowstring.memory.cuda.device import CudaDevice
 from bowstring.testing.fake_array import ADDRESS_SHIFT
 from bowstring.testing.fake_driver import FakeDriver
 from tests.columnar.fake_cupy import STREAM, make_cupy

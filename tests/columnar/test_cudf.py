@@ -14,7 +14,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.columnar import Batch
-from bowstring.columnar.cudf import well_placed
+from bowstring.columnar.interchange.cudf import well_placed
 from bowstring.errors import (
     MissingDependency,
     NotExportable,

@@ -13,9 +13,9 @@ import pytest
 import bowstring as bow
 from bowstring import ipc
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.cudf import well_placed
+from bowstring.columnar.interchange.cudf import well_placed
+from bowstring.columnar.interchange.source import one_batch
 from bowstring.columnar.layout import Layout
-from bowstring.columnar.source import one_batch
 from bowstring.errors import LimitExceeded, NotExportable
 from bowstring.limits import DEFAULT_LIMITS
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from bowstring.columnar import Batch, Column
-from bowstring.columnar.capsule import address_in
-from bowstring.columnar.dlpack import _Tensor, _Versioned
+from bowstring.columnar.interchange.capsule import address_in
+from bowstring.columnar.interchange.dlpack import _Tensor, _Versioned
 from bowstring.errors import NotExportable, ViewsAlive
 from bowstring.memory import Device
 from bowstring.testing import FakeDevice, OnlyCurrent, fake_device

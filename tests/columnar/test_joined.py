@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring import Batch
-from bowstring.columnar.joined import can_join, joined
+from bowstring.columnar.concat import can_join, joined
 from bowstring.memory import Device
 from bowstring.testing.strategies import arrays
 

@@ -8,7 +8,7 @@ import pytest
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import Kind
 from bowstring.errors import InvalidMetadata, LimitExceeded, Unsupported, UsageError
-from bowstring.ipc.metadata import decode_message, decode_record_batch
+from bowstring.ipc.flatbuf.message import decode_message, decode_record_batch
 from bowstring.limits import DEFAULT_LIMITS, Limits
 
 FLAT = {

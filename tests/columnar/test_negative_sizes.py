@@ -12,7 +12,7 @@ import pytest
 import bowstring as bow
 from bowstring import ipc
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.capsule import address_in
+from bowstring.columnar.interchange.capsule import address_in
 from bowstring.columnar.layout import Layout
 from bowstring.errors import InvalidMetadata, UsageError
 

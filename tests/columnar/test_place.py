@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from bowstring.columnar import Batch, Layout, batches, placed
-from bowstring.columnar.filling import _PIECE, _SEVERAL
+from bowstring.columnar.copy_pieces import _PIECE, _SEVERAL
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import OutOfBudget, ViewsAlive
 from bowstring.memory import Buffer, Device, Pool, cpu

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring.columnar import Batch, compacted
-from bowstring.columnar.cut import cut
 from bowstring.columnar.ranges import Ranges
+from bowstring.columnar.slice import cut
 from bowstring.columnar.spans import buffer_of
 from bowstring.columnar.survey import surveyed
 from bowstring.errors import InvalidBody

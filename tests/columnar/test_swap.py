@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 from bowstring.columnar.batch import Batch
+from bowstring.columnar.interchange.swap import swapped
 from bowstring.columnar.layout import Layout
-from bowstring.columnar.swap import swapped
 from bowstring.memory import wrap
 from bowstring.testing import fake_device, strategies
 

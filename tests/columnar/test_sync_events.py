@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.capsule import STRUCT_BYTES, address_in, event_in
+from bowstring.columnar.interchange.capsule import STRUCT_BYTES, address_in, event_in
 from bowstring.errors import DeviceError, UsageError
 from bowstring.testing import FakeDevice, fake_device
 from tests.columnar.elsewhere import Elsewhere

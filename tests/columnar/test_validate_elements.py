@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bowstring.columnar import Batch, Dictionary, compacted
-from bowstring.columnar.elements import check_elements
 from bowstring.columnar.spans import buffer_of
+from bowstring.columnar.validation.elements import check_elements
 from bowstring.errors import InvalidBody
 from bowstring.memory import Device, wrap
 from bowstring.testing import fake_device

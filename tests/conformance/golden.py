@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pytest
 
-from bowstring.ipc.metadata import MessageKind, decode_message, decode_record_batch
+from bowstring.ipc.flatbuf.message import MessageKind, decode_message, decode_record_batch
 
 __all__ = ["FOLDERS", "Case", "cases", "write_options"]
 

@@ -12,7 +12,7 @@ import pytest
 
 from bowstring import ipc
 from bowstring.errors import Unsupported
-from bowstring.ipc.flatbuffer import follow, slots_of
+from bowstring.ipc.flatbuf.reader import follow, slots_of
 from tests.conformance.verdict import LIMITS, verdicts
 from tests.fuzz.seeds import seeds
 

@@ -12,7 +12,7 @@ import pytest
 
 from bowstring import ipc
 from bowstring.errors import InvalidBody
-from bowstring.ipc.metadata import MetadataVersion, decode_message
+from bowstring.ipc.flatbuf.message import MetadataVersion, decode_message
 from bowstring.testing import fake_device
 from tests.conformance.golden import FOLDERS, cases, write_options
 from tests.conformance.integration_json import read_json

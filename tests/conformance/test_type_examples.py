@@ -15,7 +15,7 @@ import pytest
 from bowstring import ipc
 from bowstring.columnar.batch import Batch
 from bowstring.errors import LimitExceeded, Unsupported
-from bowstring.ipc.schema import encode_schema
+from bowstring.ipc.flatbuf.schema import encode_schema
 from tests.conformance.intervals import DAY_TIME, MONTHS, retagged
 
 ROADS = {

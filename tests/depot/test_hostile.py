@@ -21,7 +21,7 @@ from bowstring.depot.attempt import Attempt
 from bowstring.depot.connection import Connection
 from bowstring.depot.parts import Told, pack_part, unpack_parts
 from bowstring.depot.words import VERSION, Fields, Verb, failure_of, pack, pack_failure
-from bowstring.ipc.schema import encode_schema
+from bowstring.ipc.flatbuf.schema import encode_schema
 from bowstring.memory import Pool
 from bowstring.transport import Channel, Message, dial
 from bowstring.transport.descriptors import close_all

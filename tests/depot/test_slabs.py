@@ -17,7 +17,7 @@ import bowstring as bow
 from bowstring.depot.warm import WarmMappings, warm_mappings
 from bowstring.errors import InvalidRegion
 from bowstring.memory import cpu
-from bowstring.memory.lent import file_to_lend, memory_to_lend
+from bowstring.memory.writable_memfd import file_to_lend, memory_to_lend
 from tests.depot.conftest import APP, MIB, Connect, Task, commit, held, read, until_free
 
 ONE = pa.table({"n": np.full(1 << 16, 1)})

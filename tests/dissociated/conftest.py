@@ -16,8 +16,8 @@ from bowstring.dissociated.events import End, Event, Packed, Part, Pointers
 from bowstring.dissociated.messages import Hello, Outgoing, Welcome
 from bowstring.dissociated.producer import Item, ProducerProtocol
 from bowstring.dissociated.tags import Control, Want
-from bowstring.ipc.schema import encode_schema
-from bowstring.ipc.template import Template
+from bowstring.ipc.flatbuf.schema import encode_schema
+from bowstring.ipc.flatbuf.template import Template
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Pool, Region
 

@@ -20,8 +20,8 @@ from bowstring.dissociated.producer import Item, ProducerProtocol
 from bowstring.dissociated.tags import PACKED, POINTERS, Control, Want, body_tag
 from bowstring.dissociated.uri import Location
 from bowstring.errors import ProtocolError, UsageError
-from bowstring.ipc.metadata import MessageKind, decode_message
-from bowstring.ipc.schema import encode_schema
+from bowstring.ipc.flatbuf.message import MessageKind, decode_message
+from bowstring.ipc.flatbuf.schema import encode_schema
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Handle
 from bowstring.reading.assembler import Assembler

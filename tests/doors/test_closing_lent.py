@@ -18,7 +18,7 @@ from bowstring.dissociated.tags import Control, Want
 from bowstring.errors import DeviceError, ProtocolError
 from bowstring.memory import Pool, mappings, this_process
 from bowstring.memory import region as region_module
-from bowstring.memory.driver import Capturing
+from bowstring.memory.cuda.driver import Capturing
 from bowstring.reading.assembler import Assembler
 from bowstring.reading.receiver import Receiver
 from bowstring.testing import FakeDevice, fake_device

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring.ipc import nvcomp
+from bowstring.ipc.compression.device import nvcomp
 from bowstring.memory import Pool
 from bowstring.testing import fake_device
 from bowstring.testing.fake_device import EXT_DEV

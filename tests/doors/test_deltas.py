@@ -11,17 +11,17 @@ import pytest
 
 import bowstring as bow
 from bowstring.columnar.compact import compacted
-from bowstring.columnar.place import placed
+from bowstring.columnar.materialize import placed
 from bowstring.dissociated.consumer import ConsumerProtocol
 from bowstring.dissociated.events import Announced, Part
 from bowstring.dissociated.messages import Hello, Welcome
 from bowstring.dissociated.producer import Item, ProducerProtocol, Role
 from bowstring.dissociated.tags import Control
+from bowstring.ipc.body.pack import laid_out
+from bowstring.ipc.flatbuf.message import MessageKind, decode_dictionary, decode_message
+from bowstring.ipc.flatbuf.schema import encode_schema
+from bowstring.ipc.flatbuf.template import Template
 from bowstring.ipc.framing import frame
-from bowstring.ipc.metadata import MessageKind, decode_dictionary, decode_message
-from bowstring.ipc.packing import laid_out
-from bowstring.ipc.schema import encode_schema
-from bowstring.ipc.template import Template
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Device, Pool, cpu
 from bowstring.reading.assembler import Assembler, Ended

@@ -19,7 +19,7 @@ from bowstring.columnar.compact import compacted
 from bowstring.errors import DeviceError, ProtocolError
 from bowstring.limits import Limits
 from bowstring.memory import Pool, Region, cpu
-from bowstring.memory.driver import Capturing
+from bowstring.memory.cuda.driver import Capturing
 from bowstring.reading import answerer
 from bowstring.reading.assembler import Assembler
 from bowstring.serving import resident

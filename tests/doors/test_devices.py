@@ -12,7 +12,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.memory import Pool
-from bowstring.memory.cuda import CudaDevice
+from bowstring.memory.cuda.device import CudaDevice
 from bowstring.testing import FakeDevice, FakeDriverError, fake_device
 from tests.doors.conftest import PATIENCE
 

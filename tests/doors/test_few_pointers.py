@@ -16,10 +16,10 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.dissociated.leases import AnnouncedRegions
 from bowstring.errors import BowstringError
-from bowstring.ipc.check import check_pairs
-from bowstring.ipc.few import MOST_FEW
-from bowstring.ipc.metadata import RecordBatchHeader
-from bowstring.ipc.offsets import check_offsets
+from bowstring.ipc.body.check import check_pairs
+from bowstring.ipc.body.check_scalar import MOST_FEW
+from bowstring.ipc.body.offset_bounds import check_offsets
+from bowstring.ipc.flatbuf.message import RecordBatchHeader
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Region, foreign_region
 from bowstring.reading import assembler

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import bowstring as bow
-from bowstring.columnar.place import placed
+from bowstring.columnar.materialize import placed
 from bowstring.dissociated.messages import PREFIX_BYTES
 from bowstring.dissociated.tags import Want
 from bowstring.memory import Pool

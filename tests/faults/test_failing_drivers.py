@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bowstring.benchmarks.processes import Child
-from bowstring.memory.driver import Driver
+from bowstring.memory.cuda.driver import Driver
 from tests.gpu.lending import Borrower, Lender
 
 CALLS = sorted(name for name in vars(Driver) if not name.startswith("_"))

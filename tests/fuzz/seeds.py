@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring import ipc
-from bowstring.variant.encode import Widths, encode
+from bowstring.variant.codec.encode import Widths, encode
 from tests.variant.documents import document
 from tests.variant.matrix import tree_of
 from tests.variant.typed_values import GOLDEN, PRIMITIVE_VALUES

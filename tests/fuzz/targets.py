@@ -17,9 +17,9 @@ import pyarrow as pa
 from bowstring import Limits, ipc
 from bowstring.columnar.layout import Layout
 from bowstring.errors import BowstringError
-from bowstring.ipc.check import check
-from bowstring.ipc.metadata import MessageKind, decode_dictionary, decode_message, decode_record_batch
-from bowstring.ipc.schema import decode_schema
+from bowstring.ipc.body.check import check
+from bowstring.ipc.flatbuf.message import MessageKind, decode_dictionary, decode_message, decode_record_batch
+from bowstring.ipc.flatbuf.schema import decode_schema
 from tests.fuzz.variant_targets import json_text, variant_value
 
 __all__ = ["LIMITS", "TARGETS"]

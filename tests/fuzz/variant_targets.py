@@ -12,7 +12,7 @@ import pyarrow as pa
 from bowstring import variant
 from bowstring.errors import BowstringError
 from bowstring.variant import Status
-from bowstring.variant.decode import decode
+from bowstring.variant.codec.decode import decode
 from tests.variant.get_columns import column_of
 from tests.variant.hostile import GOOD, WANTED
 from tests.variant.json_write import json_of

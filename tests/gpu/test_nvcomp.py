@@ -11,7 +11,7 @@ import pytest
 
 from bowstring import ipc
 from bowstring.errors import InvalidBody
-from bowstring.ipc import nvcomp
+from bowstring.ipc.compression.device import nvcomp
 from bowstring.memory import device_by_name
 from bowstring.testing.fake_device import EXT_DEV
 from tests.ipc.fake_nvcomp import FakeNvComp
@@ -55,9 +55,9 @@ def test_every_column_is_decompressed_on_the_device(nvcomp_on: str, codec: str) 
 def with_frame(numbers: Any, frame: bytes) -> bytes:
     """Return a stream of one column of int64 without nulls whose values are this LZ4 frame."""
     from bowstring.columnar.batch import Batch
+    from bowstring.ipc.flatbuf.schema import encode_schema
+    from bowstring.ipc.flatbuf.template import Template
     from bowstring.ipc.framing import frame as framed_message
-    from bowstring.ipc.schema import encode_schema
-    from bowstring.ipc.template import Template
 
     batch = Batch.from_arrow({"n": numbers})
     buffer = numbers.nbytes.to_bytes(8, "little") + frame

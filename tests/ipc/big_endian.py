@@ -8,17 +8,17 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from bowstring.columnar.layout import Kind, Layout
-from bowstring.ipc.flatbuffer import Tables, follow
-from bowstring.ipc.footer import FILE_MAGIC, FILE_START
-from bowstring.ipc.framing import end_of_stream, frame
-from bowstring.ipc.metadata import (
+from bowstring.ipc.flatbuf.footer import FILE_MAGIC, FILE_START
+from bowstring.ipc.flatbuf.message import (
     MessageKind,
     RecordBatchHeader,
     decode_dictionary,
     decode_message,
     decode_record_batch,
 )
-from bowstring.ipc.schema import decode_schema
+from bowstring.ipc.flatbuf.reader import Tables, follow
+from bowstring.ipc.flatbuf.schema import decode_schema
+from bowstring.ipc.framing import end_of_stream, frame
 
 __all__ = ["big_endian_file", "big_endian_stream"]
 

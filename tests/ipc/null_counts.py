@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from bowstring.ipc.metadata import MessageKind, decode_dictionary, decode_message, decode_record_batch
+from bowstring.ipc.flatbuf.message import MessageKind, decode_dictionary, decode_message, decode_record_batch
 
 __all__ = ["stream_without_nulls", "without_nulls"]
 

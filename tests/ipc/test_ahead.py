@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from bowstring import Batch
 from bowstring.errors import BowstringError, ClosedError, InvalidBody, LimitExceeded
-from bowstring.ipc import IpcWriteOptions, ahead_compressed, new_stream, open_stream
-from bowstring.ipc.ahead import ReadAhead
-from bowstring.ipc.compression import Means
+from bowstring.ipc import IpcWriteOptions, new_stream, open_stream
+from bowstring.ipc.body import readahead_compressed as ahead_compressed
+from bowstring.ipc.body.readahead import ReadAhead
+from bowstring.ipc.compression.codec import Means
 from bowstring.limits import Limits
 from bowstring.testing.strategies import record_batches, schemas
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.errors import BowstringError, InvalidBody, InvalidMetadata
-from bowstring.ipc import check as checks
-from bowstring.ipc.check import check, check_pairs
-from bowstring.ipc.metadata import RecordBatchHeader, decode_message, decode_record_batch
-from bowstring.ipc.offsets import check_offsets
-from bowstring.ipc.packing import unpack
-from bowstring.ipc.template import Template
+from bowstring.ipc.body import check as checks
+from bowstring.ipc.body.check import check, check_pairs
+from bowstring.ipc.body.offset_bounds import check_offsets
+from bowstring.ipc.body.pack import unpack
+from bowstring.ipc.flatbuf.message import RecordBatchHeader, decode_message, decode_record_batch
+from bowstring.ipc.flatbuf.template import Template
 from bowstring.memory import wrap
 from bowstring.testing import strategies
 

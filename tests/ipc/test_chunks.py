@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bowstring.ipc.chunks import chunks_of
+from bowstring.ipc.compression.device.frames import chunks_of
 from tests.ipc.test_compression import CODECS
 from tests.ipc.test_compression_device import lz4_frame
 

@@ -18,11 +18,11 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import InvalidBody, UsageError
+from bowstring.ipc.body.pack import pack, unpack
+from bowstring.ipc.flatbuf.message import RecordBatchHeader, decode_message, decode_record_batch
+from bowstring.ipc.flatbuf.schema import encode_schema
+from bowstring.ipc.flatbuf.template import Template
 from bowstring.ipc.framing import frame
-from bowstring.ipc.metadata import RecordBatchHeader, decode_message, decode_record_batch
-from bowstring.ipc.packing import pack, unpack
-from bowstring.ipc.schema import encode_schema
-from bowstring.ipc.template import Template
 from bowstring.memory import wrap
 from bowstring.testing import fake_device, strategies
 

@@ -18,11 +18,12 @@ from bowstring import ipc
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.errors import BowstringError, DeviceError, InvalidBody, LimitExceeded
-from bowstring.ipc import compression_device, nvcomp
-from bowstring.ipc.chunks import _xxh32, chunks_of
-from bowstring.ipc.compression_device import DeviceBodies
-from bowstring.ipc.metadata import RecordBatchHeader
-from bowstring.ipc.packing import unpack
+from bowstring.ipc.body.pack import unpack
+from bowstring.ipc.compression.device import decompress as compression_device
+from bowstring.ipc.compression.device import nvcomp
+from bowstring.ipc.compression.device.decompress import DeviceBodies
+from bowstring.ipc.compression.device.frames import _xxh32, chunks_of
+from bowstring.ipc.flatbuf.message import RecordBatchHeader
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Lease, wrap
 from bowstring.testing import OnlyCurrent, fake_device, strategies

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.errors import BowstringError
-from bowstring.ipc import compression_few
-from bowstring.ipc.compression import ANY_MEANS
-from bowstring.ipc.compression_claims import check_claims
-from bowstring.ipc.compression_few import claims_of_few, decompressed_few
-from bowstring.ipc.metadata import RecordBatchHeader, decode_message, decode_record_batch
-from bowstring.ipc.packing import pack, unpack
+from bowstring.ipc.body.pack import pack, unpack
+from bowstring.ipc.compression import host_flat as compression_few
+from bowstring.ipc.compression.claims import check_claims
+from bowstring.ipc.compression.codec import ANY_MEANS
+from bowstring.ipc.compression.host_flat import claims_of_few, decompressed_few
+from bowstring.ipc.flatbuf.message import RecordBatchHeader, decode_message, decode_record_batch
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import wrap
 from bowstring.testing import strategies

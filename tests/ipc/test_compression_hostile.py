@@ -15,10 +15,11 @@ from bowstring import ipc
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.errors import InvalidBody, InvalidData, InvalidMetadata, LimitExceeded
-from bowstring.ipc import compression_body, compression_few
-from bowstring.ipc.compression import compressed, decompressed
-from bowstring.ipc.metadata import RecordBatchHeader
-from bowstring.ipc.packing import unpack
+from bowstring.ipc.body.pack import unpack
+from bowstring.ipc.compression import host as compression_body
+from bowstring.ipc.compression import host_flat as compression_few
+from bowstring.ipc.compression.codec import compressed, decompressed
+from bowstring.ipc.flatbuf.message import RecordBatchHeader
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import wrap
 from tests.ipc.files import verdict
@@ -200,8 +201,8 @@ import numpy as np, pyarrow as pa, resource
 from bowstring import ipc
 from bowstring.columnar.layout import Layout
 from bowstring.errors import BowstringError
-from bowstring.ipc.metadata import RecordBatchHeader
-from bowstring.ipc.packing import unpack
+from bowstring.ipc.flatbuf.message import RecordBatchHeader
+from bowstring.ipc.body.pack import unpack
 from bowstring.memory import wrap
 
 resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))

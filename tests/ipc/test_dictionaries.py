@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from bowstring import ipc
 from bowstring.columnar.batch import Batch
 from bowstring.errors import InvalidBody, InvalidMetadata, Truncated, UsageError
-from bowstring.ipc.flatbuffer import slots_of
-from bowstring.ipc.footer import Block, encode_footer, read_footer
+from bowstring.ipc.dictionary.concat import GrowingValues, join
+from bowstring.ipc.flatbuf.footer import Block, encode_footer, read_footer
+from bowstring.ipc.flatbuf.message import decode_dictionary
+from bowstring.ipc.flatbuf.reader import slots_of
+from bowstring.ipc.flatbuf.schema import encode_schema
+from bowstring.ipc.flatbuf.template import Template
 from bowstring.ipc.framing import frame
-from bowstring.ipc.growth import GrowingValues, join
-from bowstring.ipc.metadata import decode_dictionary
-from bowstring.ipc.schema import encode_schema
 from bowstring.ipc.source import open_source
-from bowstring.ipc.template import Template
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import wrap
 from bowstring.testing import strategies

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from bowstring import ipc
-from bowstring.ipc import nvcomp
+from bowstring.ipc.compression.device import nvcomp
 from bowstring.testing import OnlyCurrent, fake_device
 from bowstring.testing.fake_device import EXT_DEV
 from tests.ipc.fake_nvcomp import FakeNvComp

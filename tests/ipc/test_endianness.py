@@ -14,9 +14,9 @@ from bowstring import ipc
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import BowstringError, InvalidBody, InvalidMetadata, Unsupported
-from bowstring.ipc.compression import codec_of, compressed
-from bowstring.ipc.metadata import RecordBatchHeader, decode_message, decode_record_batch
-from bowstring.ipc.packing import unpack
+from bowstring.ipc.body.pack import unpack
+from bowstring.ipc.compression.codec import codec_of, compressed
+from bowstring.ipc.flatbuf.message import RecordBatchHeader, decode_message, decode_record_batch
 from bowstring.memory import wrap
 from bowstring.testing import fake_device, strategies
 from tests.ipc.big_endian import big_endian_file, big_endian_stream

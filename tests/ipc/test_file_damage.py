@@ -20,8 +20,8 @@ from bowstring.errors import (
     Truncated,
     Unsupported,
 )
-from bowstring.ipc.footer import Block, encode_footer, read_footer
-from bowstring.ipc.schema import encode_schema
+from bowstring.ipc.flatbuf.footer import Block, encode_footer, read_footer
+from bowstring.ipc.flatbuf.schema import encode_schema
 from bowstring.ipc.source import open_source
 from bowstring.limits import DEFAULT_LIMITS
 from tests.ipc.files import SAMPLE, by_bowstring, by_pyarrow, verdict

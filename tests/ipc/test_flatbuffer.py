@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring.errors import InvalidMetadata
-from bowstring.ipc.flatbuffer import Slots, Tables, slots_of
-from bowstring.ipc.schema import encode_schema
+from bowstring.ipc.flatbuf.reader import Slots, Tables, slots_of
+from bowstring.ipc.flatbuf.schema import encode_schema
 
 SCHEMA = encode_schema(
     pa.schema({"a": pa.int8(), "b": pa.struct({"c": pa.string(), "d": pa.int8()}), "e": pa.int16()})

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from bowstring import ipc
 from bowstring.errors import InvalidMetadata, LimitExceeded, Truncated, Unsupported, UsageError
+from bowstring.ipc.flatbuf.message import decode_message
 from bowstring.ipc.framing import end_of_stream, frame, read_metadata
-from bowstring.ipc.metadata import decode_message
 from bowstring.ipc.source import open_source
 from bowstring.limits import DEFAULT_LIMITS
 from tests.ipc.files import SAMPLE, by_bowstring, by_pyarrow, growing

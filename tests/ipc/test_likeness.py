@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring.errors import BowstringError, LimitExceeded
-from bowstring.ipc.likeness import MessageDecoder
-from bowstring.ipc.metadata import Message, decode_message, decode_record_batch
+from bowstring.ipc.body.template import MessageDecoder
+from bowstring.ipc.flatbuf.message import Message, decode_message, decode_record_batch
 from bowstring.limits import Limits
 
 

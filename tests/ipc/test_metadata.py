@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from bowstring import ipc
 from bowstring.columnar.layout import Layout
 from bowstring.errors import InvalidMetadata, LimitExceeded, Unsupported, UsageError
-from bowstring.ipc.framing import frame
-from bowstring.ipc.metadata import (
+from bowstring.ipc.flatbuf.message import (
     MessageKind,
     MetadataVersion,
     decode_dictionary,
     decode_message,
     decode_record_batch,
 )
-from bowstring.ipc.schema import decode_schema, encode_schema
-from bowstring.ipc.template import Template
+from bowstring.ipc.flatbuf.schema import decode_schema, encode_schema
+from bowstring.ipc.flatbuf.template import Template
+from bowstring.ipc.framing import frame
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.testing import strategies
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.layout import Layout
-from bowstring.columnar.place import placed_compact
-from bowstring.ipc.packing import pack
+from bowstring.columnar.materialize import placed_compact
+from bowstring.ipc.body.pack import pack
 from bowstring.memory import Pool, wrap
 
 

@@ -23,7 +23,7 @@ from bowstring.errors import (
     Unsupported,
     UsageError,
 )
-from bowstring.ipc.sparse_index import CooIndex, CsxIndex
+from bowstring.ipc.tensor.sparse.index import CooIndex, CsxIndex
 from bowstring.memory import cpu
 from bowstring.testing import OnlyCurrent, fake_device
 

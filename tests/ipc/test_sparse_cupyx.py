@@ -11,7 +11,7 @@ import pytest
 
 from bowstring import ipc
 from bowstring.errors import InvalidBody, MissingDependency, NotOnDevice, Unsupported
-from bowstring.ipc.sparse_index import CooIndex, CsxIndex
+from bowstring.ipc.tensor.sparse.index import CooIndex, CsxIndex
 from bowstring.memory import cpu
 from bowstring.testing import OnlyCurrent, fake_device
 

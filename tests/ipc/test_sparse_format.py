@@ -24,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring import ipc
-from bowstring.ipc.sparse_index import CooIndex
+from bowstring.ipc.tensor.sparse.index import CooIndex
 
 HERE = Path(__file__).parent
 GOLDEN = HERE / "arrow-cpp-26.0.1"

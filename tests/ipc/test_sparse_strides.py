@@ -8,8 +8,8 @@ import pytest
 from bowstring import ipc
 from bowstring.errors import InvalidMetadata
 from bowstring.ipc.framing import frame
-from bowstring.ipc.sparse_index import CooIndex
-from bowstring.ipc.sparse_metadata import Part, SparseHeader, encode_sparse
+from bowstring.ipc.tensor.sparse.index import CooIndex
+from bowstring.ipc.tensor.sparse.metadata import Part, SparseHeader, encode_sparse
 from bowstring.memory import cpu
 from bowstring.testing import FakeDevice, fake_device
 from tests.ipc.test_sparse_format import patched, written

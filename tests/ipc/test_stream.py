@@ -22,8 +22,8 @@ from bowstring.errors import (
     Truncated,
     UsageError,
 )
-from bowstring.ipc.growth import join
-from bowstring.ipc.offsets import check_offsets
+from bowstring.ipc.body.offset_bounds import check_offsets
+from bowstring.ipc.dictionary.concat import join
 from bowstring.testing import fake_device, strategies
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from bowstring import ipc
 from bowstring.errors import BowstringError, EndOfStream, InvalidData, InvalidMetadata, Truncated
-from bowstring.ipc.metadata import MessageKind, decode_message
+from bowstring.ipc.flatbuf.message import MessageKind, decode_message
 
 EXTREMES = [0, 1, -1, 7, 1 << 31, -(1 << 31), 1 << 40, 1 << 62, (1 << 63) - 1, -(1 << 63)]
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from bowstring import ipc
-from bowstring.ipc.flatbuffer import Tables, follow
+from bowstring.ipc.flatbuf.reader import Tables, follow
 from bowstring.ipc.framing import frame
 
 # How many fields each table has today.

@@ -12,13 +12,10 @@ from typing import Any
 import numpy as np
 
 from bowstring.kernels import gather, swap, validity
-from bowstring.kernels import validation_offsets as offsets
-from bowstring.kernels import validation_text as text
-from bowstring.kernels import validation_unions as unions
-from bowstring.kernels import validation_values as values
-from bowstring.kernels import validation_views as views
 from bowstring.kernels.signature import Kernel, match
-from bowstring.kernels.validation_block import blocks_of
+from bowstring.kernels.validation import nested as offsets
+from bowstring.kernels.validation import text, unions, values, views
+from bowstring.kernels.validation.block import blocks_of
 from tests.kernels import json_cases, range_cases, variant_cases, variant_cast_cases, variant_text_cases
 
 Array = np.ndarray[Any, Any]

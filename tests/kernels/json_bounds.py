@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from bowstring.kernels import json_read as reading
-from bowstring.kernels import json_sizes as sizes
-from bowstring.kernels import json_write as writing
-from bowstring.kernels.json_format import NODE
-from bowstring.kernels.json_names import NAME, PLAN, STATE
+from bowstring.kernels.json import read as reading
+from bowstring.kernels.json import sizes
+from bowstring.kernels.json import write as writing
+from bowstring.kernels.json.format import NODE
+from bowstring.kernels.json.names import NAME, PLAN, STATE
 from bowstring.kernels.types import i64, u64
 
 Rng = np.random.Generator

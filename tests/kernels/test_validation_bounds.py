@@ -11,13 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bowstring.kernels import gather, ranges, swap, validity
-from bowstring.kernels import validation_offsets as offsets
-from bowstring.kernels import validation_text as text
-from bowstring.kernels import validation_unions as unions
-from bowstring.kernels import validation_values as values
-from bowstring.kernels import validation_views as views
 from bowstring.kernels.registry import kernels
 from bowstring.kernels.types import i64, u64
+from bowstring.kernels.validation import nested as offsets
+from bowstring.kernels.validation import text, unions, values, views
 from tests.kernels import json_bounds, variant_bounds, variant_cast_bounds, variant_text_bounds
 
 Rng = np.random.Generator

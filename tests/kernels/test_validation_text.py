@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring.columnar import Batch
-from bowstring.columnar.elements import check_elements
+from bowstring.columnar.validation.elements import check_elements
 from bowstring.errors import InvalidBody
 from bowstring.kernels.launch import launch
-from bowstring.kernels.validation_text import ASCII, BROKEN, TEXT, WORDS, check_text
+from bowstring.kernels.validation.text import ASCII, BROKEN, TEXT, WORDS, check_text
 
 pytest.importorskip("numba")
 

@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from bowstring.kernels import variant_bytes as of_bytes
-from bowstring.kernels import variant_decimals as decimals
-from bowstring.kernels import variant_fields as fields
-from bowstring.kernels import variant_locate as locating
-from bowstring.kernels import variant_metadata as metadata
-from bowstring.kernels import variant_numbers as numbers
-from bowstring.kernels import variant_validation as validation
 from bowstring.kernels.types import i64, u64
+from bowstring.kernels.variant import bytes as of_bytes
+from bowstring.kernels.variant import decimals, metadata, numbers
+from bowstring.kernels.variant import validate as validation
+from bowstring.kernels.variant import walk as locating
+from bowstring.kernels.variant import walk_fast as fields
 from tests.kernels.variant_cases import FAMILIES, KINDS, OPERANDS, columns_of, meanings_of, texts, written_by
 
 Make = Callable[[np.random.Generator], tuple[Any, ...]]

@@ -7,17 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from bowstring.kernels import variant_bytes as of_bytes
-from bowstring.kernels import variant_decimals as decimals
-from bowstring.kernels import variant_nested as nested
-from bowstring.kernels import variant_numbers as numbers
-from bowstring.kernels import variant_spark_decimals as spark_decimals
-from bowstring.kernels import variant_spark_numbers as spark_numbers
-from bowstring.kernels import variant_spark_strings as spark_strings
-from bowstring.kernels import variant_spark_texts as spark_texts
-from bowstring.kernels import variant_spark_times as spark_times
-from bowstring.kernels import variant_spark_zones as spark_zones
 from bowstring.kernels.types import i64, u64
+from bowstring.kernels.variant import bytes as of_bytes
+from bowstring.kernels.variant import decimals, nested, numbers
+from bowstring.kernels.variant.spark import decimals as spark_decimals
+from bowstring.kernels.variant.spark import format as spark_strings
+from bowstring.kernels.variant.spark import numbers as spark_numbers
+from bowstring.kernels.variant.spark import parse as spark_texts
+from bowstring.kernels.variant.spark import times as spark_times
+from bowstring.kernels.variant.spark import zones as spark_zones
 
 Make = Callable[[np.random.Generator], tuple[Any, ...]]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from bowstring.kernels import variant_equals as equality
-from bowstring.kernels import variant_text as text
 from bowstring.kernels.types import i64
+from bowstring.kernels.variant import equals as equality
+from bowstring.kernels.variant.text import writer as text
 from tests.kernels.variant_text_cases import quoted
 
 Make = Callable[[np.random.Generator], tuple[Any, ...]]

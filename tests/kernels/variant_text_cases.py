@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from bowstring.kernels import variant_equals as equality
-from bowstring.kernels import variant_text as text
 from bowstring.kernels.signature import Kernel
+from bowstring.kernels.variant import equals as equality
+from bowstring.kernels.variant.text import writer as text
 from tests.kernels.variant_cases import BLOCK, DEPTH, DICTIONARIES, bits, laid_out, marks_of, rows_of
 
 Case = tuple[int, tuple[Any, ...]]

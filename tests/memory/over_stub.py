@@ -8,8 +8,8 @@ import os
 from typing import Any
 
 from bowstring.errors import DeviceError
-from bowstring.memory.cuda import cuda_device
-from bowstring.memory.cuda_driver import cuda_driver
+from bowstring.memory.cuda.bindings import cuda_driver
+from bowstring.memory.cuda.device import cuda_device
 
 __all__ = ["OverStub"]
 

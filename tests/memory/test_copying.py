@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bowstring as bow
-from bowstring.columnar import filling
-from bowstring.columnar.filling import Pieces, fill
+from bowstring.columnar import copy_pieces as filling
+from bowstring.columnar.copy_pieces import Pieces, fill
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import BowstringError, DeviceError, NotOnDevice, OutOfBudget
 from bowstring.kernels.launch import launch

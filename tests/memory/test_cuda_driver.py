@@ -12,11 +12,12 @@ import pytest
 
 from bowstring.benchmarks.processes import Child
 from bowstring.errors import DeviceError, InvalidRegion, NotOnDevice, OutOfBudget
-from bowstring.memory import LentHandle, cuda, lendable
-from bowstring.memory.cuda import CudaDevice
-from bowstring.memory.cuda_driver import CudaDriver
+from bowstring.memory import LentHandle, lendable
+from bowstring.memory.cuda import device as cuda
+from bowstring.memory.cuda.bindings import CudaDriver
+from bowstring.memory.cuda.device import CudaDevice
+from bowstring.memory.cuda.driver import Capturing
 from bowstring.memory.device import find_device
-from bowstring.memory.driver import Capturing
 from tests.memory.cuda_api import Api, bindings
 from tests.memory.exporter import Exporter
 

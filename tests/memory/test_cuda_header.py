@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bowstring.memory import cuda_driver, driver_device, lending, shared_events
-from bowstring.memory.cuda import CUDA_DEVICE_TYPE
+from bowstring.memory.cuda import bindings as cuda_driver
+from bowstring.memory.cuda import driver_device, shared_events
+from bowstring.memory.cuda import ipc as lending
+from bowstring.memory.cuda.device import CUDA_DEVICE_TYPE
 from bowstring.memory.handle import IPC_TOKEN_BYTES
 from tests.memory.cuda_api import bindings
 from tests.memory.cuda_header import find_header

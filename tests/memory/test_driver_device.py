@@ -13,7 +13,7 @@ import pytest
 
 from bowstring.errors import DeviceError, ForkedError, InvalidRegion, NotOnDevice, OutOfBudget
 from bowstring.memory import Pool, Region, device_by_name
-from bowstring.memory.driver import Capturing
+from bowstring.memory.cuda.driver import Capturing
 from bowstring.memory.handle import Handle
 from bowstring.memory.mapping import MappingCache
 from bowstring.testing import fake_device

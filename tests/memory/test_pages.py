@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from bowstring.memory import Pool, cpu, pages
-from bowstring.memory.lent import borrowed_slab, memory_to_lend
 from bowstring.memory.pages import LARGE_PAGE, ask_for_large_pages, mapped
 from bowstring.memory.slab import fresh_memfd, host_slab, map_host_slab
+from bowstring.memory.writable_memfd import borrowed_slab, memory_to_lend
 
 BOTH = mmap.PROT_READ | mmap.PROT_WRITE
 # Below a large page, one, and some with a ragged end, as files of the depot have it.

@@ -17,10 +17,10 @@ from bowstring.errors import (
     MissingDependency,
     NotOnDevice,
 )
-from bowstring.memory import cuda, device_by_id, device_by_name, find_device
-from bowstring.memory.driver import Driver
-from bowstring.memory.remedies import hidden_gpu, no_gpu, why_no_start
-from bowstring.memory.topology import uuid_text
+from bowstring.memory import device_by_id, device_by_name, find_device
+from bowstring.memory.cuda import device as cuda
+from bowstring.memory.cuda.driver import Driver, uuid_text
+from bowstring.memory.cuda.hints import hidden_gpu, no_gpu, why_no_start
 from bowstring.testing import fake_device
 from bowstring.testing.fake_driver import FakeDriver
 from bowstring.transport import dial

@@ -14,7 +14,7 @@ import pytest
 import bowstring as bow
 from bowstring.errors import DeadlineExceeded, DeviceError, ForkedError
 from bowstring.memory import Pool, cpu, lendable, settle_devices
-from bowstring.memory.waiting import Rounds
+from bowstring.memory.cuda.device_waiter import Rounds
 from bowstring.testing import FakeDevice, fake_device
 from bowstring.testing.fake_device import FakeDevice as _Device  # a device of the test's own
 from bowstring.testing.fake_driver import FakeDriver

@@ -53,10 +53,8 @@ def objects() -> dict[str, Any]:
         ),
         "depot-committed": bow.depot.Committed(_SHORT, 1, 2, 3, 4, 5),
         "ipc-read-options": bow.ipc.IpcReadOptions(use_threads=False, included_fields=[0, 2]),
-        "ipc-write-options": bow.ipc.IpcWriteOptions(compression="lz4", emit_dictionary_deltas=True),
         "variant-type": bow.variant.type(),
         "variant-status": bow.variant.Status.TYPE_MISMATCH,
-        "variant-value": bow.variant.Value("int8", 1),
         "variant-path": bow.variant.parse_path("$.a[0]['b c']"),
     }
     for name in bow.errors.__all__:

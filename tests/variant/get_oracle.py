@@ -14,7 +14,7 @@ from bowstring import variant
 from bowstring.columnar.column import Column
 from bowstring.errors import BowstringError
 from bowstring.variant import Status
-from bowstring.variant.decode import Value, decode
+from bowstring.variant.codec.decode import Value, decode
 
 Found = tuple[Status, Any]
 UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}

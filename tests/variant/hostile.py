@@ -16,8 +16,8 @@ from bowstring import variant
 from bowstring.columnar.column import Column
 from bowstring.errors import BowstringError
 from bowstring.variant import Status
-from bowstring.variant.decode import Value
-from bowstring.variant.encode import encode
+from bowstring.variant.codec.decode import Value
+from bowstring.variant.codec.encode import encode
 from tests.variant.documents import document
 from tests.variant.typed_values import GOLDEN, PRIMITIVE_VALUES
 

@@ -13,11 +13,11 @@ from bowstring.columnar.column import Column
 from bowstring.errors import BowstringError, InvalidBody, InvalidData, LimitExceeded, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.build import built
-from bowstring.variant.decode import Value
-from bowstring.variant.encode_primitives import decimal_type, int_type
-from bowstring.variant.python_rows import in_row
-from bowstring.variant.python_values import value_of
-from bowstring.variant.rules import Rules
+from bowstring.variant.codec.decode import Value
+from bowstring.variant.codec.encode_primitives import decimal_type, int_type
+from bowstring.variant.json.rules import Rules
+from bowstring.variant.python.rows import in_row
+from bowstring.variant.python.values import value_of
 
 __all__ = ["read_by_python"]
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from bowstring import variant
-from bowstring.variant.decode import Value
-from bowstring.variant.encode import encode
+from bowstring.variant.codec.decode import Value
+from bowstring.variant.codec.encode import encode
 from tests.variant.spark_peer import Row, spark_session, typed, typed_rows, view_of
 
 TYPES: Final[dict[str, Any]] = {

@@ -8,8 +8,8 @@ import struct
 import uuid
 from typing import Any, Final
 
-from bowstring.variant.decode import Value
-from bowstring.variant.decode_primitives import DIGITS
+from bowstring.variant.codec.decode import Value
+from bowstring.variant.codec.decode_primitives import DIGITS
 
 _D = decimal.Decimal
 _KINDS: Final = [

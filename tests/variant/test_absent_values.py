@@ -14,9 +14,9 @@ from bowstring.columnar.column import Column
 from bowstring.kernels.bitmap import expanded
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Status, Value, open_column
-from bowstring.variant.encode import encode
-from bowstring.variant.json_texts import rows_of
-from bowstring.variant.locate import classes_of
+from bowstring.variant.codec.encode import encode
+from bowstring.variant.json.writer import rows_of
+from bowstring.variant.walk import classes_of
 from tests.variant.conftest import Move
 from tests.variant.get_columns import MARK, VALUE_FORMS
 

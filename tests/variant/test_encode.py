@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from bowstring import variant
 from bowstring.errors import UsageError
 from bowstring.variant.build import column_of, variant_array, variant_field
-from bowstring.variant.decode import Value, decode, decode_names
-from bowstring.variant.encode import (
+from bowstring.variant.codec.decode import Value, decode, decode_names
+from bowstring.variant.codec.encode import (
     Widths,
     array_bytes,
     encode,
@@ -25,7 +25,7 @@ from bowstring.variant.encode import (
     names_in,
     object_bytes,
 )
-from bowstring.variant.encode_primitives import decimal_type, int_type, primitive_bytes
+from bowstring.variant.codec.encode_primitives import decimal_type, int_type, primitive_bytes
 from bowstring.variant.status import Status
 from tests.variant.typed_values import GOLDEN, KEYS, PRIMITIVE_VALUES, VALUES
 

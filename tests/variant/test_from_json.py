@@ -16,18 +16,20 @@ from hypothesis import strategies as st
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 from bowstring.errors import InvalidBody, LimitExceeded, UsageError
-from bowstring.kernels import json_format as status
-from bowstring.kernels.json_names import hash_of
+from bowstring.kernels.json import format as status
+from bowstring.kernels.json.names import hash_of
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.testing import fake_device
-from bowstring.variant import json_plan, json_waves, validate
+from bowstring.variant import validate
 from bowstring.variant.build import BLOCK_ROWS
-from bowstring.variant.json_column import Building
-from bowstring.variant.json_errors import error_of
-from bowstring.variant.json_keys import joined
-from bowstring.variant.json_text import from_json
-from bowstring.variant.python import to_python
-from bowstring.variant.rules import Rules
+from bowstring.variant.json import plan as json_plan
+from bowstring.variant.json import waves as json_waves
+from bowstring.variant.json.column import Building
+from bowstring.variant.json.dictionary import joined
+from bowstring.variant.json.errors import error_of
+from bowstring.variant.json.read import from_json
+from bowstring.variant.json.rules import Rules
+from bowstring.variant.python.convert import to_python
 from tests.variant import json_texts
 from tests.variant.json_oracle import read_by_python
 
@@ -204,7 +206,7 @@ def test_no_division_shows(sizes: dict[str, int], table: int, monkeypatch: pytes
     for name, size in sizes.items():
         monkeypatch.setattr(json_plan, name, size)
     monkeypatch.setattr(json_plan, "BLOCK_ROWS", 128)
-    monkeypatch.setattr("bowstring.variant.json_column.BLOCK_ROWS", 128)
+    monkeypatch.setattr("bowstring.variant.json.column.BLOCK_ROWS", 128)
     monkeypatch.setattr("bowstring.variant.build.BLOCK_ROWS", 128)
     monkeypatch.setattr(json_waves, "_TABLE", table)
     monkeypatch.setattr("bowstring.kernels.threads._SMALL_BYTES", 0)

@@ -8,9 +8,9 @@ import warnings
 import pyarrow as pa
 import pytest
 
-from bowstring.variant.decode import Value, decode
-from bowstring.variant.json_text import from_json
-from bowstring.variant.python import to_python
+from bowstring.variant.codec.decode import Value, decode
+from bowstring.variant.json.read import from_json
+from bowstring.variant.python.convert import to_python
 from tests.variant import json_texts
 from tests.variant.spark_peer import WANTED, spark_session
 

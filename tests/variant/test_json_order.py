@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bowstring.variant.json_order import in_order
+from bowstring.variant.json.order import in_order
 
 
 def _of(texts: list[bytes]) -> tuple[list[bytes], list[bool]]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bowstring import variant
-from bowstring.variant.decode import decode
+from bowstring.variant.codec.decode import decode
 from tests.variant.documents import agree_with_duckdb
 
 PEERS: dict[str, Any] = json.loads((Path(__file__).parent.parent / "data" / "variant-peers.json").read_text())

@@ -10,7 +10,7 @@ import pytest
 from bowstring import variant
 from bowstring.columnar.column import Column
 from bowstring.variant import Status
-from bowstring.variant.encode import encode, metadata_bytes, object_bytes
+from bowstring.variant.codec.encode import encode, metadata_bytes, object_bytes
 from tests.variant.conftest import Move
 from tests.variant.get_columns import column_of
 from tests.variant.get_oracle import expected, held

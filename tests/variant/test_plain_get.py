@@ -17,14 +17,14 @@ from bowstring.columnar.column import Column
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Status, Value, open_column
 from bowstring.variant.cast import target_of
-from bowstring.variant.children import Source
-from bowstring.variant.encode import Widths, encode, encode_with, metadata_bytes, object_bytes
+from bowstring.variant.codec.encode import Widths, encode, encode_with, metadata_bytes, object_bytes
 from bowstring.variant.gather import gather
-from bowstring.variant.locate import Places, Read, classes_of, extract, locate
-from bowstring.variant.parts import batch_of, status_column
+from bowstring.variant.nested import Source
 from bowstring.variant.path import Path
-from bowstring.variant.plain import plain_number
+from bowstring.variant.plain_numbers import plain_number
+from bowstring.variant.result import batch_of, status_column
 from bowstring.variant.tree import Number, Tree
+from bowstring.variant.walk import Places, Read, classes_of, extract, locate
 from tests.variant.conftest import Move
 from tests.variant.get_columns import Row, column_of
 from tests.variant.hostile import flipped, prefixes

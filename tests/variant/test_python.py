@@ -19,12 +19,12 @@ from bowstring.errors import InvalidBody, LimitExceeded, NotOnDevice, Truncated,
 from bowstring.limits import Limits
 from bowstring.testing import fake_device
 from bowstring.variant.build import BLOCK_ROWS, column_of, variant_array, variant_field
-from bowstring.variant.decode import Value
-from bowstring.variant.encode import encode
+from bowstring.variant.codec.decode import Value
+from bowstring.variant.codec.encode import encode
 from bowstring.variant.equals import equals
 from bowstring.variant.explode import explode
 from bowstring.variant.keys import keys
-from bowstring.variant.python import from_python, to_python
+from bowstring.variant.python.convert import from_python, to_python
 from bowstring.variant.schema import schema_of
 from bowstring.variant.to_json import to_json
 from tests.variant.typed_values import KEYS, VALUES

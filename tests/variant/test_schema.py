@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring import variant
-from bowstring.variant.decode import Value
+from bowstring.variant.codec.decode import Value
 from tests.variant.typed_values import VALUES
 
 D = decimal.Decimal

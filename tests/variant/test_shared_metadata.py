@@ -13,8 +13,8 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 from bowstring.errors import InvalidBody
 from bowstring.variant import Status, open_column
-from bowstring.variant.encode import encode_with, metadata_bytes
-from bowstring.variant.locate import classes_of
+from bowstring.variant.codec.encode import encode_with, metadata_bytes
+from bowstring.variant.walk import classes_of
 from tests.variant.conftest import Move
 
 NAMES = [f"a long name, number {k:05d}" for k in range(400)]

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 
 from bowstring import variant
-from bowstring.variant import Status, spark_zones
-from bowstring.variant.spark_zones import _SHORT, _database
+from bowstring.variant import Status
+from bowstring.variant.spark import zones as spark_zones
+from bowstring.variant.spark.zones import _SHORT, _database
 from tests.variant.conftest import Move
 from tests.variant.spark_peer import WANTED, spark_session, typed
 

@@ -22,12 +22,13 @@ from bowstring.kernels import interpret
 from bowstring.kernels.signature import Kernel, match
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.testing import fake_device
-from bowstring.variant import Status, json_texts
-from bowstring.variant.decode import Value, children_of, decode
-from bowstring.variant.encode import Widths, encode, metadata_bytes, object_bytes
-from bowstring.variant.json_texts import texts_of
-from bowstring.variant.locate import classes_of
-from bowstring.variant.python_rows import in_row
+from bowstring.variant import Status
+from bowstring.variant.codec.decode import Value, children_of, decode
+from bowstring.variant.codec.encode import Widths, encode, metadata_bytes, object_bytes
+from bowstring.variant.json import writer as json_texts
+from bowstring.variant.json.writer import texts_of
+from bowstring.variant.python.rows import in_row
+from bowstring.variant.walk import classes_of
 from tests.variant.conftest import Move
 from tests.variant.get_columns import MARK, METADATA_FORMS, VALUE_FORMS, Row, column_of
 from tests.variant.hostile import GOOD, corpus_of, flipped, prefixes

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from bowstring import variant
 from bowstring.errors import UsageError
-from bowstring.variant.decode import Value
-from bowstring.variant.rules import Rules
+from bowstring.variant.codec.decode import Value
+from bowstring.variant.json.rules import Rules
 from tests.variant.get_columns import Row, column_of
 from tests.variant.json_write import json_of
 

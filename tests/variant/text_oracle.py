@@ -9,10 +9,10 @@ from bowstring.columnar.column import Column
 from bowstring.errors import BowstringError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Status
-from bowstring.variant.decode import Value, decode
-from bowstring.variant.json_texts import texts_of
-from bowstring.variant.locate import classes_of
-from bowstring.variant.rules import Rules
+from bowstring.variant.codec.decode import Value, decode
+from bowstring.variant.json.rules import Rules
+from bowstring.variant.json.writer import texts_of
+from bowstring.variant.walk import classes_of
 from tests.variant.get_columns import Row
 from tests.variant.json_write import json_of
 

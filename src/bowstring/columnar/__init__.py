@@ -4,9 +4,9 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 from bowstring.columnar.compact import compacted, is_compact
 from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.interchange.source import batches
 from bowstring.columnar.layout import Kind, Layout, Node
-from bowstring.columnar.place import placed, placed_bytes
-from bowstring.columnar.source import batches
+from bowstring.columnar.materialize import placed, placed_bytes
 
 __all__ = [
     "Batch",

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bowstring.columnar import cudf, export
-from bowstring.columnar.choice import chosen_position
-from bowstring.columnar.cut import Parts, cut
 from bowstring.columnar.dictionary import Dictionaries, Dictionary
+from bowstring.columnar.interchange import cudf, export
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.lookup import chosen_position
+from bowstring.columnar.slice import Parts, cut
 from bowstring.columnar.spans import Spans, joint_lease
 from bowstring.errors import ClosedError, MissingDependency, NotPicklable, UsageError
 from bowstring.memory import Buffer, Device, Lease, Region
@@ -171,7 +171,7 @@ class Batch(export.Exporting, cudf.ForRapids):
             (pyarrow, polars, nanoarrow, cuDF …), a mapping of names to NumPy or Arrow arrays, or to arrays of one
             device (CuPy, or ``__cuda_array_interface__``), or a Batch or Column. What lies on a device stays there.
             Where it has several chunks on the host they are joined, which copies them;
-            :func:`bowstring.columnar.source.batches` takes them one by one.
+            :func:`bowstring.columnar.interchange.source.batches` takes them one by one.
 
         Raises
         ------
@@ -180,7 +180,7 @@ class Batch(export.Exporting, cudf.ForRapids):
         Unsupported
             A type that Bowstring does not know.
         """
-        from bowstring.columnar.source import one_batch
+        from bowstring.columnar.interchange.source import one_batch
 
         return one_batch(source)
 
@@ -214,7 +214,7 @@ class Batch(export.Exporting, cudf.ForRapids):
 
     @property
     def parts(self) -> Parts:
-        """Layout, nodes and buffers, as :mod:`bowstring.columnar.cut` takes them."""
+        """Layout, nodes and buffers, as :mod:`bowstring.columnar.slice` takes them."""
         return Parts(self.layout, self.nodes, self.spans, self.variadic_counts)
 
     @property
@@ -359,7 +359,7 @@ class Batch(export.Exporting, cudf.ForRapids):
         OutOfBudget
             The pool has no room.
         """
-        from bowstring.columnar.place import on_device
+        from bowstring.columnar.materialize import on_device
 
         return on_device(self, device, pool)
 
@@ -382,7 +382,7 @@ class Batch(export.Exporting, cudf.ForRapids):
         --------
         >>> Batch.from_arrow({"a": ["x", "yz"]}).validate(full=True)
         """
-        from bowstring.columnar.validate import validate
+        from bowstring.columnar.validation.structure import validate
 
         validate(self, full=full)
 

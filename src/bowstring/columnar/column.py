@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bowstring.columnar import export
-from bowstring.columnar.cut import Parts
-from bowstring.columnar.dlpack import device_pair, dlpack_capsule
+from bowstring.columnar.interchange import export
+from bowstring.columnar.interchange.dlpack import device_pair, dlpack_capsule
+from bowstring.columnar.interchange.to_array import array_of_numbers, array_of_values, numpy_array
 from bowstring.columnar.layout import Kind, Layout, Node
 from bowstring.columnar.marks import is_variant, with_mark
-from bowstring.columnar.plain import array_of_numbers, array_of_values, numpy_array
+from bowstring.columnar.slice import Parts
 from bowstring.errors import NotOnDevice, NotPicklable, UnknownColumn, Unsupported
 from bowstring.kernels import bitmap
 from bowstring.memory import Buffer

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bowstring.columnar.cut import cut
 from bowstring.columnar.dictionary import Dictionary
-from bowstring.columnar.ends import ends_of
 from bowstring.columnar.layout import Kind
+from bowstring.columnar.offset_bounds import ends_of
+from bowstring.columnar.slice import cut
 from bowstring.columnar.survey import surveyed
 
 if TYPE_CHECKING:

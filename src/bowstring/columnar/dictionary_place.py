@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.dictionary import Dictionary
-from bowstring.columnar.place import placed
+from bowstring.columnar.materialize import placed
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping

@@ -11,7 +11,7 @@ import numpy as np
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.dictionary import Dictionary
-from bowstring.columnar.place import elsewhere
+from bowstring.columnar.materialize import elsewhere
 from bowstring.memory import lend, lendable, owned_regions
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from bowstring.columnar.ends import End
+from bowstring.columnar.offset_bounds import End
 from bowstring.columnar.steps import steps_of
 from bowstring.kernels.launch import launch
 from bowstring.kernels.ranges import RESULTS, count_in_ranges, find_ranges
@@ -141,7 +141,7 @@ def _walked(batches: Sequence[Batch], steps: Sequence[Steps]) -> tuple[Table, Ta
 def _window(batches: Sequence[Batch], *places: Table) -> Any:
     """Return all memory between the first and the last of some places as words; places are counted from there.
 
-    Kernels take arrays, and the buffers may lie in as many allocations: see `bowstring.columnar.filling`.
+    Kernels take arrays, and the buffers may lie in as many allocations: see `bowstring.columnar.copy_pieces`.
     """
     device = batches[0].device
     together = np.concatenate(places)

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from bowstring.errors import LimitExceeded, Unsupported
-from bowstring.memory.lent import reopened, used_elsewhere
+from bowstring.memory.writable_memfd import reopened, used_elsewhere
 
 if TYPE_CHECKING:
     from bowstring.depot.stock import Kind, Lent

@@ -13,17 +13,17 @@ import numpy as np
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.errors import InvalidBody, LimitExceeded, ProtocolError, Unsupported
-from bowstring.ipc.check import check_pairs
-from bowstring.ipc.dictionaries import DictionaryMemo
-from bowstring.ipc.metadata import (
+from bowstring.ipc.body.check import check_pairs
+from bowstring.ipc.body.offset_bounds import check_offsets
+from bowstring.ipc.dictionary.reader import DictionaryMemo
+from bowstring.ipc.flatbuf.message import (
     MessageKind,
     MetadataVersion,
     decode_dictionary,
     decode_message,
     decode_record_batch,
 )
-from bowstring.ipc.offsets import check_offsets
-from bowstring.ipc.schema import decode_schema
+from bowstring.ipc.flatbuf.schema import decode_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.depot.parts import Told
-    from bowstring.ipc.metadata import Message, RecordBatchHeader
+    from bowstring.ipc.flatbuf.message import Message, RecordBatchHeader
     from bowstring.limits import Limits
     from bowstring.memory import Region
 

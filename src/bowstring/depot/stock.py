@@ -14,8 +14,8 @@ from bowstring.depot.descriptors import check_spare
 from bowstring.depot.lost import LostSlabs
 from bowstring.errors import ClosedError, DeadlineExceeded, OutOfBudget
 from bowstring.memory import Region, cpu
-from bowstring.memory.lent import emptied, file_to_lend, memory_to_lend
 from bowstring.memory.pool import size_class
+from bowstring.memory.writable_memfd import emptied, file_to_lend, memory_to_lend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Sequence

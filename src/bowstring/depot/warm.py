@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from bowstring.errors import InvalidRegion
 from bowstring.memory import cpu
-from bowstring.memory.lent import borrowed_slab
 from bowstring.memory.slab import identity_of
+from bowstring.memory.writable_memfd import borrowed_slab
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 import numpy as np
 
-from bowstring.columnar.place import placed
-from bowstring.columnar.source import batches
+from bowstring.columnar.interchange.source import batches
+from bowstring.columnar.materialize import placed
 from bowstring.depot.lending import LentAllocator
 from bowstring.depot.parts import Told, pack_part
 from bowstring.depot.warm import warm_mappings

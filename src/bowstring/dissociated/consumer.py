@@ -48,8 +48,8 @@ from bowstring.dissociated.messages import (
 from bowstring.dissociated.numbered import are_numbered
 from bowstring.dissociated.tags import PACKED, POINTERS, SEQUENCE_MASK, Control, is_body, split_body_tag
 from bowstring.errors import LimitExceeded, ProtocolError
-from bowstring.ipc.likeness import MessageDecoder
-from bowstring.ipc.metadata import MessageKind, decode_dictionary, decode_record_batch
+from bowstring.ipc.body.template import MessageDecoder
+from bowstring.ipc.flatbuf.message import MessageKind, decode_dictionary, decode_record_batch
 from bowstring.memory import EventHandle, Handle, LentHandle
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from bowstring.dissociated.uri import Location
-    from bowstring.ipc.likeness import Likeness
-    from bowstring.ipc.metadata import Message
+    from bowstring.ipc.body.template import Likeness
+    from bowstring.ipc.flatbuf.message import Message
     from bowstring.limits import Limits
 
 __all__ = ["ConsumerProtocol"]

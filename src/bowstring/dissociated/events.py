@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from bowstring.dissociated.devices import DeviceId
     from bowstring.dissociated.messages import Welcome
     from bowstring.errors import BowstringError
-    from bowstring.ipc.metadata import Message
+    from bowstring.ipc.flatbuf.message import Message
     from bowstring.memory import EventHandle, Handle, LentHandle
 
 __all__ = [

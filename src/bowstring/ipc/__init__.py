@@ -1,8 +1,8 @@
 """Arrow IPC: metadata, framing, streams and files, under the names of ``pyarrow.ipc``."""
 
-from bowstring.ipc.dictionaries import DictionaryMemo
+from bowstring.ipc.dictionary.reader import DictionaryMemo
 from bowstring.ipc.file import RecordBatchFileReader, RecordBatchFileWriter, new_file, open_file
-from bowstring.ipc.flatbuffer import KeyValueMetadata
+from bowstring.ipc.flatbuf.reader import KeyValueMetadata
 from bowstring.ipc.frames import deserialize_pandas, serialize_pandas
 from bowstring.ipc.message import (
     Message,
@@ -17,10 +17,10 @@ from bowstring.ipc.message import (
 )
 from bowstring.ipc.options import Alignment, IpcReadOptions, IpcWriteOptions, MetadataVersion
 from bowstring.ipc.reader import ReadStats, RecordBatchReader, RecordBatchWithMetadata
-from bowstring.ipc.sparse import SparseTensor
-from bowstring.ipc.sparse_message import read_sparse_tensor, write_sparse_tensor
 from bowstring.ipc.stream import RecordBatchStreamReader, RecordBatchStreamWriter, new_stream, open_stream
-from bowstring.ipc.tensor import Tensor, get_tensor_size, read_tensor, write_tensor
+from bowstring.ipc.tensor.sparse.message import read_sparse_tensor, write_sparse_tensor
+from bowstring.ipc.tensor.sparse.tensor import SparseTensor
+from bowstring.ipc.tensor.tensor import Tensor, get_tensor_size, read_tensor, write_tensor
 from bowstring.ipc.writer import RecordBatchWriter, WriteStats
 
 __all__ = [

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 from bowstring.columnar.layout import Layout
 from bowstring.errors import Truncated, Unsupported
-from bowstring.ipc.ahead import ReadAhead
-from bowstring.ipc.compression import Means, with_older_compression
-from bowstring.ipc.dictionaries import Arrival, DictionaryMemo
-from bowstring.ipc.metadata import (
+from bowstring.ipc.body.pack import unpack
+from bowstring.ipc.body.readahead import ReadAhead
+from bowstring.ipc.body.select import Selection
+from bowstring.ipc.compression.codec import Means, with_older_compression
+from bowstring.ipc.dictionary.reader import Arrival, DictionaryMemo
+from bowstring.ipc.flatbuf.message import (
     Message,
     MetadataVersion,
     RecordBatchHeader,
     decode_dictionary,
     decode_record_batch,
 )
+from bowstring.ipc.flatbuf.metadata_v4 import without_bitmaps_of_4
+from bowstring.ipc.flatbuf.schema import in_native_order
 from bowstring.ipc.options import Alignment, IpcReadOptions
-from bowstring.ipc.packing import unpack
-from bowstring.ipc.schema import in_native_order
-from bowstring.ipc.selection import Selection
-from bowstring.ipc.version4 import without_bitmaps_of_4
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
-    from bowstring.ipc.landing import Landing
-    from bowstring.ipc.schema import DecodedSchema
+    from bowstring.ipc.device_target import Landing
+    from bowstring.ipc.flatbuf.schema import DecodedSchema
     from bowstring.limits import Limits
     from bowstring.memory import Buffer
 

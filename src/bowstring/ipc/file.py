@@ -15,9 +15,10 @@ from bowstring.errors import (
 )
 from bowstring.ipc.arguments import check_reading, footer_end
 from bowstring.ipc.decoder import Decoder
-from bowstring.ipc.dictionaries import Arrival
+from bowstring.ipc.device_target import Landing
+from bowstring.ipc.dictionary.reader import Arrival
 from bowstring.ipc.first_schema import compare, first_schema
-from bowstring.ipc.footer import (
+from bowstring.ipc.flatbuf.footer import (
     FILE_MAGIC,
     FILE_START,
     Block,
@@ -26,9 +27,8 @@ from bowstring.ipc.footer import (
     overlapping,
     read_footer,
 )
+from bowstring.ipc.flatbuf.message import Message, MessageKind, decode_message, decode_record_batch
 from bowstring.ipc.framing import read_metadata
-from bowstring.ipc.landing import Landing
-from bowstring.ipc.metadata import Message, MessageKind, decode_message, decode_record_batch
 from bowstring.ipc.options import IpcReadOptions
 from bowstring.ipc.reader import ReadCounts, RecordBatchReader, RecordBatchWithMetadata
 from bowstring.ipc.source import Source, open_source

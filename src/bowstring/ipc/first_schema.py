@@ -6,10 +6,10 @@ import itertools
 from typing import TYPE_CHECKING, Final
 
 from bowstring.errors import BowstringError, InvalidMetadata
-from bowstring.ipc.footer import FILE_START
+from bowstring.ipc.flatbuf.footer import FILE_START
+from bowstring.ipc.flatbuf.message import decode_message
+from bowstring.ipc.flatbuf.schema import DecodedSchema, decode_schema
 from bowstring.ipc.framing import read_metadata
-from bowstring.ipc.metadata import decode_message
-from bowstring.ipc.schema import DecodedSchema, decode_schema
 
 if TYPE_CHECKING:
     from bowstring.ipc.source import Source

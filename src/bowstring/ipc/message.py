@@ -9,14 +9,14 @@ import pyarrow as pa
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.errors import EndOfStream, InvalidMetadata, UsageError
-from bowstring.ipc import metadata as wire
 from bowstring.ipc.decoder import Decoder
-from bowstring.ipc.dictionaries import DictionaryMemo
-from bowstring.ipc.flatbuffer import KeyValueMetadata
+from bowstring.ipc.dictionary.reader import DictionaryMemo
+from bowstring.ipc.flatbuf import message as wire
+from bowstring.ipc.flatbuf.message import MessageKind, MetadataVersion
+from bowstring.ipc.flatbuf.reader import KeyValueMetadata
+from bowstring.ipc.flatbuf.schema import DecodedSchema, decode_schema, encode_schema, endianness_of
 from bowstring.ipc.framing import frame, read_metadata
-from bowstring.ipc.metadata import MessageKind, MetadataVersion
 from bowstring.ipc.options import IpcReadOptions
-from bowstring.ipc.schema import DecodedSchema, decode_schema, encode_schema, endianness_of
 from bowstring.ipc.source import Source, open_source
 from bowstring.ipc.stream import RecordBatchStreamWriter
 from bowstring.limits import DEFAULT_LIMITS, Limits

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyarrow.ipc import Alignment
 
 from bowstring.errors import Unsupported, UsageError
-from bowstring.ipc.metadata import MetadataVersion
+from bowstring.ipc.flatbuf.message import MetadataVersion
 
 if TYPE_CHECKING:
     from typing import Self

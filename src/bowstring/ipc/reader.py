@@ -10,10 +10,10 @@ from pyarrow.ipc import ReadStats
 
 from bowstring.closing import Closing
 from bowstring.columnar.batch import Batch
+from bowstring.columnar.interchange.source import batches as batches_of
 from bowstring.columnar.layout import Layout
-from bowstring.columnar.source import batches as batches_of
 from bowstring.errors import ClosedError, EndOfStream, UsageError
-from bowstring.ipc.dictionaries import Arrival
+from bowstring.ipc.dictionary.reader import Arrival
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from bowstring.errors import ClosedError, EndOfStream, InvalidMetadata, Truncated
 from bowstring.ipc.arguments import check_reading
+from bowstring.ipc.body.template import MessageDecoder
 from bowstring.ipc.decoder import Decoder
+from bowstring.ipc.device_target import Landing
+from bowstring.ipc.flatbuf.message import Message, MessageKind
+from bowstring.ipc.flatbuf.schema import decode_schema
 from bowstring.ipc.framing import read_metadata
-from bowstring.ipc.landing import Landing
-from bowstring.ipc.likeness import MessageDecoder
-from bowstring.ipc.metadata import Message, MessageKind
 from bowstring.ipc.options import IpcReadOptions
 from bowstring.ipc.reader import ReadCounts, SequentialReader
-from bowstring.ipc.schema import decode_schema
 from bowstring.ipc.source import Source, open_source
 from bowstring.ipc.writer import RecordBatchWriter
 from bowstring.limits import DEFAULT_LIMITS, Limits
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
-    from bowstring.ipc.ahead import ReadAhead
+    from bowstring.ipc.body.readahead import ReadAhead
     from bowstring.memory import Device
 
 __all__ = ["RecordBatchStreamReader", "RecordBatchStreamWriter", "new_stream", "open_stream"]

@@ -16,16 +16,16 @@ from bowstring.columnar.compact import compacted
 from bowstring.columnar.layout import Layout
 from bowstring.errors import ClosedError, UsageError
 from bowstring.ipc.arguments import check_file, file_path
-from bowstring.ipc.compression import codec_of
-from bowstring.ipc.dictionaries import Arrival
+from bowstring.ipc.body.pack import Packed, pack
+from bowstring.ipc.compression.codec import codec_of
+from bowstring.ipc.dictionary.reader import Arrival
+from bowstring.ipc.dictionary.writer import Change, SentDictionaries
+from bowstring.ipc.flatbuf.message import MessageKind, MetadataVersion
+from bowstring.ipc.flatbuf.metadata_v4 import with_bitmaps_of_4
+from bowstring.ipc.flatbuf.schema import check_dictionaries, encode_schema
+from bowstring.ipc.flatbuf.template import Template
 from bowstring.ipc.framing import end_of_stream, frame
-from bowstring.ipc.metadata import MessageKind, MetadataVersion
 from bowstring.ipc.options import IpcWriteOptions
-from bowstring.ipc.packing import Packed, pack
-from bowstring.ipc.schema import check_dictionaries, encode_schema
-from bowstring.ipc.sent import Change, SentDictionaries
-from bowstring.ipc.template import Template
-from bowstring.ipc.version4 import with_bitmaps_of_4
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

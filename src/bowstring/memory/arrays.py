@@ -37,7 +37,7 @@ def device_array(values: Any) -> tuple[Device, Any] | None:
     if not hasattr(values, "__cuda_array_interface__"):
         return None
     # Loaded on first use, as all of CUDA is.
-    from bowstring.memory.cuda import cuda_device, load_cupy
+    from bowstring.memory.cuda.device import cuda_device, load_cupy
 
     array = load_cupy().asarray(values)
     return cuda_device(int(array.device.id)), array

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bowstring.errors import DeviceError, NotOnDevice, OutOfBudget
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.memory.driver_device import DriverDevice
+from bowstring.memory.cuda.driver_device import DriverDevice
 from bowstring.memory.staging import CHUNK, Chunk, stage
 
 if TYPE_CHECKING:

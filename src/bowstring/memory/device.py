@@ -19,7 +19,7 @@ from bowstring.memory.slab import Slab, host_slab, map_host_slab
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from bowstring.memory.events import RecordedEvent
+    from bowstring.memory.cuda.events import RecordedEvent
 
 __all__ = [
     "CPU_DEVICE_TYPE",
@@ -277,7 +277,7 @@ class _Kind:
 _KINDS: dict[str, _Kind] = {}
 _NAMES: dict[int, str] = {2: "cuda"}
 # Where those are that nobody pays for before they are used.
-_MODULES: Final = {"cuda": "bowstring.memory.cuda"}
+_MODULES: Final = {"cuda": "bowstring.memory.cuda.device"}
 
 
 def register_devices(

@@ -12,10 +12,10 @@ from typing import Final
 
 from bowstring.errors import InvalidRegion
 from bowstring.limits import DEFAULT_LIMITS
+from bowstring.memory.cuda.driver_device import DriverDevice
+from bowstring.memory.cuda.ipc import lent_here, used_here
 from bowstring.memory.device import find_device
-from bowstring.memory.driver_device import DriverDevice
 from bowstring.memory.handle import Handle, LentHandle
-from bowstring.memory.lending import lent_here, used_here
 from bowstring.memory.process import this_process
 from bowstring.memory.region import Region
 from bowstring.memory.slab import Slab, identity_of, let_go

@@ -22,8 +22,8 @@ from bowstring.memory.budget import default_budget
 from bowstring.memory.buffer import Buffer
 from bowstring.memory.device import Device, cpu, settle_devices
 from bowstring.memory.forks import fork_sentinel, watch_forks
-from bowstring.memory.owned import note_owned
 from bowstring.memory.region import Region
+from bowstring.memory.region_registry import note_owned
 from bowstring.memory.slab import let_go
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from bowstring.errors import DeadlineExceeded, DeviceError, ForkedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from bowstring.memory.cuda.driver import Driver
+    from bowstring.memory.cuda.driver_device import DriverDevice
     from bowstring.memory.device import Device
-    from bowstring.memory.driver import Driver
-    from bowstring.memory.driver_device import DriverDevice
 
 __all__ = ["CHUNK", "Chunk", "stage"]
 

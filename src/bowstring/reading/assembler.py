@@ -14,19 +14,19 @@ from bowstring.dissociated.credits import Account
 from bowstring.dissociated.events import Announced, Packed, Part, Pointers
 from bowstring.dissociated.leases import AnnouncedRegions
 from bowstring.errors import ProtocolError, Unsupported
-from bowstring.ipc.check import check_pairs
-from bowstring.ipc.dictionaries import DictionaryMemo
-from bowstring.ipc.metadata import (
+from bowstring.ipc.body.check import check_pairs
+from bowstring.ipc.body.offset_bounds import check_offsets
+from bowstring.ipc.body.pack import unpack
+from bowstring.ipc.body.unused_bitmaps import leave_out_unused_bitmaps
+from bowstring.ipc.dictionary.reader import DictionaryMemo
+from bowstring.ipc.flatbuf.message import (
     MessageKind,
     MetadataVersion,
     RecordBatchHeader,
     decode_dictionary,
     decode_record_batch,
 )
-from bowstring.ipc.offsets import check_offsets
-from bowstring.ipc.packing import unpack
-from bowstring.ipc.schema import decode_schema
-from bowstring.ipc.unused_bitmaps import leave_out_unused_bitmaps
+from bowstring.ipc.flatbuf.schema import decode_schema
 from bowstring.memory import Handle, Lease, LentHandle, Region, mappings, used_here, wrap
 from bowstring.reading.pointed import Found, PointedRun, pointed_ahead
 from bowstring.reading.pointed_few import pointed_few
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from bowstring.ipc.compression_device import DeviceBodies
-    from bowstring.ipc.likeness import Likeness
+    from bowstring.ipc.body.template import Likeness
+    from bowstring.ipc.compression.device.decompress import DeviceBodies
     from bowstring.limits import Limits
     from bowstring.memory import Device, OpenedEvent
     from bowstring.reading.runs import Run

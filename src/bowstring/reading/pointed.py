@@ -13,7 +13,7 @@ import numpy as np
 from bowstring.dissociated.messages import PREFIX_BYTES
 from bowstring.dissociated.tags import POINTERS, is_pointers
 from bowstring.errors import ProtocolError
-from bowstring.ipc.ahead_numbers import (
+from bowstring.ipc.body.message_table import (
     Flags,
     Numbers,
     Table,
@@ -25,8 +25,8 @@ from bowstring.ipc.ahead_numbers import (
     numbers_of,
     sizes_are_right,
 )
-from bowstring.ipc.ahead_plain import offsets_are_right
-from bowstring.ipc.unused_bitmaps import leave_out_unused_bitmaps
+from bowstring.ipc.body.readahead_plain import offsets_are_right
+from bowstring.ipc.body.unused_bitmaps import leave_out_unused_bitmaps
 from bowstring.memory.distinct import distinct
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.layout import Layout
     from bowstring.dissociated.consumer import ConsumerProtocol
     from bowstring.dissociated.leases import AnnouncedRegions
-    from bowstring.ipc.likeness import Likeness
+    from bowstring.ipc.body.template import Likeness
     from bowstring.limits import Limits
     from bowstring.memory import Region
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bowstring.ipc.few import MOST_FEW, Rule, nodes_are_right, rules_of
+from bowstring.ipc.body.check_scalar import MOST_FEW, Rule, nodes_are_right, rules_of
 
 if TYPE_CHECKING:
     from bowstring.columnar.layout import Layout
     from bowstring.dissociated.leases import AnnouncedRegions
-    from bowstring.ipc.metadata import RecordBatchHeader
+    from bowstring.ipc.flatbuf.message import RecordBatchHeader
     from bowstring.memory import Region
 
 __all__ = ["FoundFew", "pointed_few"]

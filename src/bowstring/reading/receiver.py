@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.batch import Batch
     from bowstring.dissociated.uri import Endpoint
-    from bowstring.ipc.compression_device import DeviceBodies
+    from bowstring.ipc.compression.device.decompress import DeviceBodies
     from bowstring.reading.pointed import PointedRun
     from bowstring.reading.runs import Run
 

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.errors import BowstringError
-from bowstring.memory.driver import Capturing
+from bowstring.memory.cuda.driver import Capturing
 
 if TYPE_CHECKING:
     import queue

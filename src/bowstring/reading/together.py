@@ -12,8 +12,8 @@ import numpy as np
 
 from bowstring.columnar.batch import Batch
 from bowstring.dissociated.messages import PREFIX_BYTES
-from bowstring.ipc.ahead_numbers import can_take, leading, numbers_of
-from bowstring.ipc.ahead_plain import plain_ahead
+from bowstring.ipc.body.message_table import can_take, leading, numbers_of
+from bowstring.ipc.body.readahead_plain import plain_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.columnar.layout import Layout
-    from bowstring.ipc.dictionaries import DictionaryMemo
-    from bowstring.ipc.likeness import Likeness
+    from bowstring.ipc.body.template import Likeness
+    from bowstring.ipc.dictionary.reader import DictionaryMemo
     from bowstring.reading.runs import Run
 
 __all__ = ["Together"]

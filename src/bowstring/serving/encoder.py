@@ -5,14 +5,14 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING
 
-from bowstring.columnar.choice import column_positions
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.lookup import column_positions
 from bowstring.dissociated.producer import Item
-from bowstring.ipc.packing import laid_out, pack
-from bowstring.ipc.schema import encode_schema
-from bowstring.ipc.sent import has_grown, same_values
-from bowstring.ipc.template import Template
+from bowstring.ipc.body.pack import laid_out, pack
+from bowstring.ipc.dictionary.writer import has_grown, same_values
+from bowstring.ipc.flatbuf.schema import encode_schema
+from bowstring.ipc.flatbuf.template import Template
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING
 
-from bowstring.columnar.place import placed
+from bowstring.columnar.materialize import placed
 from bowstring.errors import EndOfStream, InvalidData, OutOfBudget, ProducerFailed, UnknownTicket
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import settle_devices

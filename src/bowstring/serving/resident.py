@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.lend import Lender, wholly_lent
-from bowstring.columnar.place import placed_compact
+from bowstring.columnar.materialize import placed_compact
 from bowstring.dissociated.items import in_runs, regions_of
 from bowstring.errors import UnknownTicket
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Pending, settle_devices
-from bowstring.memory.driver_device import DriverDevice
+from bowstring.memory.cuda.driver_device import DriverDevice
 from bowstring.serving.encoder import Encoder
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from bowstring.columnar.interchange.source import batches, gives_batches
 from bowstring.columnar.layout import Layout
-from bowstring.columnar.source import batches, gives_batches
 from bowstring.errors import UnknownTicket, UsageError
-from bowstring.ipc.schema import check_dictionaries
+from bowstring.ipc.flatbuf.schema import check_dictionaries
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.serving.lazy import Lazy
 from bowstring.serving.resident import Resident

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bowstring.errors import BowstringError, InvalidRegion, NotOnDevice, OutOfBudget
+from bowstring.memory.cuda.driver_device import DriverDevice
 from bowstring.memory.device import Device, cpu, register_devices
-from bowstring.memory.driver_device import DriverDevice
 from bowstring.testing.fake_allocations import Kind
 from bowstring.testing.fake_array import ADDRESS_SHIFT, FakeArray
 from bowstring.testing.fake_current import using

@@ -12,7 +12,7 @@ import os
 from typing import Final
 
 from bowstring.errors import BowstringError, DeviceError, OutOfBudget
-from bowstring.memory.driver import PointerAttributes
+from bowstring.memory.cuda.driver import PointerAttributes
 from bowstring.memory.slab import SEALS, fresh_memfd
 from bowstring.testing.fake_allocations import FakeAllocations, Kind, Token
 from bowstring.testing.fake_array import ADDRESS_SHIFT
@@ -25,7 +25,7 @@ _GRANULARITY: Final = 1 << 21
 
 
 class FakeDriver(FakeEvents):
-    """A :class:`~bowstring.memory.driver.Driver` whose memory is on the host.
+    """A :class:`~bowstring.memory.cuda.driver.Driver` whose memory is on the host.
 
     Memory is counted as CUDA counts it: it lives as long as a mapping, a handle or a descriptor of it does. Wrong
     calls (what is not mapped, released twice, smaller than asked for) raise, as a driver's do at best.

@@ -15,9 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.errors import Unsupported, UsageError
-from bowstring.kernels import variant_bytes as of_bytes
-from bowstring.kernels import variant_decimals as decimals
-from bowstring.kernels import variant_numbers as numbers
+from bowstring.kernels.variant import bytes as of_bytes
+from bowstring.kernels.variant import decimals, numbers
 from bowstring.variant.column import VariantType
 
 __all__ = [

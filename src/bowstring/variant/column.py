@@ -18,8 +18,8 @@ from bowstring.columnar.marks import VARIANT_NAMES, is_variant
 from bowstring.columnar.nodes import Kind, storage_type
 from bowstring.errors import InvalidBody, LimitExceeded, Unsupported, UsageError
 from bowstring.kernels import bitmap
+from bowstring.variant.binary_views import slots_of_views
 from bowstring.variant.one_column import one_column
-from bowstring.variant.views import slots_of_views
 
 __all__ = ["EXTENSION_NAME", "Slots", "VariantColumn", "VariantType", "mark", "open_column", "type"]
 

@@ -12,16 +12,16 @@ from bowstring.columnar.column import Column
 from bowstring.errors import BowstringError, UsageError
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
-from bowstring.kernels.variant_equals import SAME, UNKNOWN, WORDS, compare_values
+from bowstring.kernels.variant.equals import SAME, UNKNOWN, WORDS, compare_values
 from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.variant.codec.decode import Value, decode, decode_names
 from bowstring.variant.column import VariantColumn, open_column
-from bowstring.variant.decode import Value, decode, decode_names
-from bowstring.variant.json_texts import Names, Rows, block_of, rows_of
-from bowstring.variant.locate import check_order, classes_of
-from bowstring.variant.parts import Gathered, batch_of, buffer_or_none
-from bowstring.variant.python_rows import in_row
+from bowstring.variant.json.writer import Names, Rows, block_of, rows_of
+from bowstring.variant.python.rows import in_row
+from bowstring.variant.result import Gathered, batch_of, buffer_or_none
 from bowstring.variant.row_errors import first_error, raise_error
 from bowstring.variant.status import Status
+from bowstring.variant.walk import check_order, classes_of
 
 if TYPE_CHECKING:
     from bowstring.memory import Device
@@ -68,7 +68,7 @@ def equals(left: Any, right: Any, *, plain: bool = False, limits: Limits = DEFAU
 
     Examples
     --------
-    >>> from bowstring.variant.json_text import from_json
+    >>> from bowstring.variant.json.read import from_json
     >>> left, right = from_json(["1", '{"a": 1}', "1"]), from_json(["1.00", '{"a": 2}', None])
     >>> equals(left, right).to_arrow().to_pylist()
     [True, False, None]

@@ -13,9 +13,9 @@ from bowstring.columnar.batch import Batch
 from bowstring.errors import BowstringError, LimitExceeded
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.build import Room, storage_array, variant_field
+from bowstring.variant.codec.decode import children_of, value_size
 from bowstring.variant.column import VariantColumn
-from bowstring.variant.decode import children_of, value_size
-from bowstring.variant.python_rows import Names, in_row, open_on_host, raw_rows
+from bowstring.variant.python.rows import Names, in_row, open_on_host, raw_rows
 
 __all__ = ["explode"]
 
@@ -61,7 +61,7 @@ def explode(
 
     Examples
     --------
-    >>> from bowstring.variant.python import from_python, to_python
+    >>> from bowstring.variant.python.convert import from_python, to_python
     >>> batch = explode(from_python([{"a": 1, "b": [2]}, 5, [6]]))
     >>> batch["row"].to_arrow().to_pylist(), batch["key"].to_arrow().to_pylist(), to_python(batch["value"])
     ([0, 0, 2], ['a', 'b', None], [1, [2], 6])

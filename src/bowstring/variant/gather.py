@@ -10,7 +10,7 @@ import pyarrow as pa
 from bowstring.columnar.nodes import storage_type
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
-from bowstring.kernels.variant_bytes import NOTHING, VALUE, copy_bytes, copy_fixed, measure_bytes, write_views
+from bowstring.kernels.variant.bytes import NOTHING, VALUE, copy_bytes, copy_fixed, measure_bytes, write_views
 from bowstring.variant.cast import (
     Bytes,
     Elements,
@@ -25,16 +25,16 @@ from bowstring.variant.cast import (
     Target,
     Value,
 )
-from bowstring.variant.children import Source, check_size, copied, elements, ends_of, fields, keys, merge
 from bowstring.variant.column import mark
-from bowstring.variant.locate import ROWS_PER_CALL, Read
-from bowstring.variant.parts import Gathered, buffer_or_none, validity_of
-from bowstring.variant.spark_casts import spark_decimals_at, spark_numbers_at, spark_strings_at
+from bowstring.variant.nested import Source, check_size, copied, elements, ends_of, fields, keys, merge
+from bowstring.variant.result import Gathered, buffer_or_none, validity_of
+from bowstring.variant.spark.casts import spark_decimals_at, spark_numbers_at, spark_strings_at
 from bowstring.variant.status import Status
+from bowstring.variant.walk import ROWS_PER_CALL, Read
 
 if TYPE_CHECKING:
     from bowstring.memory import Device
-    from bowstring.variant.locate import Places
+    from bowstring.variant.walk import Places
 
 __all__ = ["gather"]
 

@@ -13,19 +13,19 @@ from bowstring.columnar.layout import Layout
 from bowstring.errors import InvalidBody, InvalidData, LimitExceeded, Unsupported, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.cast import Target, target_of
-from bowstring.variant.children import Source
 from bowstring.variant.column import open_column
 from bowstring.variant.gather import gather
-from bowstring.variant.locate import extract
-from bowstring.variant.parts import batch_of, status_column
+from bowstring.variant.nested import Source
 from bowstring.variant.path import Step, parse_path
-from bowstring.variant.plain import plain_number
-from bowstring.variant.spark_casts import spark_target_of
+from bowstring.variant.plain_numbers import plain_number
+from bowstring.variant.result import batch_of, status_column
+from bowstring.variant.spark.casts import spark_target_of
 from bowstring.variant.status import Status
+from bowstring.variant.walk import extract
 
 if TYPE_CHECKING:
     from bowstring.variant.column import VariantColumn
-    from bowstring.variant.locate import Places, Read
+    from bowstring.variant.walk import Places, Read
 
 __all__ = ["OnError", "get", "get_many"]
 

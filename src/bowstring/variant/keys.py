@@ -10,8 +10,8 @@ from bowstring.columnar.column import Column
 from bowstring.errors import BowstringError
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.build import Room, column_of
-from bowstring.variant.decode import children_of
-from bowstring.variant.python_rows import Names, in_row, open_on_host, raw_rows
+from bowstring.variant.codec.decode import children_of
+from bowstring.variant.python.rows import Names, in_row, open_on_host, raw_rows
 
 __all__ = ["keys"]
 
@@ -49,7 +49,7 @@ def keys(column: Any, *, plain: bool = False, limits: Limits = DEFAULT_LIMITS) -
 
     Examples
     --------
-    >>> from bowstring.variant.python import from_python
+    >>> from bowstring.variant.python.convert import from_python
     >>> keys(from_python([{"b": {"c": 1}, "a": 2}, [1], None])).to_arrow().to_pylist()
     [['a', 'b'], None, None]
     """

@@ -8,14 +8,14 @@ import numpy as np
 
 from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, Unsupported
 from bowstring.variant.column import open_column
-from bowstring.variant.python_rows import values
+from bowstring.variant.python.rows import values
 from bowstring.variant.status import Status
 
 if TYPE_CHECKING:
     from bowstring.limits import Limits
     from bowstring.memory import Device
+    from bowstring.variant.codec.decode import Value
     from bowstring.variant.column import VariantColumn
-    from bowstring.variant.decode import Value
 
 __all__ = ["first_error", "raise_error", "tree_at"]
 

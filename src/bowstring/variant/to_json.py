@@ -10,11 +10,11 @@ import pyarrow as pa
 from bowstring.columnar.column import Column
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.column import open_column
-from bowstring.variant.json_texts import texts_of
-from bowstring.variant.locate import Places, check_order, classes_of
-from bowstring.variant.parts import Gathered, batch_of, buffer_or_none, validity_of
+from bowstring.variant.json.rules import Rules, check_rules
+from bowstring.variant.json.writer import texts_of
+from bowstring.variant.result import Gathered, batch_of, buffer_or_none, validity_of
 from bowstring.variant.row_errors import first_error, raise_error
-from bowstring.variant.rules import Rules, check_rules
+from bowstring.variant.walk import Places, check_order, classes_of
 
 __all__ = ["to_json"]
 
@@ -53,7 +53,7 @@ def to_json(
 
     Examples
     --------
-    >>> from bowstring.variant.json_text import from_json
+    >>> from bowstring.variant.json.read import from_json
     >>> column = from_json(['{"b": 1.50, "a": [true, null]}', None])
     >>> to_json(column).to_arrow().to_pylist()
     ['{"a":[true,null],"b":1.50}', None]

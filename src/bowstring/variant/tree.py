@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from bowstring.kernels.variant_fields import BY_INDEX, BY_NAME, PLACE, ROOT
-from bowstring.kernels.variant_format import SIZES
+from bowstring.kernels.variant.format import SIZES
+from bowstring.kernels.variant.walk_fast import BY_INDEX, BY_NAME, PLACE, ROOT
 
 if TYPE_CHECKING:
     from bowstring.variant.path import Path, Step
@@ -51,7 +51,7 @@ class Number:
     width
         Bytes of the number that is written.
     meanings
-        What each of the 256 headers means to it, 512 bytes: see :mod:`bowstring.kernels.variant_fields`.
+        What each of the 256 headers means to it, 512 bytes: see :mod:`bowstring.kernels.variant.walk_fast`.
     """
 
     width: int
@@ -87,7 +87,7 @@ class Tree:
     names
         The number of each name.
     families, operands, indices, kinds, columns, meanings
-        As :func:`~bowstring.kernels.variant_locate.locate` takes them; `columns` count columns.
+        As :func:`~bowstring.kernels.variant.walk.locate` takes them; `columns` count columns.
     count_of
         How many columns there are of each width.
 

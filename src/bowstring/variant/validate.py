@@ -8,11 +8,11 @@ import numpy as np
 
 from bowstring.columnar.column import Column
 from bowstring.kernels.launch import launch
-from bowstring.kernels.variant_validation import WORDS, validate_values
+from bowstring.kernels.variant.validate import WORDS, validate_values
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.column import open_column
-from bowstring.variant.locate import Places, check_order, classes_of
-from bowstring.variant.parts import batch_of, status_column
+from bowstring.variant.result import batch_of, status_column
+from bowstring.variant.walk import Places, check_order, classes_of
 
 __all__ = ["validate"]
 

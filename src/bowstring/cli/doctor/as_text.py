@@ -9,8 +9,8 @@ from typing import Final
 from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.paths import Path
 from bowstring.cli.doctor.report import Report
+from bowstring.cli.doctor.topology import Gpu, Topology
 from bowstring.cli.text import clipped, duration, shown, size
-from bowstring.memory.topology import Gpu, Topology
 
 __all__ = ["print_text"]
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.child import Child, ChildFault, be_a_child
+from bowstring.cli.doctor.nvml import read_topology
+from bowstring.cli.doctor.topology import Gpu, Topology, Visibility, topology_of
 from bowstring.cli.text import size
 from bowstring.errors import InvalidData
-from bowstring.memory.nvml import read_topology
-from bowstring.memory.remedies import why_no_start
-from bowstring.memory.topology import Gpu, Topology, Visibility, topology_of
+from bowstring.memory.cuda.hints import why_no_start
 
 __all__ = ["CUDA", "LOOK", "NVML", "Look", "Seen", "look", "say_what_is_there"]
 

@@ -10,8 +10,8 @@ from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.devices import CUDA, Seen
 from bowstring.cli.doctor.gpu_software import BINDINGS, CUPY, UCX
 from bowstring.cli.doctor.sides import IN_PLACE
+from bowstring.cli.doctor.topology import Gpu, Topology
 from bowstring.cli.doctor.trials import REAL, Outcome, Programs, Trial, try_roads
-from bowstring.memory.topology import Gpu, Topology
 
 __all__ = ["Obstacle", "Path", "default_path", "try_paths"]
 

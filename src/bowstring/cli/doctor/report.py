@@ -14,8 +14,8 @@ from bowstring.cli.doctor.namespaces import find_namespaces
 from bowstring.cli.doctor.packages import find_packages
 from bowstring.cli.doctor.paths import Path, default_path, try_paths
 from bowstring.cli.doctor.shared_memory import try_shared_memory
+from bowstring.cli.doctor.topology import Topology
 from bowstring.cli.doctor.trials import REAL, Programs
-from bowstring.memory.topology import Topology
 
 __all__ = ["Report", "examine"]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from bowstring.cli.inspection.facts import Facts, metadata_facts, node_facts, schema_facts
 from bowstring.columnar import Layout
 from bowstring.errors import BowstringError, InvalidMetadata
-from bowstring.ipc.check import check
-from bowstring.ipc.framing import read_metadata
-from bowstring.ipc.metadata import (
+from bowstring.ipc.body.check import check
+from bowstring.ipc.flatbuf.message import (
     Message,
     MessageKind,
     MetadataVersion,
@@ -16,7 +15,8 @@ from bowstring.ipc.metadata import (
     decode_message,
     decode_record_batch,
 )
-from bowstring.ipc.schema import decode_schema
+from bowstring.ipc.flatbuf.schema import decode_schema
+from bowstring.ipc.framing import read_metadata
 from bowstring.ipc.source import Source, open_source
 from bowstring.limits import DEFAULT_LIMITS
 

@@ -1,0 +1,235 @@
+"""The keys of rows that are read together: a table of the distinct ones, numbered as they come.
+
+There is no kernel here. A key is :data:`NAME` words of `names`: where it begins in the pool; how many bytes it has,
+with a mark where it was written with escapes; the object that had it last; and its place in the table, with the key
+that came after it last in the lower half. The table has a word for each key: its hash, and in the lower half which
+one it is. Keys in lower halves are their number and one, since 0 is none. The hash depends on a seed that nobody
+can foresee: else keys could be chosen so that all meet in one place.
+
+What a part holds besides is :data:`STATE` words of `states`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bowstring.kernels.json.format import FULL, READ, eight, masked
+from bowstring.kernels.json.strings import QUOTE, copy, string_end, unescape
+from bowstring.kernels.types import u64
+
+__all__ = [
+    "KEPT",
+    "KEPT_END",
+    "KEYS",
+    "LENGTH",
+    "NAME",
+    "NO_ROOM",
+    "OWNER",
+    "PLAN",
+    "POOL_END",
+    "SERIAL",
+    "SPARE",
+    "STATE",
+    "UNKNOWN",
+    "expected_key",
+    "forget_keys",
+    "other_key",
+]
+
+PLAN: Final = u64(8)
+"""Words of the plan of a part: its first row and the one behind its last; where its nodes, its table and its pool
+begin, each with its size; that of the table is a power of two. Its names begin at half the place of its table."""
+TABLE: Final = u64(4)
+SLOTS: Final = u64(5)
+POOL: Final = u64(6)
+POOL_SIZE: Final = u64(7)
+
+STATE: Final = u64(8)
+"""Words of what is known of a part while it is read."""
+KEYS: Final = u64(0)
+POOL_END: Final = u64(1)
+KEPT: Final = u64(2)
+"""The keys of the rows that were read to their end."""
+KEPT_END: Final = u64(3)
+LAST: Final = u64(4)
+"""The number, and one, of the last key."""
+SERIAL: Final = u64(5)
+"""Containers that were opened."""
+UNKNOWN: Final = u64(6)
+"""Doubles that the host must find."""
+NO_ROOM: Final = u64(7)
+
+NAME: Final = u64(4)
+START: Final = u64(0)
+LENGTH: Final = u64(1)
+OWNER: Final = u64(2)
+PLACE: Final = u64(3)
+SPARE: Final = u64(8)
+"""Bytes that must follow the last key in the pool."""
+
+NONE = u64(0)
+ONE = u64(1)
+EIGHT = u64(8)
+HALF = u64(32)
+LOW_HALF = u64(0xFFFFFFFF)
+ESCAPES = u64(1 << 63)
+FACTOR = u64(0x9E3779B97F4A7C15)
+OTHER = u64(0xD6E8FEB86659FD93)
+
+
+def mixed(word: Any) -> Any:
+    """Return a word mixed with itself.
+
+    The product of its halves is what makes the effect of a change depend on all of the word, and so on the seed:
+    with constant factors only, changes of two words that follow each other could be chosen to cancel out.
+    """
+    found = (word & LOW_HALF) * (word >> HALF) ^ word * FACTOR
+    return found ^ (found >> HALF)
+
+
+def hash_of(pool: Any, start: Any, size: Any, seed: Any) -> Any:
+    """Return a hash of some bytes of the pool."""
+    found = seed ^ (size * OTHER)
+    at = start
+    left = size
+    while left >= EIGHT:
+        found = mixed(found ^ eight(pool, at))
+        at += EIGHT
+        left -= EIGHT
+    found = (found ^ masked(eight(pool, at), left) ^ seed) * OTHER
+    found ^= found >> HALF
+    found *= FACTOR
+    return found ^ (found >> HALF)
+
+
+def same(left: Any, one: Any, right: Any, other: Any, size: Any) -> Any:
+    """Return whether two runs of bytes are equal, each followed by 8 bytes of anything."""
+    difference = NONE
+    done = NONE
+    while done + EIGHT <= size and difference == NONE:
+        difference = eight(left, one + done) ^ eight(right, other + done)
+        done += EIGHT
+    if difference == NONE:
+        difference = masked(eight(left, one + done) ^ eight(right, other + done), size - done)
+    return difference == NONE
+
+
+def expected_key(
+    data: Any, at: Any, stop: Any, part: Any, plan: Any, states: Any, names: Any, pool: Any
+) -> Any:
+    """Return the number, and one, of a key that begins behind its quote, and where it ends; 0 if it is unexpected.
+
+    Expected is the key that came after the last one before: rows are alike, so it nearly always is there again, and
+    nothing has to be looked for.
+    """
+    begin = u64(plan[part * PLAN + TABLE]) >> ONE
+    last = u64(states[part * STATE + LAST])
+    entry = NONE
+    size = NONE
+    if last != NONE:
+        entry = u64(names[(begin + last - ONE) * NAME + PLACE]) & LOW_HALF
+        if entry > u64(states[part * STATE + KEYS]):
+            entry = NONE
+    if entry != NONE:
+        name = (begin + entry - ONE) * NAME
+        size = u64(names[name + LENGTH])  # with the mark, it ends behind any text
+        if (
+            size >= stop - at
+            or at + size + EIGHT > u64(len(data))
+            or u64(data[at + size]) != QUOTE
+            or not same(data, at, pool, u64(names[name + START]), size)
+        ):
+            entry = NONE
+    if entry != NONE:
+        states[part * STATE + LAST] = entry
+    return entry, at + size + ONE
+
+
+def find_key(
+    pool: Any, start: Any, size: Any, found: Any, table: Any, begin: Any, mask: Any, names: Any
+) -> Any:
+    """Return the entry of a key of this hash, 0 where there is none, and its place in the table."""
+    place = found & mask
+    entry = u64(table[begin + place])
+    while entry != NONE:
+        if (entry ^ found) >> HALF == NONE:
+            name = ((begin >> ONE) + (entry & LOW_HALF) - ONE) * NAME
+            if u64(names[name + LENGTH]) & ~ESCAPES == size and same(
+                pool, u64(names[name + START]), pool, start, size
+            ):
+                break
+        place = (place + ONE) & mask
+        entry = u64(table[begin + place])
+    return entry & LOW_HALF, place
+
+
+def other_key(
+    data: Any,
+    at: Any,
+    stop: Any,
+    seed: Any,
+    part: Any,
+    plan: Any,
+    states: Any,
+    table: Any,
+    names: Any,
+    pool: Any,
+) -> Any:
+    """Return where a key ends that begins behind its quote, a status, and its number, and one.
+
+    It is written behind the others in the pool, and stays there where it is a new one.
+    """
+    state = part * STATE
+    pool_end = u64(states[state + POOL_END])
+    end, dropped, status = string_end(data, at, stop)
+    size = end - at - dropped
+    entry = NONE
+    pool_stop = u64(plan[part * PLAN + POOL]) + u64(plan[part * PLAN + POOL_SIZE])
+    if status == READ and pool_end + size + SPARE > pool_stop:
+        status = FULL
+    if status == READ:
+        if dropped == NONE:
+            copy(data, at, pool, pool_end, size)
+        else:
+            unescape(data, at, end, pool, pool_end, size)
+        end += ONE
+        begin = u64(plan[part * PLAN + TABLE])
+        mask = u64(plan[part * PLAN + SLOTS]) - ONE
+        found = hash_of(pool, pool_end, size, seed)
+        entry, place = find_key(pool, pool_end, size, found, table, begin, mask, names)
+        if entry == NONE:
+            entry = u64(states[state + KEYS]) + ONE
+            if entry << ONE > mask:
+                status = FULL
+            else:
+                name = ((begin >> ONE) + entry - ONE) * NAME
+                names[name + START] = pool_end
+                names[name + LENGTH] = size if dropped == NONE else size | ESCAPES
+                names[name + OWNER] = NONE
+                names[name + PLACE] = place << HALF
+                table[begin + place] = (found & ~LOW_HALF) | entry
+                states[state + KEYS] = entry
+                states[state + POOL_END] = pool_end + size
+        last = u64(states[state + LAST])
+        if last != NONE and status == READ:
+            after = ((begin >> ONE) + last - ONE) * NAME + PLACE
+            names[after] = (u64(names[after]) & ~LOW_HALF) | entry
+        states[state + LAST] = entry
+    return end, status, entry
+
+
+def forget_keys(part: Any, plan: Any, states: Any, table: Any, names: Any) -> None:
+    """Take back the keys of a row that was refused, the last first: then no other is missed in the table."""
+    state = part * STATE
+    begin = u64(plan[part * PLAN + TABLE])
+    now = u64(states[state + KEYS])
+    kept = u64(states[state + KEPT])
+    while now > kept:
+        now -= ONE
+        table[begin + (u64(names[((begin >> ONE) + now) * NAME + PLACE]) >> HALF)] = NONE
+    states[state + KEYS] = kept
+    states[state + POOL_END] = states[state + KEPT_END]
+    states[state + LAST] = NONE
+
+
+SIGNATURES: dict[Any, tuple[str, ...]] = {}

@@ -1,0 +1,280 @@
+"""Strings of JSON: where they end, whether they are text, and what their escapes stand for.
+
+There is no kernel here. Places are ``u64`` and lie before `stop`, the end of the row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bowstring.kernels.json.format import (
+    CONTROL,
+    END,
+    ESCAPE,
+    NO_TEXT,
+    READ,
+    SURROGATE,
+    eight,
+    put_eight,
+)
+from bowstring.kernels.types import i64, u8, u64
+from bowstring.kernels.validation.text import is_text
+
+__all__ = ["copy", "string_end", "unescape"]
+
+NONE = u64(0)
+ONE = u64(1)
+TWO = u64(2)
+THREE = u64(3)
+FOUR = u64(4)
+SIX = u64(6)
+SEVEN = u64(7)
+EIGHT = u64(8)
+TWELVE = u64(12)
+FOUR_BITS = u64(4)
+TEN_BITS = u64(10)
+LAST_BYTE = u64(56)
+
+EACH = u64(0x0101010101010101)
+HIGH = u64(0x8080808080808080)
+BELOW_BLANK = u64(0x2020202020202020)
+QUOTES = u64(0x2222222222222222)
+BACKSLASHES = u64(0x5C5C5C5C5C5C5C5C)
+# Times a word with one bit, the lowest of byte k, this has k in its highest byte.
+WHICH = u64(0x0001020304050607)
+
+QUOTE = u64(0x22)
+BACKSLASH = u64(0x5C)
+SLASH = u64(0x2F)
+DIGIT_0 = u64(0x30)
+CASE = u64(0x20)
+LETTER_A = u64(0x61)
+LETTER_B = u64(0x62)
+LETTER_F = u64(0x66)
+LETTER_N = u64(0x6E)
+LETTER_R = u64(0x72)
+LETTER_T = u64(0x74)
+LETTER_U = u64(0x75)
+BACKSPACE = u64(0x08)
+FORM_FEED = u64(0x0C)
+LINE_FEED = u64(0x0A)
+RETURN = u64(0x0D)
+TAB = u64(0x09)
+TEN = u64(10)
+SIXTEEN = u64(16)
+DIGITS = i64(4)
+LOW_BYTE = u64(0xFF)
+
+FIRST_OF_2 = u64(0x80)
+FIRST_OF_3 = u64(0x800)
+FIRST_OF_4 = u64(0x10000)
+HALVES = u64(0xD800)
+LOWER_HALVES = u64(0xDC00)
+BEHIND_HALVES = u64(0xE000)
+TEN_LOW = u64(0x3FF)
+NO_CODE = u64(0xFFFFFFFF)
+BROKEN_CODE = u64(0xFFFFFFFE)
+
+LEAD_2 = u64(0xC0)
+LEAD_3 = u64(0xE0)
+LEAD_4 = u64(0xF0)
+FOLLOWING = u64(0x80)
+SIX_LOW = u64(0x3F)
+
+
+def word_before(data: Any, at: Any, stop: Any) -> Any:
+    """Return the bytes at a place as a word, with zeros behind the last."""
+    word = NONE
+    k = NONE
+    while k < EIGHT and at + k < stop:
+        word |= u64(data[at + k]) << (k << THREE)
+        k += ONE
+    return word
+
+
+def special(word: Any) -> Any:
+    """Return a word whose lowest bit of all that are set is in the first byte that ends a run of plain text.
+
+    Such a byte is a quote, a backslash or a control character; behind the first, bits may be wrong.
+    """
+    quotes = word ^ QUOTES
+    backslashes = word ^ BACKSLASHES
+    found = (quotes - EACH) & ~quotes
+    found |= (backslashes - EACH) & ~backslashes
+    found |= (word - BELOW_BLANK) & ~word
+    return found & HIGH
+
+
+def first_byte(marks: Any) -> Any:
+    """Return in which byte the lowest bit of marks is, which are highest bits of bytes."""
+    lowest = marks & (~marks + ONE)
+    return ((lowest >> SEVEN) * WHICH) >> LAST_BYTE
+
+
+def string_end(data: Any, start: Any, stop: Any) -> Any:
+    """Return where a string ends, how many bytes longer it is than its text, and a status.
+
+    It begins at `start`, behind its quote, and ends at its quote, or where it is wrong; where it begins, if it is
+    not UTF-8.
+    """
+    size = u64(len(data))
+    at = start
+    seen = NONE
+    dropped = NONE
+    status = END
+    while at < stop:
+        word = eight(data, at) if at + EIGHT <= size else word_before(data, at, size)
+        marks = special(word)
+        if marks == NONE:
+            seen |= word
+            at += EIGHT
+        else:
+            k = first_byte(marks)
+            seen |= word & ((ONE << (k << THREE)) - ONE)
+            at += k
+            if at < stop:
+                byte = u64(data[at])
+                if byte == QUOTE:
+                    status = READ
+                    break
+                if byte != BACKSLASH:
+                    status = CONTROL
+                    break
+                code, length = escape(data, at, stop)
+                if code >= BROKEN_CODE:
+                    status = ESCAPE if code == NO_CODE else SURROGATE
+                    break
+                dropped += length - encoded_size(code)
+                at += length
+    if seen & HIGH != NONE and status == READ and not is_text(data, i64(start), i64(at)):
+        status = NO_TEXT
+        at = start
+    return at, dropped, status
+
+
+def encoded_size(code: Any) -> Any:
+    """Return how many bytes a character takes in UTF-8."""
+    size = ONE
+    if code >= FIRST_OF_2:
+        size = TWO
+        if code >= FIRST_OF_3:
+            size = THREE
+            if code >= FIRST_OF_4:
+                size = FOUR
+    return size
+
+
+def escape(data: Any, at: Any, stop: Any) -> Any:
+    """Return the character of an escape, and its length; :data:`NO_CODE` or :data:`BROKEN_CODE` where it is none.
+
+    `at` is the place of its backslash.
+    """
+    code = NO_CODE
+    length = TWO
+    letter = u64(data[at + ONE]) if at + ONE < stop else NONE
+    if letter == LETTER_U:
+        code = hexadecimal(data, at + TWO, stop)
+        length = SIX
+        if HALVES <= code < BEHIND_HALVES:
+            other = NO_CODE
+            after = at + SIX
+            if after + ONE < stop and u64(data[after]) == BACKSLASH and u64(data[after + ONE]) == LETTER_U:
+                other = hexadecimal(data, after + TWO, stop)
+            if code < LOWER_HALVES <= other < BEHIND_HALVES:
+                code = FIRST_OF_4 + ((code & TEN_LOW) << TEN_BITS) + (other & TEN_LOW)
+                length = TWELVE
+            else:
+                code = BROKEN_CODE
+    elif letter == QUOTE:
+        code = QUOTE
+    elif letter == BACKSLASH:
+        code = BACKSLASH
+    elif letter == SLASH:
+        code = SLASH
+    elif letter == LETTER_N:
+        code = LINE_FEED
+    elif letter == LETTER_T:
+        code = TAB
+    elif letter == LETTER_R:
+        code = RETURN
+    elif letter == LETTER_B:
+        code = BACKSPACE
+    elif letter == LETTER_F:
+        code = FORM_FEED
+    return code, length
+
+
+def hexadecimal(data: Any, at: Any, stop: Any) -> Any:
+    """Return a number of four hexadecimal digits, or :data:`NO_CODE`."""
+    code = NO_CODE
+    if at + FOUR <= stop:
+        code = NONE
+        for k in range(DIGITS):
+            byte = u64(data[at + u64(k)])
+            digit = byte - DIGIT_0
+            letter = (byte | CASE) - LETTER_A + TEN
+            if digit >= TEN:
+                digit = letter
+                if letter < TEN or letter >= SIXTEEN:
+                    code = NO_CODE
+            if code != NO_CODE:
+                code = (code << FOUR_BITS) | digit
+    return code
+
+
+def copy(data: Any, source: Any, out: Any, target: Any, size: Any) -> None:
+    """Copy bytes that lie in both arrays, eight at a time, and no byte beside them."""
+    done = NONE
+    if size >= EIGHT:
+        while done + EIGHT <= size:
+            put_eight(out, target + done, eight(data, source + done))
+            done += EIGHT
+        if done < size:
+            done = size - EIGHT
+            put_eight(out, target + done, eight(data, source + done))
+            done = size
+    while done < size:
+        out[target + done] = data[source + done]
+        done += ONE
+
+
+def unescape(data: Any, start: Any, stop: Any, out: Any, target: Any, size: Any) -> None:
+    """Write the `size` bytes that a string with escapes stands for, and no more."""
+    at = start
+    done = target
+    end = target + size
+    while at < stop and done < end:
+        byte = u64(data[at])
+        if byte != BACKSLASH:
+            out[done] = u8(byte)
+            done += ONE
+            at += ONE
+        else:
+            code, length = escape(data, at, stop)
+            width = encoded_size(code)
+            at += length
+            if done + width <= end:
+                put_character(out, done, code, width)
+            done += width
+
+
+def put_character(out: Any, at: Any, code: Any, width: Any) -> None:
+    """Write a character in UTF-8."""
+    if width == ONE:
+        out[at] = u8(code)
+    else:
+        lead = LEAD_2
+        if width == THREE:
+            lead = LEAD_3
+        elif width == FOUR:
+            lead = LEAD_4
+        shift = (width - ONE) * SIX
+        out[at] = u8((lead | code >> shift) & LOW_BYTE)
+        k = ONE
+        while k < width:
+            shift -= SIX
+            out[at + k] = u8(FOLLOWING | ((code >> shift) & SIX_LOW))
+            k += ONE
+
+
+SIGNATURES: dict[Any, tuple[str, ...]] = {}

@@ -1,0 +1,1 @@
+"""Kernels that check every element of a column: text, views, nested offsets, and values."""

@@ -1,0 +1,266 @@
+"""Whether bytes are UTF-8, eight at a time: no overlong forms, no surrogates, nothing above U+10FFFF.
+
+Work item: a block of :data:`WORDS` 64-bit words of text, or a block of
+:data:`~bowstring.kernels.validation.block.ROWS` rows.
+
+A byte is right or wrong by what it says and by the three bytes before it, so a word is judged together with the
+word before it, and blocks need nothing of each other. The text as a whole is looked at first: where that holds,
+and no row begins inside a character, every row holds by itself. Only where it does not is each row looked at
+alone, since bytes that belong to no row, or to a null, may be anything.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bowstring.kernels.types import i64, u64
+from bowstring.kernels.validation.block import NO_ROW, block_end, block_start
+from bowstring.kernels.validity import bit_is_set
+
+__all__ = [
+    "ASCII",
+    "BROKEN",
+    "SIGNATURES",
+    "TEXT",
+    "WORDS",
+    "check_starts",
+    "check_text",
+    "check_text_rows",
+    "faults",
+    "is_text",
+    "is_text_by_blocks",
+]
+
+ASCII: Final = i64(0)
+"""The mark of a block that holds nothing but ASCII."""
+TEXT: Final = i64(1)
+"""The mark of a block with other characters, all of them right."""
+BROKEN: Final = i64(2)
+"""The mark of a block that is not UTF-8."""
+WORDS: Final = i64(128)
+"""Words of text that one work item looks at."""
+
+ZERO = i64(0)
+ONE = i64(1)
+THREE = i64(3)
+SEVEN = i64(7)
+BYTES = i64(8)
+BLOCK = WORDS * BYTES
+LONG = i64(4) * BLOCK
+NONE = u64(0)
+HIGH = u64(0x8080808080808080)  # the highest bit of each byte
+TOP_TWO = u64(0xC0)
+FOLLOWS = u64(0x80)
+
+BY_1 = u64(1)
+BY_2 = u64(2)
+BY_3 = u64(3)
+BY_4 = u64(4)
+BY_5 = u64(5)
+BY_6 = u64(6)
+BY_7 = u64(7)
+BYTE = u64(8)
+TWO_BYTES = u64(16)
+THREE_BYTES = u64(24)
+FIVE_BYTES = u64(40)
+SIX_BYTES = u64(48)
+SEVEN_BYTES = u64(56)
+
+
+def faults(word: Any, previous: Any) -> Any:
+    """Return a word that is not 0 where one of 8 bytes cannot follow the bytes before it.
+
+    All is decided in the highest bit of each byte: ``x << n`` brings bit ``7 - n`` of each byte there.
+    """
+    b5 = word << BY_2
+    b4 = word << BY_3
+    b3 = word << BY_4
+    b2 = word << BY_5
+    b1 = word << BY_6
+    leads = word & (word << BY_1) & HIGH  # from C0 on
+    leads_3 = leads & b5  # from E0 on
+    leads_4 = leads_3 & b4  # from F0 on
+    was_lead = previous & (previous << BY_1) & HIGH
+    was_lead_3 = was_lead & (previous << BY_2)
+    was_lead_4 = was_lead_3 & (previous << BY_3)
+    needed = (leads << BYTE) | (was_lead >> SEVEN_BYTES)
+    needed |= (leads_3 << TWO_BYTES) | (was_lead_3 >> SIX_BYTES)
+    needed |= (leads_4 << THREE_BYTES) | (was_lead_4 >> FIVE_BYTES)
+    fault = (word & HIGH & ~leads) ^ needed
+    fault |= leads & ~(b5 | b4 | b3 | b2 | b1)  # C0 and C1
+    fault |= leads_4 & (b3 | (b2 & (b1 | (word << BY_7))))  # from F5 on
+    return fault | second_faults(word, (word << BYTE) | (previous >> SEVEN_BYTES))
+
+
+def second_faults(word: Any, before: Any) -> Any:
+    """Return where a byte cannot follow the one before it, which begins a character of three or four bytes."""
+    b5 = word << BY_2
+    b4 = word << BY_3
+    leads = before & (before << BY_1) & (before << BY_2) & HIGH
+    is_4 = before << BY_3
+    p3 = before << BY_4
+    p2 = before << BY_5
+    p1 = before << BY_6
+    p0 = before << BY_7
+    is_first = ~(p3 | p2 | p1 | p0)
+    fault = ~is_4 & is_first & ~b5  # E0: overlong below A0
+    fault |= ~is_4 & p3 & p2 & ~p1 & p0 & b5  # ED: surrogates above 9F
+    fault |= is_4 & is_first & ~(b5 | b4)  # F0: overlong below 90
+    fault |= is_4 & p2 & (b5 | b4)  # F4: too large above 8F
+    return fault & leads
+
+
+def whole_word(data: Any, at: Any) -> Any:
+    """Return the 8 bytes at a place as a word."""
+    begin = max(at, ZERO)
+    word = NONE
+    for k in range(ZERO, BYTES):
+        word |= u64(data[begin + k]) << u64(k << THREE)
+    return word
+
+
+def text_word(data: Any, at: Any, start: Any, stop: Any) -> Any:
+    """Return the 8 bytes at a place as a word, those outside ``[start, stop)`` as 0."""
+    word = NONE
+    for k in range(ZERO, BYTES):
+        if at + k >= start and at + k < stop:
+            word |= u64(data[at + k]) << u64(k << THREE)
+    return word
+
+
+def is_text(data: Any, start: Any, stop: Any) -> Any:
+    """Return whether ``[start, stop)``, which lies in `data`, is UTF-8 by itself."""
+    return fault_from(data, start, NONE, start, stop) == NONE
+
+
+def fault_from(data: Any, at: Any, before: Any, start: Any, stop: Any) -> Any:
+    """Return a word that is not 0 where a byte of ``[at, stop)`` is wrong, `before` being the word before it."""
+    fault = NONE
+    previous = before
+    place = at
+    while place + BYTES <= stop and fault == NONE:
+        word = whole_word(data, place)
+        if (word | previous) & HIGH != NONE:
+            fault = faults(word, previous)
+        previous = word
+        place += BYTES
+    # The zeros behind the text are what a character that is cut off lacks.
+    last = NONE
+    if stop - BYTES < start:
+        last = text_word(data, place, start, stop)
+    elif place < stop:
+        last = whole_word(data, stop - BYTES) >> u64((place + BYTES - stop) << THREE)
+    if (last | previous) & HIGH != NONE:
+        fault |= faults(last, previous)
+    return fault
+
+
+def is_text_by_blocks(data: Any, broken: Any, lead: Any, start: Any, stop: Any) -> Any:
+    """Return the same as :func:`is_text`, with a look at no more than the first and the last block of a value.
+
+    ``broken[k]`` is how many of the first `k` blocks of `data` are broken; `lead` is that of :func:`check_text`.
+    Values may overlap: without this, a few bytes would ask for any amount of work.
+    """
+    right = stop - start <= LONG
+    if right:
+        right = is_text(data, start, stop)
+    else:
+        origin = lead + ((-lead >> THREE) << THREE)
+        # From the third byte on, none looks at what lies before the value.
+        first = (start + THREE - origin) // BLOCK + ONE
+        last = min((stop - origin) // BLOCK, i64(len(broken)) - ONE)
+        head = origin + first * BLOCK
+        tail = origin + last * BLOCK
+        right = (
+            first <= last
+            and i64(broken[first]) == i64(broken[last])
+            and is_text_until(data, start, head, stop)
+            and fault_from(data, tail, text_word(data, tail - BYTES, start, stop), start, stop) == NONE
+        )
+    return right
+
+
+def is_text_until(data: Any, start: Any, until: Any, stop: Any) -> Any:
+    """Return whether the words that begin in ``[start, until)`` are UTF-8, in a text that ends at `stop`."""
+    fault = NONE
+    previous = NONE
+    place = start
+    while place < until and fault == NONE:
+        word = text_word(data, place, start, stop)
+        fault = faults(word, previous)
+        previous = word
+        place += BYTES
+    return fault == NONE
+
+
+def check_text(i: Any, data: Any, words: Any, lead: Any, start: Any, stop: Any, marks: Any) -> None:
+    """Mark a block of the text ``[start, stop)`` as ASCII, as other text, or as broken.
+
+    `words` are the same bytes as `data`, from byte `lead` on, where whole words begin.
+    """
+    first = ((start - lead) >> THREE) + i * WORDS
+    last = min(first + WORDS, ((stop - lead) >> THREE) + ONE)
+    whole = (start - lead + SEVEN) >> THREE
+    fault = NONE
+    seen = NONE
+    if first > whole and last <= min((stop - lead) >> THREE, i64(len(words))):
+        # Indices that the compiler can see are not negative: only so does it use wide instructions.
+        begin = max(first, ONE)
+        before = max(first - ONE, ZERO)
+        seen = u64(words[before])
+        for k in range(ZERO, last - begin):
+            seen |= u64(words[begin + k])
+        if seen & HIGH != NONE:
+            for k in range(ZERO, last - begin):
+                fault |= faults(u64(words[begin + k]), u64(words[before + k]))
+    else:
+        previous = text_word(data, lead + ((first - ONE) << THREE), start, stop)
+        seen = previous
+        for k in range(first, last):
+            word = text_word(data, lead + (k << THREE), start, stop)
+            seen |= word
+            fault |= faults(word, previous)
+            previous = word
+    mark = ASCII
+    if seen & HIGH != NONE:
+        mark = TEXT
+    if fault != NONE:
+        mark = BROKEN
+    marks[i] = mark
+
+
+def check_starts(i: Any, offsets: Any, data: Any, rows: Any, stop: Any, worst: Any, bad: Any) -> None:
+    """Find the first row that begins inside a character of the text before `stop`.
+
+    `worst` is the greatest mark of the text: in ASCII there is no such row.
+    """
+    first = block_start(i)
+    end = block_end(i, rows, i64(len(offsets)))
+    limit = min(stop, i64(len(data)))
+    found = NO_ROW
+    if worst[ZERO] != ASCII:
+        for row in range(first, end):
+            at = i64(offsets[row])
+            if found == NO_ROW and at >= ZERO and at < limit and u64(data[at]) & TOP_TWO == FOLLOWS:
+                found = i64(row)
+    bad[i] = found
+
+
+def check_text_rows(i: Any, offsets: Any, validity: Any, data: Any, rows: Any, bad: Any) -> None:
+    """Find the first valid row that is not UTF-8 by itself."""
+    end = block_end(i, rows, i64(len(offsets)) - ONE)
+    size = i64(len(data))
+    found = NO_ROW
+    for row in range(block_start(i), end):
+        start = min(max(i64(offsets[row]), ZERO), size)
+        stop = min(i64(offsets[row + ONE]), size)
+        if found == NO_ROW and bit_is_set(validity, i64(row)) and not is_text(data, start, stop):
+            found = i64(row)
+    bad[i] = found
+
+
+SIGNATURES = {
+    check_text: ("u8[], u64[], i64, i64, i64, i64[]!",),
+    check_starts: ("i32[], u8[], i64, i64, i64[], i64[]!", "i64[], u8[], i64, i64, i64[], i64[]!"),
+    check_text_rows: ("i32[], u8[], u8[], i64, i64[]!", "i64[], u8[], u8[], i64, i64[]!"),
+}

@@ -1,0 +1,1 @@
+"""Kernels for Parquet Variant's binary encoding: walk to a path, read, compare, validate."""

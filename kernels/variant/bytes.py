@@ -1,0 +1,227 @@
+"""Variant's strings, binaries, UUIDs and whole values as Arrow's bytes: their sizes first, then a copy.
+
+Work item: one row.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bowstring.kernels.types import i8, i64, u8, u32, u64
+from bowstring.kernels.validation.text import is_text
+from bowstring.kernels.variant.format import (
+    BROKEN,
+    KIND_BINARY,
+    KIND_STRING,
+    KIND_UUID,
+    MALFORMED,
+    OK,
+    OVERFLOW,
+    PRIMITIVE,
+    SHORT,
+    TYPE_MISMATCH,
+    UNKNOWN,
+    UNSUPPORTED,
+    VARIANT_NULL,
+    value_end,
+)
+
+__all__ = [
+    "BINARY",
+    "EITHER",
+    "NOTHING",
+    "SIGNATURES",
+    "TEXT",
+    "UUID",
+    "VALUE",
+    "copy_bytes",
+    "copy_fixed",
+    "measure_bytes",
+    "name_kinds",
+    "write_views",
+]
+
+TEXT: Final = i64(0)
+BINARY: Final = i64(1)
+UUID: Final = i64(2)
+VALUE: Final = i64(3)
+"""The whole value as it is, a Variant null for one where there is none."""
+
+EITHER: Final = i64(4)
+"""Text or binary."""
+
+NOTHING: Final = i64(5)
+"""No value but a Variant null."""
+
+ZERO = i64(0)
+UNIT = i64(1)
+NONE = u64(0)
+ONE = u64(1)
+TWO = u64(2)
+FIVE = u64(5)
+BASIC = u64(3)
+NULL_VALUE = u8(0)
+NO_KIND = i8(-1)
+SHORT_KIND = i64(15)
+CONTAINER = i64(18)
+TWO_BITS = i64(2)
+THREE_BITS = i64(3)
+THREE_WORDS = i64(3)
+FOUR_BYTES = i64(4)
+LONGEST_INSIDE = i64(12)
+
+
+def payload_start(data: Any, at: Any) -> Any:
+    """Return where the bytes of a string, binary or UUID begin, which is one."""
+    first = at + ONE
+    header = u64(data[at])
+    if header & BASIC == PRIMITIVE and header >> TWO != KIND_UUID:
+        first = at + FIVE
+    return first
+
+
+def is_family(header: Any, family: Any) -> Any:
+    """Return whether a value with this header is of a family."""
+    basic = header & BASIC
+    kind = header >> TWO
+    return (
+        family == VALUE
+        or (family == TEXT and (basic == SHORT or (basic == PRIMITIVE and kind == KIND_STRING)))
+        or (family == BINARY and basic == PRIMITIVE and kind == KIND_BINARY)
+        or (
+            family == EITHER
+            and (basic == SHORT or (basic == PRIMITIVE and KIND_BINARY <= kind <= KIND_STRING))
+        )
+        or (family == UUID and basic == PRIMITIVE and kind == KIND_UUID)
+    )
+
+
+def measure(data: Any, at: Any, family: Any) -> Any:
+    """Return a status, and where the bytes of the value at `at` begin and end."""
+    size = u64(len(data))
+    first = at
+    last = at
+    status = MALFORMED
+    if at < size:
+        header = u64(data[at])
+        if family != VALUE and header == NONE:
+            status = VARIANT_NULL
+        elif not is_family(header, family):
+            status = TYPE_MISMATCH
+        else:
+            last = value_end(data, at, size)
+            status = OK
+            if last == BROKEN:
+                status = MALFORMED
+            elif last == UNKNOWN:
+                status = UNSUPPORTED
+            elif family != VALUE:
+                first = payload_start(data, at)
+    return status, first, last
+
+
+def measure_bytes(
+    i: Any, data: Any, places: Any, family: Any, wanted: Any, statuses: Any, sizes: Any
+) -> None:
+    """Write how many bytes a row has, none where it has no value; if `wanted` is not negative, it must be that.
+
+    Text must be UTF-8. A Variant null is a value of one byte where whole values are wanted.
+    """
+    size = ZERO
+    if statuses[i] == OK:
+        status, first, last = measure(data, u64(places[i]), family)
+        if status == OK:
+            size = i64(last - first)
+            limit = wanted if wanted >= ZERO else size
+            if size != limit:
+                status = OVERFLOW
+            elif family == TEXT and not is_text(data, i64(first), i64(last)):
+                status = MALFORMED
+        if status != OK:
+            size = ZERO
+        statuses[i] = status
+    elif statuses[i] == VARIANT_NULL and family == VALUE:
+        size = UNIT
+    sizes[i] = size
+
+
+def copy_between(data: Any, first: Any, out: Any, at: Any, size: Any) -> None:
+    """Copy bytes as far as both arrays reach."""
+    source = max(i64(first), ZERO)
+    target = max(at, ZERO)
+    count = min(size, i64(len(data)) - source, i64(len(out)) - target)
+    for k in range(ZERO, count):
+        out[target + k] = data[source + k]
+
+
+def copy_bytes(i: Any, data: Any, places: Any, family: Any, statuses: Any, offsets: Any, out: Any) -> None:
+    """Copy the bytes of a row to where its offsets say."""
+    at = i64(offsets[i])
+    size = i64(offsets[i + UNIT]) - at
+    place = u64(places[i])
+    if statuses[i] == OK and size > ZERO and place < u64(len(data)):
+        first = place
+        if family != VALUE:
+            first = payload_start(data, place)
+        copy_between(data, first, out, at, size)
+    elif size == UNIT and at < i64(len(out)):
+        out[max(at, ZERO)] = NULL_VALUE
+
+
+def copy_fixed(i: Any, data: Any, places: Any, width: Any, statuses: Any, out: Any) -> None:
+    """Copy the bytes of a row that are so many for each."""
+    place = u64(places[i])
+    if statuses[i] == OK and place < u64(len(data)):
+        copy_between(data, payload_start(data, place), out, i * width, width)
+
+
+def write_views(i: Any, offsets: Any, data: Any, views: Any) -> None:
+    """Write the view of a slot of `data`: its length, and the bytes, or the first four and where they all are."""
+    at = max(i64(offsets[i]), ZERO)
+    size = max(max(min(i64(offsets[i + UNIT]), i64(len(data))), ZERO) - at, ZERO)
+    first = i << TWO_BITS
+    views[first] = u32(size)
+    for word in range(ZERO, THREE_WORDS):
+        found = NONE
+        if size <= LONGEST_INSIDE or word == ZERO:
+            begin = at + (word << TWO_BITS)
+            for k in range(ZERO, min(FOUR_BYTES, size - (word << TWO_BITS))):
+                found |= u64(data[begin + k]) << u64(k << THREE_BITS)
+        elif word > UNIT:
+            found = u64(at)
+        views[first + UNIT + word] = u32(found)
+
+
+def after_booleans(kind: Any) -> Any:
+    """Return 1 for the types behind the first boolean, which both are, and 0 before."""
+    return UNIT if kind > ONE else ZERO
+
+
+def name_kinds(i: Any, data: Any, places: Any, statuses: Any, kinds: Any) -> None:
+    """Write the type of each value, -1 where there is none.
+
+    0 is null, 1 both booleans; then follow the other primitives as the format numbers them, objects and arrays.
+    """
+    place = u64(places[i])
+    kind = NO_KIND
+    if statuses[i] == OK and place < u64(len(data)):
+        header = u64(data[place])
+        basic = header & BASIC
+        if basic == PRIMITIVE:
+            kind = i8(i64(header >> TWO) - after_booleans(header >> TWO))
+        elif basic == SHORT:
+            kind = i8(SHORT_KIND)
+        else:
+            kind = i8(CONTAINER + i64(basic))
+    elif statuses[i] == VARIANT_NULL:
+        kind = i8(ZERO)
+    kinds[i] = kind
+
+
+SIGNATURES = {
+    measure_bytes: ("u8[], u64[], i64, i64, u8[]!, i64[]!",),
+    copy_bytes: ("u8[], u64[], i64, u8[], i64[], u8[]!",),
+    copy_fixed: ("u8[], u64[], i64, u8[], u8[]!",),
+    write_views: ("i64[], u8[], u32[]!",),
+    name_kinds: ("u8[], u64[], u8[], i8[]!",),
+}

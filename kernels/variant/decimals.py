@@ -1,0 +1,271 @@
+"""Variant's exact numbers, whole ones and decimals, as decimals of one scale: 128 bits in two words.
+
+Work item: one row. Nothing is rounded: what the scale or the precision cannot hold is an overflow.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from bowstring.kernels.types import i64, u64
+from bowstring.kernels.variant.format import (
+    DECIMAL4,
+    DECIMAL16,
+    INT8,
+    INT64,
+    MALFORMED,
+    OK,
+    OVERFLOW,
+    PRIMITIVE,
+    TYPE_MISMATCH,
+    VARIANT_NULL,
+    signed,
+)
+
+__all__ = [
+    "BOUNDS_HIGH",
+    "BOUNDS_LOW",
+    "SIGNATURES",
+    "cast_decimals",
+    "cast_decimals_256",
+    "exact_number",
+    "raw_number",
+]
+
+ZERO = i64(0)
+UNIT = i64(1)
+NONE = u64(0)
+ONE = u64(1)
+TWO = u64(2)
+FOUR = u64(4)
+SIX = u64(6)
+BASIC = u64(3)
+HALF = u64(32)
+LOW_HALF = u64(0xFFFFFFFF)
+TEN = u64(10)
+SIGN = u64(63)
+HIGHEST = i64(7)
+WORD = i64(8)
+FOUR_WORDS = i64(4)
+LAST_WORD = i64(3)
+ALL = u64(2**64 - 1)
+TIMES_TEN = u64((2**64 - 1) // 10 - 1)
+LARGEST_SCALE: Final = u64(38)
+# 10 ** 9, 10 ** 18 and 10 ** 38: what decimals of 4, 8 and 16 bytes do not reach.
+BOUNDS_HIGH = np.array([0, 0, 10**38 >> 64], np.uint64)
+BOUNDS_LOW = np.array([10**9, 10**18, 10**38 & (2**64 - 1)], np.uint64)
+BOUNDS_HIGH.flags.writeable = BOUNDS_LOW.flags.writeable = False
+
+
+def below(high: Any, low: Any, bound_high: Any, bound_low: Any) -> Any:
+    """Return whether a number of two words is less than another."""
+    return high < bound_high or (high == bound_high and low < bound_low)
+
+
+def negated(high: Any, low: Any) -> Any:
+    """Return a number of two words with the other sign."""
+    lower = ~low + ONE
+    upper = ~high
+    if lower == NONE:
+        upper += ONE
+    return upper, lower
+
+
+def raw_number(data: Any, at: Any) -> Any:
+    """Return a status, whether the exact number at `at` is negative, its magnitude in two words, and its scale."""
+    status = OK
+    high = NONE
+    low = NONE
+    scale = NONE
+    negative = False
+    header = u64(data[at])
+    kind = header >> TWO
+    width = ZERO
+    if header & BASIC != PRIMITIVE:
+        status = TYPE_MISMATCH
+    elif kind == NONE:
+        status = VARIANT_NULL
+    elif kind >= INT8 and kind <= INT64:
+        width = UNIT << i64(kind - INT8)
+        if at + u64(width) >= u64(len(data)):
+            status = MALFORMED
+    elif kind >= DECIMAL4 and kind <= DECIMAL16:
+        width = UNIT << i64(kind - SIX)
+        if at + ONE + u64(width) >= u64(len(data)):
+            status = MALFORMED
+        else:
+            scale = u64(data[at + ONE])
+            if scale > LARGEST_SCALE:
+                status = MALFORMED
+    else:
+        status = TYPE_MISMATCH
+    if status == OK:
+        first = at + ONE
+        if kind >= DECIMAL4:
+            first += ONE
+        number = signed(data, first, min(width, WORD))
+        low = u64(number)
+        negative = number < ZERO
+        if negative:
+            high = ALL
+        if width > WORD:
+            number = signed(data, first + u64(WORD), WORD)
+            high = u64(number)
+            negative = number < ZERO
+        if negative:
+            high, low = negated(high, low)
+        if kind >= DECIMAL4 and not below(
+            high, low, u64(BOUNDS_HIGH[kind - DECIMAL4]), u64(BOUNDS_LOW[kind - DECIMAL4])
+        ):
+            status = MALFORMED
+    return status, negative, high, low, scale
+
+
+def exact_number(data: Any, at: Any, wanted_scale: Any) -> Any:
+    """Return a status, whether the number at `at` is negative, and its magnitude at a scale in two words."""
+    status, negative, high, low, scale = raw_number(data, at)
+    while status == OK and scale < wanted_scale:
+        high, low, fits = times_ten(high, low)
+        if not fits:
+            status = OVERFLOW
+        scale += ONE
+    while status == OK and scale > wanted_scale:
+        high, low, rest = by_ten(high, low)
+        if rest != NONE:
+            status = OVERFLOW
+        scale -= ONE
+    return status, negative, high, low
+
+
+def times_ten(high: Any, low: Any) -> Any:
+    """Return ten times a number of two words, and whether two words can hold it."""
+    lower = (low & LOW_HALF) * TEN
+    middle = (low >> HALF) * TEN + (lower >> HALF)
+    return high * TEN + (middle >> HALF), (middle << HALF) | (lower & LOW_HALF), high <= TIMES_TEN
+
+
+def by_ten(high: Any, low: Any) -> Any:
+    """Return a tenth of a number of two words, and what is left over."""
+    upper = (high % TEN << HALF) | (low >> HALF)
+    lower = (upper % TEN << HALF) | (low & LOW_HALF)
+    return high // TEN, ((upper // TEN) << HALF) | (lower // TEN), lower % TEN
+
+
+def decimal_of(data: Any, at: Any, scale: Any, bound_high: Any, bound_low: Any, negatives: Any) -> Any:
+    """Return a status and the decimal at `at`, at a scale and below a bound, in two words.
+
+    Where `negatives` is 0, none is negative.
+    """
+    status = MALFORMED
+    high = NONE
+    low = NONE
+    if at < u64(len(data)):
+        status, negative, high, low = exact_number(data, at, scale)
+        unsigned = negatives == ZERO and negative and high | low != NONE
+        if status == OK and (unsigned or not below(high, low, bound_high, bound_low)):
+            status = OVERFLOW
+        if status != OK:
+            high = NONE
+            low = NONE
+        elif negative:
+            high, low = negated(high, low)
+    return status, high, low
+
+
+def cast_decimals(
+    i: Any,
+    data: Any,
+    places: Any,
+    scale: Any,
+    bound_high: Any,
+    bound_low: Any,
+    negatives: Any,
+    statuses: Any,
+    out: Any,
+) -> None:
+    """Write decimals of two words, the lower first; what is no row of status ``OK`` becomes 0."""
+    high = NONE
+    low = NONE
+    if statuses[i] == OK:
+        status, high, low = decimal_of(data, u64(places[i]), scale, bound_high, bound_low, negatives)
+        statuses[i] = status
+    out[i << UNIT] = low
+    out[(i << UNIT) + UNIT] = high
+
+
+def times_ten_wide(out: Any, first: Any) -> Any:
+    """Multiply a number of four words in `out` by ten; return what does not fit."""
+    carry = NONE
+    for k in range(first, first + FOUR_WORDS):
+        word = u64(out[k])
+        lower = (word & LOW_HALF) * TEN + carry
+        upper = (word >> HALF) * TEN + (lower >> HALF)
+        out[k] = (upper << HALF) | (lower & LOW_HALF)
+        carry = upper >> HALF
+    return carry
+
+
+def is_below_wide(out: Any, first: Any, bounds: Any) -> Any:
+    """Return whether a number of four words in `out` is less than that in `bounds`."""
+    order = ZERO
+    for k in range(ZERO, FOUR_WORDS):
+        word = u64(out[first + LAST_WORD - k])
+        bound = u64(bounds[LAST_WORD - k])
+        if order == ZERO and word < bound:
+            order = -UNIT
+        elif order == ZERO and word > bound:
+            order = UNIT
+    return order < ZERO
+
+
+def negate_wide(out: Any, first: Any) -> None:
+    """Change the sign of a number of four words in `out`."""
+    carry = ONE
+    for k in range(first, first + FOUR_WORDS):
+        word = ~u64(out[k]) + carry
+        if word != NONE:
+            carry = NONE
+        out[k] = word
+
+
+def cast_decimals_256(
+    i: Any, data: Any, places: Any, scale: Any, bounds: Any, statuses: Any, out: Any
+) -> None:
+    """Write decimals of four words below those of `bounds`; what is no row of status ``OK`` becomes 0."""
+    first = i * FOUR_WORDS
+    for k in range(first, first + FOUR_WORDS):
+        out[k] = NONE
+    at = u64(places[i])
+    if statuses[i] == OK:
+        status = MALFORMED
+        if at < u64(len(data)):
+            status, negative, high, low, found = raw_number(data, at)
+            # Towards fewer digits nothing grows: two words are enough.
+            while status == OK and found > scale:
+                high, low, rest = by_ten(high, low)
+                if rest != NONE:
+                    status = OVERFLOW
+                found -= ONE
+            if status == OK:
+                out[first] = low
+                out[first + UNIT] = high
+                while status == OK and found < scale:
+                    if times_ten_wide(out, first) != NONE:
+                        status = OVERFLOW
+                    found += ONE
+                if status == OK and not is_below_wide(out, first, bounds):
+                    status = OVERFLOW
+                if status != OK:
+                    for k in range(first, first + FOUR_WORDS):
+                        out[k] = NONE
+                elif negative:
+                    negate_wide(out, first)
+        statuses[i] = status
+
+
+SIGNATURES = {
+    cast_decimals: ("u8[], u64[], u64, u64, u64, i64, u8[]!, u64[]!",),
+    cast_decimals_256: ("u8[], u64[], u64, u64[], u8[]!, u64[]!",),
+}

@@ -1,0 +1,395 @@
+"""Whether Variants mean the same, whatever their bytes.
+
+Work item: a block of rows, of which each side has a status already: only rows that are right are compared. Nothing
+recurses, and nothing works longer than the left value is long.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bowstring.kernels.types import i64, u8, u64
+from bowstring.kernels.variant.format import (
+    BROKEN,
+    DECIMAL4,
+    DECIMAL16,
+    INT8,
+    OBJECT,
+    OK,
+    PRIMITIVE,
+    SHORT,
+    SIZES,
+    frame,
+    little,
+    signed,
+)
+from bowstring.kernels.variant.metadata import slot_of
+from bowstring.kernels.variant.text.decimals import decimal_at, without_zeros
+from bowstring.kernels.variant.text.put import same_bytes
+
+__all__ = ["DIFFERENT", "SAME", "SIGNATURES", "UNKNOWN", "WORDS", "compare_values"]
+
+WORDS: Final = i64(5)
+"""Words of room for each pair of open containers: where both begin and must end, and which child is next."""
+DIFFERENT: Final = u8(0)
+SAME: Final = u8(1)
+UNKNOWN: Final = u8(2)
+"""The verdict on objects with so many keys in different orders that the bytes do not allow to find them."""
+PATIENCE: Final = u64(256)
+"""How many names may be compared for each byte of a value."""
+
+ZERO = i64(0)
+UNIT = i64(1)
+RIGHT = i64(1)
+STOP = i64(2)
+RIGHT_STOP = i64(3)
+NEXT = i64(4)
+NONE = u64(0)
+ONE = u64(1)
+TWO = u64(2)
+FOUR = u64(4)
+FIVE = u64(5)
+BASIC = u64(3)
+BY_3 = u64(3)
+
+# The primitives, and the class of each: those of one class are compared with each other.
+DOUBLE = u64(7)
+TIMESTAMP = u64(12)
+TIMESTAMP_NTZ = u64(13)
+FLOAT = u64(14)
+BINARY = u64(15)
+STRING = u64(16)
+TIMESTAMP_NS = u64(18)
+TIMESTAMP_NTZ_NS = u64(19)
+UUID = u64(20)
+CONTAINERS = u64(32)
+THOUSAND = i64(1000)
+INFINITY = u64(0x7FF0000000000000)
+INFINITY_32 = u64(0x7F800000)
+HALF = u64(32)
+
+
+def compare_values(
+    i: Any,
+    block: Any,
+    starts: Any,
+    stops: Any,
+    data: Any,
+    classes: Any,
+    bases: Any,
+    ends: Any,
+    names: Any,
+    statuses: Any,
+    right_starts: Any,
+    right_stops: Any,
+    right_data: Any,
+    right_classes: Any,
+    right_bases: Any,
+    right_ends: Any,
+    right_names: Any,
+    right_statuses: Any,
+    depth: Any,
+    room: Any,
+    verdicts: Any,
+) -> None:
+    """Write the verdict on some rows: `UNKNOWN` where one of them has no status ``OK``.
+
+    Bases, ends and names are those of :func:`~bowstring.kernels.variant.text.writer.quote_names`, of which long
+    ones should be replaced, for each comparison reads a whole name. `room` holds `WORDS` words for each of `depth`
+    levels of each work item.
+    """
+    slot = i * depth * WORDS
+    for row in range(i * block, min((i + UNIT) * block, i64(len(verdicts)))):
+        verdict = UNKNOWN
+        group = i64(classes[row])
+        right_group = i64(right_classes[row])
+        if (
+            statuses[row] == OK
+            and right_statuses[row] == OK
+            and group >= ZERO
+            and group < i64(len(bases))
+            and right_group >= ZERO
+            and right_group < i64(len(right_bases))
+        ):
+            start, stop = slot_of(starts, stops, data, i64(row))
+            right_start, right_stop = slot_of(right_starts, right_stops, right_data, i64(row))
+            verdict = compared_trees(
+                data,
+                start,
+                stop,
+                ends,
+                names,
+                max(i64(bases[group]), ZERO),
+                right_data,
+                right_start,
+                right_stop,
+                right_ends,
+                right_names,
+                max(i64(right_bases[right_group]), ZERO),
+                depth,
+                room,
+                slot,
+            )
+        verdicts[row] = verdict
+
+
+def compared_trees(
+    data: Any,
+    start: Any,
+    stop: Any,
+    ends: Any,
+    names: Any,
+    base: Any,
+    right_data: Any,
+    right_start: Any,
+    right_stop: Any,
+    right_ends: Any,
+    right_names: Any,
+    right_base: Any,
+    depth: Any,
+    room: Any,
+    slot: Any,
+) -> Any:
+    """Return the verdict on two values."""
+    nodes = stop - start
+    steps = nodes * PATIENCE
+    level = ZERO
+    place = start
+    bound = stop
+    right = right_start
+    right_bound = right_stop
+    verdict = SAME
+    going = True
+    while going:
+        going = False
+        group = class_at(data, place, bound)
+        if group == BROKEN or group != class_at(right_data, right, right_bound):
+            verdict = DIFFERENT
+        elif group < CONTAINERS:
+            if not same_leaf(data, place, bound, right_data, right, right_bound, group):
+                verdict = DIFFERENT
+        else:
+            count, _, _, _, _, _, _ = frame(data, place, bound)
+            right_count, _, _, _, _, _, _ = frame(right_data, right, right_bound)
+            if count != right_count or count == BROKEN:
+                verdict = DIFFERENT
+            elif level == depth or count > nodes:
+                verdict = UNKNOWN
+            else:
+                nodes -= count
+                top = slot + level * WORDS
+                room[top] = place
+                room[top + RIGHT] = right
+                room[top + STOP] = bound
+                room[top + RIGHT_STOP] = right_bound
+                room[top + NEXT] = NONE
+                level += UNIT
+        while verdict == SAME and level > ZERO and not going:
+            top = slot + (level - UNIT) * WORDS
+            k = u64(room[top + NEXT])
+            count, id_width, ids, width, offsets, values, end = frame(
+                data, u64(room[top]), u64(room[top + STOP])
+            )
+            if count == BROKEN:
+                verdict = DIFFERENT
+            elif k == count:
+                level -= UNIT
+            else:
+                first = NONE
+                last = NONE
+                if id_width != NONE:
+                    first, last = name_of(ends, base, little(data, ids + k * id_width, id_width))
+                place = values + little(data, offsets + k * width, width)
+                bound = end
+                room[top + NEXT] = k + ONE
+                # The parts of one side at a time: registers are scarce.
+                count, id_width, ids, width, offsets, values, end = frame(
+                    right_data, u64(room[top + RIGHT]), u64(room[top + RIGHT_STOP])
+                )
+                if count == BROKEN:
+                    count = NONE
+                elif id_width != NONE:
+                    k, steps = field_of_name(
+                        right_data,
+                        ids,
+                        id_width,
+                        count,
+                        k,
+                        right_ends,
+                        right_names,
+                        right_base,
+                        names,
+                        first,
+                        last,
+                        steps,
+                    )
+                if steps == NONE:
+                    verdict = UNKNOWN
+                elif k >= count:
+                    verdict = DIFFERENT
+                else:
+                    right = values + little(right_data, offsets + k * width, width)
+                    right_bound = end
+                    going = True
+    return verdict
+
+
+def name_of(ends: Any, base: Any, number: Any) -> Any:
+    """Return where a name begins and ends within its quotes."""
+    at = base + i64(number)
+    begin = NONE
+    end = NONE
+    if at + UNIT < i64(len(ends)):
+        begin = u64(ends[at]) + TWO
+        end = u64(ends[at + UNIT]) - TWO
+    return begin, end
+
+
+def field_of_name(
+    data: Any,
+    ids: Any,
+    width: Any,
+    count: Any,
+    first: Any,
+    ends: Any,
+    names: Any,
+    base: Any,
+    texts: Any,
+    start: Any,
+    stop: Any,
+    steps: Any,
+) -> Any:
+    """Return which field has a name, none where that is `count`, and the `steps` that are left, from `first` on."""
+    left = steps
+    found = count
+    k = first
+    tried = NONE
+    while tried < count and left > NONE:
+        if k >= count:
+            k = NONE
+        begin, end = name_of(ends, base, little(data, ids + k * width, width))
+        left -= ONE
+        tried += ONE
+        if end - begin == stop - start:
+            left -= min(left, (stop - start) >> BY_3)
+            if same_bytes(names, begin, texts, start, stop - start):
+                found = k
+                tried = count
+                left = max(left, ONE)
+        k += ONE
+    return found, left
+
+
+def class_at(data: Any, at: Any, stop: Any) -> Any:
+    """Return the class of the value at a place before `stop`, which is what it is compared with; or BROKEN."""
+    group = BROKEN
+    if at < stop:
+        header = u64(data[at])
+        kind = header >> TWO
+        basic = header & BASIC
+        if basic == SHORT:
+            group = STRING
+        elif basic >= OBJECT:
+            group = CONTAINERS + basic
+        elif kind >= INT8 and kind <= DECIMAL16 and kind != DOUBLE:
+            group = INT8
+        elif kind == TIMESTAMP_NS:
+            group = TIMESTAMP
+        elif kind == TIMESTAMP_NTZ_NS:
+            group = TIMESTAMP_NTZ
+        elif kind <= UUID:
+            group = kind
+    return group
+
+
+def payload(data: Any, at: Any, stop: Any) -> Any:
+    """Return where the bytes behind the header of a primitive or a string lie, nowhere if not before `stop`."""
+    header = u64(data[at])
+    kind = header >> TWO
+    first = at + ONE
+    last = first + kind
+    if header & BASIC == PRIMITIVE:
+        if kind >= BINARY and kind <= STRING:
+            first = at + FIVE
+            last = first
+            if first <= stop:
+                last += little(data, at + ONE, FOUR)
+        else:
+            last = first + u64(SIZES[min(kind, UUID)])
+    if last > stop:
+        first = stop
+        last = stop
+    return first, last
+
+
+def same_leaf(
+    data: Any, at: Any, stop: Any, right_data: Any, right_at: Any, right_stop: Any, group: Any
+) -> Any:
+    """Return whether two values of one class mean the same."""
+    first, last = payload(data, at, stop)
+    right_first, right_last = payload(right_data, right_at, right_stop)
+    size = last - first
+    right_size = right_last - right_first
+    kind = u64(data[at]) >> TWO
+    right_kind = u64(right_data[right_at]) >> TWO
+    same = False
+    if (group >= BINARY and group <= STRING) or group == UUID:
+        same = size == right_size and same_bytes(data, first, right_data, right_first, size)
+    elif min(size, right_size) == NONE:
+        same = size == right_size and group < INT8
+    elif group == INT8:
+        scale, negative, upper, lower = number_of(data, first, size, kind)
+        right_scale, right_negative, right_upper, right_lower = number_of(
+            right_data, right_first, right_size, right_kind
+        )
+        same = (
+            scale == right_scale
+            and negative == right_negative
+            and upper == right_upper
+            and lower == right_lower
+        )
+    elif group == DOUBLE or (group == FLOAT and size == right_size):
+        one = u64(signed(data, first, i64(size)))
+        other = u64(signed(right_data, right_first, i64(right_size)))
+        top = INFINITY
+        if group == FLOAT:
+            one <<= HALF
+            other <<= HALF
+            top = INFINITY_32 << HALF
+        either = (one | other) << ONE
+        same = one == other
+        if either == NONE or min(one << ONE, other << ONE) > top << ONE:
+            same = True
+    elif group >= TIMESTAMP and group <= TIMESTAMP_NTZ:
+        time = signed(data, first, i64(size))
+        right_time = signed(right_data, right_first, i64(right_size))
+        if kind == right_kind:
+            same = time == right_time
+        elif kind > right_kind:
+            same = time % THOUSAND == ZERO and time // THOUSAND == right_time
+        else:
+            same = right_time % THOUSAND == ZERO and right_time // THOUSAND == time
+    else:
+        same = signed(data, first, i64(size)) == signed(right_data, right_first, i64(right_size))
+    return same
+
+
+def number_of(data: Any, first: Any, size: Any, kind: Any) -> Any:
+    """Return scale, sign and magnitude, in two parts, of an exact number without zeros behind the point."""
+    scale = NONE
+    negative = NONE
+    upper = NONE
+    lower = NONE
+    if kind >= DECIMAL4:
+        scale, negative, upper, lower = decimal_at(data, first, kind)
+        if scale != BROKEN:
+            upper, lower, scale = without_zeros(upper, lower, scale)
+    else:
+        number = signed(data, first, i64(size))
+        negative = u64(number < ZERO)
+        lower = u64(max(number, -number))
+    return scale, negative, upper, lower
+
+
+_SIDE = "i64[], i64[], u8[], i32[], i64[], i64[], u8[], u8[]"
+SIGNATURES = {compare_values: (f"i64, {_SIDE}, {_SIDE}, i64, u64[]!, u8[]!",)}

@@ -1,0 +1,175 @@
+"""The names of Variant metadata: which rows share one, what it holds, and the ids of the names that are asked for.
+
+Work item: one row, one distinct metadata, or one pair of a distinct metadata and a name.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bowstring.kernels.types import i64, u8, u64
+from bowstring.kernels.validation.text import is_text
+from bowstring.kernels.variant.format import BROKEN, compared, dictionary, name_at
+
+__all__ = [
+    "ABSENT",
+    "FAULTY",
+    "FOUR_BYTE",
+    "NO_TEXT",
+    "ORDERED",
+    "SEVERAL",
+    "SIGNATURES",
+    "TEXT_ALONE",
+    "find_names",
+    "inspect_metadata",
+    "mark_changes",
+    "slot_of",
+]
+
+FAULTY: Final = u64(1)
+"""The mark of bytes that are no metadata."""
+ORDERED: Final = u64(2)
+"""The mark of names that really ascend, whatever the flag says."""
+FOUR_BYTE: Final = u64(4)
+"""The mark of names with characters of four bytes, which legacy writers order as UTF-16."""
+NO_TEXT: Final = u64(8)
+"""The mark of names that are not UTF-8, or of a flag that lies: what only a validation refuses."""
+TEXT_ALONE: Final = i64(2)
+"""How full an inspection is that looks at the text of names, and not at the flag."""
+ABSENT: Final = i64(-1)
+"""The id of a name that the metadata do not hold."""
+SEVERAL: Final = i64(-2)
+"""The id of a name that the metadata hold more than once: names must be compared."""
+
+ZERO = i64(0)
+UNIT = i64(1)
+NONE = u64(0)
+ONE = u64(1)
+SORTED_FLAG = u64(0x10)
+LEAD_4 = u64(0xF0)
+SAME = u8(0)
+CHANGED = u8(1)
+
+
+def slot_of(starts: Any, stops: Any, data: Any, row: Any) -> Any:
+    """Return where the bytes of a slot begin and end in `data`; nowhere, where its offsets are wrong."""
+    start = NONE
+    stop = NONE
+    if row >= ZERO and row < i64(len(starts)):
+        first = i64(starts[row])
+        last = i64(stops[row])
+        if first >= ZERO and first <= last <= i64(len(data)):
+            start = u64(first)
+            stop = u64(last)
+    return start, stop
+
+
+def mark_changes(i: Any, starts: Any, stops: Any, data: Any, changed: Any) -> None:
+    """Mark a row whose metadata are not those of the row before."""
+    start, stop = slot_of(starts, stops, data, i)
+    before, end = slot_of(starts, stops, data, i - UNIT)
+    mark = CHANGED
+    if i > ZERO and start == before and stop == end:  # views often share their bytes
+        mark = SAME
+    elif i > ZERO and stop - start == end - before:
+        one = max(i64(start), ZERO)
+        other = max(i64(before), ZERO)
+        difference = NONE
+        # Without a way out of the loop, it is done with wide instructions.
+        for k in range(ZERO, i64(stop - start)):
+            difference |= u64(data[one + k]) ^ u64(data[other + k])
+        if difference == NONE:
+            mark = SAME
+    changed[i] = mark
+
+
+def inspect_metadata(i: Any, starts: Any, stops: Any, data: Any, full: Any, marks: Any) -> None:
+    """Write the marks of one distinct metadata; with `full`, :data:`NO_TEXT` too, of text alone if `TEXT_ALONE`."""
+    start, stop = slot_of(starts, stops, data, i)
+    count, width, offsets, names, end = dictionary(data, start, stop)
+    mark = FAULTY
+    if count != BROKEN:
+        mark = ORDERED
+        first_before = names
+        last_before = names
+        k = NONE
+        while k < count and mark & FAULTY == NONE:
+            first, last = name_at(data, k, width, offsets, names, end)
+            if first == BROKEN:
+                mark = FAULTY
+            else:
+                if k > NONE and compared(data, first_before, last_before, data, first, last) >= ZERO:
+                    mark = mark & ~ORDERED
+                if full != ZERO and not is_text(data, i64(first), i64(last)):
+                    mark |= NO_TEXT
+                first_before = first
+                last_before = last
+            k += ONE
+        if mark & FAULTY == NONE:
+            if u64(data[start]) & SORTED_FLAG != NONE and mark & ORDERED == NONE and full == UNIT:
+                mark |= NO_TEXT
+            mark |= four_bytes(data, names, end)
+    marks[i] = u8(mark)
+
+
+def four_bytes(data: Any, start: Any, stop: Any) -> Any:
+    """Return the mark of names with a character of four bytes, or none."""
+    begin = max(i64(start), ZERO)
+    highest = NONE
+    for k in range(ZERO, i64(stop - start)):
+        highest = max(highest, u64(data[begin + k]))
+    mark = NONE
+    if highest >= LEAD_4:
+        mark = FOUR_BYTE
+    return mark
+
+
+def find_names(
+    i: Any,
+    starts: Any,
+    stops: Any,
+    data: Any,
+    marks: Any,
+    texts: Any,
+    ends: Any,
+    operands: Any,
+    indices: Any,
+    ids: Any,
+) -> None:
+    """Write what a node of a tree of paths seeks in a distinct metadata: the id of a field, or an index.
+
+    A name has an id there, or is :data:`ABSENT`, or is there :data:`SEVERAL` times. That of node ``k`` lies between
+    ``ends[operands[k]]`` and the next end in `texts`; where ``indices[k]`` is an index, there is none.
+    """
+    nodes = i64(len(indices))
+    item = i // nodes
+    node = i % nodes
+    found = i64(indices[node])
+    if found < ZERO:
+        found = ABSENT
+        number = i64(operands[node])
+        begin = u64(ends[number])
+        stop_of_name = u64(ends[number + UNIT])
+        size = NONE
+        start, stop = slot_of(starts, stops, data, item)
+        count, width, offsets, names, end = dictionary(data, start, stop)
+        if (
+            u64(marks[item]) & FAULTY == NONE and count != BROKEN
+        ):  # bytes may have changed since they were marked
+            size = count
+        for k in range(ZERO, i64(size)):
+            first, last = name_at(data, u64(k), width, offsets, names, end)
+            if (
+                first != BROKEN
+                and last - first == stop_of_name - begin
+                and compared(data, first, last, texts, begin, stop_of_name) == ZERO
+            ):
+                found = i64(k) if found == ABSENT else SEVERAL
+    ids[i] = found
+
+
+SIGNATURES = {
+    mark_changes: ("i32[], i32[], u8[], u8[]!", "i64[], i64[], u8[], u8[]!"),
+    inspect_metadata: ("i64[], i64[], u8[], i64, u8[]!",),
+    find_names: ("i64[], i64[], u8[], u8[], u8[], i64[], i64[], i64[], i64[]!",),
+}

@@ -1,0 +1,279 @@
+# ruff: noqa: PLR1714  a kernel has no "in"
+"""The elements of Variant's arrays and the fields of its objects, as slots of their own.
+
+Work item: one row; its children are counted first, then placed where a sum of the counts says.
+
+Children may share their bytes, and so be as many, and as long, as no value could hold: what they take together must
+not be more than the whole that holds them. So the work at each level of a type is bounded by the bytes of the row.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bowstring.kernels.types import i32, i64, u8, u64
+from bowstring.kernels.variant.bytes import copy_between
+from bowstring.kernels.variant.format import (
+    BROKEN,
+    MALFORMED,
+    OBJECT,
+    OK,
+    OVERFLOW,
+    SQL_NULL,
+    TOO_DEEP,
+    TYPE_MISMATCH,
+    UNKNOWN,
+    UNSUPPORTED,
+    VARIANT_NULL,
+    dictionary,
+    frame,
+    little,
+    name_at,
+    value_end,
+)
+from bowstring.kernels.variant.metadata import FAULTY, NO_TEXT, slot_of
+
+__all__ = [
+    "ANY_COUNT",
+    "ONLY_KIND",
+    "SIGNATURES",
+    "copy_slots",
+    "count_children",
+    "measure_keys",
+    "place_children",
+    "place_keys",
+    "worst_of",
+]
+
+ANY_COUNT: Final = i64(-1)
+"""As many children as there are."""
+ONLY_KIND: Final = i64(-2)
+"""Nothing is counted: it is only said whether the value is of the kind."""
+
+ZERO = i64(0)
+UNIT = i64(1)
+NONE = u64(0)
+ONE = u64(1)
+BASIC = u64(3)
+
+
+def kind_at(data: Any, at: Any, basic: Any) -> Any:
+    """Return whether the value at `at` is an array or an object, as a status."""
+    status = MALFORMED
+    if at < u64(len(data)):
+        header = u64(data[at])
+        status = TYPE_MISMATCH
+        if header == NONE:
+            status = VARIANT_NULL
+        elif header & BASIC == basic:
+            status = OK
+    return status
+
+
+def child_at(data: Any, at: Any, end: Any) -> Any:
+    """Return the status of a child, which must lie before `end`, and the bytes that it takes, one at least."""
+    status = OK
+    size = ONE
+    reached = value_end(data, at, end)
+    if reached == BROKEN:
+        status = MALFORMED
+    elif reached == UNKNOWN:
+        status = UNSUPPORTED
+    else:
+        size = reached - at
+    return status, size
+
+
+def count_children(
+    i: Any, data: Any, places: Any, basic: Any, wanted: Any, statuses: Any, counts: Any
+) -> None:
+    """Write how many children an array or object has; where `wanted` is not negative, it must be that many."""
+    found = ZERO
+    if statuses[i] == OK:
+        at = u64(places[i])
+        status = kind_at(data, at, basic)
+        if status == OK:
+            count, _, _, width, offsets, values, end = frame(data, at, u64(len(data)))
+            if count == BROKEN:
+                status = MALFORMED
+            elif wanted != ONLY_KIND:
+                found = i64(count)
+                room = end - at
+                for k in range(ZERO, found):
+                    if status == OK:
+                        _status, size = child_at(
+                            data, values + little(data, offsets + u64(k) * width, width), end
+                        )
+                        if size > room:
+                            status = TOO_DEEP
+                        room -= min(size, room)
+                if status == OK and wanted >= ZERO and found != wanted:
+                    status = OVERFLOW
+        if status != OK:
+            found = ZERO
+        statuses[i] = status
+    counts[i] = found
+
+
+def place_children(
+    i: Any,
+    data: Any,
+    places: Any,
+    statuses: Any,
+    classes: Any,
+    offsets: Any,
+    child_places: Any,
+    child_statuses: Any,
+    child_classes: Any,
+) -> None:
+    """Write places and statuses of the children of a row, and their metadata where `classes` has those of rows.
+
+    Slots that a row has in excess, as those of a list of a fixed size under a null, are SQL NULL.
+    """
+    first = max(i64(offsets[i]), ZERO)
+    last = min(i64(offsets[i + UNIT]), i64(len(child_places)))
+    group = i32(ZERO)
+    if i < i64(len(classes)):
+        group = i32(classes[i])
+    at = u64(places[i])
+    count = NONE
+    width = ONE
+    begin = NONE
+    values = NONE
+    end = NONE
+    if statuses[i] == OK and at < u64(len(data)) and u64(data[at]) & BASIC >= OBJECT:
+        count, _, _, width, begin, values, end = frame(data, at, u64(len(data)))
+        if count == BROKEN:  # the bytes have changed since they were counted
+            count = NONE
+    for slot in range(first, last):
+        k = u64(slot - first)
+        status = SQL_NULL
+        child = NONE
+        if k < count:
+            child = values + little(data, begin + k * width, width)
+            status, _size = child_at(data, child, end)
+        child_places[slot] = child
+        child_statuses[slot] = status
+        if slot < i64(len(child_classes)):
+            child_classes[slot] = group
+
+
+def measure_keys(
+    i: Any,
+    data: Any,
+    places: Any,
+    classes: Any,
+    class_starts: Any,
+    class_stops: Any,
+    metadata: Any,
+    marks: Any,
+    statuses: Any,
+    counts: Any,
+) -> None:
+    """Write how many fields an object has, if no two neighbours of its names are the same.
+
+    The `marks` say whether the names of its metadata are text: rows that share one do not read it again.
+    Names may be asked for again and again as children may: together they must not be longer than the metadata.
+    """
+    found = ZERO
+    at = u64(places[i])
+    if statuses[i] == OK and counts[i] > ZERO and at < u64(len(data)):
+        count, id_width, ids, _, _, _, _ = frame(data, at, u64(len(data)))
+        start, stop = slot_of(class_starts, class_stops, metadata, i64(classes[i]))
+        size, name_width, offsets, names, last_name = dictionary(metadata, start, stop)
+        status = OK
+        group = i64(classes[i])
+        mark = FAULTY
+        if group >= ZERO and group < i64(len(marks)):
+            mark = u64(marks[group])
+        if mark & (FAULTY | NO_TEXT) != NONE:
+            size = BROKEN
+        if count == BROKEN or size == BROKEN:
+            status = MALFORMED
+            count = NONE
+        room = stop - start
+        before = BROKEN
+        for k in range(ZERO, i64(count)):
+            if status == OK:
+                number = little(data, ids + u64(k) * id_width, id_width)
+                status = MALFORMED
+                if number < size and number != before:
+                    first, last = name_at(metadata, number, name_width, offsets, names, last_name)
+                    if first != BROKEN and last - first <= room:
+                        status = OK
+                        room -= last - first
+                before = number
+        if status == OK:
+            found = i64(count)
+        statuses[i] = status
+    counts[i] = found
+
+
+def place_keys(
+    i: Any,
+    data: Any,
+    places: Any,
+    classes: Any,
+    class_starts: Any,
+    class_stops: Any,
+    metadata: Any,
+    statuses: Any,
+    offsets: Any,
+    key_starts: Any,
+    key_stops: Any,
+) -> None:
+    """Write where the names of the fields of a row lie in the metadata."""
+    begin = max(i64(offsets[i]), ZERO)
+    until = min(i64(offsets[i + UNIT]), i64(len(key_starts)))
+    at = u64(places[i])
+    if statuses[i] == OK and begin < until and at < u64(len(data)) and u64(data[at]) & BASIC == OBJECT:
+        count, id_width, ids, _, _, _, _ = frame(data, at, u64(len(data)))
+        start, stop = slot_of(class_starts, class_stops, metadata, i64(classes[i]))
+        size, name_width, names_at, names, last_name = dictionary(metadata, start, stop)
+        if count == BROKEN or size == BROKEN:
+            size = NONE
+            count = NONE
+        for slot in range(begin, until):
+            first = NONE
+            last = NONE
+            k = u64(slot - begin)
+            if k < count:
+                number = little(data, ids + k * id_width, id_width)
+                if number < size:
+                    first, last = name_at(metadata, number, name_width, names_at, names, last_name)
+                    if first == BROKEN:
+                        first = NONE
+                        last = NONE
+            key_starts[slot] = i64(first)
+            key_stops[slot] = i64(last)
+
+
+def copy_slots(i: Any, starts: Any, stops: Any, data: Any, offsets: Any, out: Any) -> None:
+    """Copy the bytes of a slot to where its offsets say."""
+    start, stop = slot_of(starts, stops, data, i)
+    at = i64(offsets[i])
+    copy_between(data, start, out, at, min(i64(stop - start), i64(offsets[i + UNIT]) - at))
+
+
+def worst_of(i: Any, offsets: Any, child_statuses: Any, statuses: Any) -> None:
+    """Write the worst of what became of the children of a row, where the row itself is well."""
+    if statuses[i] == OK:
+        worst = OK
+        first = max(i64(offsets[i]), ZERO)
+        last = min(i64(offsets[i + UNIT]), i64(len(child_statuses)))
+        for slot in range(first, last):
+            status = child_statuses[slot]
+            if status > VARIANT_NULL and status > worst:
+                worst = u8(status)
+        statuses[i] = worst
+
+
+_SLOTS = "i64[], i64[], u8[]"
+SIGNATURES = {
+    count_children: ("u8[], u64[], u64, i64, u8[]!, i64[]!",),
+    place_children: ("u8[], u64[], u8[], i32[], i64[], u64[]!, u8[]!, i32[]!",),
+    measure_keys: (f"u8[], u64[], i32[], {_SLOTS}, u8[], u8[]!, i64[]!",),
+    place_keys: (f"u8[], u64[], i32[], {_SLOTS}, u8[], i64[], i64[]!, i64[]!",),
+    copy_slots: (f"{_SLOTS}, i64[], u8[]!",),
+    worst_of: ("i64[], u8[], u8[]!",),
+}

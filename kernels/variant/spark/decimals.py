@@ -1,0 +1,370 @@
+# ruff: noqa: PLR1714, SIM109  a kernel has no "in"
+"""Variant's values as Spark's ``try_variant_get`` casts them to decimals: half a unit is rounded away from zero.
+
+Work item: one row. Floats become the decimal of fewest digits that stands for them, as when they are written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bowstring.kernels.types import i64, u8, u64
+from bowstring.kernels.variant.decimals import below, by_ten, negated, raw_number, times_ten
+from bowstring.kernels.variant.floats import FINITE, parts_of_float, widened
+from bowstring.kernels.variant.format import (
+    DECIMAL4,
+    DECIMAL16,
+    INT64,
+    KIND_BINARY,
+    KIND_DATE,
+    KIND_DOUBLE,
+    KIND_FLOAT,
+    KIND_STRING,
+    KIND_UUID,
+    MALFORMED,
+    MICROS,
+    MICROS_NTZ,
+    OK,
+    OVERFLOW,
+    PRIMITIVE,
+    SHORT,
+    TYPE_MISMATCH,
+    UNSUPPORTED,
+    VARIANT_NULL,
+)
+from bowstring.kernels.variant.numbers import fixed
+from bowstring.kernels.variant.spark.numbers import IS_TEXT, magnitude
+from bowstring.kernels.variant.spark.parse import ONLY_LOW, text_at, trimmed
+from bowstring.kernels.variant.text.reals import shortest
+
+__all__ = ["SIGNATURES", "spark_decimals", "spark_text_decimals"]
+
+ZERO = i64(0)
+UNIT = i64(1)
+TEN = i64(10)
+NONE = u64(0)
+ONE = u64(1)
+TWO = u64(2)
+BASIC = u64(3)
+FIVE = u64(5)
+FALSE = u64(2)
+FOUR_BYTES = i64(4)
+EIGHT_BYTES = i64(8)
+LOW_WORD = u64(2**32 - 1)
+MAGNITUDE = u64(2**63 - 1)
+MOST_STEPS = i64(80)
+DIGITS_OF_MICROS = i64(6)
+ZERO_DIGIT = u64(48)
+DIGITS = u64(10)
+PLUS = u64(43)
+MINUS = u64(45)
+POINT = u64(46)
+LOWER = u64(32)
+LETTER_E = u64(101)
+MOST_EXPONENT = i64(2**31 - 1)
+FARTHEST = i64(1 << 40)
+LONGEST_EXPONENT = i64(10)
+TWO_BYTES = u64(0xC0)
+THREE_BYTES = u64(0xE0)
+FOUR_BYTES_LEAD = u64(0xF0)
+REST = u64(0x3F)
+REST_BITS = u64(6)
+LEAD_TWO = u64(0x1F)
+LEAD_THREE = u64(0x0F)
+ASCII = u64(0x80)
+
+# Where the ten digits of each script begin: Java's decimals take them all.
+ZEROS = np.array(
+    [
+        *(
+            0x0660,
+            0x06F0,
+            0x07C0,
+            0x0966,
+            0x09E6,
+            0x0A66,
+            0x0AE6,
+            0x0B66,
+            0x0BE6,
+            0x0C66,
+            0x0CE6,
+            0x0D66,
+            0x0DE6,
+        ),
+        *(
+            0x0E50,
+            0x0ED0,
+            0x0F20,
+            0x1040,
+            0x1090,
+            0x17E0,
+            0x1810,
+            0x1946,
+            0x19D0,
+            0x1A80,
+            0x1A90,
+            0x1B50,
+            0x1BB0,
+        ),
+        *(0x1C40, 0x1C50, 0xA620, 0xA8D0, 0xA900, 0xA9D0, 0xA9F0, 0xAA50, 0xABF0, 0xFF10),
+    ],
+    np.uint64,
+)
+ZEROS.flags.writeable = False
+SCRIPTS = i64(len(ZEROS))
+
+
+def moved(high: Any, low: Any, steps: Any) -> Any:
+    """Return a status, and a number of two words times ``10 ** steps``, rounded half up."""
+    status = OK
+    upper = high
+    lower = low
+    last = NONE
+    for _ in range(ZERO, min(steps, MOST_STEPS)):
+        if status == OK and upper | lower != NONE:
+            upper, lower, fits = times_ten(upper, lower)
+            if not fits:
+                status = OVERFLOW
+    for _ in range(ZERO, min(-steps, MOST_STEPS)):
+        upper, lower, last = by_ten(upper, lower)
+    if last >= FIVE:
+        lower += ONE
+        if lower == NONE:
+            upper += ONE
+    return status, upper, lower
+
+
+def real_as_decimal(bits: Any, scale: Any) -> Any:
+    """Return a status, whether a double is negative, and its magnitude at a scale in two words."""
+    negative, _mantissa, _exponent, kind = parts_of_float(bits, False)
+    status = OVERFLOW
+    high = NONE
+    low = NONE
+    if kind == FINITE:
+        digits, exponent = shortest(bits & MAGNITUDE)
+        status, high, low = moved(NONE, digits, exponent + i64(scale))
+    return status, negative, high, low
+
+
+def spark_decimal(data: Any, at: Any, scale: Any) -> Any:
+    """Return a status, whether the value at `at` is negative as a decimal, and its magnitude in two words."""
+    status = TYPE_MISMATCH
+    negative = False
+    high = NONE
+    low = NONE
+    header = u64(data[at])
+    basic = header & BASIC
+    kind = header >> TWO
+    if basic == SHORT or (basic == PRIMITIVE and kind == KIND_STRING):
+        status = IS_TEXT
+    elif basic == PRIMITIVE:
+        if kind == NONE:
+            status = VARIANT_NULL
+        elif kind <= FALSE:
+            status, high, low = moved(NONE, TWO - kind, i64(scale))
+        elif kind <= INT64 or (kind >= DECIMAL4 and kind <= DECIMAL16):
+            status, negative, high, low, found = raw_number(data, at)
+            if status == OK:
+                status, high, low = moved(high, low, i64(scale) - i64(found))
+        elif kind == MICROS:
+            status, number = fixed(data, at, EIGHT_BYTES)
+            if status == OK:
+                negative = number < ZERO
+                status, high, low = moved(NONE, magnitude(number), i64(scale) - DIGITS_OF_MICROS)
+        elif kind == KIND_DOUBLE or kind == KIND_FLOAT:
+            width = EIGHT_BYTES
+            if kind == KIND_FLOAT:
+                width = FOUR_BYTES
+            status, number = fixed(data, at, width)
+            if status == OK:
+                bits = u64(number)
+                if kind == KIND_FLOAT:
+                    bits = widened(bits & LOW_WORD)
+                status, negative, high, low = real_as_decimal(bits, scale)
+        elif kind != KIND_DATE and kind != MICROS_NTZ and kind != KIND_BINARY and kind != KIND_UUID:
+            status = UNSUPPORTED
+    return status, negative, high, low
+
+
+def write_decimal(
+    i: Any,
+    status: Any,
+    negative: Any,
+    high: Any,
+    low: Any,
+    bound_high: Any,
+    bound_low: Any,
+    statuses: Any,
+    out: Any,
+) -> None:
+    """Write a decimal that is below its bound, the lower word first, and 0 for what is none."""
+    state = status
+    upper = high
+    lower = low
+    if state == OK and not below(high, low, bound_high, bound_low):
+        state = OVERFLOW
+    if state != OK:
+        upper = NONE
+        lower = NONE
+    elif negative:
+        upper, lower = negated(high, low)
+    statuses[i] = state
+    out[i << UNIT] = lower
+    out[(i << UNIT) + UNIT] = upper
+
+
+def spark_decimals(
+    i: Any,
+    data: Any,
+    places: Any,
+    scale: Any,
+    bound_high: Any,
+    bound_low: Any,
+    statuses: Any,
+    out: Any,
+) -> None:
+    """Write what the value of a row becomes; what is no row of status ``OK`` becomes 0."""
+    status = u8(statuses[i])
+    negative = False
+    high = NONE
+    low = NONE
+    if status == OK:
+        status = MALFORMED
+        if u64(places[i]) < u64(len(data)):
+            status, negative, high, low = spark_decimal(data, u64(places[i]), scale)
+    write_decimal(i, status, negative, high, low, bound_high, bound_low, statuses, out)
+
+
+def digit_at(data: Any, at: Any, stop: Any) -> Any:
+    """Return the digit at `at`, ten where there is none, and the bytes that it takes."""
+    byte = u64(data[at])
+    digit = DIGITS
+    size = ONE
+    if byte < ASCII:
+        digit = min(byte - ZERO_DIGIT, DIGITS)
+    else:
+        letter = NONE
+        if byte >= TWO_BYTES and byte < THREE_BYTES and at + ONE < stop:
+            letter = ((byte & LEAD_TWO) << REST_BITS) | (u64(data[at + ONE]) & REST)
+            size = TWO
+        elif byte >= THREE_BYTES and byte < FOUR_BYTES_LEAD and at + TWO < stop:
+            letter = ((byte & LEAD_THREE) << REST_BITS) | (u64(data[at + ONE]) & REST)
+            letter = (letter << REST_BITS) | (u64(data[at + TWO]) & REST)
+            size = BASIC
+        for script in range(ZERO, SCRIPTS):
+            digit = min(digit, letter - u64(ZEROS[script]))
+    return digit, size
+
+
+def decimal_exponent(data: Any, start: Any, stop: Any) -> Any:
+    """Return a status, and the exponent that goes from `start` to the end."""
+    at = start
+    status = TYPE_MISMATCH
+    negative = False
+    total = ZERO
+    digits = ZERO
+    if at < stop and (u64(data[at]) == PLUS or u64(data[at]) == MINUS):
+        negative = u64(data[at]) == MINUS
+        at += ONE
+    if at < stop:
+        status = OK
+    while at < stop:
+        digit, size = digit_at(data, at, stop)
+        if digit >= DIGITS:
+            status = TYPE_MISMATCH
+        else:
+            total = min(total * TEN + i64(digit), FARTHEST)
+            if total > ZERO:
+                digits += UNIT
+        at += size
+    if digits > LONGEST_EXPONENT:
+        status = TYPE_MISMATCH
+    if negative:
+        total = -total
+    return status, total
+
+
+def decimal_of_text(data: Any, start: Any, stop: Any, scale: Any) -> Any:
+    """Return a status, whether text is negative as a decimal, and its magnitude at a scale in two words."""
+    at = start
+    negative = False
+    if at < stop and (u64(data[at]) == PLUS or u64(data[at]) == MINUS):
+        negative = u64(data[at]) == MINUS
+        at += ONE
+    begin = at
+    digits = ZERO
+    fraction = ZERO
+    pointed = False
+    going = True
+    while going and at < stop:
+        digit, size = digit_at(data, at, stop)
+        if digit < DIGITS:
+            digits += UNIT
+            if pointed:
+                fraction += UNIT
+        elif u64(data[at]) == POINT and not pointed:
+            pointed = True
+        else:
+            going = False
+        if going:
+            at += size
+    end = at
+    status = OK
+    exponent = ZERO
+    if digits == ZERO:
+        status = TYPE_MISMATCH
+    elif at < stop:
+        status = TYPE_MISMATCH
+        if u64(data[at]) | LOWER == LETTER_E:
+            status, exponent = decimal_exponent(data, at + ONE, stop)
+    # Java's scales are of 32 bits.
+    if fraction - exponent > MOST_EXPONENT or fraction - exponent < -MOST_EXPONENT - UNIT:
+        status = TYPE_MISMATCH
+    kept = digits - fraction + exponent + i64(scale)
+    high = NONE
+    low = NONE
+    count = ZERO
+    at = begin
+    while status == OK and at < end:
+        digit, size = digit_at(data, at, end)
+        if digit < DIGITS:
+            if count < kept:
+                high, low, fits = times_ten(high, low)
+                if not fits:
+                    status = OVERFLOW
+                low += digit
+                if low < digit:
+                    high += ONE
+            elif count == kept and digit >= FIVE:
+                low += ONE
+                if low == NONE:
+                    high += ONE
+            count += UNIT
+        at += size
+    if status == OK and kept > digits:
+        status, high, low = moved(high, low, kept - digits)
+    return status, negative, high, low
+
+
+def spark_text_decimals(
+    i: Any,
+    data: Any,
+    places: Any,
+    scale: Any,
+    bound_high: Any,
+    bound_low: Any,
+    statuses: Any,
+    out: Any,
+) -> None:
+    """Write the decimal that the text of a row is."""
+    if statuses[i] == IS_TEXT:
+        start, stop = text_at(data, u64(places[i]))
+        first, last = trimmed(data, start, stop, ONLY_LOW)
+        status, negative, high, low = decimal_of_text(data, first, last, scale)
+        write_decimal(i, status, negative, high, low, bound_high, bound_low, statuses, out)
+
+
+_ARGUMENTS = "u8[], u64[], u64, u64, u64, u8[]!, u64[]!"
+SIGNATURES = {spark_decimals: (_ARGUMENTS,), spark_text_decimals: (_ARGUMENTS,)}

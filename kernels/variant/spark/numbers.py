@@ -1,0 +1,328 @@
+# ruff: noqa: PLR1714, SIM109  a kernel has no "in"
+"""Variant's values as Spark's ``try_variant_get`` casts them to numbers and times, all but text.
+
+Work item: one row. A value that is text keeps its row for the kernels of `variant_spark_texts`. Whole numbers and
+decimals are cut, not rounded, to integers; seconds become microseconds; UTC is the one time zone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bowstring.kernels.json.doubles import nearest_double
+from bowstring.kernels.types import i64, u8, u64
+from bowstring.kernels.variant.decimals import by_ten, raw_number, times_ten
+from bowstring.kernels.variant.floats import (
+    FINITE,
+    NOT_A_NUMBER,
+    decimal_ratio,
+    packed_float,
+    parts_of_float,
+    scaled_float,
+    widened,
+)
+from bowstring.kernels.variant.format import (
+    DECIMAL4,
+    DECIMAL16,
+    INT64,
+    KIND_BINARY,
+    KIND_DATE,
+    KIND_DOUBLE,
+    KIND_FLOAT,
+    KIND_STRING,
+    KIND_UUID,
+    MALFORMED,
+    MICROS,
+    MICROS_NTZ,
+    OK,
+    OVERFLOW,
+    PRIMITIVE,
+    SHORT,
+    TYPE_MISMATCH,
+    UNSUPPORTED,
+    VARIANT_NULL,
+)
+from bowstring.kernels.variant.numbers import (
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INTEGER,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    fixed,
+)
+
+__all__ = ["IS_TEXT", "SIGNATURES", "micros_as_double", "spark_numbers"]
+
+IS_TEXT: Final = u8(255)
+"""The status of a row whose value is text: another kernel casts it."""
+
+ZERO = i64(0)
+UNIT = i64(1)
+NONE = u64(0)
+ONE = u64(1)
+TWO = u64(2)
+BASIC = u64(3)
+SIX = u64(6)
+FOUR_BYTES = i64(4)
+EIGHT_BYTES = i64(8)
+TRUE = u64(1)
+FALSE = u64(2)
+LARGEST = i64(2**63 - 1)
+SMALLEST = i64(-(2**63))
+SMALLEST_BITS = u64(1 << 63)
+LOW_WORD = u64(2**32 - 1)
+MILLION = i64(1_000_000)
+MICROS_A_SECOND = u64(1_000_000)
+DAY = i64(86_400_000_000)
+LONGEST_SHIFT = i64(63)
+SIGN = u64(63)
+BEYOND = i64(1024)
+DOUBLE_NAN = u64(0x7FF8 << 48)
+SINGLE_NAN = u64(0x7FC << 20)
+
+
+def with_sign(negative: Any, high: Any, low: Any) -> Any:
+    """Return a status, and a magnitude of two words as a signed number of one."""
+    status = OK
+    found = i64(low)
+    if negative:
+        found = i64(~low + ONE)
+    if high != NONE or (low >> SIGN != NONE and not (negative and low == SMALLEST_BITS)):
+        status = OVERFLOW
+        found = ZERO
+    return status, found
+
+
+def cut_float(negative: Any, mantissa: Any, exponent: Any, kind: Any) -> Any:
+    """Return a status, and a float without its fraction as Java does: 2 ** 63 is the largest number below it."""
+    status = OK
+    whole = NONE
+    if kind != FINITE:
+        status = OVERFLOW
+    elif exponent < -LONGEST_SHIFT:
+        whole = NONE
+    elif exponent <= ZERO:
+        whole = mantissa >> u64(-exponent)
+    elif exponent > LONGEST_SHIFT or (mantissa << u64(exponent)) >> u64(exponent) != mantissa:
+        if mantissa != NONE:
+            status = OVERFLOW
+    else:
+        whole = mantissa << u64(exponent)
+    found = i64(whole)
+    if negative:
+        found = i64(~whole + ONE)
+    if whole >= SMALLEST_BITS:
+        if whole > SMALLEST_BITS:
+            status = OVERFLOW
+        elif not negative:
+            found = LARGEST
+    return status, found
+
+
+def cut_decimal(negative: Any, high: Any, low: Any, scale: Any) -> Any:
+    """Return a status, and a decimal without its fraction."""
+    upper = high
+    lower = low
+    for _ in range(ZERO, i64(scale)):
+        upper, lower, _rest = by_ten(upper, lower)
+    return with_sign(negative, upper, lower)
+
+
+def decimal_as_float(negative: Any, high: Any, low: Any, scale: Any, single: Any) -> Any:
+    """Return the bits of the float nearest to a decimal."""
+    # Zero has no sign: a decimal has none.
+    less = negative and high | low != NONE
+    bits = NONE
+    if high == NONE and scale == NONE:
+        bits = packed_float(less, low, ZERO, NONE, single)
+    elif high == NONE and not single:
+        bits, _known = nearest_double(low, -i64(scale), NONE)
+        if less:
+            bits |= SMALLEST_BITS
+    else:
+        mantissa, exponent, sticky = decimal_ratio(high, low, scale)
+        bits = packed_float(less, mantissa, exponent, sticky, single)
+    return bits
+
+
+def magnitude(number: Any) -> Any:
+    """Return a signed number without its sign."""
+    found = u64(number)
+    if number < ZERO:
+        found = ~found + ONE
+    return found
+
+
+def micros_as_double(micros: Any) -> Any:
+    """Return the bits of the double that microseconds are in seconds: rounded as a double first, as Spark does."""
+    first = packed_float(micros < ZERO, magnitude(micros), ZERO, NONE, False)
+    negative, mantissa, exponent, _kind = parts_of_float(first, False)
+    ratio, power, sticky = decimal_ratio(NONE, mantissa, SIX)
+    return packed_float(negative, ratio, power + exponent, sticky, False)
+
+
+def other_float(bits: Any, single: Any) -> Any:
+    """Return the bits of a double as those of a float, if `single`."""
+    found = bits
+    if single:
+        negative, mantissa, exponent, kind = parts_of_float(bits, False)
+        if kind == FINITE:
+            found = packed_float(negative, mantissa, exponent, NONE, True)
+        else:
+            found = SINGLE_NAN
+            if kind != NOT_A_NUMBER:
+                # Too large for any float: infinite.
+                found = packed_float(negative, ONE, BEYOND, NONE, True)
+    return found
+
+
+def from_exact(data: Any, at: Any, kind: Any, family: Any, wide: Any) -> Any:
+    """Return a status, and what an exact number or a boolean becomes."""
+    status = OK
+    found = ZERO
+    negative = False
+    high = NONE
+    low = NONE
+    scale = NONE
+    if kind <= FALSE:
+        low = TWO - kind
+        if family > DOUBLE:
+            status = TYPE_MISMATCH
+    elif family == DATE or family == TIMESTAMP_NTZ:
+        status = TYPE_MISMATCH
+    else:
+        status, negative, high, low, scale = raw_number(data, at)
+    if status == OK:
+        if family == BOOLEAN:
+            found = i64(high | low != NONE)
+        elif family == TIMESTAMP:
+            fits = True
+            for _ in range(i64(scale), i64(SIX)):
+                high, low, more = times_ten(high, low)
+                fits = fits and more
+            status, found = cut_decimal(negative, high, low, max(scale, SIX) - SIX)
+            if not fits:
+                status = OVERFLOW
+        elif family == INTEGER and (wide or kind < DECIMAL4):
+            status, found = cut_decimal(negative, high, low, scale)
+        elif family == INTEGER:
+            # Spark takes decimals to narrow integers by way of doubles.
+            less, mantissa, exponent, finite = parts_of_float(
+                decimal_as_float(negative, high, low, scale, False), False
+            )
+            status, found = cut_float(less, mantissa, exponent, finite)
+        else:
+            found = i64(decimal_as_float(negative, high, low, scale, family == FLOAT))
+    return status, found
+
+
+def from_real(bits: Any, single: Any, family: Any) -> Any:
+    """Return a status, and what a float or double becomes."""
+    status = OK
+    found = ZERO
+    negative, mantissa, exponent, kind = parts_of_float(bits, single)
+    if family == BOOLEAN:
+        found = i64(mantissa != NONE or kind != FINITE)
+    elif family == INTEGER:
+        status, found = cut_float(negative, mantissa, exponent, kind)
+    elif family == DOUBLE:
+        found = i64(widened(bits) if single else bits)
+    elif family == FLOAT:
+        found = i64(bits if single else other_float(bits, True))
+    elif family == TIMESTAMP:
+        if kind != FINITE:
+            status = OVERFLOW
+        else:
+            product, power, sticky = scaled_float(mantissa, exponent, MICROS_A_SECOND)
+            negative, mantissa, exponent, kind = parts_of_float(
+                packed_float(negative, product, power, sticky, False), False
+            )
+            status, found = cut_float(negative, mantissa, exponent, kind)
+    else:
+        status = TYPE_MISMATCH
+    return status, found
+
+
+def from_moment(number: Any, kind: Any, family: Any) -> Any:
+    """Return a status, and what a date, in days, or a timestamp, in microseconds, becomes."""
+    status = TYPE_MISMATCH
+    found = ZERO
+    if kind == KIND_DATE:
+        if family == DATE:
+            status = OK
+            found = number
+        elif family >= TIMESTAMP:
+            status = OVERFLOW
+            if number <= LARGEST // DAY and number >= -(LARGEST // DAY):
+                status = OK
+                found = number * DAY
+    elif family >= TIMESTAMP:
+        status = OK
+        found = number
+    elif family == DATE:
+        status = OK
+        found = number // DAY
+    elif kind == MICROS and family == INTEGER:
+        status = OK
+        found = number // MILLION
+    elif kind == MICROS and (family == FLOAT or family == DOUBLE):
+        status = OK
+        found = i64(other_float(micros_as_double(number), family == FLOAT))
+    return status, found
+
+
+def spark_number(data: Any, at: Any, family: Any, low: Any, high: Any) -> Any:
+    """Return a status, and what the value at `at` becomes: a number, or the bits of a float."""
+    if at >= u64(len(data)):
+        return MALFORMED, ZERO
+    header = u64(data[at])
+    basic = header & BASIC
+    kind = header >> TWO
+    status = TYPE_MISMATCH
+    found = ZERO
+    if basic == SHORT or (basic == PRIMITIVE and kind == KIND_STRING):
+        status = IS_TEXT
+    elif basic == PRIMITIVE:
+        if kind == NONE:
+            status = VARIANT_NULL
+        elif kind <= INT64 or (kind >= DECIMAL4 and kind <= DECIMAL16):
+            status, found = from_exact(data, at, kind, family, high == LARGEST)
+        elif kind == KIND_DOUBLE or kind == KIND_FLOAT:
+            width = EIGHT_BYTES
+            if kind == KIND_FLOAT:
+                width = FOUR_BYTES
+            status, found = fixed(data, at, width)
+            if status == OK and kind == KIND_FLOAT:
+                status, found = from_real(u64(found) & LOW_WORD, True, family)
+            elif status == OK:
+                status, found = from_real(u64(found), False, family)
+        elif kind >= KIND_DATE and kind <= MICROS_NTZ:
+            width = EIGHT_BYTES
+            if kind == KIND_DATE:
+                width = FOUR_BYTES
+            status, found = fixed(data, at, width)
+            if status == OK:
+                status, found = from_moment(found, kind, family)
+        elif kind != KIND_BINARY and kind != KIND_UUID:
+            status = UNSUPPORTED
+    if status == OK and family == INTEGER and (found < low or found > high):
+        status = OVERFLOW
+    if status != OK:
+        found = ZERO
+    return status, found
+
+
+def spark_numbers(
+    i: Any, data: Any, places: Any, family: Any, low: Any, high: Any, statuses: Any, out: Any
+) -> None:
+    """Write what the value of a row becomes; what is no row of status ``OK`` becomes 0."""
+    found = ZERO
+    if statuses[i] == OK:
+        status, found = spark_number(data, u64(places[i]), family, low, high)
+        statuses[i] = status
+    out[i] = found
+
+
+SIGNATURES = {spark_numbers: ("u8[], u64[], i64, i64, i64, u8[]!, i64[]!",)}

@@ -1,0 +1,397 @@
+# ruff: noqa: PLR1714, SIM109  a kernel has no "in"
+"""Text as Spark's ``try_variant_get`` casts it to booleans, whole numbers and floats.
+
+Work item: one row, of those that `variant_spark_numbers` left because they are text. Blanks and control characters
+around a number do not matter.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bowstring.kernels.json.doubles import nearest_double
+from bowstring.kernels.types import i64, u8, u64
+from bowstring.kernels.variant.floats import packed_float, parts_of_float
+from bowstring.kernels.variant.format import OK, OVERFLOW, SHORT, TYPE_MISMATCH, little
+from bowstring.kernels.variant.numbers import BOOLEAN, FLOAT
+from bowstring.kernels.variant.spark.numbers import IS_TEXT
+
+__all__ = ["IS_LONG", "SIGNATURES", "spark_text_numbers", "spark_text_reals", "text_at", "trimmed"]
+
+IS_LONG: Final = u8(254)
+"""The status of a row whose text has so many digits that it is not known which float is nearest."""
+
+ZERO = i64(0)
+UNIT = i64(1)
+TEN = i64(10)
+NONE = u64(0)
+ONE = u64(1)
+TWO = u64(2)
+FOUR = u64(4)
+FIVE = u64(5)
+BASIC = u64(3)
+BYTE = u64(8)
+BLANK = u64(32)
+DELETE = u64(127)
+CONTROLS = i64(1)
+ONLY_LOW = i64(0)
+ZERO_DIGIT = u64(48)
+PLUS = u64(43)
+MINUS = u64(45)
+POINT = u64(46)
+CAPITAL_A = u64(65)
+CAPITAL_Z = u64(90)
+LOWER = u64(32)
+LETTER_A = u64(97)
+LETTER_D = u64(100)
+LETTER_E = u64(101)
+LETTER_F = u64(102)
+LETTER_P = u64(112)
+LETTER_X = u64(120)
+CAPITAL_N = u64(78)
+SIXTEEN = u64(16)
+SIX = u64(6)
+THREE = u64(3)
+LETTERS = u64(26)
+FOUR_BITS = i64(4)
+TEN_DIGITS = u64(10)
+MOST_LETTERS = u64(8)
+# Words as numbers, the first letter lowest.
+TRUE_WORD = u64(int.from_bytes(b"true", "little"))
+FALSE_WORD = u64(int.from_bytes(b"false", "little"))
+YES_WORD = u64(int.from_bytes(b"yes", "little"))
+NO_WORD = u64(int.from_bytes(b"no", "little"))
+T_WORD = u64(ord("t"))
+Y_WORD = u64(ord("y"))
+ONE_WORD = u64(ord("1"))
+F_WORD = u64(ord("f"))
+N_WORD = u64(ord("n"))
+ZERO_WORD = u64(ord("0"))
+INF_WORD = u64(int.from_bytes(b"inf", "little"))
+NAN_WORD = u64(int.from_bytes(b"nan", "little"))
+INFINITY_WORD = u64(int.from_bytes(b"infinity", "little"))
+LARGEST = i64(2**63 - 1)
+# What may still be multiplied by ten.
+TENTH = i64((2**63 - 1) // 10)
+TOP_DIGIT = u64((2**64 - 1) // 10 - 1)
+FULL = u64(1 << 59)
+MOST_EXPONENT = i64(1_000_000)
+DOUBLE_INFINITY = u64(0x7FF << 52)
+DOUBLE_NAN = u64(0x7FF8 << 48)
+SINGLE_NAN = u64(0x7FC << 20)
+SINGLE_INFINITY = u64(0xFF << 23)
+SIGN = u64(63)
+SINGLE_SIGN = u64(31)
+HALFWAY = u64(1 << 28)
+NARROW = u64((1 << 29) - 1)
+SINGLE_LEAST_NORMAL = u64(897 << 52)
+
+
+def text_at(data: Any, at: Any) -> Any:
+    """Return where the text at `at` begins and ends, which is one and lies in `data`."""
+    size = u64(len(data))
+    first = size
+    last = size
+    if at < size:
+        header = u64(data[at])
+        if header & BASIC == SHORT:
+            first = at + ONE
+            last = first + (header >> TWO)
+        elif at + FOUR < size:
+            first = at + FIVE
+            last = first + little(data, at + ONE, FOUR)
+    if last > size:
+        first = size
+        last = size
+    return first, last
+
+
+def is_blank(byte: Any, controls: Any) -> Any:
+    """Return whether a byte is a blank or a control character; the last of those counts with `controls`."""
+    return byte <= BLANK or (controls != ZERO and byte == DELETE)
+
+
+def trimmed(data: Any, start: Any, stop: Any, controls: Any) -> Any:
+    """Return where text begins and ends without what is blank around it."""
+    first = start
+    last = stop
+    while first < last and is_blank(u64(data[first]), controls):
+        first += ONE
+    while last > first and is_blank(u64(data[last - ONE]), controls):
+        last -= ONE
+    return first, last
+
+
+def word_of(data: Any, first: Any, last: Any) -> Any:
+    """Return up to 8 letters as a number, in lower case; 0 for more."""
+    word = NONE
+    if last - first <= MOST_LETTERS:
+        shift = NONE
+        for k in range(i64(first), i64(last)):
+            letter = u64(data[u64(k)])
+            if letter >= CAPITAL_A and letter <= CAPITAL_Z:
+                letter |= LOWER
+            word |= letter << shift
+            shift += BYTE
+    return word
+
+
+def boolean_of(data: Any, first: Any, last: Any) -> Any:
+    """Return a status, and whether text says yes."""
+    word = word_of(data, first, last)
+    status = OK
+    found = ZERO
+    if word == TRUE_WORD or word == T_WORD or word == YES_WORD or word == Y_WORD or word == ONE_WORD:
+        found = UNIT
+    elif not (word == FALSE_WORD or word == F_WORD or word == NO_WORD or word == N_WORD or word == ZERO_WORD):
+        status = TYPE_MISMATCH
+    return status, found
+
+
+def whole_of(data: Any, start: Any, stop: Any) -> Any:
+    """Return a status, and the whole number that text is."""
+    at = start
+    status = TYPE_MISMATCH
+    total = ZERO
+    negative = False
+    if at < stop and (u64(data[at]) == MINUS or u64(data[at]) == PLUS):
+        negative = u64(data[at]) == MINUS
+        at += ONE
+    if at < stop:
+        status = OK
+    while at < stop:
+        digit = u64(data[at]) - ZERO_DIGIT
+        if digit >= TEN_DIGITS:
+            status = TYPE_MISMATCH
+        elif status == OK:
+            # Counted downwards: there is one negative number more.
+            if total < -TENTH or total * TEN < -LARGEST - UNIT + i64(digit):
+                status = OVERFLOW
+            else:
+                total = total * TEN - i64(digit)
+        at += ONE
+    if status == OK and not negative:
+        if total < -LARGEST:
+            status = OVERFLOW
+        total = -total
+    return status, total
+
+
+def spark_text_numbers(
+    i: Any, data: Any, places: Any, family: Any, low: Any, high: Any, statuses: Any, out: Any
+) -> None:
+    """Write the boolean or whole number that the text of a row is."""
+    if statuses[i] == IS_TEXT:
+        start, stop = text_at(data, u64(places[i]))
+        first, last = trimmed(data, start, stop, CONTROLS)
+        status = OK
+        found = ZERO
+        if family == BOOLEAN:
+            status, found = boolean_of(data, first, last)
+        else:
+            status, found = whole_of(data, first, last)
+            if status == OK and (found < low or found > high):
+                status = OVERFLOW
+        if status != OK:
+            found = ZERO
+        statuses[i] = status
+        out[i] = found
+
+
+def exponent_at(data: Any, start: Any, stop: Any) -> Any:
+    """Return the exponent that begins at `start`, and where it ends: at `start` where there is none."""
+    at = start
+    negative = False
+    exponent = ZERO
+    if at < stop and (u64(data[at]) == MINUS or u64(data[at]) == PLUS):
+        negative = u64(data[at]) == MINUS
+        at += ONE
+    first = at
+    while at < stop and u64(data[at]) - ZERO_DIGIT < TEN_DIGITS:
+        exponent = min(exponent * TEN + i64(u64(data[at]) - ZERO_DIGIT), MOST_EXPONENT)
+        at += ONE
+    if at == first:
+        at = start
+    if negative:
+        exponent = -exponent
+    return exponent, at
+
+
+def without_suffix(data: Any, first: Any, last: Any) -> Any:
+    """Return where a number ends before a letter d or f, as Java's may have one."""
+    end = last
+    if last > first:
+        letter = u64(data[last - ONE]) | LOWER
+        if letter == LETTER_D or letter == LETTER_F:
+            end = last - ONE
+    return end
+
+
+def decimal_real(data: Any, start: Any, stop: Any) -> Any:
+    """Return a status, the first 19 digits of a number, its exponent, and whether digits were cut off."""
+    at = start
+    digits = NONE
+    exponent = ZERO
+    more = NONE
+    seen = False
+    pointed = False
+    going = True
+    while going and at < stop:
+        byte = u64(data[at])
+        digit = byte - ZERO_DIGIT
+        if digit < TEN_DIGITS:
+            seen = True
+            if digits <= TOP_DIGIT:
+                digits = digits * u64(TEN) + digit
+                if pointed:
+                    exponent -= UNIT
+            else:
+                if digit != NONE:
+                    more = ONE
+                if not pointed:
+                    exponent += UNIT
+        elif byte == POINT and not pointed:
+            pointed = True
+        else:
+            going = False
+        if going:
+            at += ONE
+    status = OK
+    if not seen:
+        status = TYPE_MISMATCH
+    elif at < stop and u64(data[at]) | LOWER == LETTER_E:
+        power, end = exponent_at(data, at + ONE, stop)
+        if end == at + ONE:
+            status = TYPE_MISMATCH
+        exponent += power
+        at = end
+    if at < without_suffix(data, at, stop):
+        status = TYPE_MISMATCH
+    return status, digits, exponent, more
+
+
+def hex_digit(byte: Any) -> Any:
+    """Return the value of a hexadecimal digit, 16 for what is none."""
+    value = byte - ZERO_DIGIT
+    if value >= TEN_DIGITS:
+        value = (byte | LOWER) - LETTER_A
+        if value < SIX:
+            value += TEN_DIGITS
+        else:
+            value = SIXTEEN
+    return value
+
+
+def hex_real(data: Any, start: Any, stop: Any, negative: Any, single: Any) -> Any:
+    """Return a status, and the bits of a float in hexadecimal, whose digits begin at `start`."""
+    at = start
+    digits = NONE
+    exponent = ZERO
+    more = NONE
+    seen = False
+    pointed = False
+    going = True
+    while going and at < stop:
+        byte = u64(data[at])
+        digit = hex_digit(byte)
+        if digit < SIXTEEN:
+            seen = True
+            if digits < FULL:
+                digits = digits * SIXTEEN + digit
+                if pointed:
+                    exponent -= FOUR_BITS
+            else:
+                more |= digit
+                if not pointed:
+                    exponent += FOUR_BITS
+        elif byte == POINT and not pointed:
+            pointed = True
+        else:
+            going = False
+        if going:
+            at += ONE
+    status = TYPE_MISMATCH
+    if seen and at < stop and u64(data[at]) | LOWER == LETTER_P:
+        power, end = exponent_at(data, at + ONE, stop)
+        if end > at + ONE and end == without_suffix(data, end, stop):
+            status = OK
+            exponent += power
+    return status, packed_float(negative, digits, exponent, more, single)
+
+
+def named_real(data: Any, start: Any, stop: Any, signed: Any) -> Any:
+    """Return a status, and the bits of the double that a word is: infinity or NaN, as Java and Spark spell it."""
+    word = word_of(data, start, stop)
+    status = OK
+    bits = DOUBLE_INFINITY
+    if word == NAN_WORD and stop - start == THREE:
+        # Spark's own word has no sign; Java's has, and is written in one way.
+        bits = DOUBLE_NAN
+        exact = u64(data[start]) == CAPITAL_N and u64(data[start + ONE]) == LETTER_A
+        if signed and not (exact and u64(data[start + TWO]) == CAPITAL_N):
+            status = TYPE_MISMATCH
+    elif word != INF_WORD and word != INFINITY_WORD:
+        status = TYPE_MISMATCH
+    return status, bits
+
+
+def real_of(data: Any, start: Any, stop: Any, single: Any) -> Any:
+    """Return a status, and the bits of the float that text is."""
+    at = start
+    negative = False
+    signed = False
+    if at < stop and (u64(data[at]) == MINUS or u64(data[at]) == PLUS):
+        negative = u64(data[at]) == MINUS
+        signed = True
+        at += ONE
+    status = TYPE_MISMATCH
+    bits = NONE
+    sign = SIGN
+    if single:
+        sign = SINGLE_SIGN
+    if at + ONE < stop and u64(data[at]) == ZERO_DIGIT and u64(data[at + ONE]) | LOWER == LETTER_X:
+        status, bits = hex_real(data, at + TWO, stop, negative, single)
+    elif at < stop and (u64(data[at]) | LOWER) - LETTER_A < LETTERS:
+        status, bits = named_real(data, at, stop, signed)
+        if single and bits == DOUBLE_INFINITY:
+            bits = SINGLE_INFINITY
+        elif single:
+            bits = SINGLE_NAN
+        if negative:
+            bits |= ONE << sign
+    else:
+        status, digits, exponent, more = decimal_real(data, at, stop)
+        if status == OK:
+            bits, known = nearest_double(digits, exponent, more)
+            if single and bits < DOUBLE_INFINITY:
+                if (bits >= SINGLE_LEAST_NORMAL and bits & NARROW == HALFWAY) or (
+                    bits < SINGLE_LEAST_NORMAL and bits & (HALFWAY - ONE) == NONE and bits != NONE
+                ):
+                    known = NONE
+                _negative, mantissa, power, _kind = parts_of_float(bits, False)
+                bits = packed_float(False, mantissa, power, NONE, True)
+            elif single:
+                bits = SINGLE_INFINITY
+            if known == NONE:
+                status = IS_LONG
+            if negative:
+                bits |= ONE << sign
+    return status, bits
+
+
+def spark_text_reals(i: Any, data: Any, places: Any, family: Any, statuses: Any, out: Any) -> None:
+    """Write the bits of the float or double that the text of a row is."""
+    if statuses[i] == IS_TEXT:
+        start, stop = text_at(data, u64(places[i]))
+        first, last = trimmed(data, start, stop, ONLY_LOW)
+        status, bits = real_of(data, first, last, family == FLOAT)
+        if status != OK:
+            bits = NONE
+        statuses[i] = status
+        out[i] = i64(bits)
+
+
+SIGNATURES = {
+    spark_text_numbers: ("u8[], u64[], i64, i64, i64, u8[]!, i64[]!",),
+    spark_text_reals: ("u8[], u64[], i64, u8[]!, i64[]!",),
+}

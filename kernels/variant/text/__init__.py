@@ -1,0 +1,1 @@
+"""Kernels that write Variant values as JSON text."""

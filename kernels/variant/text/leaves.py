@@ -1,0 +1,196 @@
+"""Variant's primitives as JSON text.
+
+There is no kernel here. A leaf lies in ``[at, stop)`` of `data` and says its own length; `spark` is not 0 for the
+rules of Spark's ``to_json``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bowstring.kernels.types import i64, u64
+from bowstring.kernels.variant.format import (
+    BROKEN,
+    DECIMAL4,
+    DECIMAL16,
+    INT64,
+    MALFORMED,
+    OK,
+    SHORT,
+    SIZES,
+    TOO_DEEP,
+    UNSUPPORTED,
+    little,
+    signed,
+)
+from bowstring.kernels.variant.text.decimals import put_exact
+from bowstring.kernels.variant.text.put import digits_of, eight_digits, put, put_digits, put_text, word_at
+from bowstring.kernels.variant.text.reals import put_real
+from bowstring.kernels.variant.text.times import DAY, put_moment
+
+__all__ = ["SIGNATURES", "put_leaf"]
+
+ZERO = i64(0)
+UNIT = i64(1)
+NONE = u64(0)
+ONE = u64(1)
+TWO = u64(2)
+THREE = u64(3)
+FOUR = u64(4)
+FIVE = u64(5)
+SIX = u64(6)
+EIGHT = u64(8)
+BASIC = u64(3)
+BY_1 = u64(8)
+BY_2 = u64(16)
+BY_3 = u64(24)
+TRUE = u64(1)
+FALSE = u64(2)
+DOUBLE = u64(7)
+FLOAT = u64(14)
+BINARY = u64(15)
+STRING = u64(16)
+TIME = u64(17)
+UUID = u64(20)
+PRIMITIVES = u64(21)
+QUOTE = u64(0x22)
+MINUS = u64(ord("-"))
+NULL_TEXT = u64(int.from_bytes(b"null", "little"))
+TRUE_TEXT = u64(int.from_bytes(b"true", "little"))
+FALSE_TEXT = u64(int.from_bytes(b"false", "little"))
+LOW_HALF = u64(0xFFFFFFFF)
+E8 = u64(10**8)
+
+
+def put_leaf(
+    out: Any, limit: Any, at: Any, data: Any, place: Any, stop: Any, spark: Any, letters: Any
+) -> Any:
+    """Write the primitive or string at `place`; return its status, where the text ends, and `letters`.
+
+    `letters` are the bytes that values may still have.
+    """
+    header = u64(data[place])
+    kind = header >> TWO
+    is_short = header & BASIC == SHORT
+    first = place + ONE
+    size = kind
+    status = OK
+    end = at
+    left = letters
+    if not is_short:
+        if kind >= PRIMITIVES:
+            status = UNSUPPORTED
+        elif kind >= BINARY and kind <= STRING:
+            first = place + FIVE
+            if first <= stop:
+                size = little(data, place + ONE, FOUR)
+            else:
+                status = MALFORMED
+        else:
+            size = u64(SIZES[kind])
+    if status == OK and first + size > stop:
+        status = MALFORMED
+    elif status == OK and size > left:
+        status = TOO_DEEP
+    if status == OK:
+        left -= size
+        if is_short or kind == STRING:
+            end = put_text(out, limit, at, data, first, first + size, spark)
+            if end == BROKEN:
+                status = MALFORMED
+        elif kind <= FALSE:
+            word = NULL_TEXT
+            if kind == TRUE:
+                word = TRUE_TEXT
+            elif kind == FALSE:
+                word = FALSE_TEXT
+            end = put(out, limit, at, word, FOUR + (kind >> ONE))
+        elif kind == BINARY:
+            end = put_base64(out, limit, at, data, first, size)
+        elif kind == UUID:
+            end = put_uuid(out, limit, at, data, first)
+        elif kind >= DECIMAL4 and kind <= DECIMAL16:
+            end = put_exact(out, limit, at, data, first, kind, spark)
+            if end == BROKEN:
+                status = MALFORMED
+        else:
+            # All others are up to eight bytes: read in one step, where that many may be.
+            number = ZERO
+            spare = (EIGHT - size) << THREE
+            if first + EIGHT <= u64(len(data)):
+                number = i64(word_at(data, first) << spare) >> i64(spare)
+            else:
+                number = signed(data, first, i64(size))
+            magnitude = u64(max(number, -number))
+            if kind <= INT64 and magnitude < E8:
+                count = digits_of(magnitude)
+                end = put(out, limit, at, MINUS, u64(number < ZERO))
+                end = put(out, limit, end, eight_digits(magnitude) >> ((EIGHT - count) << THREE), count)
+            elif kind <= INT64:
+                end = put(out, limit, at, MINUS, u64(number < ZERO))
+                end = put_digits(out, limit, end, magnitude, digits_of(magnitude))
+            elif kind == DOUBLE:
+                end = put_real(out, limit, at, u64(number), ZERO, spark)
+            elif kind == FLOAT:
+                end = put_real(out, limit, at, u64(number) & LOW_HALF, UNIT, spark)
+            else:
+                end = put_moment(out, limit, at, number, kind, spark)
+                if kind == TIME and (number < ZERO or number >= DAY):
+                    status = MALFORMED
+    return status, end, left
+
+
+# Bytes.
+
+LETTERS = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
+PADDING = u64(ord("="))
+GROUP = u64(0x3F)
+BY_12 = u64(12)
+BY_18 = u64(18)
+TEN_LETTERS = u64(ord("a") - ord("0") - 10)
+LOW = u64(15)
+ABOVE_NINE = u64(0x0606060606060606)
+EACH = u64(0x0101010101010101)
+ZEROS = u64(0x3030303030303030)
+DASHES = u64(0b0011_1100)  # of the groups of two bytes, those with a dash in front
+
+
+def put_base64(out: Any, limit: Any, at: Any, data: Any, first: Any, size: Any) -> Any:
+    """Write bytes as Base64, in quotes."""
+    end = put(out, limit, at, QUOTE, ONE)
+    k = NONE
+    while k < size:
+        left = min(size - k, THREE)
+        group = u64(data[first + k]) << BY_2
+        if left > ONE:
+            group |= u64(data[first + k + ONE]) << BY_1
+        if left > TWO:
+            group |= u64(data[first + k + TWO])
+        third = u64(LETTERS[(group >> SIX) & GROUP]) if left > ONE else PADDING
+        fourth = u64(LETTERS[group & GROUP]) if left > TWO else PADDING
+        word = u64(LETTERS[group >> BY_18]) | (u64(LETTERS[(group >> BY_12) & GROUP]) << BY_1)
+        end = put(out, limit, end, word | (third << BY_2) | (fourth << BY_3), FOUR)
+        k += THREE
+    return put(out, limit, end, QUOTE, ONE)
+
+
+def put_uuid(out: Any, limit: Any, at: Any, data: Any, first: Any) -> Any:
+    """Write sixteen bytes as a UUID, in quotes."""
+    end = put(out, limit, at, QUOTE, ONE)
+    k = NONE
+    while k < EIGHT:
+        if (DASHES >> k) & ONE != NONE:
+            end = put(out, limit, end, MINUS, ONE)
+        byte = u64(data[first + k + k])
+        other = u64(data[first + k + k + ONE])
+        word = (byte >> FOUR) | ((byte & LOW) << BY_1) | ((other >> FOUR) << BY_2) | ((other & LOW) << BY_3)
+        # 6 more than 9 carries into the next bit.
+        letters = ((word + ABOVE_NINE) >> FOUR) & EACH
+        end = put(out, limit, end, word + ZEROS + letters * TEN_LETTERS, FOUR)
+        k += ONE
+    return put(out, limit, end, QUOTE, ONE)
+
+
+SIGNATURES: dict[Any, tuple[str, ...]] = {}

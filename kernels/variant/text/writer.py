@@ -1,0 +1,361 @@
+"""Variants as JSON text: first how long it is, then the text; keys are quoted once for each distinct metadata.
+
+Work item: a block of rows, or one distinct metadata. Nothing recurses, and nothing works longer than a value is
+long: the children that it opens, and the bytes that they stand for, are counted down from the value's length,
+whatever the offsets share.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bowstring.kernels.types import i64, u64
+from bowstring.kernels.validity import bit_is_set
+from bowstring.kernels.variant.format import (
+    BROKEN,
+    MALFORMED,
+    OBJECT,
+    OK,
+    SQL_NULL,
+    TOO_DEEP,
+    compared,
+    dictionary,
+    frame,
+    little,
+    name_at,
+)
+from bowstring.kernels.variant.metadata import FAULTY, ORDERED, slot_of
+from bowstring.kernels.variant.text.leaves import put_leaf
+from bowstring.kernels.variant.text.put import copy, put, put_text, same_bytes
+
+__all__ = ["SHARING", "SIGNATURES", "SPARE", "WORDS", "quote_names", "write_text"]
+
+WORDS: Final = i64(4)
+"""Words of room for each open container, and once for each work item."""
+SPARE: Final = i64(8)
+"""Bytes behind the quoted names, which are copied eight at a time."""
+SHARING: Final = u64(16)
+"""How many times its own length a value may have in payloads, where children share their bytes."""
+PATIENCE: Final = u64(256)
+"""How many names may be compared for each byte of a value, where its keys are in no order."""
+
+ZERO = i64(0)
+UNIT = i64(1)
+SAME = i64(0)
+# What the words of a container hold: where it begins and must end, which child is next, and its last name so far.
+PLACE = i64(0)
+STOP = i64(1)
+NEXT = i64(2)
+HIGHEST = i64(3)
+# And those of the work item: comparisons and children that are left.
+STEPS = i64(0)
+NODES = i64(1)
+NONE = u64(0)
+ONE = u64(1)
+TWO = u64(2)
+BASIC = u64(3)
+BY_3 = u64(3)
+NO_NAMES = i64(-1)
+
+COMMA = u64(ord(","))
+COLON = u64(ord(":"))
+OPEN_OBJECT = u64(ord("{"))
+CLOSE_OBJECT = u64(ord("}"))
+OPEN_ARRAY = u64(ord("["))
+CLOSE_ARRAY = u64(ord("]"))
+
+
+def quote_names(
+    i: Any,
+    starts: Any,
+    stops: Any,
+    data: Any,
+    spark: Any,
+    bases: Any,
+    begins: Any,
+    limits: Any,
+    counts: Any,
+    sizes: Any,
+    ends: Any,
+    out: Any,
+) -> None:
+    """Write the names of a metadata as they stand in an object, ``,"name":``, and where each ends.
+
+    `counts` gets their number, -1 where they are none; `sizes` the bytes that they take. The text of the metadata
+    goes to ``[begins[i], limits[i])`` of `out`, the ends from ``ends[bases[i] + 1]`` on.
+    """
+    start, stop = slot_of(starts, stops, data, i)
+    count, width, offsets, names, end = dictionary(data, start, stop)
+    limit = min(u64(limits[i]), u64(len(out)))
+    begin = u64(max(i64(begins[i]), ZERO))
+    at = begin
+    base = max(i64(bases[i]), ZERO)
+    found = NO_NAMES
+    if count != BROKEN:
+        found = i64(count)
+        k = ZERO
+        while k < found:
+            first, last = name_at(data, u64(k), width, offsets, names, end)
+            if first != BROKEN:
+                at = put(out, limit, at, COMMA, ONE)
+                at = put_text(out, limit, at, data, first, last, spark)
+            if max(first, at) == BROKEN:
+                found = NO_NAMES
+                at = begin
+            else:
+                at = put(out, limit, at, COLON, ONE)
+                # Without room there are no ends either: those would be of the metadata behind a faulty one.
+                if at <= limit and base + k + UNIT < i64(len(ends)):
+                    ends[base + k + UNIT] = i64(at)
+            k += UNIT
+    counts[i] = found
+    sizes[i] = i64(at - begin)
+
+
+def write_text(
+    i: Any,
+    block: Any,
+    validity: Any,
+    starts: Any,
+    stops: Any,
+    data: Any,
+    classes: Any,
+    marks: Any,
+    bases: Any,
+    counts: Any,
+    ends: Any,
+    names: Any,
+    depth: Any,
+    spark: Any,
+    begins: Any,
+    limits: Any,
+    room: Any,
+    statuses: Any,
+    sizes: Any,
+    out: Any,
+) -> None:
+    """Write the text of some rows, one behind the other, to ``[begins[i], limits[i])`` of `out`.
+
+    Row ``r`` gets a status, and the size of its text, whether there was room for it or not. `marks` are those of
+    :mod:`~bowstring.kernels.variant.metadata`; `bases`, `counts`, `ends` and `names` those of
+    :func:`quote_names`. `room` holds `WORDS` words for each work item, and for each of `depth` levels of it.
+    """
+    at = u64(max(i64(begins[i]), ZERO))
+    limit = min(u64(limits[i]), u64(len(out)))
+    slot = i * (depth + UNIT) * WORDS
+    for row in range(i * block, min((i + UNIT) * block, i64(len(statuses)))):
+        group = i64(classes[row])
+        count = NO_NAMES
+        mark = FAULTY
+        base = ZERO
+        if group >= ZERO and group < i64(len(counts)):
+            count = i64(counts[group])
+            mark = u64(marks[group])
+            base = max(i64(bases[group]), ZERO)
+        start, stop = slot_of(starts, stops, data, i64(row))
+        status = MALFORMED
+        end = at
+        if not bit_is_set(validity, i64(row)):
+            status = SQL_NULL
+        elif count >= ZERO:
+            status, end = put_value(
+                out,
+                limit,
+                at,
+                data,
+                start,
+                stop,
+                mark,
+                base,
+                min(u64(count), u64(max(i64(len(ends)) - UNIT - base, ZERO))),
+                ends,
+                names,
+                depth,
+                spark,
+                room,
+                slot,
+            )
+        if status != OK:
+            end = at
+        statuses[row] = status
+        sizes[row] = i64(end - at)
+        at = end
+
+
+def put_value(
+    out: Any,
+    limit: Any,
+    begin: Any,
+    data: Any,
+    start: Any,
+    stop: Any,
+    mark: Any,
+    base: Any,
+    known: Any,
+    ends: Any,
+    names: Any,
+    depth: Any,
+    spark: Any,
+    room: Any,
+    slot: Any,
+) -> Any:
+    """Write one value; return its status and where its text ends."""
+    at = begin
+    room[slot + NODES] = stop - start
+    letters = (stop - start) * SHARING
+    room[slot + STEPS] = (stop - start) * PATIENCE + u64(len(names))
+    top = slot
+    place = start
+    bound = stop
+    # The open container: its next child, how many there are, and where its parts are.
+    k = NONE
+    count = NONE
+    id_width = NONE
+    ids = NONE
+    width = NONE
+    offsets = NONE
+    status = OK
+    going = True
+    while going:
+        going = False
+        header = NONE
+        if place < bound:
+            header = u64(data[place])
+        if place >= bound:
+            status = MALFORMED
+        elif header & BASIC < OBJECT:
+            status, at, letters = put_leaf(out, limit, at, data, place, bound, spark, letters)
+        elif top == slot + depth * WORDS:
+            status = TOO_DEEP
+        else:
+            room[top + NEXT] = k
+            top += WORDS
+            room[top + PLACE] = place
+            room[top + STOP] = bound
+            at = put(out, limit, at, OPEN_OBJECT if header & BASIC == OBJECT else OPEN_ARRAY, ONE)
+            count, id_width, ids, width, offsets, _, bound = frame(data, place, bound)
+            k = NONE
+            if count == BROKEN:
+                status = MALFORMED
+            elif count > u64(room[slot + NODES]):
+                status = TOO_DEEP
+            else:
+                room[slot + NODES] = u64(room[slot + NODES]) - count
+        while status == OK and top > slot and not going:
+            if k < count:
+                if id_width == NONE:
+                    at = put(out, limit, at, COMMA, min(k, ONE))
+                else:
+                    # Written out here: a call with so many arguments costs more than a name does.
+                    number = little(data, ids + k * id_width, id_width)
+                    highest = number
+                    if number >= known:
+                        status = MALFORMED
+                        number = NONE
+                    elif k > NONE:
+                        highest = u64(room[top + HIGHEST])
+                        if number > highest and mark & ORDERED != NONE:
+                            highest = number
+                        else:
+                            status, highest = after(
+                                data,
+                                ids,
+                                id_width,
+                                k,
+                                number,
+                                mark,
+                                base,
+                                known,
+                                ends,
+                                names,
+                                room,
+                                slot,
+                                top,
+                            )
+                    room[top + HIGHEST] = highest
+                    if status == OK:
+                        name = base + i64(number)
+                        # The first has no comma.
+                        first = u64(ends[name]) + ONE - min(k, ONE)
+                        at = copy(out, limit, at, names, first, u64(ends[name + UNIT]))
+                place = offsets + (count + ONE) * width + little(data, offsets + k * width, width)
+                k += ONE
+                going = status == OK
+            else:
+                at = put(out, limit, at, CLOSE_ARRAY if id_width == NONE else CLOSE_OBJECT, ONE)
+                top -= WORDS
+                if top > slot:
+                    k = u64(room[top + NEXT])
+                    count, id_width, ids, width, offsets, _, bound = frame(
+                        data, u64(room[top + PLACE]), u64(room[top + STOP])
+                    )
+                    if count == BROKEN:
+                        status = MALFORMED
+    return status, at
+
+
+def after(
+    data: Any,
+    ids: Any,
+    width: Any,
+    k: Any,
+    number: Any,
+    mark: Any,
+    base: Any,
+    known: Any,
+    ends: Any,
+    names: Any,
+    room: Any,
+    slot: Any,
+    top: Any,
+) -> Any:
+    """Return whether field `k`, of which the id is given, may stand behind the others, and the last name with it.
+
+    It may where its name comes behind the last of theirs; else where none of them has it, and there is patience
+    enough to see that.
+    """
+    status = OK
+    highest = u64(room[top + HIGHEST])
+    left = u64(room[slot + STEPS])
+    first, last = quoted(ends, base, number)
+    begin, end = quoted(ends, base, highest)
+    searching = number <= highest
+    if mark & ORDERED == NONE:
+        searching = compared(names, begin, end, names, first, last) >= SAME
+    if not searching:
+        highest = number
+    j = NONE
+    while searching and j < k:
+        other = little(data, ids + j * width, width)
+        cost = ONE
+        same = other == number
+        if not same and mark & ORDERED == NONE and other < known:
+            begin, end = quoted(ends, base, other)
+            if end - begin == last - first:
+                cost += (last - first) >> BY_3
+                same = same_bytes(names, begin, names, first, last - first)
+        if same:
+            status = MALFORMED
+        elif cost > left:
+            status = TOO_DEEP
+        else:
+            left -= cost
+        searching = status == OK
+        j += ONE
+    room[slot + STEPS] = left
+    return status, highest
+
+
+def quoted(ends: Any, base: Any, number: Any) -> Any:
+    """Return where a name begins and ends within its quotes."""
+    return u64(ends[base + i64(number)]) + TWO, u64(ends[base + i64(number) + UNIT]) - TWO
+
+
+_WRITE_TEXT = (
+    "i64, u8[], i64[], i64[], u8[], i32[], u8[], i64[], i64[], i64[], u8[], i64, i64, i64[], i64[], "
+    "u64[]!, u8[]!, i64[]!, u8[]!"
+)
+SIGNATURES = {
+    quote_names: ("i64[], i64[], u8[], i64, i64[], i64[], i64[], i64[]!, i64[]!, i64[]!, u8[]!",),
+    write_text: (_WRITE_TEXT,),
+}

@@ -1,0 +1,253 @@
+"""Whether Variant values are what the format says, down to their last child.
+
+Work item: a block of rows, with room of its own for the containers that are open. Nothing recurses, and nothing
+works longer than a value is long: the nodes that it visits, and the bytes of text and of names that it reads,
+are counted down from the value's length, whatever the offsets share.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from bowstring.kernels.types import i64, u64
+from bowstring.kernels.validation.text import is_text
+from bowstring.kernels.validity import bit_is_set
+from bowstring.kernels.variant.decimals import below, exact_number
+from bowstring.kernels.variant.format import (
+    BROKEN,
+    DECIMAL4,
+    DECIMAL16,
+    MALFORMED,
+    OBJECT,
+    OK,
+    SHORT,
+    SQL_NULL,
+    TOO_DEEP,
+    UNKNOWN,
+    UNSUPPORTED,
+    VARIANT_NULL,
+    compared,
+    dictionary,
+    frame,
+    little,
+    name_at,
+    signed,
+    value_end,
+)
+from bowstring.kernels.variant.metadata import FAULTY, NO_TEXT, ORDERED, slot_of
+
+__all__ = ["SHARING", "SIGNATURES", "WORDS", "validate_values"]
+
+WORDS: Final = i64(3)
+"""Words of room for each open container: where it begins, which child is next, and where it must end."""
+SHARING: Final = u64(16)
+"""How many times its own length a value may have in text, where children share their bytes."""
+
+ZERO = i64(0)
+UNIT = i64(1)
+NEXT = i64(1)
+BOUND = i64(2)
+NONE = u64(0)
+ONE = u64(1)
+TWO = u64(2)
+FIVE = u64(5)
+BASIC = u64(3)
+EIGHT_BYTES = i64(8)
+BINARY = u64(15)
+STRING = u64(16)
+TIME = u64(17)
+DAY = i64(86_400_000_000)
+# 10 ** 9, 10 ** 18 and 10 ** 38: what decimals of 4, 8 and 16 bytes do not reach.
+BOUNDS_HIGH = np.array([0, 0, 10**38 >> 64], np.uint64)
+BOUNDS_LOW = np.array([10**9, 10**18, 10**38 & (2**64 - 1)], np.uint64)
+BOUNDS_HIGH.flags.writeable = BOUNDS_LOW.flags.writeable = False
+
+
+def validate_values(
+    i: Any,
+    block: Any,
+    validity: Any,
+    value_validity: Any,
+    starts: Any,
+    stops: Any,
+    data: Any,
+    classes: Any,
+    class_starts: Any,
+    class_stops: Any,
+    metadata: Any,
+    marks: Any,
+    full: Any,
+    depth: Any,
+    room: Any,
+    statuses: Any,
+) -> None:
+    """Write the status of each row; without `full`, of its header and its metadata alone.
+
+    `room` holds `WORDS` words for each of `depth` levels of each work item. Classes and marks are those of
+    :mod:`~bowstring.kernels.variant.walk`, with `full` those of a full inspection.
+    """
+    base = i * depth * WORDS
+    for row in range(i * block, min((i + UNIT) * block, i64(len(statuses)))):
+        group = i64(classes[row])
+        mark = FAULTY
+        if group >= ZERO and group < i64(len(marks)):
+            mark = u64(marks[group])
+        start, stop = slot_of(starts, stops, data, i64(row))
+        status = OK
+        if not bit_is_set(validity, i64(row)):
+            status = SQL_NULL
+        elif mark & (FAULTY | NO_TEXT) != NONE:
+            status = MALFORMED
+        elif not bit_is_set(value_validity, i64(row)):
+            status = VARIANT_NULL
+        else:
+            status = shallow(data, start, stop)
+            if status == OK and full != ZERO:
+                first, last = slot_of(class_starts, class_stops, metadata, group)
+                status = validated(data, start, stop, metadata, first, last, mark, depth, room, base)
+        statuses[row] = status
+
+
+def shallow(data: Any, at: Any, stop: Any) -> Any:
+    """Return the status of a value as far as its own header tells."""
+    end = value_end(data, at, stop)
+    status = OK
+    if end == BROKEN:
+        status = MALFORMED
+    elif end == UNKNOWN:
+        status = UNSUPPORTED
+    return status
+
+
+def validated(
+    data: Any,
+    start: Any,
+    stop: Any,
+    metadata: Any,
+    first: Any,
+    last: Any,
+    mark: Any,
+    depth: Any,
+    room: Any,
+    base: Any,
+) -> Any:
+    """Return the status of a value and all that is in it."""
+    nodes = stop - start
+    letters = (stop - start) * SHARING + (last - first)
+    level = ZERO
+    at = start
+    bound = stop
+    status = OK
+    going = True
+    while going:
+        if nodes == NONE:
+            status = TOO_DEEP
+        else:
+            nodes -= ONE
+            status = shallow(data, at, bound)
+        if status == OK and u64(data[at]) & BASIC < OBJECT:
+            status, letters = leaf(data, at, bound, letters)
+        elif status == OK and level == depth:
+            status = TOO_DEEP
+        elif status == OK:
+            if u64(data[at]) & BASIC == OBJECT:
+                status, letters = fields(data, at, bound, metadata, first, last, mark, letters)
+            slot = base + level * WORDS
+            room[slot] = at
+            room[slot + NEXT] = NONE
+            room[slot + BOUND] = bound
+            level += UNIT
+        going = False
+        while status == OK and level > ZERO and not going:
+            slot = base + (level - UNIT) * WORDS
+            k = u64(room[slot + NEXT])
+            count, _, _, width, offsets, values, end = frame(data, u64(room[slot]), u64(room[slot + BOUND]))
+            if count == BROKEN:
+                status = MALFORMED
+            elif k < count:
+                room[slot + NEXT] = k + ONE
+                at = values + little(data, offsets + k * width, width)
+                bound = end
+                going = True
+            else:
+                level -= UNIT
+    return status
+
+
+def leaf(data: Any, at: Any, stop: Any, letters: Any) -> Any:
+    """Return the status of a primitive or a string that ends before `stop`, and how much text is left."""
+    header = u64(data[at])
+    kind = header >> TWO
+    status = OK
+    left = letters
+    begin = at + ONE
+    is_short = header & BASIC == SHORT
+    if is_short or (kind >= BINARY and kind <= STRING):
+        if not is_short:
+            begin = at + FIVE
+        end = value_end(data, at, stop)
+        if end == BROKEN or end < begin:
+            status = MALFORMED
+        elif end - begin > left:
+            status = TOO_DEEP
+        else:
+            left -= end - begin
+            if (is_short or kind == STRING) and not is_text(data, i64(begin), i64(end)):
+                status = MALFORMED
+    elif kind >= DECIMAL4 and kind <= DECIMAL16:
+        scale = u64(data[begin])
+        status, _, high, low = exact_number(data, at, scale)
+        if status == OK and not below(
+            high, low, u64(BOUNDS_HIGH[kind - DECIMAL4]), u64(BOUNDS_LOW[kind - DECIMAL4])
+        ):
+            status = MALFORMED
+    elif kind == TIME:
+        time = signed(data, begin, EIGHT_BYTES)
+        if time < ZERO or time >= DAY:
+            status = MALFORMED
+    return status, left
+
+
+def fields(
+    data: Any, at: Any, stop: Any, metadata: Any, first: Any, last: Any, mark: Any, letters: Any
+) -> Any:
+    """Return whether the names of an object are in its metadata and ascend, and how much text is left."""
+    count, width, ids, _, _, _, _ = frame(data, at, stop)
+    size, name_width, offsets, names, end = dictionary(metadata, first, last)
+    status = OK
+    if max(count, size) == BROKEN:
+        status = MALFORMED
+        count = NONE
+    left = letters
+    before = NONE
+    k = NONE
+    while k < count and status == OK:
+        number = little(data, ids + k * width, width)
+        if number >= size:
+            status = MALFORMED
+        elif k > NONE and mark & ORDERED != NONE:
+            if number <= before:
+                status = MALFORMED
+        elif k > NONE:
+            begin, until = name_at(metadata, before, name_width, offsets, names, end)
+            other, other_until = name_at(metadata, number, name_width, offsets, names, end)
+            cost = min(until - begin, other_until - other) + ONE
+            if cost > left:
+                status = TOO_DEEP
+            else:
+                left -= cost
+                if compared(metadata, begin, until, metadata, other, other_until) >= ZERO:
+                    status = MALFORMED
+        before = number
+        k += ONE
+    return status, left
+
+
+SIGNATURES = {
+    validate_values: tuple(
+        f"i64, u8[], u8[], {each}[], {each}[], u8[], i32[], i64[], i64[], u8[], u8[], i64, i64, u64[]!, u8[]!"
+        for each in ("i32", "i64")
+    ),
+}

@@ -1,0 +1,290 @@
+"""Where the values lie that paths lead to, and the numbers among them: every row is walked once for all paths.
+
+Work item: a block of rows, of one where there is a thread for each: a call with so many arguments costs more than a
+row does.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bowstring.kernels.types import i8, i16, i32, i64, u8, u64
+from bowstring.kernels.validity import bit_is_set
+from bowstring.kernels.variant.format import (
+    BROKEN,
+    MALFORMED,
+    MISSING,
+    OK,
+    OVERFLOW,
+    SQL_NULL,
+    UNKNOWN,
+    UNSUPPORTED,
+    VARIANT_NULL,
+    compared,
+    dictionary,
+    frame,
+    little,
+    name_at,
+    signed,
+    value_end,
+)
+from bowstring.kernels.variant.metadata import ABSENT, FAULTY, FOUR_BYTE, ORDERED, slot_of
+from bowstring.kernels.variant.walk_fast import (
+    BY_NAME,
+    FOUR_WIDE,
+    LATER,
+    PLACE,
+    ROOT,
+    TWO_WIDE,
+    WHOLE,
+)
+
+__all__ = ["LOCATED", "SIGNATURES", "locate"]
+
+LOCATED: Final = u8(255)
+"""The status of a number that is there, and that only a cast can read."""
+
+ZERO = i64(0)
+UNIT = i64(1)
+BYTES = i64(8)
+THIRD = i64(3)
+SAME = i64(0)
+MORE = i64(1)
+NONE = u64(0)
+ONE = u64(1)
+TWO = u64(2)
+THREE = u64(3)
+FOUR = u64(4)
+FIVE = u64(5)
+SIX = u64(6)
+EIGHT = u64(8)
+BASIC = u64(3)
+LOWER = u64(255)
+STATUS = u64(31)
+
+
+def locate(
+    i: Any,
+    validity: Any,
+    value_validity: Any,
+    starts: Any,
+    stops: Any,
+    data: Any,
+    classes: Any,
+    class_starts: Any,
+    class_stops: Any,
+    metadata: Any,
+    marks: Any,
+    texts: Any,
+    ends: Any,
+    ids: Any,
+    families: Any,
+    operands: Any,
+    kinds: Any,
+    columns: Any,
+    meanings: Any,
+    block: Any,
+    rows: Any,
+    stride: Any,
+    chosen: Any,
+    places: Any,
+    statuses: Any,
+    numbers_8: Any,
+    numbers_16: Any,
+    numbers_32: Any,
+    numbers_64: Any,
+) -> None:
+    """Write the status of every node of a tree of paths, and its place or its number.
+
+    Row ``i`` has the metadata ``classes[i]``, of which `marks` and `ids` tell what
+    :mod:`~bowstring.kernels.variant.metadata` found for each node. A family is the nodes below one parent (none is
+    the row) by one kind of step: its parent, its step, and the node behind its last. An operand is the number of a
+    name in `texts`. Node ``k`` of row ``i`` writes its status, where it is not ``OK``, into
+    ``statuses[k * stride + i]``, and what its `kinds` say at ``columns[k] + i``; `meanings` say how its headers are
+    read. A place is written where the status is ``OK``: the value there ends before its parent does. The rows that
+    are `chosen` are walked, or all.
+    """
+    nodes = u64(len(kinds))
+    some = i64(len(chosen))
+    for item in range(i * block, min((i + UNIT) * block, some if some > ZERO else rows)):
+        each = i64(chosen[item]) if some > ZERO else item
+        row = u64(each)
+        state = OK
+        mark = FAULTY
+        names = NONE
+        group = i64(classes[row])
+        start, stop = slot_of(starts, stops, data, each)
+        family = NONE
+        if group >= ZERO and group < i64(len(marks)):
+            mark = u64(marks[u64(group)])
+            names = u64(group) * nodes
+        if not bit_is_set(validity, each):
+            state = SQL_NULL
+        elif mark & FAULTY != NONE or (start == stop and bit_is_set(value_validity, each)):
+            state = MALFORMED
+        elif not bit_is_set(value_validity, each):
+            state = VARIANT_NULL
+        node = NONE
+        while family < u64(len(families)):
+            parent = i64(families[family])
+            step = i64(families[family + ONE])
+            until = u64(families[family + TWO])
+            family += THREE
+            shared = state
+            at = start
+            if parent >= ZERO:
+                shared = statuses[u64(parent * stride) + row]
+                if shared == OK:
+                    at = places[u64(columns[u64(parent)]) + row]
+            if shared == VARIANT_NULL and step != ROOT:
+                shared = MISSING
+            count = NONE
+            id_width = NONE
+            width = ONE
+            element_ids = at
+            offsets = at
+            values = at
+            end = stop
+            if shared == OK and step != ROOT:
+                if u64(data[at]) & BASIC != u64(step) + ONE:
+                    shared = MISSING
+                else:
+                    count, id_width, element_ids, width, offsets, values, end = frame(data, at, stop)
+                    if count == BROKEN:
+                        shared = MALFORMED
+            while node < until:
+                status = shared
+                where = at
+                if status == OK and step != ROOT:
+                    known = i64(ids[names + node])
+                    position = u64(known)
+                    if step == BY_NAME:
+                        position = BROKEN
+                        if known >= ZERO and mark & ORDERED != NONE:
+                            position = by_id(data, element_ids, id_width, count, u64(known))
+                        if position == BROKEN and known != ABSENT and mark & (ORDERED | FOUR_BYTE) != ORDERED:
+                            first, until_name = slot_of(class_starts, class_stops, metadata, group)
+                            number = u64(operands[node])
+                            position = by_name(
+                                data,
+                                element_ids,
+                                id_width,
+                                count,
+                                metadata,
+                                first,
+                                until_name,
+                                mark & FOUR_BYTE,
+                                texts,
+                                u64(ends[number]),
+                                u64(ends[number + ONE]),
+                            )
+                    if position >= count:
+                        status = MISSING
+                    else:
+                        where = values + little(data, offsets + position * width, width)
+                        if where >= end:
+                            status = MALFORMED
+                found = ZERO
+                kind = kinds[node]
+                column = u64(columns[node]) + row
+                if status == OK:
+                    meaning = u64(meanings[(node << EIGHT) | u64(data[where])])
+                    if meaning <= LOWER or where + (meaning >> EIGHT) > end:
+                        reached = value_end(data, where, end)
+                        if reached == BROKEN:
+                            status = MALFORMED
+                        elif reached == UNKNOWN:
+                            status = UNSUPPORTED
+                    meaning = meaning & LOWER
+                    if status == OK and kind == PLACE:
+                        places[column] = where
+                    elif status == OK and meaning < WHOLE:
+                        found = signed(data, where + ONE, BYTES - (i64(meaning) >> THIRD))
+                    elif status == OK and meaning == LATER:
+                        status = LOCATED
+                    elif status == OK:
+                        status = u8(meaning & STATUS)
+                        found = i64((meaning >> FIVE) & ONE)
+                if kind == FOUR_WIDE:
+                    if i64(i32(found)) != found:
+                        status = OVERFLOW
+                        found = ZERO
+                    numbers_32[column] = i32(found)
+                elif kind > FOUR_WIDE:
+                    numbers_64[column] = found
+                elif kind == TWO_WIDE:
+                    if i64(i16(found)) != found:
+                        status = OVERFLOW
+                        found = ZERO
+                    numbers_16[column] = i16(found)
+                elif kind > PLACE:
+                    if i64(i8(found)) != found:
+                        status = OVERFLOW
+                        found = ZERO
+                    numbers_8[column] = i8(found)
+                if status != OK:
+                    statuses[node * u64(stride) + row] = status
+                node += ONE
+
+
+def by_id(data: Any, ids: Any, width: Any, count: Any, wanted: Any) -> Any:
+    """Return where an id stands among ascending ones; BROKEN where it does not."""
+    found = BROKEN
+    if count > NONE:
+        # Field k of ascending ids has at least the id k; and the distance of two ids is at least that of places.
+        high = min(wanted, count - ONE)
+        seen = little(data, ids + high * width, width)
+        low = high - min(high, max(seen, wanted) - wanted)
+        while low < high:
+            middle = (low + high) >> ONE
+            if little(data, ids + middle * width, width) < wanted:
+                low = middle + ONE
+            else:
+                high = middle
+        if little(data, ids + low * width, width) == wanted:
+            found = low
+    return found
+
+
+def by_name(
+    data: Any,
+    ids: Any,
+    width: Any,
+    count: Any,
+    metadata: Any,
+    start: Any,
+    stop: Any,
+    legacy: Any,
+    texts: Any,
+    begin: Any,
+    end: Any,
+) -> Any:
+    """Return where a name stands among ascending ones, which the ids name; BROKEN where it does not.
+
+    Where the order may be a `legacy` one, names are looked at one after the other.
+    """
+    size, name_width, offsets, names, last_name = dictionary(metadata, start, stop)
+    low = NONE
+    high = count if size != BROKEN else NONE
+    found = BROKEN
+    while low < high:
+        middle = low if legacy != NONE else (low + high) >> ONE
+        number = little(data, ids + middle * width, width)
+        order = MORE
+        if number < size:
+            first, last = name_at(metadata, number, name_width, offsets, names, last_name)
+            order = compared(metadata, first, last, texts, begin, end)
+        if order == SAME:
+            found = middle
+        if order < SAME or (legacy != NONE and order != SAME):
+            low = middle + ONE
+        else:
+            high = middle
+    return found
+
+
+_SIGNATURE = (
+    "u8[], u8[], {0}[], {0}[], u8[], i32[], i64[], i64[], u8[], u8[], u8[], i64[], i64[], "
+    "i64[], i64[], u8[], i64[], u16[], i64, i64, i64, i64[], u64[]!, u8[]!, i8[]!, i16[]!, i32[]!, i64[]!"
+)
+SIGNATURES = {locate: (_SIGNATURE.format("i32"), _SIGNATURE.format("i64"))}

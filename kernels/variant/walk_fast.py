@@ -1,0 +1,280 @@
+"""Plain values at the ends of paths: objects and arrays of fewer than 256 values, under ordered names.
+
+Most rows are plain from end to end. What is not is left to :mod:`~bowstring.kernels.variant.walk`, which knows
+all; this kernel calls nothing that is not small, and so has registers for all it needs.
+
+Work item: a block of rows, of one where there is a thread for each.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bowstring.kernels.prefetch import prefetch, prefetch_page
+from bowstring.kernels.types import i8, i16, i32, i64, u8, u64
+from bowstring.kernels.validity import bit_is_set
+from bowstring.kernels.variant.format import BROKEN, MISSING, OK, little
+from bowstring.kernels.variant.metadata import ORDERED
+
+__all__ = [
+    "BY_INDEX",
+    "BY_NAME",
+    "FOUR_WIDE",
+    "LATER",
+    "LEFT",
+    "PLACE",
+    "ROOT",
+    "SIGNATURES",
+    "TWO_WIDE",
+    "WHOLE",
+    "read_plain",
+    "word_at",
+]
+
+ROOT: Final = i64(0)
+"""The step of nodes that are the whole value."""
+BY_NAME: Final = i64(1)
+"""The step to fields."""
+BY_INDEX: Final = i64(2)
+"""The step to elements."""
+
+PLACE: Final = u8(0)
+"""What a node without a number writes; others write numbers of 1, 2, 4 or 8 bytes."""
+TWO_WIDE: Final = u8(2)
+FOUR_WIDE: Final = u8(4)
+
+# What a header means to a node: in the upper byte how long the value is, 0 where more must be looked at, and in the
+# lower how it is read. Less than 64: how far the eight bytes behind the header are shifted, so that those of the
+# number remain. From 64 on: a status, and with 32 the number 1; or, last, that a cast must decide.
+WHOLE: Final = u64(64)
+LATER: Final = u64(127)
+
+LEFT: Final = u8(1)
+"""The mark of a row that is not plain."""
+
+ZERO = i64(0)
+UNIT = i64(1)
+SPARE = i64(8)
+LONG = i64(192)
+MANY = i64(5)
+# Bytes are asked for so many rows before they are read.
+AHEAD = i64(64)
+WIDE = i64(768)
+PAGE = u64(4096)
+MOST_LINES = i64(16)
+ABOUT = u64(12)
+NOWHERE = i64(-1)
+NONE = u64(0)
+ONE = u64(1)
+TWO = u64(2)
+THREE = u64(3)
+FOUR = u64(4)
+FIVE = u64(5)
+SIX = u64(6)
+LAST_OF_LINE = u64(63)
+SEVEN = u64(7)
+EIGHT = u64(8)
+TWO_BYTES = u64(16)
+THREE_BYTES = u64(24)
+FOUR_BYTES = u64(32)
+LOWER = u64(255)
+STATUS = u64(31)
+SHIFT = u64(63)
+# Basic type and the bit for large, and what they are in plain objects and arrays.
+OBJECT_BITS = u64(0x43)
+OBJECT = u64(2)
+ARRAY_BITS = u64(0x13)
+ARRAY = u64(3)
+
+
+def read_plain(
+    i: Any,
+    validity: Any,
+    value_validity: Any,
+    starts: Any,
+    stops: Any,
+    data: Any,
+    classes: Any,
+    marks: Any,
+    ids: Any,
+    families: Any,
+    kinds: Any,
+    columns: Any,
+    meanings: Any,
+    block: Any,
+    rows: Any,
+    stride: Any,
+    left: Any,
+    places: Any,
+    statuses: Any,
+    numbers_8: Any,
+    numbers_16: Any,
+    numbers_32: Any,
+    numbers_64: Any,
+) -> None:
+    """Write what :func:`~bowstring.kernels.variant.walk.locate` writes, of rows that are plain; mark the others.
+
+    The arguments are those of `locate`. A row that is `left` has been written in part.
+    """
+    nodes = u64(len(kinds))
+    size = i64(len(data))
+    # Long rows to come are asked for long before they are read: whole, or what few nodes read of them, where they
+    # are longer: they are much as this one, or stretched.
+    whole = size <= rows * WIDE
+    long = size > rows * LONG
+    far = long and (whole or i64(len(kinds)) < MANY)
+    for each in range(i * block, min((i + UNIT) * block, rows)):
+        row = u64(each)
+        node = NONE
+        group = i64(classes[row])
+        first = NOWHERE
+        last = NOWHERE
+        if each < i64(len(starts)):
+            first = i64(starts[row])
+            last = i64(stops[row])
+        if not long:
+            prefetch_page(data, u64(first) + PAGE)
+        # Eight bytes behind the row can be read, whatever lies there.
+        plain = (
+            group >= ZERO
+            and group < i64(len(marks))
+            and u64(marks[u64(group)]) == ORDERED
+            and first >= ZERO
+            and first < last
+            and last <= size - SPARE
+            and bit_is_set(validity, each)
+            and bit_is_set(value_validity, each)
+        )
+        stop = u64(last)
+        names = u64(max(group, ZERO)) * nodes
+        family = NONE
+        while plain and family < u64(len(families)):
+            parent = i64(families[family])
+            step = i64(families[family + ONE])
+            until = u64(families[family + TWO])
+            family += THREE
+            at = u64(first)
+            if parent >= ZERO:
+                plain = statuses[u64(parent * stride) + row] == OK
+                if plain:
+                    at = places[u64(columns[u64(parent)]) + row]
+            header = u64(data[at])
+            width = ((header >> TWO) & THREE) + ONE
+            id_width = NONE
+            if step == BY_NAME:
+                id_width = ((header >> FOUR) & THREE) + ONE
+                plain = plain and header & OBJECT_BITS == OBJECT
+            else:
+                plain = plain and step == BY_INDEX and header & ARRAY_BITS == ARRAY
+            element_ids = at + TWO
+            if plain and element_ids <= stop:
+                count = u64(data[at + ONE])
+                offsets = element_ids + count * id_width
+                values = offsets + (count + ONE) * width
+                end = NONE
+                if values <= stop:
+                    end = values + little(data, values - width, width)
+                plain = values <= stop and end <= stop and count > NONE
+                if plain and far and parent < ZERO and each + AHEAD < i64(len(starts)):
+                    begin = u64(starts[u64(each + AHEAD)])
+                    length = u64(stops[u64(each + AHEAD)]) - begin
+                    if whole:
+                        ask_for(data, begin, length)
+                    else:
+                        body = begin + (values - at)
+                        length -= values - at
+                        prefetch(data, begin)
+                        prefetch(data, body - width)
+                        coming = node
+                        while coming < until:
+                            position = min(u64(ids[names + coming]), count - ONE)
+                            place = offsets + position * width
+                            share = length * little(data, place, width) // max(end - values, ONE)
+                            prefetch(data, begin + (element_ids - at) + position * id_width)
+                            prefetch(data, begin + (place - at))
+                            prefetch(data, body + share - ABOUT)
+                            prefetch(data, body + share + ABOUT)
+                            coming += ONE
+                while plain and node < until:
+                    wanted = u64(ids[names + node])
+                    column = u64(columns[node]) + row
+                    kind = kinds[node]
+                    found = ZERO
+                    status = OK
+                    position = wanted
+                    if step == BY_NAME:
+                        # Field k of ascending ids has at least the id k.
+                        position = min(wanted, count - ONE)
+                        seen = little(data, element_ids + position * id_width, id_width)
+                        if seen != wanted:
+                            # Ids differ, so the distance of two is at least that of their places.
+                            low = position - min(position, max(seen, wanted) - wanted)
+                            while low < position:
+                                middle = (low + position) >> ONE
+                                if little(data, element_ids + middle * id_width, id_width) < wanted:
+                                    low = middle + ONE
+                                else:
+                                    position = middle
+                            if little(data, element_ids + low * id_width, id_width) != wanted:
+                                position = BROKEN
+                    if position >= count:
+                        status = MISSING
+                    else:
+                        where = values + little(data, offsets + position * width, width)
+                        if where >= end:
+                            break
+                        meaning = u64(meanings[(node << EIGHT) | u64(data[where])])
+                        if meaning <= LOWER or where + (meaning >> EIGHT) > end:
+                            break
+                        if kind == PLACE:
+                            places[column] = where
+                        elif meaning & LOWER < WHOLE:
+                            shift = meaning & SHIFT
+                            found = i64(word_at(data, where + ONE) << shift) >> i64(shift)
+                        else:
+                            status = u8(meaning & STATUS)
+                            found = i64((meaning >> FIVE) & ONE)
+                    if kind == FOUR_WIDE:
+                        numbers_32[column] = i32(found)
+                    elif kind > FOUR_WIDE:
+                        numbers_64[column] = found
+                    elif kind == TWO_WIDE:
+                        numbers_16[column] = i16(found)
+                    elif kind > PLACE:
+                        numbers_8[column] = i8(found)
+                    if status != OK:
+                        statuses[node * u64(stride) + row] = status
+                    node += ONE
+            plain = node == until
+        if node < nodes:
+            left[row] = LEFT
+
+
+def ask_for(data: Any, begin: Any, length: Any) -> None:
+    """Ask for the bytes of a row, which may be nowhere."""
+    for k in range(ZERO, min(i64((length + LAST_OF_LINE) >> SIX), MOST_LINES)):
+        prefetch(data, begin + (u64(k) << SIX))
+
+
+def word_at(data: Any, at: Any) -> Any:
+    """Return eight bytes as a number."""
+    low = (
+        u64(data[at])
+        | u64(data[at + ONE]) << EIGHT
+        | u64(data[at + TWO]) << TWO_BYTES
+        | u64(data[at + THREE]) << THREE_BYTES
+    )
+    high = (
+        u64(data[at + FOUR])
+        | u64(data[at + FIVE]) << EIGHT
+        | u64(data[at + SIX]) << TWO_BYTES
+        | u64(data[at + SEVEN]) << THREE_BYTES
+    )
+    return low | high << FOUR_BYTES
+
+
+_SIGNATURE = (
+    "u8[], u8[], {0}[], {0}[], u8[], i32[], u8[], i64[], i64[], u8[], i64[], u16[], i64, i64, i64, "
+    "u8[]!, u64[]!, u8[]!, i8[]!, i16[]!, i32[]!, i64[]!"
+)
+SIGNATURES = {read_plain: (_SIGNATURE.format("i32"), _SIGNATURE.format("i64"))}

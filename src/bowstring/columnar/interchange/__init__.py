@@ -1,0 +1,1 @@
+"""Batches to and from other libraries: the Arrow C interfaces, DLPack, NumPy, RAPIDS."""

@@ -1,0 +1,257 @@
+"""RAPIDS: batches of a GPU as CuPy arrays and as cuDF's DataFrames, and cuDF's data as batches.
+
+cuDF speaks Arrow through pylibcudf, whose tables know ``__arrow_c_device_array__`` in both directions but have no
+names; those travel beside it. A pylibcudf table keeps the struct that it took until its last column is gone, and so
+our memory.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.interchange.to_array import array_without_nulls
+from bowstring.columnar.layout import Kind
+from bowstring.columnar.nodes import storage_type
+from bowstring.columnar.slice import Parts
+from bowstring.columnar.spans import Spans, buffer_of
+from bowstring.errors import MissingDependency, NotExportable, NotOnDevice, Unsupported, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from bowstring.columnar.batch import Batch
+
+__all__ = ["ForRapids", "arrow_of_cudf", "as_told", "well_placed"]
+
+_WORD: Final = 4  # libcudf reads bitmaps by words of so many bytes
+_WIDEST: Final = 16  # bytes that a GPU loads at once
+
+
+class ForRapids:
+    """What hands its columns to CuPy and cuDF: batches."""
+
+    __slots__ = ()
+
+    def to_cupy(self: Any, *, na_value: Any = None) -> dict[str, Any]:
+        """Return the columns as CuPy arrays by name, over the same memory: numbers, and lists of them of one size.
+
+        The arrays must not be written. Booleans, which Arrow packs, are unpacked on the device.
+
+        Parameters
+        ----------
+        na_value
+            What nulls become, as in ``cudf.DataFrame.to_cupy``; columns that have some are copied then.
+
+        Raises
+        ------
+        NotExportable
+            A column holds something else, such as text or times, or has nulls and there is no `na_value`; it is
+            named. Two columns have one name.
+        NotOnDevice
+            The batch is on the host.
+
+        Examples
+        --------
+        >>> from bowstring import Batch
+        >>> Batch.from_arrow({"a": [1, 2]}).to_cupy()
+        Traceback (most recent call last):
+          ...
+        bowstring.errors.NotOnDevice: the batch is on the host. Copy it first: batch.to_device("cuda:0").
+        """
+        _check_device(self)
+        names = _names(self.schema, "the batch")
+        return {
+            name: array_without_nulls(column, na_value)
+            for name, column in zip(names, self.columns, strict=True)
+        }
+
+    def to_cudf(self: Any) -> Any:
+        """Return a ``cudf.DataFrame`` over the same memory.
+
+        libcudf copies Booleans, which it has as bytes, and does not know all types of Arrow. What lies at addresses
+        that it cannot read, such as bitmaps of some slices, is copied on the device before. The batch cannot be
+        released while the DataFrame lives, which must not be written. Metadata and names of extension types stay
+        behind.
+
+        Raises
+        ------
+        MissingDependency
+            cuDF is not installed.
+        NotOnDevice
+            The batch is on the host.
+        NotExportable
+            Two columns, or two fields of a struct, have one name.
+        Unsupported
+            libcudf does not know a type.
+        """
+        _check_device(self)
+        pylibcudf, cudf = _module("pylibcudf"), _module("cudf")
+        names = _names(self.schema, "the batch")
+        metadata: dict[str, Any] = {
+            "columns": names,
+            "child_names": {field.name: _child_names(field.type, field.name) for field in self.schema},
+        }
+        if not names:
+            metadata["index"] = cudf.RangeIndex(self.num_rows)
+        aligned = well_placed(self)
+        try:
+            table = pylibcudf.Table.from_arrow(aligned)
+        except (TypeError, ValueError, RuntimeError) as error:  # what C++ throws comes as RuntimeError
+            raise Unsupported(
+                "libcudf does not take the batch", found=str(error), hint="select() leaves columns out."
+            ) from error
+        return cudf.DataFrame.from_pylibcudf(table, metadata)
+
+
+def _check_device(batch: Batch) -> None:
+    if batch.device.is_host:
+        raise NotOnDevice("the batch is on the host", hint='Copy it first: batch.to_device("cuda:0").')
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise MissingDependency(
+            f"to_cudf() needs {name}", hint="pip install cudf-cu13, or cudf-cu12"
+        ) from error
+
+
+def _names(fields: Iterable[pa.Field], where: str) -> list[str]:
+    """Return the names of some fields, which cuDF takes as keys of a dict."""
+    names = [field.name for field in fields]
+    if len(set(names)) < len(names):
+        raise NotExportable(
+            "several columns have one name, which cuDF cannot tell apart", found=names, where=where
+        )
+    return names
+
+
+def _child_names(type_: pa.DataType, where: str) -> dict[str, Any]:
+    """Return the names inside a type as cuDF's readers give them: libcudf's columns carry none."""
+    type_ = storage_type(type_)
+    if pa.types.is_struct(type_):
+        fields = [type_.field(index) for index in range(type_.num_fields)]
+        return {
+            name: _child_names(field.type, where)
+            for name, field in zip(_names(fields, where), fields, strict=True)
+        }
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return {"offsets": {}, "element": _child_names(type_.value_type, where)}
+    return {}
+
+
+def well_placed(batch: Batch) -> Batch:
+    """Return the batch with other buffers where libcudf cannot read its own.
+
+    Copied is what does not begin where a GPU can load it. Offsets without rows, which Arrow need not have, libcudf
+    reads all the same: they become a zero.
+    """
+    return _well_placed(batch, {})
+
+
+def _well_placed(batch: Batch, known: dict[Dictionary, Dictionary]) -> Batch:
+    """Do what :func:`well_placed` does; `known` are the dictionaries that were looked at before."""
+    layout, kinds = batch.layout, batch.layout.buffer_kinds
+    rows = layout.fixed_buffers(batch.variadic_counts)
+    widths = layout.buffer_bits >> 3
+    # The greatest power of two in the width of an element.
+    units = np.minimum(np.maximum(widths & -widths, 1), _WIDEST)
+    units[(kinds == Kind.VALIDITY) | (kinds == Kind.BITS)] = _WORD
+    addresses = batch.spans.addresses()[rows]
+    absent = ((kinds == Kind.OFFSETS32) | (kinds == Kind.OFFSETS64)) & (addresses == 0)
+    replaced = np.flatnonzero((addresses % units != 0) | absent).tolist()
+    for id_, each in batch.dictionaries.items():
+        if each not in known:
+            known[each] = Dictionary(id_, _well_placed(each.values, known))
+    dictionaries = {id_: known[each] for id_, each in batch.dictionaries.items()}
+    if not replaced and all(
+        dictionaries[id_].values is each.values for id_, each in batch.dictionaries.items()
+    ):
+        return batch
+    table, regions = batch.spans.table.copy(), list(batch.spans.regions)
+    for position in replaced:
+        row = int(rows[position])
+        with batch.device.use():
+            if absent[position]:
+                array = batch.device.xp.zeros(int(widths[position]), np.uint8)
+            else:
+                array = batch.spans.array(row).copy()
+        buffer = buffer_of(array, batch.device)
+        table[row] = len(regions), 0, buffer.nbytes
+        regions.append(buffer.region)
+    parts = Parts(layout, batch.nodes, Spans(table, regions), batch.variadic_counts)
+    return batch.derived(parts, batch.num_rows, dictionaries)
+
+
+def arrow_of_cudf(source: Any) -> tuple[Any, Mapping[Any, Any]] | None:
+    """Return what of a ``cudf.DataFrame`` speaks the C Device interface, and its dtypes by name; else ``None``.
+
+    cuDF's other roads to Arrow copy to the host, so they are not for data that shall stay on their device.
+
+    Raises
+    ------
+    UsageError
+        The DataFrame has an index that is more than the numbers of its rows.
+    """
+    if not hasattr(source, "to_pylibcudf") or not hasattr(source, "dtypes"):
+        return None
+    table, metadata = source.to_pylibcudf()
+    if not hasattr(table, "__arrow_c_device_array__"):
+        return None
+    index = type(metadata.get("index")).__name__
+    if index not in ("RangeIndex", "NoneType"):
+        raise UsageError(
+            "the DataFrame has an index, which Arrow does not know",
+            found=index,
+            hint="reset_index() makes columns of it, reset_index(drop=True) leaves it out.",
+        )
+    return table, dict(source.dtypes.items())
+
+
+def as_told(schema: pa.Schema, dtypes: Mapping[Any, Any] | None = None) -> pa.Schema:
+    """Return the schema of a pylibcudf table with what it does not know: names, and time zones.
+
+    Parameters
+    ----------
+    schema
+        Of the table. Of any other library it stays as it is, unless no column has a name.
+    dtypes
+        cuDF's dtypes by name of column; without them columns are named by their positions.
+    """
+    if dtypes is None:
+        if any(schema.names):
+            return schema
+        dtypes = {str(index): None for index in range(len(schema))}
+    fields = [
+        pa.field(str(name), _told(field.type, dtype), field.nullable, field.metadata)
+        for field, (name, dtype) in zip(schema, dtypes.items(), strict=True)
+    ]
+    return pa.schema(fields, metadata=schema.metadata)
+
+
+def _told(type_: pa.DataType, dtype: Any) -> pa.DataType:
+    """Return a type with the names and time zones of a dtype of cuDF's or pandas'."""
+    dtype = getattr(dtype, "pyarrow_dtype", dtype)
+    zone = getattr(dtype, "tz", None)
+    if zone is not None and pa.types.is_timestamp(type_):
+        return pa.timestamp(type_.unit, str(zone))
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        inside = dtype.value_type if isinstance(dtype, pa.DataType) else getattr(dtype, "element_type", None)
+        value = type_.value_field
+        make = pa.list_ if pa.types.is_list(type_) else pa.large_list
+        return make(value.with_type(_told(value.type, inside)))
+    if not pa.types.is_struct(type_) or dtype is None:
+        return type_
+    fields = {each.name: each.type for each in dtype} if isinstance(dtype, pa.StructType) else dtype.fields
+    return pa.struct(
+        [
+            pa.field(name, _told(child.type, inside), child.nullable)
+            for child, (name, inside) in zip(type_, fields.items(), strict=True)
+        ]
+    )

@@ -1,0 +1,160 @@
+"""DLPack: handing out an array so that its consumer may only read it, wherever it lies.
+
+NumPy makes the capsules, over memory that hangs on the batch, and then another device is written into them: so what
+a consumer calls when it is done is NumPy's own code, and no Python code runs then, in whatever thread. A consumer
+that does not say that it knows DLPack 1.0 could not see that the data are read-only, and is refused, as by NumPy.
+
+https://dmlc.github.io/dlpack/latest/python_spec.html
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bowstring.columnar.interchange.capsule import address_in
+from bowstring.errors import NotExportable
+
+if TYPE_CHECKING:
+    from bowstring.memory import Device
+
+__all__ = ["device_pair", "dlpack_capsule"]
+
+_HOST: Final = (1, 0)
+_FIRST_VERSIONED: Final = (1, 0)
+_IS_COPIED: Final = 2
+
+
+class _Tensor(ctypes.Structure):
+    """``struct DLTensor`` of DLPack 1.0."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class _Versioned(ctypes.Structure):
+    """``struct DLManagedTensorVersioned``; what has no version begins with the tensor."""
+
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("manager_ctx", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    ]
+
+
+class _Elsewhere:
+    """Memory of any device as NumPy can name it, without reading it; it keeps an array there alive."""
+
+    __slots__ = ("__array_interface__", "array")
+
+    def __init__(self, array: Any, *, read_only: bool) -> None:
+        self.array = array
+        self.__array_interface__ = {
+            "shape": array.shape,
+            "typestr": array.dtype.str,
+            "data": (array.data.ptr if array.size else 0, read_only),
+            "version": 3,
+        }
+
+
+def device_pair(device: Device) -> tuple[int, int]:
+    """Return how DLPack names a device; its types are those of the Arrow C Device interface."""
+    return _HOST if device.is_host else (device.arrow_device_type, device.arrow_device_id)
+
+
+def dlpack_capsule(
+    array: Any,
+    device: Device,
+    *,
+    stream: Any = None,
+    max_version: tuple[int, int] | None = None,
+    dl_device: tuple[int, int] | None = None,
+    copy: bool | None = None,
+) -> Any:
+    """Return an array of a device as a capsule, ``dltensor_versioned`` or ``dltensor``.
+
+    Parameters
+    ----------
+    array
+        Of the device's namespace, contiguous; the capsule keeps it alive.
+    device
+        Where it is.
+    stream, max_version, dl_device, copy
+        As in the Python specification of DLPack. The host and the array's own device can be asked for.
+
+    Raises
+    ------
+    NotExportable
+        The consumer could not know that the data are read-only, or asks for what would need a copy and forbids
+        copies, or for another device.
+    """
+    wanted = device_pair(device) if dl_device is None else (int(dl_device[0]), int(dl_device[1]))
+    versioned = max_version is not None and tuple(max_version) >= _FIRST_VERSIONED
+    moves = wanted != device_pair(device)
+    if moves and (wanted != _HOST or copy is False):
+        raise NotExportable(
+            "the data are on another device",
+            expected=f"device {wanted}" + (" without a copy" if copy is False else ""),
+            found=device.name,
+            hint="Use to_device(), which copies.",
+        )
+    copied = moves or bool(copy)
+    if not (copied or versioned):
+        raise NotExportable(
+            "the data are read-only, which a consumer without DLPack 1.0 would not know",
+            found=f"max_version={max_version}",
+            hint="Give copy=True, or hand it `values`.",
+        )
+    if device.is_host and stream is not None:
+        raise NotExportable("the host has no streams", found=stream)
+    if device.is_host or moves:
+        taken = device.to_host(array)  # it is there when this returns, whatever stream comes next
+        # What came from another device is a copy already.
+        named = taken.copy() if copied and device.is_host else taken
+    else:
+        with device.use():
+            lent = array.copy() if copied else array
+        device.order_for(stream)
+        named = np.asarray(_Elsewhere(lent, read_only=not copied))
+    capsule = _made(named, max_version if versioned else None)
+    tensor = _say(capsule, wanted, copied=copied)
+    if wanted != _HOST and not array.size:
+        tensor.data = None  # NumPy gives what is empty an address of the host
+    return capsule
+
+
+def _made(named: np.ndarray[Any, Any], max_version: tuple[int, int] | None) -> Any:
+    if max_version is None:
+        return named.__dlpack__()
+    try:
+        return named.__dlpack__(max_version=max_version)
+    except TypeError as error:
+        raise NotExportable("DLPack 1.0 needs NumPy 2.1", found=np.__version__) from error
+
+
+def _say(capsule: Any, device: tuple[int, int], *, copied: bool) -> _Tensor:
+    """Write a device, and whether it is a copy, into what NumPy made; return the tensor."""
+    try:
+        struct = _Versioned.from_address(address_in(capsule, b"dltensor_versioned"))
+    except ValueError:
+        tensor = _Tensor.from_address(address_in(capsule, b"dltensor"))
+    else:
+        struct.flags |= _IS_COPIED if copied else 0
+        tensor = struct.tensor
+    tensor.device_type, tensor.device_id = device
+    return tensor

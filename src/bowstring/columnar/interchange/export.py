@@ -1,0 +1,264 @@
+"""Handing a batch to others through Arrow's C data interface, without a copy and at any depth of any type.
+
+All structs of a batch lie in one block of words, laid out by a plan that is made once per layout: the structs
+of the nodes, then the tables of child pointers and of buffer pointers, the sizes of variadic buffers, and
+words of zeros that empty buffers point to, because some consumers do not take a null pointer.
+"""
+
+from __future__ import annotations
+
+import abc
+import ctypes
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.columnar.interchange.capsule import STRUCT_BYTES, STRUCT_WORDS, Anchor, address_in, say_device
+from bowstring.columnar.layout import Layout
+from bowstring.columnar.nodes import storage_type
+from bowstring.columnar.spans import Table
+from bowstring.errors import NotExportable, NotOnDevice, Unsupported
+from bowstring.memory import Device
+
+if TYPE_CHECKING:
+    from bowstring.columnar.batch import Batch
+    from bowstring.memory.cuda.events import RecordedEvent
+
+__all__ = ["Exporting", "to_pyarrow_array", "to_pyarrow_batch"]
+
+_ZEROS = 4  # words; the widest slot is 256 bits
+_DEEPEST = 64  # levels that Arrow C++ imports; the batch is the first one
+_SAID = 8  # the words of a struct that say what it holds; release and private_data are pyarrow's
+
+
+class _Plan:
+    """Where everything goes in the block of words of one layout with given variadic counts."""
+
+    def __init__(self, layout: Layout, counts: tuple[int, ...]) -> None:
+        nodes = layout.num_nodes
+        first = layout.first_buffers(counts)
+        own = np.diff(first)
+        pointers = own.copy()
+        pointers[list(layout.variadic_nodes)] += 1  # the sizes of the variadic buffers
+        ends = np.cumsum(pointers)
+        num_children = np.array([len(node.children) for node in layout.nodes], np.int64)
+        child_ends = np.cumsum(num_children)
+
+        # One struct more than there are nodes: the batch itself.
+        self.structs = nodes + 1
+        self.children_at = self.structs * STRUCT_WORDS
+        self.buffers_at = self.children_at + int(num_children.sum()) + len(layout.columns)
+        self.sizes_at = self.buffers_at + int(pointers.sum()) + 1
+        self.zeros_at = self.sizes_at + sum(counts)
+        self.words = self.zeros_at + _ZEROS
+
+        self.template = np.zeros(self.words, np.int64)
+        # What is counted from the beginning of the block, and becomes an address with that of the block.
+        self.relative = np.zeros(self.words, np.int64)
+        said, relative = self.said(self.template), self.said(self.relative)
+        said[:nodes, 3] = pointers
+        said[:nodes, 4] = num_children
+        said[:nodes, 5] = 8 * (self.buffers_at + ends - pointers)
+        said[:nodes, 6] = 8 * (self.children_at + child_ends - num_children)
+        # A struct array has one buffer, its validity, which a batch has not: the word before the sizes is 0.
+        columns_at = self.buffers_at - len(layout.columns)
+        said[nodes, 3:7] = 1, len(layout.columns), 8 * (self.sizes_at - 1), 8 * columns_at
+        relative[:, 5] = 1
+        relative[:, 6] = said[:, 4] != 0
+        said[:, 6] *= relative[:, 6]
+        children = [child for node in layout.nodes for child in node.children] + list(layout.columns)
+        self.template[self.children_at : self.buffers_at] = STRUCT_BYTES * np.array(children, np.int64)
+        self.relative[self.children_at : self.buffers_at] = 1
+        self.validity = layout.fixed_buffers(counts)[layout.validity_buffers]
+        self.dictionaries = [
+            (index, node.dictionary_id)
+            for index, node in enumerate(layout.nodes)
+            if node.dictionary_id is not None
+        ]
+        self.is_plain = not layout.variadic_nodes
+        if not self.is_plain:
+            self._plan_variadic(layout, counts, first, ends - pointers)
+
+    def said(self, words: Table) -> Table:
+        """Return what the structs of a block say: all of them but what pyarrow put there."""
+        return words[: self.children_at].reshape(self.structs, STRUCT_WORDS)[:, :_SAID]
+
+    def _plan_variadic(self, layout: Layout, counts: tuple[int, ...], first: Table, before: Table) -> None:
+        """Say where buffers go when some nodes have one pointer more than buffers: the variadic sizes."""
+        owners = np.repeat(np.arange(layout.num_nodes), np.diff(first))
+        self.slots = self.buffers_at + np.arange(len(owners)) + (before - first[:-1])[owners]
+        views = list(layout.variadic_nodes)
+        self.size_slots = [
+            self.buffers_at + int(before[node] + first[node + 1] - first[node]) for node in views
+        ]
+        self.size_starts = np.cumsum([0, *counts])[:-1].tolist()
+        fixed = np.zeros(len(owners), np.bool_)
+        fixed[layout.fixed_buffers(counts)] = True
+        self.variadic = np.flatnonzero(~fixed)
+
+
+@functools.lru_cache(maxsize=64)
+def _plan(layout: Layout, counts: tuple[int, ...]) -> _Plan:
+    return _Plan(layout, counts)
+
+
+class _Block:
+    """The structs of a batch, all complete but that of the node `root`, which lacks a release callback."""
+
+    def __init__(self, batch: Batch, root: int, event: RecordedEvent | None = None) -> None:
+        plan = _plan(batch.layout, batch.variadic_counts)
+        self.words = words = np.empty(plan.words, np.int64)
+        self.base: int = words.__array_interface__["data"][0]
+        whole = plan.relative * self.base
+        whole += plan.template
+        words[plan.children_at :] = whole[plan.children_at :]
+        self.root: int = self.base + root * STRUCT_BYTES
+        inner = [_dictionary(batch.dictionaries[id_].values) for _, id_ in plan.dictionaries]
+        self.anchor = Anchor((words, batch.owner(), inner, event))
+        fill = self.anchor.fill
+        for address in range(self.base, self.base + (plan.structs - 1) * STRUCT_BYTES, STRUCT_BYTES):
+            if address != self.root:
+                fill(address)
+        said = plan.said(whole)
+        said[:-1, :2] = batch.nodes
+        said[-1, 0] = batch.num_rows
+        plan.said(words)[:] = said
+        self._write_buffers(batch, plan)
+        for (index, _), block in zip(plan.dictionaries, inner, strict=True):
+            words[index * STRUCT_WORDS + 7] = block.base
+
+    def _write_buffers(self, batch: Batch, plan: _Plan) -> None:
+        words = self.words
+        addresses = batch.spans.addresses()
+        if batch.device.is_host:
+            absent = addresses == 0
+            absent[plan.validity] = False
+            addresses[absent] = self.base + 8 * plan.zeros_at
+        if plan.is_plain:
+            words[plan.buffers_at : plan.buffers_at + len(addresses)] = addresses
+            return
+        words[plan.slots] = addresses
+        words[plan.sizes_at : plan.zeros_at] = batch.spans.table[plan.variadic, 2]
+        for slot, start in zip(plan.size_slots, plan.size_starts, strict=True):
+            words[slot] = self.base + 8 * (plan.sizes_at + start)
+
+    def complete(self) -> int:
+        """Make the struct of the root complete and return its address."""
+        said = ctypes.string_at(self.root, 8 * _SAID)
+        self.anchor.fill(self.root)
+        ctypes.memmove(self.root, said, 8 * _SAID)
+        return self.root
+
+    def say_at(self, address: int) -> None:
+        """Tell the struct at `address`, made by the same anchor, what the root's says."""
+        ctypes.memmove(address, self.root, 8 * _SAID)
+
+
+def check_depth(layout: Layout) -> None:
+    """Refuse a batch that is nested more deeply than Arrow C++ takes by the C data interface.
+
+    Raises
+    ------
+    NotExportable
+        It has more than 64 levels, which only raised limits let in.
+    """
+    if layout.depth > _DEEPEST:
+        raise NotExportable(
+            "the batch is nested too deeply for the C data interface",
+            expected=f"at most {_DEEPEST} levels",
+            found=layout.depth,
+            hint="Take the columns that are not, with select().",
+        )
+
+
+def _dictionary(values: Batch) -> _Block:
+    block = _Block(values, 0)
+    block.complete()
+    return block
+
+
+def to_pyarrow_batch(batch: Batch) -> pa.RecordBatch:
+    """Return a batch on the host as pyarrow's, over the same memory.
+
+    Raises
+    ------
+    NotExportable
+        It is nested too deeply.
+    """
+    check_depth(batch.layout)
+    return pa.RecordBatch._import_from_c(_Block(batch, batch.layout.num_nodes).complete(), batch.schema)
+
+
+def to_pyarrow_array(column: Batch) -> pa.Array:
+    """Return the only column of a batch on the host as a pyarrow array of its storage type.
+
+    Raises
+    ------
+    Unsupported
+        pyarrow has no class for it: intervals of months, and of days.
+    """
+    type_ = storage_type(column.schema.field(0).type)
+    try:
+        return pa.Array._import_from_c(_Block(column, 0).complete(), type_)
+    except KeyError as error:
+        raise Unsupported(
+            f"arrays of {type_}: pyarrow has no class for them", hint="Batch.to_arrow() takes them along."
+        ) from error
+
+
+class Exporting(abc.ABC):
+    """What speaks the Arrow PyCapsule interface, on the host and on devices: batches and columns."""
+
+    __slots__ = ()
+
+    device: Device
+
+    @abc.abstractmethod
+    def to_arrow(self) -> Any:
+        """Return it as pyarrow's."""
+
+    @abc.abstractmethod
+    def __arrow_c_schema__(self) -> Any: ...
+
+    @abc.abstractmethod
+    def _root(self) -> tuple[Batch, int]:
+        """Return a batch, and the node whose struct says it all; the number of nodes stands for the batch."""
+
+    def _whole(self) -> tuple[Batch, int]:
+        batch, root = self._root()
+        check_depth(batch.layout)
+        return batch, root
+
+    def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
+        if not self.device.is_host:
+            raise NotOnDevice(
+                "the data are not on the host",
+                found=self.device.name,
+                hint='Use to_device("cpu") first, or __arrow_c_device_array__.',
+            )
+        if requested_schema is not None:
+            converted: tuple[Any, Any] = self.to_arrow().__arrow_c_array__(requested_schema)
+            return converted
+        block = _Block(*self._whole())
+        capsule = block.anchor.capsule()
+        block.say_at(address_in(capsule, b"arrow_array"))
+        return self.__arrow_c_schema__(), capsule
+
+    def __arrow_c_device_array__(self, requested_schema: Any = None, **options: Any) -> tuple[Any, Any]:
+        unknown = [name for name, value in options.items() if value is not None]
+        if unknown:
+            raise Unsupported("options of the C Device interface that are not known here", found=unknown)
+        if requested_schema is not None and self.device.is_host:
+            converted: tuple[Any, Any] = self.to_arrow().__arrow_c_device_array__(requested_schema)
+            return converted
+        # The event lives as long as the structs: its handle is noted as idle when the last of them is released.
+        whole = self._whole()
+        event = self.device.record()
+        block = _Block(*whole, event)
+        capsule = block.anchor.device_capsule()
+        address = address_in(capsule, b"arrow_device_array")
+        block.say_at(address)
+        say_device(address, self.device, event)
+        return self.__arrow_c_schema__(), capsule

@@ -1,0 +1,320 @@
+"""Taking in the structs of Arrow's C data interface: they are read, and the memory stays where it is."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.interchange.capsule import (
+    STRUCT_BYTES,
+    STRUCT_WORDS,
+    address_in,
+    device_in,
+    event_in,
+    is_released,
+)
+from bowstring.columnar.interchange.cudf import as_told
+from bowstring.columnar.layout import Layout
+from bowstring.columnar.ranges import Parts, Table
+from bowstring.columnar.slice import cut
+from bowstring.columnar.spans import Spans
+from bowstring.errors import UsageError
+from bowstring.memory import cpu, device_by_id, foreign_region
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bowstring.columnar.nodes import Node
+    from bowstring.memory import Device
+
+__all__ = ["Importer"]
+
+_STRUCT: Final = struct.Struct(f"={STRUCT_WORDS}q")
+_NUMBERS: Final = {4: ctypes.c_int32, 8: ctypes.c_int64}
+
+
+class _Memory(Protocol):
+    """Where buffers lie; structs are on the host always."""
+
+    device: Device
+
+    def read(self, places: Sequence[tuple[int, int]]) -> list[int]:
+        """Return signed integers, given (address, bytes) of each."""
+
+
+class _HostMemory:
+    device: Device = cpu()
+
+    def read(self, places: Sequence[tuple[int, int]]) -> list[int]:
+        return [_NUMBERS[width].from_address(address).value for address, width in places]
+
+
+class _DeviceMemory:
+    """Memory of a device, of which the host copies single numbers, all that are wanted at once."""
+
+    def __init__(self, device: Device, owner: object) -> None:
+        self.device = device
+        self._owner = owner
+
+    def read(self, places: Sequence[tuple[int, int]]) -> list[int]:
+        if not places:
+            return []
+        begin = min(address for address, _ in places)
+        end = max(address + width for address, width in places)
+        region = foreign_region(begin, end - begin, self._owner, self.device)
+        table = np.array([(0, address - begin, width) for address, width in places], np.int64)
+        widths = [width for _, width in places]
+        return Spans(table, [region]).fetch(self.device, range(len(table)), [0] * len(table), widths)
+
+
+class _Walk:
+    """One pass over the structs of a batch that notes nodes and buffers as a Layout orders them."""
+
+    def __init__(self, layout: Layout, memory: _Memory) -> None:
+        self.layout = layout
+        self.memory = memory
+        # Structs of the host are pyarrow's own.
+        self.checks = not memory.device.is_host
+        self.words: list[tuple[int, ...]] = []
+        self.pointers: list[int] = []
+        self.variadic_counts: list[int] = []
+        self.variadic_sizes: list[int] = []
+        self.dictionaries: list[tuple[int, int]] = []
+        self.num_rows = self.start = 0
+
+    def batch(self, address: int) -> None:
+        """Walk the struct of a batch."""
+        words = _STRUCT.unpack(ctypes.string_at(address, STRUCT_BYTES))
+        self.num_rows, nulls, self.start, _, _, _, children = words[:7]
+        if nulls > 0:
+            raise UsageError("rows that are null altogether are no record batch", found=f"{nulls} of them")
+        columns = self.layout.columns
+        if self.checks:
+            self._check(words, "the batch", len(columns))
+        for column, child in zip(columns, _words(children, len(columns)) if columns else (), strict=True):
+            self.visit(column, child)
+
+    def visit(self, index: int, address: int) -> None:
+        """Note the struct at `address`, which is the node `index`, and those below it."""
+        words = _STRUCT.unpack(ctypes.string_at(address, STRUCT_BYTES))
+        _, _, _, buffers, children, pointers_at, children_at, dictionary, _, _ = words
+        node = self.layout.nodes[index]
+        if self.checks:
+            self._check(words, ".".join(node.path), len(node.children), node)
+        self.words.append(words)
+        if buffers:
+            pointers = _words(pointers_at, buffers)
+            self.pointers += pointers[:-1] if node.variadic else pointers
+            if node.variadic:
+                count = buffers - len(node.buffer_kinds) - 1
+                self.variadic_counts.append(count)
+                # On the host, whatever the device: so Arrow C++ and nanoarrow have it, and so do we.
+                self.variadic_sizes += _words(pointers[-1], count) if count else ()
+        if children:
+            for child, child_address in zip(node.children, _words(children_at, children), strict=True):
+                self.visit(child, child_address)
+        if node.dictionary_id is not None:
+            self.dictionaries.append((node.dictionary_id, dictionary))
+
+    def _check(self, words: tuple[int, ...], where: str, num_children: int, node: Node | None = None) -> None:
+        """Refuse a struct of another library that cannot be what its schema says."""
+        length, nulls, start, buffers, children, pointers_at, children_at, dictionary, release, _ = words
+        wrong = {
+            "released": not release,
+            "length or offset": length < 0 or start < 0 or length + start > self.layout.longest,
+            "null count": not -1 <= nulls <= length,
+            "children": children != num_children or (children > 0 and not children_at),
+        }
+        if node is not None:
+            least = len(node.buffer_kinds) + node.variadic
+            wrong["buffers"] = buffers < least or (buffers > least and not node.variadic)
+            wrong["pointers to buffers"] = buffers > 0 and not pointers_at
+            wrong["dictionary"] = bool(dictionary) != (node.dictionary_id is not None)
+        found = [what for what, holds in wrong.items() if holds]
+        if found:
+            raise UsageError(
+                "a struct of a device is not what its schema says",
+                found=f"{', '.join(found)}: {words[:5]}",
+                where=where,
+            )
+
+    def _check_table(self, table: Table, slots: Table) -> None:
+        """Refuse columns that are shorter than the batch, and children that are shorter than their parents."""
+        layout = self.layout
+        columns = layout.column_nodes
+        short = table[columns, 0] < self.start + self.num_rows
+        self._refuse(columns[short], "a column of a device is shorter than its batch")
+        children = layout.bounded_children
+        # A product of counts below Layout.longest may still overflow.
+        needed = slots[layout.bounding_parents].astype(np.float64) * layout.bounding_factors
+        short = table[children, 0] < needed
+        self._refuse(children[short], "a child of a device is shorter than its parent")
+
+    def _refuse(self, nodes: Table, what: str) -> None:
+        if len(nodes):
+            raise UsageError(what, where=".".join(self.layout.nodes[int(nodes[0])].path))
+
+    def table(self) -> Table:
+        """Lengths, null counts and offsets, shape (nodes, 3)."""
+        return np.array(self.words, np.int64).reshape(-1, STRUCT_WORDS)[:, :3]
+
+    def sizes(self, table: Table) -> Table:
+        """Bytes of each buffer, from its start, which may be before slot 0, to its last slot."""
+        layout = self.layout
+        slots = table[:, 0] + table[:, 2]
+        owned = slots[layout.buffer_nodes]
+        fixed = (owned * layout.buffer_bits + layout.buffer_end_bits + 7) >> 3
+        rows = layout.fixed_buffers(self.variadic_counts)
+        counted = slots.tolist()
+        wanted = [each for each in layout.offsets if each[3] < 0 and counted[each[0]]]
+        pointers = np.array(self.pointers, np.int64)
+        if self.checks:
+            self._check_table(table, slots)
+            # What must be there, before the device is asked to read it: it would not live through that.
+            absent = (pointers[rows] == 0) & (fixed > 0) & (owned > 0) & (layout.absent_length != 0)
+            self._refuse(layout.buffer_nodes[absent], "a struct of a device lacks a buffer")
+        last = [
+            (self.pointers[int(rows[position])] + counted[node] * width, width)
+            for node, position, width, _ in wanted
+        ]
+        for (_, position, _, _), found in zip(wanted, self.memory.read(last), strict=True):
+            fixed[position + 1] = found
+        if self.checks and (fixed < 0).any():
+            raise UsageError("offsets on a device are negative", found=int(fixed.min()))
+        sizes = np.empty(len(self.pointers), np.int64)
+        sizes[rows] = fixed * (owned > 0)
+        if self.variadic_sizes:
+            variadic = np.ones(len(sizes), np.bool_)
+            variadic[rows] = False
+            sizes[variadic] = self.variadic_sizes
+        result: Table = sizes * (pointers != 0)
+        return result
+
+
+def _words(address: int, count: int) -> tuple[int, ...]:
+    return _reader(count).unpack(ctypes.string_at(address, 8 * count))
+
+
+@functools.cache
+def _reader(count: int) -> struct.Struct:
+    return struct.Struct(f"={count}q")
+
+
+class Importer:
+    """Makes batches of pyarrow's, one schema after the other; equal dictionaries in a row become one object."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[object, Dictionary]] = {}
+
+    def batch(self, source: pa.RecordBatch) -> Batch:
+        """Return a pyarrow record batch as ours, over the same memory.
+
+        Raises
+        ------
+        Unsupported
+            A type that Bowstring does not know.
+        """
+        walk = _Walk(Layout.of(source.schema), _HostMemory())
+        capsule = source.__arrow_c_array__()[1]
+        walk.batch(address_in(capsule, b"arrow_array"))
+        return self._made(walk, source.num_rows, source)
+
+    def device_batch(
+        self, schema_capsule: Any, capsule: Any, dtypes: Mapping[Any, Any] | None = None
+    ) -> Batch | None:
+        """Return what two capsules hold as a batch on its device, over the same memory; ``None`` on the host.
+
+        The current stream waits for the event that the struct carries, if it does (Arrow C Device interface,
+        "Synchronization event types"). The host copies the ends of text and lists, all at once.
+
+        Parameters
+        ----------
+        schema_capsule, capsule
+            What ``__arrow_c_device_array__`` returned.
+        dtypes
+            Those of the cuDF DataFrame whose pylibcudf table it was, by name.
+
+        Raises
+        ------
+        UsageError
+            It is no record batch.
+        NotOnDevice
+            This process knows no such device.
+        Unsupported
+            A type that Bowstring does not know.
+        """
+        address = address_in(capsule, b"arrow_device_array")
+        device = device_by_id(*device_in(address))
+        if device.is_host:
+            return None
+        try:
+            schema = pa.Schema._import_from_c_capsule(schema_capsule)
+        except pa.ArrowException as error:
+            raise UsageError("the data of a device are no record batch", found=str(error)) from error
+        if is_released(address):  # who took it may have freed its event
+            raise UsageError("a struct of a device was released, or taken by somebody else")
+        event = event_in(address)
+        if event is not None:
+            device.wait_event(event)
+        walk = _Walk(Layout.of(as_told(schema, dtypes)), _DeviceMemory(device, capsule))
+        walk.batch(address)
+        return self._made(walk, walk.num_rows, capsule)
+
+    def _made(self, walk: _Walk, num_rows: int, owner: object) -> Batch:
+        layout = walk.layout
+        table = walk.table()
+        counts = tuple(walk.variadic_counts)
+        parts = Parts(layout, np.ascontiguousarray(table[:, :2]), _spans(walk, table, owner), counts)
+        if walk.start or table[:, 2].any() or (table[:, 1] < 0).any():
+            parts = cut(parts, walk.memory.device, walk.start, num_rows, offsets=table[:, 2], count=True)
+        dictionaries: dict[int, Dictionary] = {}
+        for id_, address in walk.dictionaries:
+            dictionary = self._dictionary(layout.dictionaries[id_], id_, address, owner, walk.memory)
+            dictionaries.update(dictionary.values.dictionaries)
+            dictionaries[id_] = dictionary
+        return Batch.from_parts(
+            layout,
+            num_rows,
+            parts.nodes,
+            variadic_counts=counts,
+            dictionaries=dictionaries,
+            spans=parts.spans.table,
+            regions=parts.spans.regions,
+            device=walk.memory.device,
+        )
+
+    def _dictionary(
+        self, layout: Layout, id_: int, address: int, owner: object, memory: _Memory
+    ) -> Dictionary:
+        walk = _Walk(layout, memory)
+        walk.visit(0, address)
+        # While a dictionary is alive no other can be at its addresses, so equal words mean the same one.
+        mark = ([words[:5] for words in walk.words], walk.pointers, walk.variadic_sizes)
+        known = self._known.get(id_)
+        if known is not None and known[0] == mark and not walk.dictionaries:
+            return known[1]
+        dictionary = Dictionary(id_, self._made(walk, walk.words[0][0], owner))
+        self._known[id_] = (mark, dictionary)
+        return dictionary
+
+
+def _spans(walk: _Walk, nodes: Table, owner: object) -> Spans:
+    """Return where the buffers are: in one region from the first to the last of what `owner` keeps alive."""
+    sizes = walk.sizes(nodes)
+    starts = np.array(walk.pointers, np.int64)
+    present = sizes != 0
+    table = np.zeros((len(sizes), 3), np.int64)
+    if not present.any():
+        return Spans(table, ())
+    begin = int(starts[present].min())
+    end = int((starts + sizes)[present].max())
+    table[:, 1] = (starts - begin) * present
+    table[:, 2] = sizes
+    return Spans(table, [foreign_region(begin, end - begin, owner, walk.memory.device)])

@@ -1,0 +1,294 @@
+"""Where batches come from: one schema and an iterator of batches, of anything that is Arrow data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.chunked import joined, joined_array, unified
+from bowstring.columnar.column import Column
+from bowstring.columnar.column_errors import ColumnNamed, name_of_column, one_length
+from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.interchange.cudf import arrow_of_cudf
+from bowstring.columnar.interchange.device_arrays import batch_of_device_arrays
+from bowstring.columnar.interchange.device_stream import device_stream
+from bowstring.columnar.interchange.foreign import Importer
+from bowstring.columnar.layout import Layout
+from bowstring.columnar.marks import field_of, without_mark
+from bowstring.errors import BowstringError, InvalidBody, UsageError
+
+__all__ = ["GivesBatches", "batches", "gives_batches", "one_batch"]
+
+_HINT = "Give a pyarrow Table, a DataFrame, a dict of arrays, or anything with __arrow_c_stream__."
+
+
+def batches(source: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, Iterator[Batch]]:
+    """Return the schema of Arrow data and its batches, taken one by one and not before they are asked for.
+
+    Parameters
+    ----------
+    source
+        A Batch or Column; anything with ``__arrow_c_stream__``, ``__arrow_c_array__`` or their device forms; a
+        cuDF DataFrame; a mapping of names to arrays; or an iterable of such things, of which a generator may make
+        each when it is wanted.
+    schema
+        That of an iterable. Without it, the first batch is taken at once to see; with it nothing is.
+
+    Raises
+    ------
+    UsageError
+        It is not Arrow data, or an iterable without a schema gives nothing. While iterating: a batch has another
+        schema than the first.
+
+    Examples
+    --------
+    >>> schema, taken = batches({"a": [1, 2]} for _ in range(3))
+    >>> schema.names, [batch.num_rows for batch in taken]
+    (['a'], [2, 2, 2])
+    """
+    importer = Importer()
+    opened = _open(source, importer)
+    if opened is not None:
+        found, taken = opened
+        if schema is not None and not found.equals(schema):
+            raise UsageError(
+                "the data have another schema", expected=schema.to_string(), found=found.to_string()
+            )
+        return found, taken
+    if not isinstance(source, Iterable) or isinstance(source, str | bytes):
+        raise UsageError("not Arrow data", found=type(source).__name__, hint=_HINT)
+    items = iter(source)
+    if schema is not None:
+        return schema, _same_schema(_flat(items, importer), schema)
+    taken = _flat(items, importer)
+    first = next(taken, None)
+    if first is None:
+        raise UsageError(
+            "nothing to take a schema from", hint="Give schema= beside an iterable that may be empty."
+        )
+    return first.schema, _same_schema(_after(first, taken), first.schema)
+
+
+@runtime_checkable
+class GivesBatches(Protocol):
+    """What reads batches of ours: the readers of :mod:`bowstring.ipc`."""
+
+    schema: pa.Schema
+    layout: Layout
+
+    def __iter__(self) -> Iterator[Batch]: ...
+
+    def read_all(self) -> pa.Table: ...
+
+
+def gives_batches(source: Any) -> bool:
+    """Whether something gives batches of ours by itself, so that nothing of them needs to go through pyarrow."""
+    # What others call a schema may have to be computed, or fail: only where the layout is ours it is asked for.
+    return isinstance(getattr(source, "layout", None), Layout) and isinstance(source, GivesBatches)
+
+
+def one_batch(source: Any) -> Batch:
+    """Return Arrow data as one batch: see :meth:`Batch.from_arrow`."""
+    if isinstance(source, Batch):
+        return source
+    if isinstance(source, Column):
+        return source.as_batch()
+    importer = Importer()
+    batch = _on_its_device(source, importer)
+    if batch is not None:
+        return batch
+    if hasattr(source, "__arrow_c_device_stream__") and not hasattr(source, "__arrow_c_device_array__"):
+        return _only(*device_stream(source.__arrow_c_device_stream__(), importer))
+    whole = _whole(source)
+    if isinstance(whole, pa.RecordBatch):
+        return importer.batch(whole)
+    if whole is None:
+        raise UsageError("not Arrow data", found=type(source).__name__, hint=_HINT)
+    table = whole.read_all() if isinstance(whole, pa.RecordBatchReader) else whole
+    chunks = _joined(table)
+    if not chunks:
+        return _without_rows(Layout.of(table.schema))
+    if len(chunks) > 1:
+        raise UsageError(
+            "the data do not fit one batch",
+            expected="at most 2 GiB of text in a column with 32-bit offsets",
+            hint="Take them batch by batch.",
+        )
+    return importer.batch(chunks[0])
+
+
+def _only(schema: pa.Schema, taken: Iterator[Batch]) -> Batch:
+    """Return the one batch of a stream."""
+    first, second = next(taken, None), next(taken, None)
+    if second is not None:
+        raise UsageError(
+            "the stream of a device has several batches, which are not joined there",
+            hint="Take them batch by batch; publish() does.",
+        )
+    return _without_rows(Layout.of(schema)) if first is None else first
+
+
+def _joined(table: pa.Table) -> list[pa.RecordBatch]:
+    chunks: list[pa.RecordBatch] = table.to_batches()
+    if len(chunks) <= 1:
+        return chunks
+    try:
+        found: list[pa.RecordBatch] = joined(table).to_batches()
+    except pa.ArrowException as error:
+        raise UsageError(
+            "the chunks of the data cannot be joined",
+            found=str(error),
+            where=_not_joined(table),
+            hint="Take them batch by batch.",
+        ) from error
+    return found
+
+
+def _not_joined(table: pa.Table) -> str | None:
+    """Return the column whose chunks cannot be joined."""
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        try:
+            column.combine_chunks()
+        except pa.ArrowException:
+            return f"column {name!r}"
+    return None
+
+
+def _without_rows(layout: Layout) -> Batch:
+    # pyarrow cannot make an empty array of every type.
+    dictionaries: dict[int, Dictionary] = {}
+    for id_, values in layout.dictionaries.items():  # inner ones first
+        inner = {each: dictionaries[each] for each in values.dictionaries}
+        dictionaries[id_] = Dictionary(id_, _no_rows(values, inner))
+    return _no_rows(layout, dictionaries)
+
+
+def _no_rows(layout: Layout, dictionaries: dict[int, Dictionary]) -> Batch:
+    return Batch.from_parts(
+        layout,
+        0,
+        np.zeros((layout.num_nodes, 2), np.int64),
+        variadic_counts=(0,) * len(layout.variadic_nodes),
+        dictionaries=dictionaries,
+        spans=np.zeros((layout.num_buffers, 3), np.int64),
+    )
+
+
+def _open(source: Any, importer: Importer) -> tuple[pa.Schema, Iterator[Batch]] | None:
+    """Return schema and batches of one thing; ``None`` where it is no Arrow data itself."""
+    if isinstance(source, Column):
+        source = source.as_batch()
+    if isinstance(source, Batch):
+        return source.schema, iter((source,))
+    if gives_batches(source):
+        return source.schema, iter(source)
+    if hasattr(source, "__arrow_c_device_stream__"):
+        return device_stream(source.__arrow_c_device_stream__(), importer)
+    batch = _on_its_device(source, importer)
+    if batch is not None:
+        return batch.schema, iter((batch,))
+    whole = _whole(source)
+    if whole is None:
+        return None
+    if isinstance(whole, pa.RecordBatch):
+        return whole.schema, (importer.batch(each) for each in (whole,))
+    if isinstance(whole, pa.Table):
+        return whole.schema, (importer.batch(each) for each in _unified(whole).to_batches())
+    return whole.schema, (importer.batch(each) for each in whole)
+
+
+def _on_its_device(source: Any, importer: Importer) -> Batch | None:
+    """Return what lies on a device as a batch there; ``None`` for everything that the host can read."""
+    if isinstance(source, Mapping):
+        return batch_of_device_arrays(source)
+    if isinstance(source, pa.RecordBatch | pa.Table):
+        return None
+    table, dtypes = arrow_of_cudf(source) or (source, None)
+    if not hasattr(table, "__arrow_c_device_array__"):
+        return None
+    schema, array = table.__arrow_c_device_array__()
+    return importer.device_batch(schema, array, dtypes)
+
+
+def _unified(table: pa.Table) -> pa.Table:
+    """Return a table whose chunks share their dictionaries, where pyarrow can unify them, and may look at them."""
+    try:
+        return unified(table)
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, InvalidBody):
+        return table
+
+
+def _whole(source: Any) -> pa.RecordBatch | pa.Table | pa.RecordBatchReader | None:
+    """Return a thing as pyarrow's; ``None`` where it is no Arrow data."""
+    if isinstance(source, pa.RecordBatch | pa.Table | pa.RecordBatchReader):
+        return source
+    try:
+        if hasattr(source, "__arrow_c_stream__"):
+            return pa.RecordBatchReader.from_stream(source)
+        if hasattr(source, "__arrow_c_array__") or hasattr(source, "__arrow_c_device_array__"):
+            return pa.record_batch(source)
+        if isinstance(source, Mapping):
+            return _record_batch(source)
+    except BowstringError:
+        raise
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise UsageError(
+            "the data cannot be taken as a record batch",
+            found=f"{type(source).__name__}: {error}",
+            hint="A column alone is taken as {name: column}.",
+        ) from error
+    return None
+
+
+def _record_batch(source: Mapping[str, Any]) -> pa.RecordBatch:
+    arrays, fields = [], []
+    for name, values in source.items():
+        with ColumnNamed(name_of_column(name)):
+            array = _array(values, name)
+            array, field = without_mark(array, field_of(values, array, name))
+            arrays.append(array)
+            fields.append(field)
+    one_length({field.name: len(array) for array, field in zip(arrays, fields, strict=True)})
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _array(values: Any, name: str) -> pa.Array:
+    if isinstance(values, pa.Array):
+        return values
+    if isinstance(values, np.ma.MaskedArray):
+        return pa.array(values.data, mask=np.ma.getmaskarray(values))
+    if isinstance(values, pa.ChunkedArray):
+        return joined_array(values, name)
+    if hasattr(values, "__arrow_c_stream__") and not hasattr(values, "__arrow_c_array__"):
+        return joined_array(pa.chunked_array(values), name)
+    return pa.array(values)
+
+
+def _flat(items: Iterator[Any], importer: Importer) -> Iterator[Batch]:
+    for item in items:
+        opened = _open(item, importer)
+        if opened is None:
+            raise UsageError("an item is not Arrow data", found=type(item).__name__, hint=_HINT)
+        yield from opened[1]
+
+
+def _after(first: Batch, others: Iterator[Batch]) -> Iterator[Batch]:
+    yield first
+    del first
+    yield from others
+
+
+def _same_schema(taken: Iterator[Batch], schema: pa.Schema) -> Iterator[Batch]:
+    for batch in taken:
+        if not batch.schema.equals(schema):
+            raise UsageError(
+                "a batch has another schema than the ones before",
+                expected=schema.to_string(),
+                found=batch.schema.to_string(),
+            )
+        yield batch
+        del batch

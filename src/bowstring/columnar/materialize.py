@@ -1,0 +1,220 @@
+"""Placing: the one copy that publishing costs, into a region that other processes can map."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.compact import compacted
+from bowstring.columnar.copy_pieces import Pieces, fill
+from bowstring.columnar.dictionary import Dictionary
+from bowstring.errors import InvalidBody
+from bowstring.limits import DEFAULT_LIMITS
+from bowstring.memory import Allocator, Device, Pool, Region, default_pool, device_by_name, owned_regions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, MutableMapping, Sequence
+
+    import numpy.typing as npt
+
+    from bowstring.columnar.spans import Spans, Table
+    from bowstring.memory import Road
+
+__all__ = ["elsewhere", "on_device", "placed", "placed_bytes", "placed_compact"]
+
+
+def placed_bytes(batch: Batch, device: Device) -> int:
+    """Return the most bytes that :func:`placed` takes from an allocator on a device for a compact batch.
+
+    Dictionaries are included.
+    """
+    batches = [batch, *(dictionary.values for dictionary in batch.dictionaries.values())]
+    alignment = _alignment(batch.device, device)
+    return sum(int(_room(each.spans.table[:, 2], alignment).sum()) for each in batches)
+
+
+def placed(
+    batch: Batch,
+    allocator: Allocator,
+    dictionaries: MutableMapping[Dictionary, Dictionary] | None = None,
+    *,
+    in_place: bool = True,
+    seconds: float = DEFAULT_LIMITS.device_timeout,
+    note: Callable[[Road], None] | None = None,
+) -> Batch:
+    """Return a compact batch whose buffers all lie in regions of ours that other processes can map.
+
+    What lies in a region that this process made stays there, and is written no more; all else is copied into
+    one new buffer, at the device's alignment, with zeros between. Memory of another producer is copied too: we
+    could not keep that producer from using it again under a reader of ours.
+
+    Parameters
+    ----------
+    batch
+        On any device.
+    allocator
+        Where the copy goes.
+    dictionaries
+        Dictionaries placed before; what is placed now is added. Give the same one for all batches of a data
+        set, so that batches that shared a dictionary still do.
+    in_place
+        Whether what lies in regions of ours may stay; else all is copied.
+    seconds
+        The most that each wait for a device may take.
+    note
+        Told by which road something was copied.
+
+    Raises
+    ------
+    OutOfBudget
+        The allocator has no room.
+    NotOnDevice
+        There is no way from the batch's device to the allocator's.
+    DeviceError, DeadlineExceeded
+        A device failed, or did not come to a copy in time.
+    ViewsAlive
+        Something of the batch can still be written through Bowstring.
+    InvalidBody
+        A buffer is too short for its slots.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> pool = Pool(budget=1 << 20)
+    >>> batch = placed(Batch.from_arrow({"a": np.arange(3)}), pool.allocator())
+    >>> batch.buffers[1].region.shareable, batch["a"].values.tolist()
+    (True, [0, 1, 2])
+    """
+    return placed_compact(
+        compacted(batch), allocator, dictionaries, in_place=in_place, seconds=seconds, note=note
+    )
+
+
+def placed_compact(
+    compact: Batch,
+    allocator: Allocator,
+    dictionaries: MutableMapping[Dictionary, Dictionary] | None = None,
+    *,
+    in_place: bool = True,
+    seconds: float = DEFAULT_LIMITS.device_timeout,
+    note: Callable[[Road], None] | None = None,
+) -> Batch:
+    """Do what :func:`placed` does, for a batch that is known to be compact."""
+    known: MutableMapping[Dictionary, Dictionary] = {} if dictionaries is None else dictionaries
+    device = allocator.device
+    # What makes a batch compact makes its dictionaries so, too.
+    place = functools.partial(
+        placed_compact, dictionaries=known, in_place=in_place, seconds=seconds, note=note
+    )
+    inner = {id_: _placed(each, allocator, known, place) for id_, each in compact.dictionaries.items()}
+    table, regions, moving = _settled(compact.spans, device, in_place=in_place)
+    if moving.any():
+        table, regions, road = _copied(compact.spans, moving, table, regions, allocator, seconds)
+        if note is not None:
+            note(road)
+    return elsewhere(compact, inner, table, regions, device)
+
+
+def elsewhere(
+    batch: Batch, dictionaries: dict[int, Dictionary], table: Table, regions: Sequence[Region], device: Device
+) -> Batch:
+    """Return a batch of the same rows whose buffers and dictionaries lie in another place."""
+    return Batch.from_parts(
+        batch.layout,
+        batch.num_rows,
+        batch.nodes,
+        variadic_counts=batch.variadic_counts,
+        dictionaries=dictionaries,
+        custom_metadata=batch.custom_metadata,
+        spans=table,
+        regions=regions,
+        device=device,
+    )
+
+
+def on_device(batch: Batch, device: Device | str, pool: Pool | None) -> Batch:
+    """See :meth:`bowstring.columnar.batch.Batch.to_device`."""
+    if isinstance(device, str):
+        device = device_by_name(device)
+    if batch.device is device:
+        return batch
+    if pool is None:
+        pool = default_pool() if device.is_host else Pool(device)
+    compact = compacted(batch)
+    return placed_compact(compact, pool.allocator(placed_bytes(compact, device)))
+
+
+def _placed(
+    dictionary: Dictionary,
+    allocator: Allocator,
+    known: MutableMapping[Dictionary, Dictionary],
+    place: Callable[[Batch, Allocator], Batch],
+) -> Dictionary:
+    done = known.get(dictionary)
+    if done is None:
+        done = known[dictionary] = Dictionary(dictionary.id, place(dictionary.values, allocator))
+    return done
+
+
+def _settled(
+    spans: Spans, device: Device, *, in_place: bool
+) -> tuple[Table, list[Region], npt.NDArray[np.bool_]]:
+    """Find what lies in regions of ours already, and freeze it.
+
+    Returns the rows and regions of that, and which rows must be copied.
+    """
+    table = np.zeros_like(spans.table)
+    present = spans.table[:, 2] != 0
+    if not in_place or spans.device is not device or not present.any():
+        return table, [], present
+    addresses, sizes = spans.addresses(), spans.table[:, 2]
+    regions, index = owned_regions(np.where(present, addresses, 0), sizes)
+    stays = present & (index >= 0)
+    for row in np.flatnonzero(stays).tolist():
+        region = regions[index[row]]
+        offset = int(addresses[row]) - region.address
+        region.freeze(offset, int(sizes[row]))
+        table[row] = index[row], offset, sizes[row]
+    if any(region.lent for region in spans.regions):  # these stay, too
+        lent = spans.lent
+        used, numbers = np.unique(spans.table[lent, 0], return_inverse=True)
+        table[lent] = spans.table[lent]
+        table[lent, 0] = numbers.reshape(-1) + len(regions)
+        regions = [*regions, *(spans.regions[index] for index in used.tolist())]
+        stays |= lent
+    return table, regions, present & ~stays
+
+
+def _room(sizes: Any, alignment: int) -> Any:
+    return -(-sizes // alignment) * alignment
+
+
+def _copied(
+    spans: Spans, moving: Any, table: Table, regions: list[Region], allocator: Allocator, seconds: float
+) -> tuple[Table, list[Region], Road]:
+    """Copy the buffers that are `moving` into one new one, and enter them behind what stays."""
+    rows = np.flatnonzero(moving)
+    sizes = spans.table[rows, 2]
+    bounds = [region.nbytes for region in spans.regions]
+    for region, offset, size in spans.table[rows].tolist():
+        if not 0 <= offset <= bounds[region] - size or size < 0:
+            raise InvalidBody("a buffer lies outside its region")
+    rooms = _room(sizes, _alignment(spans.device, allocator.device))
+    ends = np.cumsum(rooms)
+    target = allocator.allocate(int(ends[-1]))
+    starts = ends - rooms
+    pieces = Pieces(spans.addresses()[rows], sizes, starts, ends)
+    road = fill(target, pieces, spans.device, list(spans.regions), seconds)
+    target.freeze()
+    table[rows, 0] = len(regions)
+    table[rows, 1] = starts + target.offset
+    table[rows, 2] = sizes
+    return table, [*regions, target.region], road
+
+
+def _alignment(source: Device, target: Device) -> int:
+    # What is gathered on a device and then copied elsewhere is laid out by the device's rule.
+    return max(source.alignment, target.alignment)

@@ -1,0 +1,122 @@
+"""Whether the buffers of a batch hold what its nodes say."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.columnar.dictionary import dictionaries_of
+from bowstring.columnar.layout import Kind, Layout
+from bowstring.columnar.offset_bounds import ends_of
+from bowstring.columnar.validation.elements import check_elements
+from bowstring.errors import InvalidBody
+from bowstring.kernels.compilers import is_installed
+
+if TYPE_CHECKING:
+    from bowstring.columnar.batch import Batch
+
+__all__ = ["validate"]
+
+# Bytes from which kernels are worth their launches, and from which they are worth loading the compiler.
+_LARGE: Final = 1 << 20
+_HUGE: Final = 1 << 30
+
+
+def validate(batch: Batch, *, full: bool) -> None:
+    """Check a batch: see :meth:`bowstring.columnar.batch.Batch.validate`."""
+    _check_structure(batch)
+    _check_ends(batch)
+    for _, dictionary in dictionaries_of(batch):
+        _check_structure(dictionary.values)
+        _check_ends(dictionary.values)
+    if full:
+        _check_elements(batch)
+
+
+def _check_structure(batch: Batch) -> None:
+    """Counts and sizes: O(columns), without a look at the data."""
+    layout, nodes = batch.layout, batch.nodes
+    lengths, nulls = nodes[:, 0], nodes[:, 1]
+    for node in np.flatnonzero((lengths < 0) | (nulls < -1) | (nulls > lengths)).tolist():
+        _refuse(layout, node, "impossible length or null count", found=nodes[node].tolist())
+    for node, each in enumerate(layout.nodes):
+        if each.type.id == pa.lib.Type_NA and nulls[node] != lengths[node]:
+            _refuse(layout, node, "a slot of type null is not null", f"{lengths[node]} nulls", nulls[node])
+    for node in layout.columns:
+        if lengths[node] != batch.num_rows:
+            _refuse(layout, node, "a column has another length than its batch", batch.num_rows, lengths[node])
+    factors = layout.bounding_factors
+    most = int(factors.max()) if factors.size else 1
+    needed = _without_overflow(lengths[layout.bounding_parents], (1 << 62) // max(most, 1)) * factors
+    for position in np.flatnonzero(lengths[layout.bounded_children] < needed).tolist():
+        node = int(layout.bounded_children[position])
+        _refuse(layout, node, "a child is shorter than its parent needs", needed[position], lengths[node])
+    for node in layout.run_ends:
+        ends, values = layout.nodes[node].children
+        if lengths[values] < lengths[ends] or (lengths[node] and not lengths[ends]):
+            _refuse(layout, node, "too few runs, or values of runs")
+    _check_sizes(batch)
+
+
+def _check_sizes(batch: Batch) -> None:
+    layout = batch.layout
+    sizes = batch.spans.table[layout.fixed_buffers(batch.variadic_counts), 2]
+    lengths = _without_overflow(batch.nodes[layout.buffer_nodes, 0], layout.longest)
+    needed = (lengths * layout.buffer_bits + layout.buffer_end_bits * (lengths > 0) + 7) // 8
+    short = sizes < needed
+    optional = (layout.buffer_kinds == Kind.VALIDITY) & (sizes == 0)
+    short &= ~(optional & (batch.nodes[layout.buffer_nodes, 1] <= 0))
+    for position in np.flatnonzero(short).tolist():
+        kind = Kind(layout.buffer_kinds[position])
+        node = int(layout.buffer_nodes[position])
+        what = f"the {kind.name} buffer is too short"
+        _refuse(layout, node, what, f"{needed[position]} bytes", f"{sizes[position]} bytes")
+
+
+def _without_overflow(lengths: Any, bound: int) -> Any:
+    """Return lengths as Python's integers where what is made of them would not fit 64 bits."""
+    return lengths.astype(object) if lengths.size and int(lengths.max()) > bound else lengths
+
+
+def _check_ends(batch: Batch) -> None:
+    """First and last offsets and run ends, with one fetch."""
+    for node, first, last, bound, is_runs in ends_of(batch):
+        if is_runs:
+            if first < 1 or last < bound:
+                _refuse(batch.layout, node, "run ends do not cover the column", bound, last)
+        elif not 0 <= first <= last <= bound:
+            expected = f"0 <= first <= last <= {bound}"
+            _refuse(
+                batch.layout, node, "offsets point outside what they delimit", expected, f"{first} and {last}"
+            )
+
+
+def _check_elements(batch: Batch) -> None:
+    """Every element: by kernels on a device; on the host pyarrow tells quickly whether a small batch is right."""
+    if not batch.device.is_host or _kernels_are_quicker(batch):
+        check_elements(batch)
+        return
+    for column in batch.columns:
+        try:
+            column.as_batch().to_arrow().validate(full=True)
+        except pa.ArrowException as error:
+            _name_the_row(batch)
+            raise InvalidBody("a column is not valid", found=str(error), where=column.name) from error
+
+
+def _kernels_are_quicker(batch: Batch) -> bool:
+    # Loading the compiler takes as long as pyarrow takes over a gigabyte.
+    return batch.nbytes >= (_LARGE if sys.modules.get("numba") else _HUGE) and is_installed("numba")
+
+
+def _name_the_row(batch: Batch) -> None:
+    """Say the same as the kernels would, where they can run."""
+    if is_installed("numba"):
+        check_elements(batch)
+
+
+def _refuse(layout: Layout, node: int, what: str, expected: object = None, found: object = None) -> NoReturn:
+    raise InvalidBody(what, expected=expected, found=found, where=".".join(layout.nodes[node].path))

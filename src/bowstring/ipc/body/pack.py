@@ -1,0 +1,274 @@
+"""Packed bodies: the buffers of a batch one after the other, as streams, files and type 0 messages carry them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow.ipc import Alignment
+
+from bowstring.columnar.batch import Batch
+from bowstring.errors import InvalidMetadata
+from bowstring.ipc.body.align import aligned
+from bowstring.ipc.body.check import check
+from bowstring.ipc.body.offset_bounds import check_offsets
+from bowstring.ipc.body.unused_bitmaps import leave_out_unused_bitmaps
+from bowstring.ipc.compression.codec import ANY_MEANS, Means, all_compressed
+from bowstring.ipc.compression.host import decompressed_body
+from bowstring.ipc.flatbuf.message import MetadataVersion, RecordBatchHeader
+from bowstring.ipc.flatbuf.metadata_v4 import without_bitmaps_of_4
+from bowstring.ipc.framing import ALIGNMENT
+from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.memory import Lease
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bowstring.columnar.dictionary import Dictionary
+    from bowstring.columnar.layout import Layout
+    from bowstring.ipc.compression.device.decompress import DeviceBodies
+    from bowstring.memory import Buffer, Region
+
+__all__ = ["Packed", "laid_out", "pack", "unpack"]
+
+_NATURAL = 8
+_LENGTH = 2  # column of a table of spans
+_PADDING = tuple(bytes(count) for count in range(ALIGNMENT))
+
+
+class Packed(NamedTuple):
+    """Where the buffers of a batch are in its packed body, and the body in pieces.
+
+    Attributes
+    ----------
+    nodes : ndarray of int64, shape (nodes, 2)
+        Length and null count.
+    buffers : ndarray of int64, shape (buffers, 2)
+        Offset in the body, a multiple of 64, and length.
+    body_length : int
+        A multiple of 64.
+    pieces : list
+        Bytes-like: the buffers themselves, where they are on the host, and the zeros between them.
+    """
+
+    nodes: npt.NDArray[np.int64]
+    buffers: npt.NDArray[np.int64]
+    body_length: int
+    pieces: list[Any]
+
+
+def laid_out(batch: Batch) -> Packed:
+    """Lay out the body of a batch without its pieces, as a message needs it whose body goes by pointers.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> laid_out(Batch.from_arrow(pa.record_batch({"a": [1, 2, 3]}))).body_length
+    64
+    """
+    return _placed(batch.nodes, batch.spans.table[:, _LENGTH])
+
+
+def _placed(nodes: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Packed:
+    table = np.zeros((len(lengths), 2), dtype=np.int64)
+    padded = (lengths + (ALIGNMENT - 1)) & -ALIGNMENT
+    ends = np.cumsum(padded)
+    table[:, 0] = ends - padded
+    table[:, 1] = lengths
+    return Packed(nodes, table, int(ends[-1]) if len(ends) else 0, [])
+
+
+def pack(batch: Batch, codec: pa.Codec | None = None, *, use_threads: bool = True) -> Packed:
+    """Lay out the body of a batch, without copying what is on the host.
+
+    Parameters
+    ----------
+    batch
+        On any device.
+    codec
+        From :func:`bowstring.ipc.compression.codec.codec_of`: each buffer is compressed where that makes it
+        smaller.
+    use_threads
+        Whether several threads may compress.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> packed = pack(Batch.from_arrow(pa.record_batch({"a": [1, 2, 3], "b": ["x", "y", "z"]})))
+    >>> packed.body_length, packed.buffers.tolist()
+    (192, [[0, 0], [0, 24], [64, 0], [64, 16], [128, 3]])
+    """
+    if codec is not None:
+        return _packed_compressed(batch, codec, use_threads=use_threads)
+    pieces = _host_pieces(batch, batch.spans.table) if batch.device.is_host else _device_pieces(batch)
+    return laid_out(batch)._replace(pieces=pieces)
+
+
+def _packed_compressed(batch: Batch, codec: pa.Codec, *, use_threads: bool) -> Packed:
+    rows = np.flatnonzero(batch.spans.table[:, _LENGTH])
+    buffers = [buffer.to_host() for row in rows.tolist() if (buffer := batch.spans[row]) is not None]
+    lengths = np.zeros(len(batch.spans.table), np.int64)
+    pieces: list[Any] = []
+    framed = all_compressed(buffers, codec, use_threads=use_threads)
+    for row, (prefix, frame) in zip(rows.tolist(), framed, strict=True):
+        lengths[row] = len(prefix) + memoryview(frame).nbytes
+        pieces += [prefix, frame, _PADDING[-lengths[row] % ALIGNMENT]]
+    return _placed(batch.nodes, lengths)._replace(pieces=pieces)
+
+
+def _host_pieces(batch: Batch, spans: npt.NDArray[np.int64]) -> list[Any]:
+    owner = batch.owner()
+    regions = [region.array(0, region.nbytes, owner).data for region in batch.spans.regions]
+    pieces: list[Any] = []
+    begun: tuple[int, int] | None = None  # the piece that may still grow: its region, and where it begins
+    end = 0
+    for region, offset, length in spans[spans[:, _LENGTH] > 0].tolist():
+        # What lies one after the other goes as one piece: whoever sends it pays for each.
+        if begun is not None and begun[0] == region and end == offset:
+            pieces.pop()
+        else:
+            begun = region, offset
+        end = offset + length
+        pieces.append(regions[region][begun[1] : end])
+        if length % ALIGNMENT:
+            pieces.append(_PADDING[-length % ALIGNMENT])
+            begun = None
+    return pieces
+
+
+def _device_pieces(batch: Batch) -> list[Any]:
+    pieces: list[Any] = []
+    for buffer in batch.buffers:
+        if buffer is not None and buffer.nbytes:
+            pieces.append(buffer.to_host())
+            if buffer.nbytes % ALIGNMENT:
+                pieces.append(_PADDING[-buffer.nbytes % ALIGNMENT])
+    return pieces
+
+
+def unpack(
+    header: RecordBatchHeader,
+    layout: Layout,
+    body: Buffer,
+    *,
+    version: MetadataVersion = MetadataVersion.V5,
+    dictionaries: Mapping[int, Dictionary] | None = None,
+    lease: Lease | None = None,
+    custom_metadata: dict[bytes, bytes] | None = None,
+    is_big_endian: bool = False,
+    alignment: Alignment = Alignment.Any,
+    means: Means = ANY_MEANS,
+    limits: Limits = DEFAULT_LIMITS,
+    target: DeviceBodies | None = None,
+) -> Batch:
+    """Check a header against its layout and a body, and make the batch.
+
+    Only what is compressed, what is in the other byte order, and what lies where its type cannot be read is copied.
+
+    Parameters
+    ----------
+    header, layout
+        From the message, and of the stream's schema.
+    body
+        All of the message's body, at any address.
+    version
+        Of the message: unions of V4 carry a validity bitmap, which is left out.
+    dictionaries, lease, custom_metadata
+        Handed on to the batch.
+    is_big_endian
+        Whether the schema says that bodies are.
+    alignment
+        What is copied because of its address, as :func:`~bowstring.ipc.body.align.aligned` says.
+    means
+        By what a compressed body is decompressed.
+    limits
+        Bound what a compressed body may become.
+    target
+        Where a compressed body goes, when it is not big-endian; by default to the device of the body.
+
+    Raises
+    ------
+    InvalidMetadata, InvalidBody
+        Structure or offsets do not fit, or a compressed buffer is not what its length says.
+    LimitExceeded
+        The body is compressed, and would become too large.
+    Unsupported
+        V4 unions have nulls of their own.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from bowstring.columnar.layout import Layout
+    >>> from bowstring.ipc.flatbuf.message import decode_message, decode_record_batch
+    >>> from bowstring.memory import wrap
+    >>> record_batch = pa.record_batch({"a": [1, 2, 3]})
+    >>> message = pa.ipc.read_message(record_batch.serialize())
+    >>> header = decode_record_batch(decode_message(message.metadata))
+    >>> unpack(header, Layout.of(record_batch.schema), wrap(message.body)).num_rows
+    3
+    """
+    if version is MetadataVersion.V4:
+        header = without_bitmaps_of_4(header, layout)
+    if layout.bitmapless.size or layout.null_nodes.size:
+        header = _with_nulls_of_types(header, layout)
+    if lease is None:
+        lease = body.lease
+    if header.compression is None:
+        check(header, layout, body.nbytes)
+        spans = np.zeros((len(header.buffers), 3), dtype=np.int64)
+        spans[:, 1] = header.buffers[:, 0]
+        spans[:, 1] += body.offset
+        spans[:, 2] = header.buffers[:, 1]
+        leave_out_unused_bitmaps(spans, header.nodes, layout, header.variadic_counts)
+        regions: Sequence[Region] = (body.region,)
+    else:
+        target = None if is_big_endian else target
+        spans, regions = decompressed_body(header, layout, body, limits, means=means, target=target)
+        if target is not None:
+            lease = lease and Lease(regions)  # nothing is left of the body there
+        else:
+            lease = None if lease is None else Lease([*regions, lease.export()])
+    batch = Batch.from_parts(
+        layout,
+        header.length,
+        header.nodes,
+        spans=spans,
+        regions=regions,
+        variadic_counts=header.variadic_counts,
+        dictionaries=dict(dictionaries or {}),
+        lease=lease,
+        custom_metadata=custom_metadata,
+        device=body.device if target is None or header.compression is None else target.device,
+    )
+    if is_big_endian:
+        _refuse_overlaps(batch, body)
+        from bowstring.columnar.interchange.swap import swapped
+
+        batch = swapped(batch)
+    if batch.device is body.device and (alignment is Alignment.At64Byte or body.address % _NATURAL):
+        _refuse_overlaps(batch, body)
+        batch = aligned(batch, alignment)
+    check_offsets(batch)
+    return batch
+
+
+def _refuse_overlaps(batch: Batch, body: Buffer) -> None:
+    # Else a body of buffers that all span it would be copied as many times. Its region may be a whole file.
+    there = body.nbytes + sum(region.nbytes for region in batch.spans.regions if region is not body.region)
+    if batch.nbytes > there:
+        raise InvalidMetadata(
+            "the buffers of a body overlap", expected=f"at most {there} bytes", found=f"{batch.nbytes} bytes"
+        )
+
+
+def _with_nulls_of_types(header: RecordBatchHeader, layout: Layout) -> RecordBatchHeader:
+    # Some writers count the nulls of children as those of a union or of runs, and none in a column of type null;
+    # Arrow C++ goes by the type, too.
+    if len(header.nodes) != layout.num_nodes:
+        return header
+    nodes = header.nodes.copy()
+    nodes[layout.bitmapless, 1] = 0
+    nodes[layout.null_nodes, 1] = nodes[layout.null_nodes, 0]
+    return header._replace(nodes=nodes)

@@ -1,0 +1,1 @@
+"""Compressed bodies of Arrow IPC messages (LZ4 frames and ZSTD)."""

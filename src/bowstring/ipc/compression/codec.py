@@ -1,0 +1,262 @@
+"""Compressed buffers: pyarrow's reader decompresses them, several at once, and its codecs compress them.
+
+Each buffer of a compressed body is its length as an int64, little-endian whatever the stream is, and one LZ4 or
+ZSTD frame; or the length -1 and the bytes as they are (Message.fbs, BodyCompression). An empty buffer may be
+nothing at all.
+
+pyarrow's codecs alone do not say when an LZ4 frame holds less than was asked for; the rest of what they return is
+whatever lay in that memory. Its reader does say so, and it decompresses without a copy. So buffers are shown to it
+as the data buffers of one column of binary views without rows: any number of them, of any length.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.columnar.layout import Layout
+from bowstring.errors import InvalidBody, LimitExceeded, Unsupported, UsageError
+from bowstring.ipc.flatbuf.message import MetadataVersion
+from bowstring.ipc.flatbuf.template import Template
+from bowstring.ipc.framing import frame
+from bowstring.kernels.threads import in_threads, thread_count
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bowstring.ipc.flatbuf.message import Message, RecordBatchHeader
+
+__all__ = [
+    "ANY_MEANS",
+    "PREFIX_BYTES",
+    "STORED",
+    "Means",
+    "all_compressed",
+    "codec_of",
+    "compressed",
+    "decompressed",
+    "pays_for_threads",
+    "with_older_compression",
+]
+
+PREFIX_BYTES = 8
+"""Of the length before each buffer."""
+STORED = -1
+"""The length that says that a buffer is not compressed."""
+
+_CODECS = ("lz4", "zstd")
+_OLDER_KEY = b"ARROW:experimental_compression"
+_NATURAL = 8
+_VIEWS = pa.schema([pa.field("buffers", pa.binary_view())])
+_VIEWS_MESSAGE: bytes = _VIEWS.serialize().to_pybytes()
+_FIXED = 2  # validity and views, both empty
+_TEMPLATE = Template(Layout.of(_VIEWS))
+_INT64 = struct.Struct("<q")
+_MARK = 0x6B72616D20612073  # found nowhere else in a message
+_NO_ROWS = np.zeros((1, 2), np.int64)
+_WORTH_THREADS = 1 << 18
+_PLACE_BYTES = 16
+
+
+class Means(NamedTuple):
+    """By what buffers are decompressed on the host.
+
+    Attributes
+    ----------
+    use_threads
+        Whether pyarrow's threads share the work.
+    memory_pool
+        Where their memory comes from; by default from pyarrow's default pool.
+    """
+
+    use_threads: bool = True
+    memory_pool: pa.MemoryPool | None = None
+
+    def for_bytes(self, nbytes: int) -> Means:
+        """Return the same without threads where waking them costs more than they take over."""
+        return self if self.use_threads and pays_for_threads(nbytes) else self._replace(use_threads=False)
+
+
+ANY_MEANS: Final = Means()
+"""pyarrow's threads and its default pool."""
+
+
+class _Pieces:
+    """A stream that lies in two places, as pyarrow reads files, so that the body need not be copied."""
+
+    closed = False
+
+    def __init__(self, head: bytes, body: pa.Buffer) -> None:
+        self._head = head
+        self._body = body
+
+    def read(self, nbytes: int) -> bytes | pa.Buffer:
+        if self._head:
+            part, self._head = self._head[:nbytes], self._head[nbytes:]
+            return part
+        piece, self._body = self._body[:nbytes], self._body[nbytes:]
+        return piece
+
+    def close(self) -> None:
+        """Do nothing: pyarrow calls it."""
+
+
+@functools.lru_cache(64)
+def _message_around(count: int, codec: str) -> tuple[bytes, bytes, bytes]:
+    """Return what stands before, between and after the length of the body and the places of so many buffers."""
+    table = np.zeros((_FIXED + count, 2), np.int64)
+    table[_FIXED:] = _MARK
+    metadata = _TEMPLATE.encode_batch(0, _NO_ROWS, table, _MARK, (count,), compression=codec)
+    before, _, rest = frame(metadata, alignment=_NATURAL).partition(_INT64.pack(_MARK))
+    between, _, after = rest.partition(table[_FIXED:].tobytes())
+    return before, between, after
+
+
+def _read(message: bytes, body: pa.Buffer, means: Means) -> pa.RecordBatch:
+    if means == ANY_MEANS:
+        # Quicker than a stream, whose schema must be decoded, but it asks nobody about threads and memory.
+        return pa.ipc.read_record_batch(pa.ipc.read_message(_file(message, body)), _VIEWS)
+    stream = _file(_VIEWS_MESSAGE + message, body)
+    options = pa.ipc.IpcReadOptions(use_threads=means.use_threads)
+    return pa.ipc.open_stream(stream, options=options, memory_pool=means.memory_pool).read_next_batch()
+
+
+def _file(head: bytes, body: pa.Buffer) -> pa.PythonFile:
+    return pa.PythonFile(_Pieces(head, body), mode="r")
+
+
+def decompressed(body: pa.Buffer, places: bytes, codec: str, means: Means = ANY_MEANS) -> list[pa.Buffer]:
+    """Decompress some buffers of a body, each into memory of its own, aligned to 64 bytes.
+
+    Nothing here bounds what is allocated: see :mod:`bowstring.ipc.compression.claims`.
+
+    Parameters
+    ----------
+    body
+        On the host.
+    places
+        Offset in the body, a multiple of 8, and length of each buffer with its prefix, as pairs of little-endian
+        int64; within the body.
+    codec
+        ``"lz4"`` or ``"zstd"``.
+    means
+        Threads and memory; whoever keeps the buffers keeps the pool, too.
+
+    Raises
+    ------
+    InvalidBody
+        A frame is none, or does not hold as many bytes as its prefix says.
+    LimitExceeded
+        There is no memory for them.
+
+    Examples
+    --------
+    >>> body = pa.py_buffer(b"".join(compressed(b"abc" * 100, pa.Codec("lz4"))))
+    >>> [buffer] = decompressed(body, struct.pack("<qq", 0, body.size), "lz4")
+    >>> buffer.size, buffer[:4].to_pybytes()
+    (300, b'abca')
+    """
+    before, between, after = _message_around(len(places) // _PLACE_BYTES, codec)
+    message = b"".join((before, _INT64.pack(body.size), between, places, after))
+    try:
+        batch = _read(message, body, means)
+    except MemoryError as error:
+        raise LimitExceeded("there is no memory for a decompressed body", found=str(error)) from error
+    except (OSError, pa.ArrowException) as error:
+        raise InvalidBody(f"a buffer cannot be decompressed: {error}") from error
+    buffers: list[pa.Buffer] = batch.column(0).buffers()[_FIXED:]
+    return buffers
+
+
+def pays_for_threads(nbytes: int) -> bool:
+    """Whether waking other threads costs less than what they take over of so many decompressed bytes.
+
+    Examples
+    --------
+    >>> pays_for_threads(1000)
+    False
+    """
+    return nbytes >= _WORTH_THREADS and thread_count() > 1
+
+
+def with_older_compression(header: RecordBatchHeader, message: Message) -> RecordBatchHeader:
+    """Return the header of a message with the codec that Arrow 0.17 named beside it, if it did.
+
+    Raises
+    ------
+    Unsupported
+        It names another codec.
+    """
+    if message.version is not MetadataVersion.V4 or not message.custom_metadata:
+        return header
+    name = message.custom_metadata.get(_OLDER_KEY)
+    if name is None or header.compression is not None:
+        return header
+    codec = name.decode(errors="replace").lower()
+    if codec not in _CODECS:
+        raise Unsupported(f"bodies compressed with {codec}", expected=" or ".join(_CODECS))
+    return header._replace(compression=codec)
+
+
+def codec_of(compression: str | pa.Codec | None) -> pa.Codec | None:
+    """Return the codec that compresses bodies.
+
+    Raises
+    ------
+    UsageError
+        Bodies cannot be compressed so.
+
+    Examples
+    --------
+    >>> codec_of("lz4").name, codec_of(pa.Codec("zstd", 9)).compression_level
+    ('lz4', 9)
+    """
+    if compression is None:
+        return None
+    name = compression if isinstance(compression, str) else compression.name
+    if name not in _CODECS:
+        raise UsageError("no such compression of bodies", expected="'lz4' or 'zstd'", found=repr(name))
+    return pa.Codec(name) if isinstance(compression, str) else compression
+
+
+def compressed(buffer: Any, codec: pa.Codec) -> tuple[bytes, Any]:
+    r"""Return a buffer as it stands in a compressed body: its prefix, and a frame or, if that is shorter, itself.
+
+    Parameters
+    ----------
+    buffer
+        Anything with the buffer protocol, not empty.
+    codec
+        From :func:`codec_of`.
+
+    Examples
+    --------
+    >>> prefix, frame = compressed(bytes(1000), pa.Codec("zstd"))
+    >>> prefix, frame.size < 100
+    (b'\xe8\x03\x00\x00\x00\x00\x00\x00', True)
+    >>> compressed(b"abc", pa.Codec("zstd"))
+    (b'\xff\xff\xff\xff\xff\xff\xff\xff', b'abc')
+    """
+    nbytes = memoryview(buffer).nbytes
+    smaller = codec.compress(buffer)
+    if smaller.size < nbytes:
+        return nbytes.to_bytes(PREFIX_BYTES, "little"), smaller
+    return STORED.to_bytes(PREFIX_BYTES, "little", signed=True), buffer
+
+
+def all_compressed(
+    buffers: Sequence[Any], codec: pa.Codec, *, use_threads: bool = True
+) -> list[tuple[bytes, Any]]:
+    """Return :func:`compressed` of each buffer, several at once.
+
+    Examples
+    --------
+    >>> [prefix[0] for prefix, _ in all_compressed([bytes(100), bytes(200)], pa.Codec("lz4"))]
+    [100, 200]
+    """
+    function = functools.partial(compressed, codec=codec)
+    return in_threads(function, buffers) if use_threads else [function(buffer) for buffer in buffers]

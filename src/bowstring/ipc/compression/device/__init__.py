@@ -1,0 +1,1 @@
+"""Compressed bodies for a GPU: one upload for each message, decompressed by nvCOMP."""

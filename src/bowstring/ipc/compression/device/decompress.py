@@ -1,0 +1,300 @@
+"""Compressed bodies for a device: one upload for each message, of frames where the device decompresses itself.
+
+A frame goes to the device where something there decompresses it
+(:mod:`bowstring.ipc.compression.device.nvcomp`), and finds out what
+may be wrong with it or is told to trust it. All other frames go the road of the host. So does one that
+the device could not decompress: the host says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bowstring.errors import DeviceError
+from bowstring.ipc.compression.codec import PREFIX_BYTES
+from bowstring.ipc.compression.device.frames import Chunk, chunks_of
+from bowstring.ipc.compression.device.nvcomp import Decompressor, Work, decompressor_of
+from bowstring.memory import Pool
+from bowstring.memory.distinct import distinct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bowstring.ipc.compression.claims import Claims
+    from bowstring.ipc.flatbuf.message import RecordBatchHeader
+    from bowstring.memory import Allocator, Buffer, Device, Region
+
+__all__ = ["DeviceBodies", "Frames", "Roads"]
+
+_PLACE: Final = 8
+_UNTRUSTED: Final = "it does not find out every damaged frame, and what is read is not trusted"
+
+Table = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclasses.dataclass(slots=True)
+class Roads:
+    """Which road compressed buffers took to a device.
+
+    Attributes
+    ----------
+    on_device, on_host
+        Frames decompressed there, and here.
+    by
+        What decompresses on the device; empty where nothing did.
+    why
+        Why frames were last decompressed on the host.
+    """
+
+    on_device: int = 0
+    on_host: int = 0
+    by: str = ""
+    why: str = ""
+
+    def __str__(self) -> str:
+        """Return it in words; nothing where no frame came.
+
+        Examples
+        --------
+        >>> str(Roads(on_host=2, why="nvCOMP is not installed"))
+        '2 buffers on the host (nvCOMP is not installed)'
+        """
+        said = [f"{self.on_device} buffers by {self.by}"] * bool(self.on_device)
+        said += [f"{self.on_host} buffers on the host ({self.why})"] * bool(self.on_host)
+        return ", ".join(said)
+
+
+class Frames(NamedTuple):
+    """A compressed body on the host that was checked for what it claims.
+
+    Attributes
+    ----------
+    header, claims
+        Its header, and the lengths of its buffers.
+    body
+        All of it.
+    on_host
+        Decompresses some of its frames on the host, and judges them.
+    """
+
+    header: RecordBatchHeader
+    claims: Claims
+    body: Bytes
+    on_host: Callable[[Table], list[pa.Buffer]]
+
+
+class DeviceBodies:
+    """Decompresses the bodies of one stream or file for a device.
+
+    Parameters
+    ----------
+    device
+        Where they go.
+    allocator
+        Cuts their memory; by default from a pool of its own.
+    trusted
+        Whether frames may be given to what does not find out every damaged one.
+
+    Attributes
+    ----------
+    roads : Roads
+        What was done so far.
+    """
+
+    def __init__(self, device: Device, allocator: Allocator | None = None, *, trusted: bool = False) -> None:
+        self.device = device
+        self.allocator = allocator or Pool(device).allocator()
+        self.roads = Roads()
+        self._trusted = trusted
+
+    def decompressed(self, frames: Frames) -> tuple[Table, list[Region]]:
+        """Decompress a body.
+
+        Returns
+        -------
+        spans, regions
+            As of :func:`bowstring.ipc.compression.host.decompressed_body`.
+
+        Raises
+        ------
+        InvalidBody
+            The host says so.
+        OutOfBudget, DeviceError
+            The device has no room, or failed.
+        """
+        claims = frames.claims
+        road = self._decompressor(frames.header.compression or "")
+        plans = {} if isinstance(road, str) else self._plans(frames, road)
+        rows = [row for row in claims.framed.tolist() if row not in plans]
+        pieces = dict(zip(rows, self._from_host(frames, rows), strict=True))
+        for row in claims.stored.tolist():
+            start = int(frames.header.buffers[row, 0]) + PREFIX_BYTES
+            pieces[row] = frames.body[start : start + int(claims.lengths[row])]
+        spans = np.zeros((len(claims.lengths), 3), np.int64)
+        spans[:, 2] = claims.lengths
+        middle, end = self._laid_out(spans, [*pieces, *plans], len(pieces))
+        if not end:
+            return spans, []
+        staged = _Staged(middle, [(int(spans[row, 1]), data) for row, data in pieces.items()])
+        for row, plan in plans.items():
+            staged.add(int(spans[row, 1]), plan, frames.body)
+        target = self.allocator.allocate(end)
+        self._fill(target, middle, road, frames, staged, spans, plans)
+        target.freeze()
+        spans[:, 1] += target.offset
+        return spans, [target.region]
+
+    def _fill(
+        self,
+        target: Buffer,
+        middle: int,
+        road: Decompressor | str,
+        frames: Frames,
+        staged: _Staged,
+        spans: Table,
+        plans: dict[int, list[Chunk]],
+    ) -> None:
+        """Write every byte of the target, and wait until it is written, whatever stream looks at it next."""
+        # What is read here is ready: it must not wait for what the user has queued.
+        with self.device.use(), self.device.aside(), target.writable() as array:
+            uploaded = self._uploaded(staged, array, middle)
+            failed = self._run(road, frames, staged, uploaded, array, spans, plans)
+            for row, data in zip(failed, self._from_host(frames, failed), strict=True):
+                place = int(spans[row, 1])
+                array[place : place + len(data)] = self.device.from_host(data)
+            if failed or not staged.work:
+                self.device.to_host(array[:1])
+
+    def _decompressor(self, codec: str) -> Decompressor | str:
+        road = decompressor_of(self.device)
+        if not isinstance(road, str) and not self._trusted and not road.is_careful(codec):
+            road = f"{road.name} could, but {_UNTRUSTED}"
+        if isinstance(road, str):
+            self.roads.why = road
+        return road
+
+    def _plans(self, frames: Frames, road: Decompressor) -> dict[int, list[Chunk]]:
+        """Take apart the frames that the device shall decompress."""
+        codec, view = frames.header.compression or "", frames.body.data
+        plans = {}
+        for row in frames.claims.framed.tolist():
+            start, nbytes = frames.header.buffers[row].tolist()
+            first = start + PREFIX_BYTES
+            chunks = chunks_of(view[first : start + nbytes], int(frames.claims.lengths[row]), codec)
+            if isinstance(chunks, str):
+                self.roads.why = chunks
+            elif chunks and road.takes(codec, max(chunk.size for chunk in chunks), _PLACE):
+                plans[row] = [chunk._replace(start=chunk.start + first) for chunk in chunks]
+            else:
+                self.roads.why = f"nothing for {road.name}"
+        return plans
+
+    def _from_host(self, frames: Frames, rows: list[int]) -> list[Bytes]:
+        self.roads.on_host += len(rows)
+        return [np.frombuffer(each, np.uint8) for each in frames.on_host(np.array(rows, np.int64))]
+
+    def _laid_out(self, spans: Table, rows: list[int], first: int) -> tuple[int, int]:
+        """Place the buffers of some rows one after the other; return where the first ones end, and all."""
+        places, alignment = [0], self.device.alignment
+        for row in rows:
+            spans[row, 1] = places[-1]
+            places.append(places[-1] + -(-int(spans[row, 2]) // alignment) * alignment)
+        return places[first], places[-1]
+
+    def _uploaded(self, staged: _Staged, array: Any, middle: int) -> Any:
+        """Upload once, and write all that is there already, and zeros everywhere else."""
+        uploaded = self.device.from_host(staged.array())
+        # What lay here before belongs to somebody else's table.
+        array[:middle] = uploaded[:middle]
+        array[middle:] = 0
+        for place, start, nbytes in staged.raw:
+            array[place : place + nbytes] = uploaded[start : start + nbytes]
+        return uploaded
+
+    def _run(
+        self,
+        road: Decompressor | str,
+        frames: Frames,
+        staged: _Staged,
+        uploaded: Any,
+        array: Any,
+        spans: Table,
+        plans: dict[int, list[Chunk]],
+    ) -> list[int]:
+        """Decompress on the device; return the rows that did not become what they should."""
+        if isinstance(road, str) or not plans:
+            return []
+        self.roads.by = road.name
+        failed = []
+        places = np.array(staged.work, np.int64).reshape(-1, 4)
+        try:
+            fine = np.ones(0, np.bool_)
+            if len(places):
+                work = Work(frames.header.compression or "", uploaded.data.ptr, array.data.ptr, places)
+                fine = road.run(self.device, work)
+        except (DeviceError, MemoryError) as error:
+            self.roads.why = f"{road.name}: {error}"
+            failed = list(plans)
+        else:
+            wrong = places[~fine, 2]
+            if len(wrong):
+                self.roads.why = f"{road.name} could not"
+                begins = np.array([spans[row, 1] for row in plans])
+                rows = distinct(np.searchsorted(begins, wrong, side="right") - 1)
+                failed = [list(plans)[row] for row in rows]
+        self.roads.on_device += len(plans) - len(failed)
+        return failed
+
+
+class _Staged:
+    """What is uploaded: the buffers that the host has, as they will lie, and behind them chunks.
+
+    Parameters
+    ----------
+    nbytes
+        How much room the buffers take.
+    pieces
+        The buffers, and where each goes.
+
+    Attributes
+    ----------
+    work : list of tuple
+        What is to be decompressed: place and bytes here, place and bytes in the target.
+    raw : list of tuple
+        What is only to be copied: place in the target, place here, bytes; neighbours together.
+    """
+
+    def __init__(self, nbytes: int, pieces: list[tuple[int, Bytes]]) -> None:
+        self._end = nbytes
+        self._pieces = pieces
+        self.work: list[tuple[int, int, int, int]] = []
+        self.raw: list[tuple[int, int, int]] = []
+
+    def add(self, base: int, chunks: list[Chunk], body: Bytes) -> None:
+        """Enter the chunks of a buffer that begins at `base` in the target."""
+        for chunk in chunks:
+            place = base + chunk.target
+            last, here, nbytes = self.raw[-1] if self.raw else (0, 0, -1)
+            if chunk.raw and (last + nbytes, here + nbytes) == (place, self._end):
+                self.raw[-1] = (last, here, nbytes + chunk.nbytes)
+            else:
+                self._end += -self._end % _PLACE
+                if chunk.raw:
+                    self.raw.append((place, self._end, chunk.nbytes))
+                else:
+                    self.work.append((self._end, chunk.nbytes, place, chunk.size))
+            self._pieces.append((self._end, body[chunk.start : chunk.start + chunk.nbytes]))
+            self._end += chunk.nbytes
+
+    def array(self) -> Bytes:
+        """Return it, with zeros between."""
+        together = np.zeros(self._end, np.uint8)
+        for place, data in self._pieces:
+            together[place : place + len(data)] = data
+        return together

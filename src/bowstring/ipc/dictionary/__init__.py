@@ -1,0 +1,1 @@
+"""Dictionaries of streams and files: read, joined with their deltas, and written."""

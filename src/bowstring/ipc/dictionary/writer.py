@@ -1,0 +1,141 @@
+"""The dictionaries of a stream or a file on the writing side: what must be written before a batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.columnar.dictionary import dictionaries_of
+from bowstring.ipc.dictionary.reader import Arrival
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bowstring.columnar.batch import Batch
+    from bowstring.columnar.layout import Layout
+
+__all__ = ["Change", "SentDictionaries", "has_grown", "same_values"]
+
+
+class Change(NamedTuple):
+    """A dictionary that must be written."""
+
+    id: int
+    values: Batch
+    arrival: Arrival
+
+
+class SentDictionaries:
+    """Remembers what was written of each dictionary.
+
+    Parameters
+    ----------
+    layout
+        Of the batches to be written.
+    deltas
+        Whether of a dictionary that only grew just the new values are written.
+    """
+
+    def __init__(self, layout: Layout, *, deltas: bool) -> None:
+        self._layout = layout
+        self._deltas = deltas
+        self._sent: dict[int, Batch] = {}
+
+    def changes(self, batch: Batch) -> Iterator[Change]:
+        """Yield what must be written before a batch, inner dictionaries before those that use them.
+
+        Each counts as written when the next one is asked for.
+        """
+        names = dict(zip(self._layout.dictionary_ids, batch.layout.dictionary_ids, strict=True))
+        replaced: set[int] = set()
+        for id_, layout in self._layout.dictionaries.items():
+            values = batch.dictionaries[names[id_]].values
+            change = self._change(id_, values, must_repeat=not replaced.isdisjoint(layout.dictionaries))
+            if change is not None:
+                yield change
+                self._sent[id_] = values
+                if change.arrival is Arrival.REPLACEMENT:
+                    replaced.add(id_)
+
+    def _change(self, id_: int, values: Batch, *, must_repeat: bool) -> Change | None:
+        known = self._sent.get(id_)
+        if known is None:
+            return Change(id_, values, Arrival.NEW)
+        # Positions in an inner dictionary mean something else once that is replaced.
+        if not must_repeat and same_values(known, values):
+            return None
+        if self._deltas and has_grown(known, values):
+            return Change(id_, values.slice(known.num_rows), Arrival.DELTA)
+        return Change(id_, values, Arrival.REPLACEMENT)
+
+
+def has_grown(before: Batch, after: Batch) -> bool:
+    """Whether a dictionary has only new values behind the old ones: then a delta will do.
+
+    Not where values use dictionaries themselves: Arrow C++ reads no deltas of those.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from bowstring.columnar.batch import Batch
+    >>> one, two = (Batch.from_arrow(pa.record_batch({"values": list(words)})) for words in ("a", "ab"))
+    >>> has_grown(one, two), has_grown(two, one)
+    (True, False)
+    """
+    count = before.num_rows
+    if after.dictionaries or not 0 < count < after.num_rows:
+        return False
+    return same_values(before, after.slice(0, count))
+
+
+def same_values(before: Batch, after: Batch) -> bool:
+    """Whether two dictionaries hold the same values, looking at them only where they lie in different memory.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from bowstring.columnar.batch import Batch
+    >>> first, same, other = (Batch.from_arrow(pa.record_batch({"values": [word]})) for word in "aab")
+    >>> same_values(first, same), same_values(first, other)
+    (True, False)
+    """
+    if before is after:
+        return True
+    if before.num_rows != after.num_rows:
+        return False
+    if np.array_equal(before.nodes, after.nodes) and (
+        _places(before) == _places(after) or _same_bytes(before, after)
+    ):
+        return True
+    one, other = before.to_arrow(), after.to_arrow()
+    # pyarrow follows what it compares, wherever that leads.
+    return _is_valid(one) and _is_valid(other) and bool(one.equals(other))
+
+
+def _is_valid(values: pa.RecordBatch) -> bool:
+    try:
+        values.validate(full=True)
+    except pa.ArrowException:
+        return False
+    return True
+
+
+def _places(batch: Batch) -> list[object]:
+    """Return where a batch and all dictionaries that it reaches lie."""
+    return [
+        None if buffer is None else (buffer.address, buffer.nbytes)
+        for each in (batch, *(dictionary.values for _, dictionary in dictionaries_of(batch)))
+        for buffer in each.buffers
+    ]
+
+
+def _same_bytes(before: Batch, after: Batch) -> bool:
+    """Whether all buffers hold the same bytes: so a NaN is like itself, and most comparisons end here."""
+    if not (before.device.is_host and after.device.is_host) or before.dictionaries or after.dictionaries:
+        return False
+    if len(before.spans) != len(after.spans):
+        return False
+    pairs = ((before.spans.array(index), after.spans.array(index)) for index in range(len(before.spans)))
+    return all(np.array_equal(first, second) for first, second in pairs)

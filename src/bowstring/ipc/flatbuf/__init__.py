@@ -1,0 +1,1 @@
+"""Flatbuffers metadata of Arrow IPC: bounded reading, and writing."""

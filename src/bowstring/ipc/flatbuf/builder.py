@@ -1,0 +1,179 @@
+"""Writing flatbuffers by hand, the counterpart of :mod:`bowstring.ipc.flatbuf.reader`.
+
+As in all builders, the end is written first, so that a reference always points forward. What comes out is byte for
+byte what the code that ``flatc`` makes for C++ would write, as long as it is called in the same order: fields are
+laid out by size, the last declared first, and tables of one shape share a vtable.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["Builder", "Reference", "Scalar", "Struct"]
+
+_REFERENCE_BYTES = 4
+
+
+class Scalar(NamedTuple):
+    """A number in a table, left out where it equals its default."""
+
+    code: str
+    """As in :mod:`struct`."""
+    value: int
+    default: int = 0
+
+    @property
+    def rank(self) -> int:
+        """Fields are laid out by this."""
+        return struct.calcsize(self.code)
+
+
+class Reference(NamedTuple):
+    """A field that refers to something written before, by the position that the builder gave."""
+
+    position: int
+
+    @property
+    def rank(self) -> int:
+        """Fields are laid out by this."""
+        return _REFERENCE_BYTES
+
+
+class Struct(NamedTuple):
+    """A struct of numbers that lies in the table itself."""
+
+    layout: str
+    """As in :mod:`struct`, padding spelled out."""
+    values: tuple[int, ...]
+    alignment: int = 8
+
+    @property
+    def rank(self) -> int:
+        """Fields are laid out by this: structs stand among the references, whatever their size."""
+        return _REFERENCE_BYTES
+
+
+Field = Scalar | Reference | Struct | None
+
+
+class Builder:
+    """Builds one flatbuffer.
+
+    A position is counted from the end of what will be the flatbuffer, so it stays true while more is put before.
+
+    Examples
+    --------
+    >>> builder = Builder()
+    >>> name = builder.string("x")
+    >>> root = builder.table([Scalar("q", 3), Reference(name)])
+    >>> from bowstring.ipc.flatbuf.reader import Tables, follow
+    >>> tables = Tables(builder.finish(root))
+    >>> table = follow(tables.data, tables.size, 0, "Example")
+    >>> size, name, *_ = tables.slots(table, "Example")
+    >>> tables.scalar(table, size, "q", 0, "Example"), tables.string(table, name, "Example")
+    (3, b'x')
+    """
+
+    def __init__(self) -> None:
+        self._backwards = bytearray()
+        self._largest = 1
+        self._vtables: dict[bytes, int] = {}
+
+    def string(self, text: str | bytes) -> int:
+        """Write a string; return its position."""
+        data = text.encode() if isinstance(text, str) else text
+        self._pad(len(data) + 1, 4)
+        return self._counted(len(data), data + b"\0")
+
+    def vector(self, code: str, values: Sequence[int]) -> int:
+        """Write a vector of numbers of one ``struct`` code; return its position."""
+        return self.structs(code, [(value,) for value in values], struct.calcsize(code))
+
+    def structs(self, layout: str, rows: Sequence[tuple[int, ...]], alignment: int = 8) -> int:
+        """Write a vector of structs; return its position."""
+        codec = struct.Struct(f"<{layout}")
+        if rows:  # where there are no elements, none has to be aligned
+            self._pad(codec.size * len(rows), 4)
+            self._pad(codec.size * len(rows), alignment)
+        return self._counted(len(rows), b"".join(codec.pack(*row) for row in rows))
+
+    def references(self, positions: Sequence[int]) -> int:
+        """Write a vector of references; return its position."""
+        self._pad(_REFERENCE_BYTES * len(positions), _REFERENCE_BYTES)
+        for position in reversed(positions):
+            self._refer(position)
+        return self._counted(len(positions), b"")
+
+    def table(self, fields: Iterable[Field]) -> int:
+        """Write a table whose fields are given in the order in which the schema declares them.
+
+        Parameters
+        ----------
+        fields
+            None where one is absent.
+        """
+        end = len(self._backwards)
+        places = {}
+        for slot, field in _laid_out(fields):
+            if self._field(field):
+                places[slot] = len(self._backwards)
+        self._put(bytes(4), 4)
+        start = len(self._backwards)
+        count = max(places, default=-1) + 1
+        slots = [start - places[slot] if slot in places else 0 for slot in range(count)]
+        vtable = struct.pack(f"<{2 + count}H", 2 * (2 + count), start - end, *slots)
+        at = self._vtables.get(vtable)
+        if at is None:
+            self._push(vtable)
+            at = self._vtables[vtable] = len(self._backwards)
+        self._backwards[start - 4 : start] = struct.pack(">i", at - start)
+        return start
+
+    def finish(self, root: int) -> bytes:
+        """Return the flatbuffer whose root is the table at `root`."""
+        self._pad(_REFERENCE_BYTES, self._largest)
+        self._refer(root)
+        return bytes(reversed(self._backwards))
+
+    def _field(self, field: Scalar | Reference | Struct) -> bool:
+        if isinstance(field, Reference):
+            self._refer(field.position)
+        elif isinstance(field, Struct):
+            self._put(struct.pack(f"<{field.layout}", *field.values), field.alignment)
+        elif field.value == field.default:
+            return False
+        else:
+            self._put(struct.pack(f"<{field.code}", field.value), field.rank)
+        return True
+
+    def _refer(self, position: int) -> None:
+        self._pad(0, _REFERENCE_BYTES)
+        distance = len(self._backwards) + _REFERENCE_BYTES - position
+        self._push(struct.pack("<I", distance))
+
+    def _counted(self, count: int, elements: bytes) -> int:
+        self._push(elements)
+        self._put(struct.pack("<I", count), 4)
+        return len(self._backwards)
+
+    def _put(self, data: bytes, alignment: int) -> None:
+        self._pad(0, alignment)
+        self._push(data)
+
+    def _pad(self, nbytes: int, alignment: int) -> None:
+        """Make what stands `nbytes` before the next byte aligned."""
+        self._largest = max(self._largest, alignment)
+        self._push(bytes(-(len(self._backwards) + nbytes) % alignment))
+
+    def _push(self, data: bytes) -> None:
+        self._backwards += data[::-1]
+
+
+def _laid_out(fields: Iterable[Field]) -> list[tuple[int, Scalar | Reference | Struct]]:
+    """The fields that are there, the largest first, and of one size the last first."""
+    present = [(slot, field) for slot, field in enumerate(fields) if field is not None]
+    return sorted(present, key=lambda pair: (-pair[1].rank, -pair[0]))

@@ -1,0 +1,245 @@
+r"""Footers of Arrow IPC files (File.fbs): where the batches are, and the schema once more.
+
+A file is ``ARROW1\0\0``, a stream, the footer, its length as int32, and ``ARROW1``.
+
+A footer holds the table ``Schema`` just as a schema message does, and everything in a flatbuffer is found by
+relative distances. So a footer is made by putting its own tables in front of a schema message.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bowstring.errors import InvalidMetadata, LimitExceeded, Truncated, Unsupported
+from bowstring.ipc.flatbuf.message import MetadataVersion, decode_message
+from bowstring.ipc.flatbuf.reader import KeyValueMetadata, Tables, follow
+from bowstring.ipc.flatbuf.schema import DecodedSchema, decode_schema_of_footer
+from bowstring.ipc.flatbuf.template import encode_key_values
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bowstring.ipc.source import Source
+    from bowstring.limits import Limits
+
+__all__ = ["FILE_MAGIC", "FILE_START", "Block", "Footer", "encode_footer", "overlapping", "read_footer"]
+
+FILE_MAGIC = b"ARROW1"
+FILE_START = FILE_MAGIC + b"\0\0"
+"""What a file begins with; the first message follows."""
+
+_LENGTH = struct.Struct("<i")
+_BLOCK = np.dtype(
+    {
+        "names": ["offset", "metadata_length", "body_length"],
+        "formats": ["<i8", "<i4", "<i8"],
+        "offsets": [0, 8, 16],
+        "itemsize": 24,
+    }
+)
+# Root offset, vtable and table: version, schema, dictionaries, record batches, custom metadata.
+_FOOTER = struct.Struct("<I2x7Hih2xIIII")
+_FOOTER_SCHEMA_AT = 28
+_UINT32 = struct.Struct("<I")
+
+
+class Block(NamedTuple):
+    """Where a message is in a file.
+
+    Attributes
+    ----------
+    offset : int
+        Of its prefix, from the start of the file.
+    metadata_length : int
+        Bytes of its prefix, metadata and padding.
+    body_length : int
+        Bytes of the body behind them.
+    """
+
+    offset: int
+    metadata_length: int
+    body_length: int
+
+
+class Footer(NamedTuple):
+    """What a footer says; whether its blocks are true shows only where they are read.
+
+    Attributes
+    ----------
+    schema : DecodedSchema
+        What a schema message says, too.
+    dictionaries, batches : ndarray, shape (blocks,)
+        Fields ``offset``, ``metadata_length`` and ``body_length``.
+    metadata : KeyValueMetadata or None
+        The file's own key-value pairs.
+    start : int
+        Where the footer begins in the file: messages end before.
+    """
+
+    schema: DecodedSchema
+    dictionaries: npt.NDArray[np.void]
+    batches: npt.NDArray[np.void]
+    metadata: KeyValueMetadata | None
+    start: int
+
+
+def read_footer(source: Source, end: int, limits: Limits) -> Footer:
+    """Read the footer of the file whose last byte stands before ``end``.
+
+    Raises
+    ------
+    InvalidMetadata
+        The file does not begin or end as a file does, or the footer is malformed.
+    Truncated
+        The footer says that it is longer than the file.
+    LimitExceeded
+        It is larger than ``limits.metadata_bytes``.
+    Unsupported
+        Its metadata version is V6 or later.
+    """
+    tail = _LENGTH.size + len(FILE_MAGIC)
+    if end < len(FILE_START) + tail:
+        raise InvalidMetadata("this is too short for an Arrow file", found=f"{end} bytes")
+    source.seek(0)
+    _expect_magic(source.read(len(FILE_MAGIC)), "byte 0")
+    source.seek(end - tail)
+    last = source.read(tail)
+    _expect_magic(last[_LENGTH.size :], f"byte {end - len(FILE_MAGIC)}")
+    length: int = _LENGTH.unpack_from(last)[0]
+    where = f"byte {end - tail}"
+    if length <= 0:
+        raise InvalidMetadata("the length of the footer is not positive", found=length, where=where)
+    start = end - tail - length
+    if start < len(FILE_START):
+        raise Truncated(
+            "the footer is longer than the file",
+            expected=f"at most {end - tail - len(FILE_START)} bytes",
+            found=f"{length} bytes",
+            where=where,
+        )
+    if length > limits.metadata_bytes:
+        raise LimitExceeded(
+            "the footer is too large",
+            expected=f"at most {limits.metadata_bytes} bytes",
+            found=f"{length} bytes",
+            hint="Limits.metadata_bytes sets the bound.",
+        )
+    source.seek(start)
+    data = source.read(length)
+    if len(data) < length:
+        raise Truncated("the file ends within its footer", where=f"byte {start}")
+    return _decode(data, start, limits)
+
+
+def _expect_magic(found: bytes, where: str) -> None:
+    if found != FILE_MAGIC:
+        raise InvalidMetadata(
+            "this is not an Arrow file, or not a whole one", expected=FILE_MAGIC, found=found, where=where
+        )
+
+
+def _decode(data: bytes, start: int, limits: Limits) -> Footer:
+    tables = Tables(data)
+    root = follow(data, len(data), 0, "Footer")
+    version, schema, dictionaries, batches, metadata, *_ = tables.slots(root, "Footer")
+    number = tables.scalar(root, version, "h", 0, "Footer.version")
+    # Some writers leave it out, which means V1: what counts is the version of each message.
+    if number > max(MetadataVersion):
+        raise Unsupported(f"metadata version V{number + 1}", expected="V4 or V5", where="Footer.version")
+    at = tables.reference(root, schema, "Footer.schema")
+    if at < 0:
+        raise InvalidMetadata("the footer has no schema", where="Footer.schema")
+    return Footer(
+        decode_schema_of_footer(data, at, limits),
+        _blocks(tables, root, dictionaries, "Footer.dictionaries"),
+        _blocks(tables, root, batches, "Footer.recordBatches"),
+        tables.key_values(root, metadata, "Footer.custom_metadata") if metadata else None,
+        start,
+    )
+
+
+def _blocks(tables: Tables, root: int, slot: int, where: str) -> npt.NDArray[np.void]:
+    start, count = tables.vector(root, slot, _BLOCK.itemsize, where)
+    return np.frombuffer(tables.data, _BLOCK, count, start) if count else np.empty(0, _BLOCK)
+
+
+def overlapping(blocks: npt.NDArray[np.void], end: int) -> npt.NDArray[np.bool_]:
+    """Return which blocks lie over one that begins before, or that is listed before.
+
+    Without such blocks, reading everything costs no more than the file is large; with them, a footer of a few
+    kilobytes could ask for the same bytes over and over. Blocks that do not lie before ``end`` do not count: they
+    are refused when they are read.
+
+    Examples
+    --------
+    >>> overlapping(np.array([(72, 64, 0), (8, 64, 0), (72, 64, 0), (128, 8, 0)], _BLOCK), 136).tolist()
+    [False, False, True, True]
+    """
+    starts, metadata, bodies = (blocks[name] for name in _BLOCK.names or ())
+    # Each number by itself first, so that the sums cannot overflow.
+    real = (starts >= len(FILE_START)) & (metadata > 0) & (bodies >= 0) & (starts <= end) & (bodies <= end)
+    real[real] = (starts + metadata + bodies)[real] <= end
+    places = np.flatnonzero(real)
+    order = places[np.argsort(starts[places], kind="stable")]
+    ends = np.maximum.accumulate((starts + metadata + bodies)[order])
+    result = np.zeros(len(blocks), np.bool_)
+    result[order[1:]] = ends[:-1] > starts[order[1:]]
+    return result
+
+
+def encode_footer(
+    schema: bytes,
+    dictionaries: Sequence[Block],
+    batches: Sequence[Block],
+    metadata: Mapping[bytes, bytes] | None = None,
+    version: MetadataVersion = MetadataVersion.V5,
+) -> bytes:
+    """Encode a footer, without its length and the magic behind it.
+
+    Parameters
+    ----------
+    schema
+        The schema message, without prefix.
+    dictionaries, batches
+        Where their messages are, in the order in which they were written.
+    metadata
+        Key-value pairs of the file.
+    version
+        Of all its messages.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from bowstring.ipc.flatbuf.schema import encode_schema
+    >>> len(encode_footer(encode_schema(pa.schema([])), [], [Block(8, 64, 128)]))
+    128
+    """
+    first = _FOOTER.size + _UINT32.size
+    second = first + 24 * len(dictionaries) + 8
+    pairs_at = second + 24 * len(batches)
+    pairs = encode_key_values(metadata) if metadata else b""
+    schema_at = pairs_at + len(pairs)
+    table = schema_at + decode_message(schema).header
+    head = _FOOTER.pack(
+        *(20, 14, 24, 4, 8, 12, 16, 20 if metadata else 0, 14, version),
+        table - _FOOTER_SCHEMA_AT,
+        first - 4 - (_FOOTER_SCHEMA_AT + 4),
+        second - 4 - (_FOOTER_SCHEMA_AT + 8),
+        pairs_at - (_FOOTER_SCHEMA_AT + 12) if metadata else 0,
+    )
+    return b"".join(
+        (
+            head,
+            _UINT32.pack(len(dictionaries)),
+            np.array(dictionaries, _BLOCK).tobytes(),
+            bytes(4),
+            _UINT32.pack(len(batches)),
+            np.array(batches, _BLOCK).tobytes(),
+            pairs,
+            schema,
+        )
+    )

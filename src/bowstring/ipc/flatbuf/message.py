@@ -1,0 +1,349 @@
+"""Decoding the metadata of Arrow IPC messages (Message.fbs) into NumPy tables.
+
+A message is raw flatbuffer bytes without length prefix. What changes with every batch is read here with a few
+``struct`` calls and two ``np.frombuffer``; schemas, read once per stream, in :mod:`bowstring.ipc.flatbuf.schema`.
+Structure only: whether the numbers fit a schema and a body is checked by :mod:`bowstring.ipc.body.check`.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bowstring.errors import InvalidMetadata, LimitExceeded, Unsupported
+from bowstring.ipc.flatbuf.reader import KeyValueMetadata, Tables, follow, slots_of
+from bowstring.limits import DEFAULT_LIMITS, Limits
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+__all__ = [
+    "DictionaryHeader",
+    "Message",
+    "MessageKind",
+    "MetadataVersion",
+    "RecordBatchHeader",
+    "decode_dictionary",
+    "decode_message",
+    "decode_record_batch",
+]
+
+Table64 = npt.NDArray[np.int64]
+
+
+class MessageKind(enum.IntEnum):
+    """The members of the union ``MessageHeader``."""
+
+    SCHEMA = 1
+    DICTIONARY_BATCH = 2
+    RECORD_BATCH = 3
+    TENSOR = 4
+    SPARSE_TENSOR = 5
+
+
+class MetadataVersion(enum.IntEnum):
+    """The versions there were; V4 is what Arrow wrote before 1.0. Those before it are refused by name."""
+
+    V1 = 0
+    V2 = 1
+    V3 = 2
+    V4 = 3
+    V5 = 4
+
+
+class Message(NamedTuple):
+    """The envelope of one message.
+
+    Attributes
+    ----------
+    kind, version
+        What the message is.
+    body_length : int
+        Bytes of the body that belongs to it.
+    custom_metadata : KeyValueMetadata or None
+        The message's own key-value pairs: a dict, which keeps repeated keys, too.
+    data : bytes
+        The whole flatbuffer.
+    header : int
+        Where the header's table is in ``data``.
+    record_batch : RecordBatchHeader or None
+        The header, where it was decoded with the envelope.
+    """
+
+    kind: MessageKind
+    version: MetadataVersion
+    body_length: int
+    custom_metadata: KeyValueMetadata | None
+    data: bytes
+    header: int
+    record_batch: RecordBatchHeader | None = None
+
+
+class RecordBatchHeader(NamedTuple):
+    """``RecordBatch`` of Message.fbs.
+
+    Attributes
+    ----------
+    length : int
+        Rows.
+    nodes : ndarray of int64, shape (nodes, 2)
+        Length and null count of each node.
+    buffers : ndarray of int64, shape (buffers, 2)
+        Offset in the body and length of each buffer.
+    variadic_counts : tuple of int
+        Number of variadic buffers of each view node.
+    compression : str or None
+        ``"lz4"``, ``"zstd"``, or nothing.
+    """
+
+    length: int
+    nodes: Table64
+    buffers: Table64
+    variadic_counts: tuple[int, ...] = ()
+    compression: str | None = None
+
+
+class DictionaryHeader(NamedTuple):
+    """``DictionaryBatch`` of Message.fbs: one column of values for the dictionary ``id``."""
+
+    id: int
+    is_delta: bool
+    batch: RecordBatchHeader
+
+
+_KINDS = {int(kind): kind for kind in MessageKind}
+_VERSIONS = {int(version): version for version in (MetadataVersion.V4, MetadataVersion.V5)}
+_CODECS = {0: "lz4", 1: "zstd"}
+_UINT32 = struct.Struct("<I")
+_INT64 = struct.Struct("<q")
+_UINT8 = struct.Struct("<B")
+_INT16 = struct.Struct("<h")
+_SMALLEST = 8
+_PAIR_BYTES = 16
+_LITTLE_INT64 = np.dtype("<i8")
+_NONE = np.empty((0, 2), dtype=np.int64)
+_NONE.flags.writeable = False
+
+
+def decode_message(data: ReadableBuffer, limits: Limits = DEFAULT_LIMITS) -> Message:
+    """Decode the envelope of a message.
+
+    Parameters
+    ----------
+    data
+        The flatbuffer, without length prefix; trailing padding is allowed. It is copied unless it is
+        ``bytes``, so that nobody can change it once it has been checked.
+    limits
+        ``metadata_bytes`` and ``message_bytes`` apply.
+
+    Raises
+    ------
+    InvalidMetadata
+        The bytes are not a message.
+    Unsupported
+        The metadata version is not V4 or V5, or the kind of message is unknown.
+    LimitExceeded
+        The metadata, or the body it announces, are larger than the limits.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> batch = pa.record_batch({"a": [1, 2, 3]})
+    >>> message = decode_message(pa.ipc.read_message(batch.serialize()).metadata)
+    >>> message.kind.name, message.version.name, message.body_length
+    ('RECORD_BATCH', 'V5', 24)
+    """
+    if type(data) is not bytes:
+        view = memoryview(data)
+        _bound_metadata(view.nbytes, limits)
+        data = view.tobytes()
+    size = len(data)
+    _bound_metadata(size, limits)
+    if size < _SMALLEST:
+        raise InvalidMetadata("too short for a message", expected="8 bytes or more", found=f"{size} bytes")
+    table = follow(data, size, 0, "Message")
+    version, kind, header, body, custom, *_ = slots_of(data, size, table, "Message")
+    number = _number(data, size, table + version, _INT16, "Message.version") if version else 0
+    known = _VERSIONS.get(number)
+    if known is None:
+        raise _wrong_version(number)
+    number = _number(data, size, table + kind, _UINT8, "Message.header_type") if kind else 0
+    member = _KINDS.get(number)
+    if member is None:
+        raise _wrong_kind(number)
+    if not header:
+        raise InvalidMetadata("the message has no header", where="Message.header")
+    body_length = _number(data, size, table + body, _INT64, "Message.bodyLength") if body else 0
+    if not 0 <= body_length <= limits.message_bytes:
+        raise _wrong_body_length(body_length, limits)
+    pairs = Tables(data).key_values(table, custom, "Message.custom_metadata") if custom else None
+    return Message(
+        member, known, body_length, pairs, data, follow(data, size, table + header, "Message.header")
+    )
+
+
+def decode_record_batch(message: Message) -> RecordBatchHeader:
+    """Decode the header of a record batch message.
+
+    The tables are read-only views of the message's bytes. An absent vector is empty.
+
+    Raises
+    ------
+    InvalidMetadata
+        The header is not a record batch.
+    Unsupported
+        The compression codec is unknown.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> batch = pa.record_batch({"a": [1, None, 3]})
+    >>> header = decode_record_batch(decode_message(pa.ipc.read_message(batch.serialize()).metadata))
+    >>> header.length, header.nodes.tolist(), header.buffers.tolist()
+    (3, [[3, 1]], [[0, 1], [8, 24]])
+    """
+    if message.record_batch is not None:
+        return message.record_batch
+    if message.kind is not MessageKind.RECORD_BATCH:
+        raise _unexpected(MessageKind.RECORD_BATCH, message.kind)
+    return _record_batch(message.data, message.header)
+
+
+def decode_dictionary(message: Message) -> DictionaryHeader:
+    """Decode the header of a dictionary message.
+
+    Raises
+    ------
+    InvalidMetadata
+        The header is not a dictionary batch.
+    Unsupported
+        The compression codec is unknown.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> table = pa.table({"a": pa.array(["x", "y"]).dictionary_encode()})
+    >>> sink = pa.BufferOutputStream()
+    >>> with pa.ipc.new_stream(sink, table.schema) as writer:
+    ...     writer.write_table(table)
+    >>> messages = pa.ipc.MessageReader.open_stream(sink.getvalue())
+    >>> schema, dictionary = messages.read_next_message(), messages.read_next_message()
+    >>> header = decode_dictionary(decode_message(dictionary.metadata))
+    >>> header.id, header.is_delta, header.batch.length
+    (0, False, 2)
+    """
+    if message.kind is not MessageKind.DICTIONARY_BATCH:
+        raise _unexpected(MessageKind.DICTIONARY_BATCH, message.kind)
+    data, size = message.data, len(message.data)
+    table = message.header
+    id_, batch, delta, *_ = slots_of(data, size, table, "DictionaryBatch")
+    if not batch:
+        raise InvalidMetadata("the dictionary has no values", where="DictionaryBatch.data")
+    return DictionaryHeader(
+        _number(data, size, table + id_, _INT64, "DictionaryBatch.id") if id_ else 0,
+        bool(_number(data, size, table + delta, _UINT8, "DictionaryBatch.isDelta")) if delta else False,
+        _record_batch(data, follow(data, size, table + batch, "DictionaryBatch.data")),
+    )
+
+
+def _record_batch(data: bytes, table: int) -> RecordBatchHeader:
+    size = len(data)
+    length, nodes, buffers, compression, variadic, *_ = slots_of(data, size, table, "RecordBatch")
+    return RecordBatchHeader(
+        _number(data, size, table + length, _INT64, "RecordBatch.length") if length else 0,
+        _pairs(data, size, table + nodes, "RecordBatch.nodes") if nodes else _NONE,
+        _pairs(data, size, table + buffers, "RecordBatch.buffers") if buffers else _NONE,
+        _counts(data, size, table + variadic) if variadic else (),
+        _codec(data, size, table + compression) if compression else None,
+    )
+
+
+def _pairs(data: bytes, size: int, position: int, where: str) -> Table64:
+    start, count = _vector(data, size, position, _PAIR_BYTES, where)
+    return np.ndarray((count, 2), _LITTLE_INT64, data, start)
+
+
+def _counts(data: bytes, size: int, position: int) -> tuple[int, ...]:
+    start, count = _vector(data, size, position, _INT64.size, "RecordBatch.variadicBufferCounts")
+    return tuple(np.frombuffer(data, _LITTLE_INT64, count, start).tolist()) if count else ()
+
+
+def _vector(data: bytes, size: int, position: int, width: int, where: str) -> tuple[int, int]:
+    start = follow(data, size, position, where)
+    if start & 3 or start + 4 > size:
+        raise InvalidMetadata("a vector is out of bounds or misaligned", found=f"offset {start}", where=where)
+    count: int = _UINT32.unpack_from(data, start)[0]
+    start += 4
+    if start + count * width > size or (start & 7 and count):
+        raise InvalidMetadata(
+            "a vector is out of bounds or misaligned", found=f"{count} elements at {start}", where=where
+        )
+    return start, count
+
+
+def _codec(data: bytes, size: int, position: int) -> str:
+    table = follow(data, size, position, "RecordBatch.compression")
+    codec, method, *_ = slots_of(data, size, table, "BodyCompression")
+    if method and _number(data, size, table + method, _UINT8, "BodyCompression.method"):
+        raise Unsupported(
+            "a body compressed in another way than buffer by buffer", where="BodyCompression.method"
+        )
+    number = _number(data, size, table + codec, _UINT8, "BodyCompression.codec") if codec else 0
+    if number not in _CODECS:
+        raise Unsupported(f"compression codec {number}", expected="0 (LZ4 frame) or 1 (ZSTD)")
+    return _CODECS[number]
+
+
+def _number(data: bytes, size: int, position: int, codec: struct.Struct, where: str) -> int:
+    width = codec.size
+    if position + width > size or position & (width - 1):
+        raise InvalidMetadata(
+            "a field is out of bounds or misaligned", found=f"offset {position}", where=where
+        )
+    value: int = codec.unpack_from(data, position)[0]
+    return value
+
+
+def _bound_metadata(nbytes: int, limits: Limits) -> None:
+    if nbytes > limits.metadata_bytes:
+        raise LimitExceeded(
+            "the metadata of a message are too large",
+            expected=f"at most {limits.metadata_bytes} bytes",
+            found=f"{nbytes} bytes",
+            hint="Limits.metadata_bytes sets the bound.",
+        )
+
+
+def _wrong_version(number: int) -> Exception:
+    if number > max(_VERSIONS):
+        return Unsupported(f"metadata version V{number + 1}", expected="V4 or V5")
+    if 0 <= number < min(_VERSIONS):
+        return Unsupported(f"metadata version V{number + 1}, from before Arrow 0.8", expected="V4 or V5")
+    return InvalidMetadata("no such metadata version", expected="V4 or V5", found=number)
+
+
+def _wrong_kind(number: int) -> Exception:
+    if number:
+        return Unsupported(
+            f"messages of kind {number}", expected=", ".join(kind.name for kind in MessageKind)
+        )
+    return InvalidMetadata("the message says of no kind that it is", where="Message.header_type")
+
+
+def _unexpected(expected: MessageKind, found: MessageKind) -> Exception:
+    return InvalidMetadata("another kind of message was expected", expected=expected.name, found=found.name)
+
+
+def _wrong_body_length(length: int, limits: Limits) -> Exception:
+    if length < 0:
+        return InvalidMetadata("the length of the body is negative", found=length, where="Message.bodyLength")
+    return LimitExceeded(
+        "the body of a message is too large",
+        expected=f"at most {limits.message_bytes} bytes",
+        found=f"{length} bytes",
+        hint="Limits.message_bytes sets the bound.",
+    )

@@ -1,0 +1,357 @@
+"""Schema messages (Schema.fbs): read and written once per stream.
+
+pyarrow is the model of a schema and the verifier of untrusted metadata. What it does not show is read here:
+dictionary ids and endianness. That walk comes first, since it is also what bounds the work: references in a
+flatbuffer may share what they point at, so a few kilobytes could otherwise unfold to gigabytes of fields.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import pyarrow as pa
+
+from bowstring.columnar.layout import Layout
+from bowstring.errors import BowstringError, InvalidMetadata, LimitExceeded, Unsupported, UsageError
+from bowstring.ipc.flatbuf.message import Message, MessageKind, MetadataVersion, decode_message
+from bowstring.ipc.flatbuf.reader import Tables, follow
+from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.remembered import remembered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = [
+    "DecodedSchema",
+    "check_dictionaries",
+    "decode_schema",
+    "decode_schema_of_footer",
+    "encode_schema",
+    "endianness_of",
+    "in_native_order",
+]
+
+# Schemas that were decoded before: of at most this many bytes each, and this many.
+_MOST_KEPT: Final = 1 << 18
+_KEPT: Final = 64
+_EXTENSION: Final = b"ARROW:extension:name"
+_CONTINUATION = 0xFFFFFFFF
+_PREFIX = struct.Struct("<II")
+_FILE_MAGIC = b"ARROW1"
+_ORDER_AS_IT_IS = pa.ipc.IpcReadOptions(ensure_native_endian=False)
+_TIMESTAMP = 10
+_UNION = 14
+# List, Struct_, Union, FixedSizeList, Map, LargeList, RunEndEncoded, ListView, LargeListView
+_NESTED = frozenset((12, 13, _UNION, 16, 17, 21, 22, 25, 26))
+
+
+class DecodedSchema(NamedTuple):
+    """What a schema message says.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        Of the byte order that it came in.
+    dictionary_ids : tuple of int
+        One per dictionary-encoded field, pre-order, as :meth:`Layout.of` takes them.
+    endianness : {"little", "big"}
+        Byte order of the bodies that follow; metadata are always little-endian.
+    """
+
+    schema: pa.Schema
+    dictionary_ids: tuple[int, ...]
+    endianness: Literal["little", "big"]
+
+
+def decode_schema(message: Message, limits: Limits = DEFAULT_LIMITS) -> DecodedSchema:
+    """Decode a schema message.
+
+    Raises
+    ------
+    InvalidMetadata
+        The message is not a schema, has a body, or is malformed.
+    LimitExceeded
+        The schema has more fields or levels than the limits allow.
+    Unsupported
+        pyarrow or Bowstring does not know a type.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from bowstring.ipc.flatbuf.message import decode_message
+    >>> schema = pa.schema({"a": pa.int8(), "b": pa.dictionary(pa.int8(), pa.string())})
+    >>> decoded = decode_schema(decode_message(encode_schema(schema)))
+    >>> decoded.schema.equals(schema), decoded.dictionary_ids, decoded.endianness
+    (True, (0,), 'little')
+    """
+    if message.kind is not MessageKind.SCHEMA:
+        raise InvalidMetadata(
+            "another kind of message was expected", expected="SCHEMA", found=message.kind.name
+        )
+    if message.body_length:
+        raise InvalidMetadata("a schema message has a body", found=f"{message.body_length} bytes")
+    return _decode_message(message.data, message.header, limits)
+
+
+def endianness_of(schema: pa.Schema) -> Literal["little", "big"]:
+    """Return the byte order of the bodies that belong to a schema, which pyarrow's schemas know but do not show.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> endianness_of(pa.schema({"a": pa.int8()}))
+    'little'
+    """
+    return "little" if schema.equals(in_native_order(schema)) else "big"
+
+
+def in_native_order(schema: pa.Schema) -> pa.Schema:
+    """Return a schema as one of this machine's byte order; schemas of two orders are never equal.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> in_native_order(pa.schema({"a": pa.int8()}))
+    a: int8
+    """
+    return pa.schema(list(schema), metadata=schema.metadata)
+
+
+def decode_schema_of_footer(data: bytes, table: int, limits: Limits = DEFAULT_LIMITS) -> DecodedSchema:
+    """Decode the schema inside the footer of a file.
+
+    Parameters
+    ----------
+    data
+        The footer's flatbuffer.
+    table
+        Where in it the table ``Schema`` is.
+    limits
+        Bounds on fields and levels.
+
+    Raises
+    ------
+    InvalidMetadata, LimitExceeded, Unsupported
+        As for :func:`decode_schema`; the whole footer is looked at.
+    """
+    return _decode(data, table, limits, _read_footer)
+
+
+def _decode(data: bytes, table: int, limits: Limits, read: Callable[[bytes], pa.Schema]) -> DecodedSchema:
+    walk = _Walk(data, table, limits)
+    ids = tuple(entry.id for entry in walk.dictionaries)
+    schema = _verified(data, read)
+    try:
+        Layout.of(schema, ids, limits=limits)
+    except UnicodeDecodeError as error:
+        raise InvalidMetadata("a field's name is not UTF-8") from error
+    return DecodedSchema(schema, ids, "big" if walk.endianness else "little")
+
+
+def _may_be_kept(data: bytes, _table: int, _limits: Limits) -> bool:
+    # Many streams have one schema. What an extension is called is another matter: its type may get registered.
+    return len(data) <= _MOST_KEPT and _EXTENSION not in data
+
+
+@remembered(_KEPT, _may_be_kept)
+def _decode_message(data: bytes, table: int, limits: Limits) -> DecodedSchema:
+    return _decode(data, table, limits, _read_message)
+
+
+def encode_schema(
+    schema: pa.Schema,
+    dictionary_ids: Sequence[int] | None = None,
+    version: MetadataVersion = MetadataVersion.V5,
+) -> bytes:
+    """Encode a schema as a message (little-endian), without length prefix.
+
+    Parameters
+    ----------
+    schema
+        Any Arrow schema.
+    dictionary_ids
+        One per dictionary-encoded field, pre-order; without it they count up from 0.
+    version
+        Of the metadata.
+
+    Raises
+    ------
+    Unsupported
+        pyarrow cannot write a type.
+    UsageError
+        There are too few or too many ids.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from bowstring.ipc.flatbuf.message import decode_message
+    >>> schema = pa.schema({"a": pa.dictionary(pa.int8(), pa.string())})
+    >>> decode_schema(decode_message(encode_schema(schema, [7]))).dictionary_ids
+    (7,)
+    """
+    try:
+        framed = schema.serialize().to_pybytes()
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise Unsupported(f"writing this schema: {error}") from error
+    continuation, length = _PREFIX.unpack_from(framed)
+    if continuation != _CONTINUATION or _PREFIX.size + length > len(framed):
+        raise Unsupported("the framing that this pyarrow writes")
+    data = framed[_PREFIX.size : _PREFIX.size + length]
+    if version is not MetadataVersion.V5:
+        data = _with_version(data, version)
+    return data if dictionary_ids is None else _renumber(data, dictionary_ids)
+
+
+def check_dictionaries(layout: Layout) -> None:
+    """Refuse dictionaries of an extension type: a field has one place for both, and is read the other way round.
+
+    Raises
+    ------
+    Unsupported
+        There is one.
+    """
+    for values in layout.dictionaries.values():
+        type_ = values.schema.field(0).type
+        if isinstance(type_, pa.BaseExtensionType):
+            raise Unsupported(
+                f"writing a dictionary of values of the extension type {type_.extension_name}",
+                hint="Encode the storage, and make the whole column one of the extension type.",
+            )
+
+
+def _with_version(data: bytes, version: MetadataVersion) -> bytes:
+    tables = Tables(data)
+    message = follow(data, len(data), 0, "Message")
+    changed = bytearray(data)
+    struct.pack_into("<h", changed, message + tables.slots(message, "Message")[0], version)
+    return bytes(changed)
+
+
+class _Dictionary(NamedTuple):
+    """A ``DictionaryEncoding``: its id, its table, and where the field refers to it."""
+
+    id: int
+    table: int
+    id_slot: int
+    reference: int
+
+
+class _Walk:
+    """One bounded pass over a schema's flatbuffer."""
+
+    def __init__(self, data: bytes, table: int, limits: Limits) -> None:
+        self.dictionaries: list[_Dictionary] = []
+        self._tables = Tables(data)
+        self._limits = limits
+        self._fields = 0
+        endianness, fields, metadata, _features, *_ = self._tables.slots(table, "Schema")
+        self.endianness = self._tables.scalar(table, endianness, "h", 0, "Schema.endianness")
+        if self.endianness not in (0, 1):
+            raise InvalidMetadata("no such byte order", expected="0 or 1", found=self.endianness)
+        for field in self._tables.tables(table, fields, "Schema.fields"):
+            self._field(field, 2)  # the batch is the first level
+        self._tables.key_values(table, metadata, "Schema.custom_metadata")
+
+    def _field(self, table: int, depth: int, is_real: bool = True) -> None:
+        tables = self._tables
+        self._fields += 1
+        if self._fields > self._limits.columns:
+            raise LimitExceeded("the schema has too many fields", expected=f"at most {self._limits.columns}")
+        name, _nullable, kind, type_, encoding, children, metadata, *_ = tables.slots(table, "Field")
+        depth += bool(encoding)  # the values of a dictionary are one level below it
+        if depth > self._limits.depth:
+            raise LimitExceeded(
+                "the schema is nested too deeply", expected=f"at most {self._limits.depth} levels"
+            )
+        if name:
+            self._text(table, name, "Field.name")
+        type_id = tables.scalar(table, kind, "B", 0, "Field.type_type")
+        if type_:
+            self._type(type_id, table, type_)
+        if encoding and is_real:
+            reference = table + encoding
+            at = tables.reference(table, encoding, "Field.dictionary")
+            id_slot = tables.slots(at, "DictionaryEncoding")[0]
+            id_ = tables.scalar(at, id_slot, "q", 0, "DictionaryEncoding.id")
+            self.dictionaries.append(_Dictionary(id_, at, id_slot, reference))
+        if metadata:
+            tables.key_values(table, metadata, "Field.custom_metadata")
+        # pyarrow reads the children of types that have none, and forgets them: they count, their ids do not.
+        for child in tables.tables(table, children, "Field.children"):
+            self._field(child, depth + 1, is_real and type_id in _NESTED)
+
+    def _type(self, kind: int, field: int, slot: int) -> None:
+        # Only the types whose tables hold something of variable length.
+        if kind == _TIMESTAMP:
+            table = self._tables.reference(field, slot, "Field.type")
+            self._text(table, self._tables.slots(table, "Timestamp")[1], "Timestamp.timezone")
+        elif kind == _UNION:
+            table = self._tables.reference(field, slot, "Field.type")
+            self._tables.vector(table, self._tables.slots(table, "Union")[1], 4, "Union.typeIds")
+
+    def _text(self, table: int, slot: int, where: str) -> None:
+        text = self._tables.string(table, slot, where)
+        try:
+            (text or b"").decode()
+        except UnicodeDecodeError as error:
+            raise InvalidMetadata("text is not UTF-8", where=where) from error
+
+
+def _read_message(data: bytes) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(_PREFIX.pack(_CONTINUATION, len(data)) + data))
+
+
+def _read_footer(data: bytes) -> pa.Schema:
+    # To open a file, Arrow C++ looks at nothing but its footer.
+    file = b"".join((_FILE_MAGIC, b"\0\0", data, struct.pack("<i", len(data)), _FILE_MAGIC))
+    # Schemas of two byte orders are never equal, and that of the stream in the file says its own one.
+    return pa.ipc.open_file(pa.py_buffer(file), options=_ORDER_AS_IT_IS).schema
+
+
+def _verified(data: bytes, read: Callable[[bytes], pa.Schema]) -> pa.Schema:
+    try:
+        return read(data)
+    except BowstringError:
+        raise
+    except NotImplementedError as error:
+        raise Unsupported(f"this schema: {error}") from error
+    # Arrow has no common root for its errors, and registered extension types run code of their own.
+    except Exception as error:
+        raise InvalidMetadata(f"not a valid schema: {error}") from error
+
+
+_NEW_ENCODING = struct.Struct("<5H4H6x iIqB3x iiB3x")
+
+
+def _renumber(data: bytes, ids: Sequence[int]) -> bytes:
+    """Put other dictionary ids into a schema that we wrote ourselves."""
+    dictionaries = _Walk(data, decode_message(data).header, DEFAULT_LIMITS).dictionaries
+    if len(ids) != len(dictionaries):
+        raise UsageError("wrong number of dictionary ids", expected=len(dictionaries), found=len(ids))
+    changed = bytearray(data)
+    for id_, dictionary in zip(ids, dictionaries, strict=True):
+        if dictionary.id_slot:
+            struct.pack_into("<q", changed, dictionary.table + dictionary.id_slot, id_)
+        elif id_:
+            # Flatbuffers leave out a 0, so there is no place for another id: refer to a new table behind the rest.
+            changed += bytes(-len(changed) % 8)
+            struct.pack_into("<I", changed, dictionary.reference, len(changed) + 24 - dictionary.reference)
+            changed += _encoding(data, dictionary, id_)
+    return bytes(changed)
+
+
+def _encoding(data: bytes, dictionary: _Dictionary, id_: int) -> bytes:
+    """A ``DictionaryEncoding`` table like the one given, 24 bytes into what is returned."""
+    tables = Tables(data)
+    where = "DictionaryEncoding"
+    _, index_type, ordered, *_ = tables.slots(dictionary.table, where)
+    is_ordered = tables.scalar(dictionary.table, ordered, "B", 0, where)
+    width, signed = 32, 1
+    if index_type:
+        table = tables.reference(dictionary.table, index_type, where)
+        width_slot, signed_slot, *_ = tables.slots(table, "Int")
+        width = tables.scalar(table, width_slot, "i", 0, "Int.bitWidth")
+        signed = tables.scalar(table, signed_slot, "B", 0, "Int.is_signed")
+    vtables = (10, 20, 8, 4, 16, 8, 12, 4, 8)
+    return _NEW_ENCODING.pack(*vtables, 24, 16, id_, is_ordered, 34, width, signed)

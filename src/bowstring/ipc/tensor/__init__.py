@@ -1,0 +1,1 @@
+"""Tensors as single Arrow IPC messages (Tensor.fbs)."""

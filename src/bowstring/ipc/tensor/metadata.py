@@ -1,0 +1,241 @@
+"""The metadata of dense tensors (Tensor.fbs), decoded with every number checked, and encoded as Arrow C++ does."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from bowstring.errors import InvalidMetadata, Unsupported
+from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar, Struct
+from bowstring.ipc.flatbuf.message import Message, MessageKind, MetadataVersion
+from bowstring.ipc.flatbuf.reader import Slots, Tables
+from bowstring.ipc.tensor.element_type import decode_type, encode_type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "TensorHeader",
+    "decode_buffer",
+    "decode_shape",
+    "decode_strides",
+    "decode_tensor",
+    "encode_message",
+    "encode_shape",
+    "encode_tensor",
+    "header_slots",
+    "row_major",
+    "same_count",
+    "within",
+]
+
+_MOST_DIMENSIONS = 64
+_MOST_BYTES = 2**63 - 1
+
+
+class TensorHeader(NamedTuple):
+    """``Tensor`` of Tensor.fbs.
+
+    Attributes
+    ----------
+    dtype
+        Of the elements.
+    shape, strides
+        Extents in elements and steps in bytes, one of each per dimension.
+    dim_names
+        One per dimension, or none at all.
+    offset, nbytes
+        Where in the body the elements are.
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dim_names: tuple[str, ...]
+    offset: int
+    nbytes: int
+
+
+def row_major(shape: Sequence[int], width: int) -> tuple[int, ...]:
+    """Return the strides of a contiguous tensor, the last dimension fastest.
+
+    Examples
+    --------
+    >>> row_major((2, 3, 4), 8), row_major((2, 0), 8)
+    ((96, 32, 8), (8, 8))
+    """
+    if 0 in shape:
+        return (width,) * len(shape)
+    return tuple(width * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def decode_tensor(message: Message) -> TensorHeader:
+    """Decode the header of a tensor message; all that it says lies within the message's body.
+
+    Raises
+    ------
+    InvalidMetadata
+        The header is not a tensor's, or its numbers contradict each other or the body.
+    Unsupported
+        The elements are neither integers nor floats, or there are more than 64 dimensions.
+
+    Examples
+    --------
+    >>> from bowstring.ipc.flatbuf.message import decode_message
+    >>> header = TensorHeader(np.dtype("<i2"), (2, 3), (6, 2), ("row", ""), 0, 12)
+    >>> decode_tensor(decode_message(encode_tensor(header))) == header
+    True
+    """
+    slots = header_slots(message, MessageKind.TENSOR)
+    tables, table, where = Tables(message.data), message.header, "Tensor"
+    dtype = decode_type(tables, table, slots[0], slots[1], "Tensor.type")
+    shape, names = decode_shape(tables, table, slots[2], "Tensor.shape")
+    strides = decode_strides(tables, table, slots[3], shape, dtype.itemsize)
+    offset, nbytes = decode_buffer(tables, table, slots[4], message.body_length, "Tensor.data")
+    if any(stride < 0 for stride in strides):
+        raise InvalidMetadata("a stride is negative", found=strides, where=where)
+    # NumPy multiplies what is not 0, whatever else is.
+    if math.prod(size for size in shape if size) * dtype.itemsize > _MOST_BYTES:
+        raise InvalidMetadata("a tensor is larger than any memory", found=shape, where=where)
+    needed = reach(shape, strides, dtype.itemsize)
+    if needed > nbytes:
+        raise InvalidMetadata(
+            "a tensor reaches beyond its data", expected=f"at most {nbytes} bytes", found=needed, where=where
+        )
+    return TensorHeader(dtype, shape, strides, names, offset, nbytes)
+
+
+def encode_tensor(header: TensorHeader) -> bytes:
+    """Encode a tensor message whose body are the elements alone."""
+    builder = Builder()
+    kind, type_ = encode_type(builder, header.dtype)
+    shape = encode_shape(builder, header.shape, header.dim_names)
+    strides = builder.vector("q", header.strides)
+    data = Struct("qq", (header.offset, header.nbytes))
+    table = builder.table([kind, type_, shape, Reference(strides), data])
+    return encode_message(builder, MessageKind.TENSOR, table, header.offset + header.nbytes)
+
+
+def encode_message(builder: Builder, kind: MessageKind, header: int, body_length: int) -> bytes:
+    """Finish a flatbuffer as a message without metadata of its own."""
+    fields = (
+        Scalar("h", MetadataVersion.V5),
+        Scalar("B", kind),
+        Reference(header),
+        Scalar("q", body_length),
+    )
+    return builder.finish(builder.table(fields))
+
+
+def header_slots(message: Message, kind: MessageKind) -> Slots:
+    """Return the slots of a message's header.
+
+    Raises
+    ------
+    InvalidMetadata
+        It is of another kind.
+    """
+    if message.kind is not kind:
+        names = {MessageKind.TENSOR: "read_tensor", MessageKind.SPARSE_TENSOR: "read_sparse_tensor"}
+        reader = names.get(message.kind, "open_stream")
+        raise InvalidMetadata(
+            "a message of another kind", expected=kind.name, found=message.kind.name, hint=f"Use {reader}."
+        )
+    return Tables(message.data).slots(message.header, kind.name)
+
+
+def decode_shape(
+    tables: Tables, table: int, slot: int, where: str
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Read a vector of ``TensorDim``: extents, and names where any dimension has one.
+
+    Raises
+    ------
+    InvalidMetadata
+        It is not there at all: Tensor.fbs and SparseTensor.fbs require it, be it empty.
+    Unsupported
+        There are more dimensions than NumPy has.
+    """
+    if not slot:
+        raise InvalidMetadata("a tensor has no shape", expected="one, even without dimensions", where=where)
+    _, count = tables.vector(table, slot, 4, where)
+    if count > _MOST_DIMENSIONS:
+        raise Unsupported(f"a tensor of {count} dimensions; NumPy has at most {_MOST_DIMENSIONS}")
+    shape, names = [], []
+    for dim in tables.tables(table, slot, where):
+        size, name, *_ = tables.slots(dim, where)
+        shape.append(tables.scalar(dim, size, "q", 0, where))
+        names.append(_text(tables.string(dim, name, where) or b"", where))
+    if any(size < 0 for size in shape):
+        raise InvalidMetadata("an extent is negative", found=tuple(shape), where=where)
+    return tuple(shape), tuple(names) if any(names) else ()
+
+
+def encode_shape(builder: Builder, shape: Sequence[int], names: Sequence[str]) -> Reference:
+    """Write a vector of ``TensorDim``; a dimension without a name has an empty one, as in Arrow C++."""
+    dims = []
+    for axis, size in enumerate(shape):
+        name = builder.string(names[axis] if names else "")
+        dims.append(builder.table([Scalar("q", size), Reference(name)]))
+    return Reference(builder.references(dims))
+
+
+def decode_buffer(tables: Tables, table: int, slot: int, body_length: int, where: str) -> tuple[int, int]:
+    """Read a ``Buffer`` in a table: its offset in the body, a multiple of 8, and its length in bytes."""
+    if not slot:
+        raise InvalidMetadata("a buffer is missing", where=where)
+    offset = tables.scalar(table, slot, "q", 0, where)
+    nbytes = tables.scalar(table, slot + 8, "q", 0, where)
+    within(offset, nbytes, body_length, where)
+    return offset, nbytes
+
+
+def within(offset: int, nbytes: int, body_length: int, where: str) -> None:
+    """Raise InvalidMetadata where a buffer is not within the body, or not at a multiple of 8."""
+    if offset < 0 or nbytes < 0 or offset > body_length - nbytes or offset % 8:
+        raise InvalidMetadata(
+            "a buffer lies outside the body or is misaligned",
+            expected=f"within {body_length} bytes",
+            found=f"{nbytes} bytes at {offset}",
+            where=where,
+        )
+
+
+def decode_strides(
+    tables: Tables, table: int, slot: int, shape: tuple[int, ...], width: int
+) -> tuple[int, ...]:
+    """Read the strides of a tensor of this shape; row by row where they are absent.
+
+    Raises
+    ------
+    InvalidMetadata
+        There are more or fewer than dimensions.
+    """
+    start, count = tables.vector(table, slot, 8, "strides")
+    if not count:
+        return row_major(shape, width)
+    same_count("strides", count, len(shape))
+    return struct.unpack_from(f"<{count}q", tables.data, start)
+
+
+def same_count(what: str, found: int, expected: int) -> None:
+    """Raise InvalidMetadata where a vector has more or fewer elements than it should, before they are read."""
+    if found != expected:
+        raise InvalidMetadata(f"wrong number of {what}", expected=expected, found=found)
+
+
+def reach(shape: Sequence[int], strides: Sequence[int], width: int) -> int:
+    """Return how many bytes from its start a tensor with these strides covers."""
+    if 0 in shape:
+        return 0
+    return width + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+
+
+def _text(data: bytes, where: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidMetadata("text is not UTF-8", where=where) from error

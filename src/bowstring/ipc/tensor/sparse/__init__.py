@@ -1,0 +1,1 @@
+"""Sparse tensors as single Arrow IPC messages (SparseTensor.fbs)."""

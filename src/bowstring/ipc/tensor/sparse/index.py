@@ -1,0 +1,237 @@
+"""Where the values of a sparse tensor are: coordinates, compressed rows or columns, compressed fibers.
+
+The checks run where the arrays are. Those of the structure cost nothing; the full ones look at every index.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from bowstring.errors import InvalidBody
+from bowstring.ipc.tensor.array import any_is_true, device_of, on_host
+
+if TYPE_CHECKING:
+    from bowstring.memory import Device
+
+__all__ = ["CooIndex", "CsfIndex", "CsxIndex", "SparseIndex", "columns_of", "is_in_order"]
+
+Array = Any
+Shape = tuple[int, ...]
+_LEAST_LEVELS = 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CooIndex:
+    """Coordinates (``SparseTensorIndexCOO``).
+
+    Attributes
+    ----------
+    coords
+        One array of positions per dimension.
+    is_canonical
+        Whether they are sorted, the last dimension fastest, and none is there twice.
+    matrix
+        The contiguous matrix of one row per value whose columns `coords` are, where they are.
+    """
+
+    format: ClassVar[str] = "coo"
+    coords: tuple[Array, ...]
+    is_canonical: bool
+    matrix: Array | None = None
+
+    @property
+    def parts(self) -> list[Array]:
+        """What is written: a matrix of one row per value.
+
+        The format has strides for it, so columns could go out as they are; but Arrow C++ reads the rows of any
+        matrix as if they were contiguous when it fills in the zeros (tried with 26.0.1).
+        """
+        if self.matrix is not None:
+            return [self.matrix]
+        device = device_of(self.coords[0])
+        with device.use():
+            return [device.xp.stack(self.coords, axis=1)]
+
+    def on(self, device: Device) -> CooIndex:
+        """Return a copy of the index on a device."""
+        return CooIndex(_all_on(device, self.coords), self.is_canonical)
+
+    def check(self, shape: Shape, count: int) -> None:
+        """Raise InvalidBody where the arrays' sizes do not fit."""
+        _count("dimensions of coordinates", len(self.coords), len(shape))
+        for axis, positions in enumerate(self.coords):
+            _count(f"coordinates of dimension {axis}", positions.size, count)
+
+    def check_elements(self, shape: Shape, _count: int) -> None:
+        """Raise InvalidBody where an index is out of range, or the order is not what it claims to be."""
+        for axis, positions in enumerate(self.coords):
+            _range(positions, shape[axis], f"coordinates of dimension {axis}")
+        if self.is_canonical and not is_in_order(self.coords):
+            raise InvalidBody("coordinates that claim to be sorted and unique are not", where="coordinates")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CsxIndex:
+    """A matrix by rows or by columns (``SparseMatrixIndexCSX``).
+
+    Attributes
+    ----------
+    axis
+        0 where rows are compressed (CSR), 1 where columns are (CSC).
+    indptr
+        Where the values of each row (column) begin, and behind them where the last end.
+    indices
+        The column (row) of each value.
+    """
+
+    axis: int
+    indptr: Array
+    indices: Array
+
+    @property
+    def format(self) -> str:
+        """``"csr"`` or ``"csc"``."""
+        return ("csr", "csc")[self.axis]
+
+    @property
+    def parts(self) -> list[Array]:
+        """What is written."""
+        return [self.indptr, self.indices]
+
+    def on(self, device: Device) -> CsxIndex:
+        """Return a copy of the index on a device."""
+        return CsxIndex(self.axis, *_all_on(device, (self.indptr, self.indices)))
+
+    def check(self, shape: Shape, count: int) -> None:
+        """Raise InvalidBody where the arrays' sizes do not fit."""
+        _count("dimensions of a matrix", len(shape), 2)
+        _count("indptr", self.indptr.size, shape[self.axis] + 1)
+        _count("indices", self.indices.size, count)
+
+    def check_elements(self, shape: Shape, count: int) -> None:
+        """Raise InvalidBody where an index is out of range or `indptr` goes back."""
+        _ranges(self.indptr, count, "indptr")
+        _range(self.indices, shape[1 - self.axis], "indices")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CsfIndex:
+    """A tree of prefixes, one level per dimension (``SparseTensorIndexCSF``).
+
+    Attributes
+    ----------
+    axis_order
+        The dimension of each level.
+    indptr
+        For each level but the last, where the children of each node begin in the next, and where the last end.
+    indices
+        The positions of each level's nodes.
+    """
+
+    format: ClassVar[str] = "csf"
+    axis_order: tuple[int, ...]
+    indptr: tuple[Array, ...]
+    indices: tuple[Array, ...]
+
+    @property
+    def parts(self) -> list[Array]:
+        """What is written."""
+        return [*self.indptr, *self.indices]
+
+    def on(self, device: Device) -> CsfIndex:
+        """Return a copy of the index on a device."""
+        return CsfIndex(self.axis_order, _all_on(device, self.indptr), _all_on(device, self.indices))
+
+    def check(self, shape: Shape, count: int) -> None:
+        """Raise InvalidBody where the arrays' sizes do not fit."""
+        if (
+            len(shape) < _LEAST_LEVELS
+        ):  # Arrow C++ knows no such trees, and pyarrow ends the process over them
+            raise InvalidBody("fibers of one dimension", expected="2 or more", found=len(shape))
+        if sorted(self.axis_order) != list(range(len(shape))):
+            raise InvalidBody(
+                "the order of axes does not name each dimension once",
+                expected=f"0 to {len(shape) - 1}",
+                found=self.axis_order,
+            )
+        _count("levels of indices", len(self.indices), len(shape))
+        _count("levels of indptr", len(self.indptr), len(shape) - 1)
+        for level, indptr in enumerate(self.indptr):
+            _count(f"indptr of level {level}", indptr.size, self.indices[level].size + 1)
+        _count("indices of the last level", self.indices[-1].size, count)
+
+    def check_elements(self, shape: Shape, _count: int) -> None:
+        """Raise InvalidBody where an index is out of range or an `indptr` goes back."""
+        for level, indptr in enumerate(self.indptr):
+            _ranges(indptr, self.indices[level + 1].size, f"indptr of level {level}")
+        for level, indices in enumerate(self.indices):
+            _range(indices, shape[self.axis_order[level]], f"indices of level {level}")
+
+
+SparseIndex = CooIndex | CsxIndex | CsfIndex
+
+
+def columns_of(matrix: Array) -> tuple[Array, ...]:
+    """Return the columns of a matrix of coordinates, one per dimension, without a copy.
+
+    Examples
+    --------
+    >>> columns_of(np.array([[0, 1], [2, 3]]))
+    (array([0, 2]), array([1, 3]))
+    """
+    with device_of(matrix).use():
+        return tuple(matrix[:, axis] for axis in range(matrix.shape[1]))
+
+
+def is_in_order(coords: tuple[Array, ...]) -> bool:
+    """Whether each row of coordinates comes behind the one before, the last dimension fastest.
+
+    Examples
+    --------
+    >>> is_in_order((np.array([0, 0, 1]), np.array([1, 2, 0])))
+    True
+    >>> is_in_order((np.array([0, 0]), np.array([1, 1])))
+    False
+    """
+    if not coords:
+        return True
+    rises: Array | None = None
+    with device_of(coords[0]).use():
+        for positions in reversed(coords):
+            before, after = positions[:-1], positions[1:]
+            rises = before < after if rises is None else (before < after) | ((before == after) & rises)
+        return not any_is_true(rises == False)  # noqa: E712  `not` cannot look into an array
+
+
+def _range(indices: Array, extent: int, where: str) -> None:
+    is_outside = indices.size and (
+        (indices.dtype.kind == "i" and any_is_true(indices < 0))
+        or (extent <= np.iinfo(indices.dtype).max and any_is_true(indices >= extent))
+    )
+    if is_outside:
+        raise InvalidBody("an index lies outside the tensor", expected=f"0 to {extent - 1}", where=where)
+
+
+def _ranges(indptr: Array, count: int, where: str) -> None:
+    first, last = int(on_host(indptr[:1])[0]), int(on_host(indptr[-1:])[0])
+    if first != 0 or last != count:
+        raise InvalidBody(
+            "ranges do not begin at 0 and end behind the last value",
+            expected=f"0 and {count}",
+            found=f"{first} and {last}",
+            where=where,
+        )
+    if any_is_true(indptr[1:] < indptr[:-1]):
+        raise InvalidBody("a range ends before it begins", where=where)
+
+
+def _count(what: str, found: int, expected: int) -> None:
+    if found != expected:
+        raise InvalidBody(f"wrong number of {what}", expected=expected, found=found)
+
+
+def _all_on(device: Device, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+    return tuple(device.from_host(on_host(array)) for array in arrays)

@@ -1,0 +1,1 @@
+"""CUDA: the driver, its devices and events, and memory shared by IPC handles."""

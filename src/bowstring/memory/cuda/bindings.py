@@ -1,0 +1,321 @@
+"""The driver of CUDA devices, through ``cuda.bindings``: each call in the words of the bindings, and its status."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from bowstring.errors import DeviceError, MissingDependency, OutOfBudget
+from bowstring.memory.cuda.driver import Capturing, PointerAttributes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["CudaDriver", "cuda_driver"]
+
+_SUCCESS: Final = 0
+_OUT_OF_MEMORY: Final = 2
+_NOT_READY: Final = 600
+_PORTABLE: Final = 1  # CU_MEMHOSTALLOC_PORTABLE: pinned for every context
+_TOKEN: Final = 64  # bytes of a CUipcMemHandle, and of a CUipcEventHandle
+_ALLOCATING: Final = ("cuMemCreate", "cuMemHostAlloc")
+_CAPTURE: Final = range(900, 909)  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and the like
+
+
+class CudaDriver:
+    """The driver of this machine. See :func:`cuda_driver`.
+
+    Parameters
+    ----------
+    api
+        The module ``cuda.bindings.driver``.
+    """
+
+    def __init__(self, api: Any) -> None:
+        self._api = api
+        self._done("cuInit", api.cuInit(0))
+        self._contexts: dict[int, Any] = {}
+
+    def _done(self, call: str, result: tuple[Any, ...], *, where: str | None = None) -> Any:
+        """Return what a call gave besides its status, or raise."""
+        status, *values = result
+        if int(status) == _SUCCESS:
+            return values[0] if len(values) == 1 else tuple(values)
+        kind: type[DeviceError | OutOfBudget] = DeviceError
+        if int(status) == _OUT_OF_MEMORY and call in _ALLOCATING:
+            kind = OutOfBudget
+        elif int(status) in _CAPTURE:
+            kind = Capturing
+        raise kind(f"{call} failed", found=f"{getattr(status, 'name', status)} ({int(status)})", where=where)
+
+    def _device(self, ordinal: int) -> Any:
+        return self._done("cuDeviceGet", self._api.cuDeviceGet(ordinal), where=f"cuda:{ordinal}")
+
+    def device_count(self) -> int:
+        return int(self._done("cuDeviceGetCount", self._api.cuDeviceGetCount()))
+
+    def device_uuid(self, ordinal: int) -> bytes:
+        # The bindings of CUDA 12 have the one that knows MIG instances under a name of its own.
+        get = getattr(self._api, "cuDeviceGetUuid_v2", None) or self._api.cuDeviceGetUuid
+        found = self._done("cuDeviceGetUuid", get(self._device(ordinal)))
+        return bytes(found.bytes)
+
+    def device_name(self, ordinal: int) -> str:
+        most = 256
+        name: bytes = self._done("cuDeviceGetName", self._api.cuDeviceGetName(most, self._device(ordinal)))
+        return name.split(b"\0")[0].decode(errors="replace")
+
+    def can_export(self, ordinal: int) -> bool:
+        attributes = self._api.CUdevice_attribute
+        wanted = (
+            attributes.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+            attributes.CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+        )
+        device = self._device(ordinal)
+        return all(
+            self._done("cuDeviceGetAttribute", self._api.cuDeviceGetAttribute(each, device))
+            for each in wanted
+        )
+
+    def _location(self, ordinal: int) -> Any:
+        location = self._api.CUmemLocation()
+        location.type = self._api.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        location.id = ordinal
+        return location
+
+    def _properties(self, ordinal: int) -> Any:
+        properties = self._api.CUmemAllocationProp()
+        properties.type = self._api.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        properties.requestedHandleTypes = self._fd_type
+        properties.location = self._location(ordinal)
+        return properties
+
+    @property
+    def _fd_type(self) -> Any:
+        return self._api.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+
+    def granularity(self, ordinal: int) -> int:
+        least = self._api.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
+        # Whoever asks will use the device: a process that cannot have a context there hears of it now.
+        with self._current(ordinal):
+            found = self._api.cuMemGetAllocationGranularity(self._properties(ordinal), least)
+            return int(self._done("cuMemGetAllocationGranularity", found))
+
+    def create(self, ordinal: int, nbytes: int) -> int:
+        with self._current(ordinal):
+            found = self._api.cuMemCreate(nbytes, self._properties(ordinal), 0)
+            return int(self._done("cuMemCreate", found, where=f"cuda:{ordinal}, {nbytes} bytes"))
+
+    def export(self, handle: int) -> int:
+        found = self._api.cuMemExportToShareableHandle(handle, self._fd_type, 0)
+        fd = int(self._done("cuMemExportToShareableHandle", found))
+        os.set_inheritable(fd, False)  # programs that this process starts must not keep the memory
+        return fd
+
+    def import_(self, fd: int) -> int:
+        found = self._api.cuMemImportFromShareableHandle(fd, self._fd_type)
+        return int(self._done("cuMemImportFromShareableHandle", found))
+
+    def reserve(self, nbytes: int) -> int:
+        return int(self._done("cuMemAddressReserve", self._api.cuMemAddressReserve(nbytes, 0, 0, 0)))
+
+    def map(self, address: int, nbytes: int, handle: int) -> None:
+        self._done("cuMemMap", self._api.cuMemMap(address, nbytes, 0, handle, 0))
+
+    def set_access(self, address: int, nbytes: int, ordinal: int, *, writable: bool) -> None:
+        flags = self._api.CUmemAccess_flags
+        access = self._api.CUmemAccessDesc()
+        access.location = self._location(ordinal)
+        access.flags = (
+            flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE if writable else flags.CU_MEM_ACCESS_FLAGS_PROT_READ
+        )
+        with self._current(ordinal):
+            self._done("cuMemSetAccess", self._api.cuMemSetAccess(address, nbytes, [access], 1))
+
+    def unmap(self, address: int, nbytes: int) -> None:
+        self._done("cuMemUnmap", self._api.cuMemUnmap(address, nbytes))
+
+    def free_address(self, address: int, nbytes: int) -> None:
+        self._done("cuMemAddressFree", self._api.cuMemAddressFree(address, nbytes))
+
+    def release(self, handle: int) -> None:
+        self._done("cuMemRelease", self._api.cuMemRelease(handle))
+
+    def pointer_attributes(self, ordinal: int, address: int) -> PointerAttributes:
+        kinds = self._api.CUpointer_attribute
+        wanted = [
+            kinds.CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+            kinds.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+            kinds.CU_POINTER_ATTRIBUTE_BUFFER_ID,
+            kinds.CU_POINTER_ATTRIBUTE_IS_MANAGED,
+            kinds.CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+            kinds.CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+        ]
+        # A thread without a context, such as a fresh one, gets CUDA_ERROR_INVALID_CONTEXT.
+        with self._current(ordinal):
+            answer = self._api.cuPointerGetAttributes(len(wanted), wanted, address)
+            found = self._done("cuPointerGetAttributes", answer)
+        memory_type, lies_on, buffer_id, managed, pool, ipc = (int(each) for each in found)
+        return PointerAttributes(memory_type, lies_on, buffer_id, bool(managed), bool(pool), bool(ipc))
+
+    def address_range(self, ordinal: int, address: int) -> tuple[int, int]:
+        with self._current(ordinal):
+            start, nbytes = self._done("cuMemGetAddressRange", self._api.cuMemGetAddressRange(address))
+        return int(start), int(nbytes)
+
+    def get_ipc_handle(self, ordinal: int, address: int) -> bytes:
+        with self._current(ordinal):
+            found = self._done("cuIpcGetMemHandle", self._api.cuIpcGetMemHandle(address))
+        return _bytes_of(found)
+
+    def open_ipc_handle(self, ordinal: int, token: bytes) -> int:
+        handle = _filled("cuIpcOpenMemHandle", self._api.CUipcMemHandle(), token)
+        flags = self._api.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+        with self._current(ordinal):
+            found = self._api.cuIpcOpenMemHandle(handle, int(flags))
+            return int(self._done("cuIpcOpenMemHandle", found, where=f"cuda:{ordinal}"))
+
+    def close_ipc_handle(self, ordinal: int, address: int) -> None:
+        with self._current(ordinal):
+            self._done("cuIpcCloseMemHandle", self._api.cuIpcCloseMemHandle(address))
+
+    def synchronize(self, ordinal: int) -> None:
+        with self._current(ordinal):
+            self._done("cuCtxSynchronize", self._api.cuCtxSynchronize())
+
+    def _context(self, ordinal: int) -> Any:
+        # The primary context is the one that CuPy, numba and the runtime use; it is kept for good.
+        context = self._contexts.get(ordinal)
+        if context is None:
+            retained = self._api.cuDevicePrimaryCtxRetain(self._device(ordinal))
+            context = self._contexts[ordinal] = self._done("cuDevicePrimaryCtxRetain", retained)
+        return context
+
+    @contextlib.contextmanager
+    def _current(self, ordinal: int) -> Iterator[None]:
+        self._done("cuCtxPushCurrent", self._api.cuCtxPushCurrent(self._context(ordinal)))
+        try:
+            yield
+        finally:
+            self._done("cuCtxPopCurrent", self._api.cuCtxPopCurrent())
+
+    def memory_info(self, ordinal: int) -> tuple[int, int]:
+        with self._current(ordinal):
+            free, total = self._done("cuMemGetInfo", self._api.cuMemGetInfo())
+        return int(free), int(total)
+
+    def can_reach(self, ordinal: int, peer: int) -> bool:
+        found = self._api.cuDeviceCanAccessPeer(self._device(ordinal), self._device(peer))
+        return bool(self._done("cuDeviceCanAccessPeer", found))
+
+    def let_read(self, address: int, nbytes: int, ordinal: int) -> None:
+        self.set_access(address, nbytes, ordinal, writable=False)
+
+    def pin(self, ordinal: int, nbytes: int) -> int:
+        with self._current(ordinal):
+            found = self._api.cuMemHostAlloc(nbytes, _PORTABLE)
+            return int(self._done("cuMemHostAlloc", found, where=f"{nbytes} bytes of the host"))
+
+    def unpin(self, ordinal: int, address: int) -> None:
+        with self._current(ordinal):
+            self._done("cuMemFreeHost", self._api.cuMemFreeHost(address))
+
+    def copy_in(self, ordinal: int, target: int, host: int, nbytes: int, stream: int) -> None:
+        with self._current(ordinal):
+            self._done("cuMemcpyHtoDAsync", self._api.cuMemcpyHtoDAsync(target, host, nbytes, stream))
+
+    def copy_out(self, ordinal: int, host: int, source: int, nbytes: int, stream: int) -> None:
+        with self._current(ordinal):
+            self._done("cuMemcpyDtoHAsync", self._api.cuMemcpyDtoHAsync(host, source, nbytes, stream))
+
+    def copy_peer(
+        self, target: int, target_ordinal: int, source: int, source_ordinal: int, nbytes: int, stream: int
+    ) -> None:
+        ends = (target, self._context(target_ordinal), source, self._context(source_ordinal))
+        with self._current(source_ordinal):
+            self._done("cuMemcpyPeerAsync", self._api.cuMemcpyPeerAsync(*ends, nbytes, stream))
+
+    def stream_done(self, ordinal: int, stream: int) -> bool:
+        with self._current(ordinal):
+            return self._is_ready("cuStreamQuery", self._api.cuStreamQuery(stream))
+
+    def _is_ready(self, call: str, result: tuple[Any, ...]) -> bool:
+        if int(result[0]) == _NOT_READY:
+            return False
+        self._done(call, result)
+        return True
+
+    def event_create(self, ordinal: int, *, shared: bool = False) -> int:
+        kinds = self._api.CUevent_flags
+        flags = int(kinds.CU_EVENT_DISABLE_TIMING)
+        if shared:
+            flags |= int(kinds.CU_EVENT_INTERPROCESS)
+        with self._current(ordinal):
+            return int(self._done("cuEventCreate", self._api.cuEventCreate(flags)))
+
+    def event_destroy(self, ordinal: int, event: int) -> None:
+        with self._current(ordinal):
+            self._done("cuEventDestroy", self._api.cuEventDestroy(event))
+
+    def event_record(self, ordinal: int, event: int, stream: int) -> None:
+        with self._current(ordinal):
+            self._done("cuEventRecord", self._api.cuEventRecord(event, stream))
+
+    def event_done(self, ordinal: int, event: int) -> bool:
+        with self._current(ordinal):
+            return self._is_ready("cuEventQuery", self._api.cuEventQuery(event))
+
+    def get_ipc_event_handle(self, ordinal: int, event: int) -> bytes:
+        with self._current(ordinal):
+            found = self._done("cuIpcGetEventHandle", self._api.cuIpcGetEventHandle(event))
+        return _bytes_of(found)
+
+    def open_ipc_event_handle(self, ordinal: int, token: bytes) -> int:
+        handle = _filled("cuIpcOpenEventHandle", self._api.CUipcEventHandle(), token)
+        with self._current(ordinal):
+            found = self._api.cuIpcOpenEventHandle(handle)
+            return int(self._done("cuIpcOpenEventHandle", found, where=f"cuda:{ordinal}"))
+
+    def stream_wait_event(self, ordinal: int, stream: int, event: int) -> None:
+        with self._current(ordinal):
+            self._done("cuStreamWaitEvent", self._api.cuStreamWaitEvent(stream, event, 0))
+
+
+def _bytes_of(handle: Any) -> bytes:
+    """Return the bytes of a handle: not all bindings show them, and a C string would end with the first zero."""
+    return ctypes.string_at(int(handle.getPtr()), _TOKEN)
+
+
+def _filled(call: str, handle: Any, token: bytes) -> Any:
+    if len(token) != _TOKEN:
+        raise DeviceError(f"{call} failed", expected=f"{_TOKEN} bytes", found=len(token))
+    ctypes.memmove(int(handle.getPtr()), token, _TOKEN)
+    return handle
+
+
+@functools.cache
+def cuda_driver() -> CudaDriver:
+    """Return the CUDA driver of this machine.
+
+    Raises
+    ------
+    MissingDependency
+        ``cuda.bindings`` is not installed.
+    DeviceError
+        There is no driver, or it refuses.
+    """
+    try:
+        from cuda.bindings import driver
+    except ImportError as error:
+        raise MissingDependency(
+            "CUDA devices need cuda.bindings", hint="pip install 'bowstring[cuda13]'"
+        ) from error
+    try:
+        return CudaDriver(driver)
+    except RuntimeError as error:  # how the bindings say that there is no libcuda
+        if isinstance(error, DeviceError):
+            raise
+        raise DeviceError("there is no CUDA driver", found=str(error)) from error

@@ -1,0 +1,221 @@
+"""CUDA devices: arrays are CuPy's, memory is the driver's, and both use the device's primary context."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bowstring.errors import DeviceError, ForkedError, MissingDependency, NotOnDevice
+from bowstring.memory.cuda.bindings import cuda_driver
+from bowstring.memory.cuda.driver import uuid_text
+from bowstring.memory.cuda.driver_device import DriverDevice
+from bowstring.memory.cuda.hints import hidden_gpu, no_gpu
+from bowstring.memory.device import register_devices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bowstring.memory.cuda.driver import Driver
+    from bowstring.memory.device import Device
+
+__all__ = ["CUDA_DEVICE_TYPE", "CudaDevice", "cuda_device", "find_cuda_device", "load_cupy"]
+
+CUDA_DEVICE_TYPE: Final = 2  # ARROW_DEVICE_CUDA of the C Device interface
+
+
+class CudaDevice(DriverDevice):
+    """One GPU. There is one object for each, :func:`cuda_device`.
+
+    Parameters
+    ----------
+    driver
+        The CUDA driver.
+    ordinal
+        The number of the GPU in this process; other processes may number them otherwise, so they are known by
+        their UUID everywhere.
+    """
+
+    arrow_device_type = CUDA_DEVICE_TYPE
+    # No GPU has shown yet that mapped memory outlives its producer and is never seen anew: see tests/gpu/probe.
+    maps_by_default = False
+
+    def __init__(self, driver: Driver, ordinal: int) -> None:
+        super().__init__(driver, ordinal)
+        self.name = f"cuda:{ordinal}"
+
+    @functools.cached_property
+    def xp(self) -> Any:
+        """CuPy.
+
+        Raises
+        ------
+        MissingDependency
+            It is not installed.
+        """
+        return load_cupy()
+
+    def array(self, address: int, nbytes: int, owner: object, *, writable: bool = False) -> Any:  # noqa: ARG002  CuPy's arrays are all writable
+        """Return a CuPy array over device memory; what peers made is mapped read-only, if the driver can."""
+        cupy = self.xp
+        with cupy.cuda.Device(self.ordinal):
+            if not nbytes:
+                return cupy.empty(0, np.uint8)
+            memory = cupy.cuda.UnownedMemory(address, nbytes, owner, self.ordinal)
+            return cupy.ndarray((nbytes,), np.uint8, cupy.cuda.MemoryPointer(memory, 0))
+
+    @functools.cached_property
+    def _aside(self) -> Any:
+        return self.xp.cuda.Stream(non_blocking=True)
+
+    @contextlib.contextmanager
+    def use(self) -> Iterator[None]:
+        """Make the GPU CuPy's current device, for the time of a ``with`` block, in this thread."""
+        with self.xp.cuda.Device(self.ordinal):
+            yield
+
+    def current_stream(self) -> int:
+        """Return CuPy's current stream on this GPU: its address, 0 for the default one."""
+        with self.use():
+            return int(self.xp.cuda.get_current_stream().ptr)
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Work of the block has a stream of its own: CuPy's default one waits for the work on all others."""
+        with self.xp.cuda.Device(self.ordinal), self._aside:
+            yield
+
+    def from_host(self, source: np.ndarray[Any, Any]) -> Any:
+        """Copy a host array to the GPU, in order with CuPy's current stream."""
+        with self.use():
+            return self.xp.asarray(source)
+
+    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
+        """Copy a CuPy array to the host, when CuPy's current stream has come to it."""
+        if not isinstance(array, self.xp.ndarray) or array.device.id != self.ordinal:
+            raise NotOnDevice("not an array of this device", expected=self.name, found=type(array).__name__)
+        with self.use():
+            found: np.ndarray[Any, Any] = self.xp.asnumpy(array)
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By its UUID: the number may mean another GPU in the other process.
+        return (find_cuda_device, (self.uuid,))
+
+
+_devices: dict[int, CudaDevice] = {}
+
+
+def load_cupy() -> Any:
+    """Return the module ``cupy``.
+
+    Raises
+    ------
+    MissingDependency
+        It is not installed.
+    """
+    try:
+        import cupy
+    except ImportError as error:
+        raise MissingDependency(
+            "arrays on a GPU need CuPy", hint="pip install 'bowstring[cuda13]'"
+        ) from error
+    return cupy
+
+
+def cuda_device(ordinal: int) -> CudaDevice:
+    """Return a GPU of this process by its number.
+
+    Raises
+    ------
+    NotOnDevice
+        There is none of that number, or no driver, or the GPU's memory cannot be exported.
+    MissingDependency
+        ``cuda.bindings`` is not installed.
+    DeviceError
+        The driver refuses something else.
+    ForkedError
+        This process was forked after the driver came into use.
+    """
+    known = _devices.get(ordinal)
+    if known is not None and _first_process() == os.getpid():
+        return known
+    try:
+        driver = _driver()
+    except DeviceError as error:
+        raise NotOnDevice("this process can use no GPU", found=str(error), hint=no_gpu(error)) from error
+    count = driver.device_count()
+    if not 0 <= ordinal < count:
+        raise NotOnDevice(
+            "no such GPU",
+            expected=f"cuda:0 to cuda:{count - 1}" if count else "no GPU: this process sees none",
+            found=f"cuda:{ordinal}",
+            hint=hidden_gpu(_names(driver)),
+        )
+    if not driver.can_export(ordinal):
+        raise NotOnDevice(
+            "the GPU cannot export memory as file descriptors",
+            found=driver.device_name(ordinal),
+            where=f"cuda:{ordinal}",
+            hint='Its data can be published from the host: to_device("cpu").',
+        )
+    # Threads that come together here get the same one.
+    return _devices.setdefault(ordinal, CudaDevice(driver, ordinal))
+
+
+def find_cuda_device(uuid: bytes) -> Device:
+    """Return a GPU of this process by its UUID.
+
+    Raises
+    ------
+    NotOnDevice
+        This process sees no such GPU.
+    ForkedError
+        This process was forked after the driver came into use.
+    """
+    names: list[str] = []
+    try:
+        driver = _driver()
+        for ordinal in range(driver.device_count()):
+            if driver.device_uuid(ordinal) == uuid:
+                return cuda_device(ordinal)
+        names = _names(driver)
+    except (DeviceError, MissingDependency) as error:
+        raise NotOnDevice(
+            "the memory is on a GPU, and this process cannot use any", found=error.what, hint=no_gpu(error)
+        ) from error
+    raise NotOnDevice(
+        "this process does not see the GPU that the memory is on",
+        expected=f"one of {', '.join(names)}" if names else "no GPU: this process sees none",
+        found=f"UUID {uuid_text(uuid)}",
+        hint=hidden_gpu(names),
+    )
+
+
+def _driver() -> Driver:
+    driver = cuda_driver()
+    if _first_process() != os.getpid():
+        raise ForkedError(
+            "CUDA cannot be used in a child that was forked after it came into use",
+            hint="A driver does not survive a fork: start processes by spawn or forkserver.",
+        )
+    return driver
+
+
+@functools.cache
+def _first_process() -> int:
+    """Return the process that used the driver first, of those whose memory this one inherited."""
+    return os.getpid()
+
+
+def _names(driver: Driver) -> list[str]:
+    return [
+        f"{driver.device_name(ordinal)} (UUID {uuid_text(driver.device_uuid(ordinal))})"
+        for ordinal in range(driver.device_count())
+    ]
+
+
+register_devices(CUDA_DEVICE_TYPE, "cuda", find_cuda_device, cuda_device)

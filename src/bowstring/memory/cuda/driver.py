@@ -1,0 +1,180 @@
+"""What regions ask of a driver: named calls that return or raise, and decide nothing."""
+
+from __future__ import annotations
+
+import uuid
+from typing import NamedTuple, Protocol
+
+from bowstring.errors import DeviceError
+
+__all__ = ["Capturing", "Driver", "PointerAttributes", "uuid_text"]
+
+
+class Capturing(DeviceError):
+    """The device cannot be waited for now, because somebody captures a graph on it. It works on."""
+
+
+class PointerAttributes(NamedTuple):
+    """What a driver knows of an address.
+
+    Attributes
+    ----------
+    memory_type
+        ``CUmemorytype``: 0 for what it does not know, 1 for memory of the host, 2 for that of a device.
+    ordinal
+        The device.
+    buffer_id
+        Names the allocation; never used again in this process.
+    is_managed, is_pooled
+        Whether it moves between host and device by itself, or comes from a stream-ordered pool.
+    has_ipc
+        Whether another process can open it by a handle (``IS_LEGACY_CUDA_IPC_CAPABLE``).
+    """
+
+    memory_type: int
+    ordinal: int
+    buffer_id: int
+    is_managed: bool
+    is_pooled: bool
+    has_ipc: bool
+
+
+class Driver(Protocol):
+    """What regions ask of a driver. Each method is one call of CUDA's driver API, under the name given.
+
+    Memory is a *handle* until it is mapped; a handle may be released as soon as it is mapped, or exported as a file
+    descriptor: memory lives as long as any mapping, handle or descriptor of it does.
+
+    Every method raises :class:`~bowstring.errors.DeviceError`, which names the call and the driver's error;
+    `create` and `pin` raise :class:`~bowstring.errors.OutOfBudget` where the device, or the host, has no room.
+    """
+
+    def device_count(self) -> int:
+        """Return how many devices this process sees (``cuDeviceGetCount``)."""
+
+    def device_uuid(self, ordinal: int) -> bytes:
+        """Return the 16 bytes that name a device, or a MIG instance, everywhere (``cuDeviceGetUuid``)."""
+
+    def device_name(self, ordinal: int) -> str:
+        """Return what the vendor calls a device (``cuDeviceGetName``)."""
+
+    def can_export(self, ordinal: int) -> bool:
+        """Return whether memory can be exported as file descriptors (``cuDeviceGetAttribute``)."""
+
+    def granularity(self, ordinal: int) -> int:
+        """Return what sizes of memory are multiples of, in bytes (``cuMemGetAllocationGranularity``)."""
+
+    def create(self, ordinal: int, nbytes: int) -> int:
+        """Make memory that can be exported; return its handle (``cuMemCreate``)."""
+
+    def export(self, handle: int) -> int:
+        """Return a file descriptor of some memory, the caller's own (``cuMemExportToShareableHandle``)."""
+
+    def import_(self, fd: int) -> int:
+        """Return a handle of what a descriptor, which stays open, is of (``cuMemImportFromShareableHandle``)."""
+
+    def reserve(self, nbytes: int) -> int:
+        """Return the address of a range where memory can be mapped (``cuMemAddressReserve``)."""
+
+    def map(self, address: int, nbytes: int, handle: int) -> None:
+        """Map memory, which nobody may touch yet (``cuMemMap``)."""
+
+    def set_access(self, address: int, nbytes: int, ordinal: int, *, writable: bool) -> None:
+        """Let a device read what is mapped, or write it too (``cuMemSetAccess``)."""
+
+    def unmap(self, address: int, nbytes: int) -> None:
+        """Unmap memory (``cuMemUnmap``)."""
+
+    def free_address(self, address: int, nbytes: int) -> None:
+        """Give a range back (``cuMemAddressFree``)."""
+
+    def release(self, handle: int) -> None:
+        """Give a handle back (``cuMemRelease``)."""
+
+    def pointer_attributes(self, ordinal: int, address: int) -> PointerAttributes:
+        """Return what an address is, asked in the context of a device (``cuPointerGetAttributes``)."""
+
+    def address_range(self, ordinal: int, address: int) -> tuple[int, int]:
+        """Return start and bytes of the allocation that an address lies in (``cuMemGetAddressRange``)."""
+
+    def get_ipc_handle(self, ordinal: int, address: int) -> bytes:
+        """Return the 64 bytes by which another process opens an allocation (``cuIpcGetMemHandle``)."""
+
+    def open_ipc_handle(self, ordinal: int, token: bytes) -> int:
+        """Return the address of another process's allocation (``cuIpcOpenMemHandle``); the same each time."""
+
+    def close_ipc_handle(self, ordinal: int, address: int) -> None:
+        """Close what was opened, once for each time (``cuIpcCloseMemHandle``)."""
+
+    def synchronize(self, ordinal: int) -> None:
+        """Wait for all work of this process on a device (``cuCtxSynchronize`` in its primary context).
+
+        Raises :class:`Capturing` where it cannot be waited for; any other error says that nothing runs any more.
+        """
+
+    def memory_info(self, ordinal: int) -> tuple[int, int]:
+        """Return the bytes of a device that are free, and all of them (``cuMemGetInfo``)."""
+
+    def can_reach(self, ordinal: int, peer: int) -> bool:
+        """Return whether a device can read the memory of another one (``cuDeviceCanAccessPeer``)."""
+
+    def let_read(self, address: int, nbytes: int, ordinal: int) -> None:
+        """Let one more device read what is mapped (``cuMemSetAccess``)."""
+
+    def pin(self, ordinal: int, nbytes: int) -> int:
+        """Return the address of host memory that every device copies from and to quickly (``cuMemHostAlloc``).
+
+        It is asked for in the context of one of them, which should be in use anyway.
+        """
+
+    def unpin(self, ordinal: int, address: int) -> None:
+        """Give such memory back (``cuMemFreeHost``)."""
+
+    def copy_in(self, ordinal: int, target: int, host: int, nbytes: int, stream: int) -> None:
+        """Queue a copy from the host on a stream of the device (``cuMemcpyHtoDAsync``)."""
+
+    def copy_out(self, ordinal: int, host: int, source: int, nbytes: int, stream: int) -> None:
+        """Queue a copy to the host on a stream of the device (``cuMemcpyDtoHAsync``)."""
+
+    def copy_peer(
+        self, target: int, target_ordinal: int, source: int, source_ordinal: int, nbytes: int, stream: int
+    ) -> None:
+        """Queue a copy between two devices on a stream of the source (``cuMemcpyPeerAsync``)."""
+
+    def stream_done(self, ordinal: int, stream: int) -> bool:
+        """Return whether all that was queued on a stream is done (``cuStreamQuery``)."""
+
+    def event_create(self, ordinal: int, *, shared: bool = False) -> int:
+        """Return the handle of a new event that takes no times (``cuEventCreate``).
+
+        Other processes can open one that is `shared` (``CU_EVENT_INTERPROCESS``).
+        """
+
+    def event_destroy(self, ordinal: int, event: int) -> None:
+        """Give an event back; whoever was told to wait for it waits all the same (``cuEventDestroy``)."""
+
+    def event_record(self, ordinal: int, event: int, stream: int) -> None:
+        """Let an event mean all that is queued on a stream now (``cuEventRecord``)."""
+
+    def event_done(self, ordinal: int, event: int) -> bool:
+        """Return whether all that an event means is done (``cuEventQuery``)."""
+
+    def get_ipc_event_handle(self, ordinal: int, event: int) -> bytes:
+        """Return the 64 bytes by which another process opens an event (``cuIpcGetEventHandle``)."""
+
+    def open_ipc_event_handle(self, ordinal: int, token: bytes) -> int:
+        """Return another process's event, to be destroyed like ours (``cuIpcOpenEventHandle``)."""
+
+    def stream_wait_event(self, ordinal: int, stream: int, event: int) -> None:
+        """Let what is queued on a stream from now on wait for an event (``cuStreamWaitEvent``)."""
+
+
+def uuid_text(uuid_bytes: bytes) -> str:
+    """Write a UUID of a device as ``nvidia-smi`` does, less ``GPU-`` or ``MIG-`` in front, which it does not tell.
+
+    Examples
+    --------
+    >>> uuid_text(bytes(range(16)))
+    '00010203-0405-0607-0809-0a0b0c0d0e0f'
+    """
+    return str(uuid.UUID(bytes=uuid_bytes)) if len(uuid_bytes) == 16 else uuid_bytes.hex()

@@ -1,0 +1,390 @@
+"""Devices whose memory a driver makes, and exports as file descriptors: they travel the road of memfds."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import time
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from bowstring.errors import (
+    DeadlineExceeded,
+    DeviceError,
+    ForkedError,
+    InvalidRegion,
+    NotExportable,
+)
+from bowstring.limits import DEFAULT_LIMITS
+from bowstring.memory.cuda.deferred import Afterwards, Mapped
+from bowstring.memory.cuda.events import Events
+from bowstring.memory.cuda.ipc_handles import Openings
+from bowstring.memory.device import Device
+from bowstring.memory.handle import LentHandle
+from bowstring.memory.slab import Slab, identity_of
+
+if TYPE_CHECKING:
+    from bowstring.memory.cuda.driver import Driver
+    from bowstring.memory.cuda.events import RecordedEvent
+
+__all__ = ["DriverDevice"]
+
+# A copy of 16 MiB takes from 10 µs, on one GPU, to 2 ms, over a slow bus.
+_SHORTEST_PAUSE: Final = 5e-6
+_LONGEST_PAUSE: Final = 5e-4
+# Streams in DLPack: https://dmlc.github.io/dlpack/latest/python_spec.html
+_NO_STREAM: Final = -1
+_DEFAULT_STREAM: Final = 1
+
+
+class DriverDevice(Device):
+    """A device with a :class:`~bowstring.memory.cuda.driver.Driver`.
+
+    Memory is mapped once in each process that uses it. What nobody refers to any more is unmapped by
+    :meth:`sweep`, which waits for the device first: work that was queued may still read it.
+
+    Parameters
+    ----------
+    driver
+        Makes, exports, imports and maps.
+    ordinal
+        The number of the device in this process.
+
+    Attributes
+    ----------
+    maps_read_only : bool or None
+        Whether memory of peers is mapped so that no kernel can write it; not known before the first mapping.
+    """
+
+    alignment = 256
+
+    def __init__(self, driver: Driver, ordinal: int) -> None:
+        self.driver = driver
+        self.ordinal = ordinal
+        self.arrow_device_id = ordinal
+        self.uuid = driver.device_uuid(ordinal)
+        self.maps_read_only: bool | None = None
+        self._granularity = driver.granularity(ordinal)
+        self._afterwards = Afterwards(self._come_to_rest, f"bowstring-device-{ordinal}")
+        self.openings = Openings(driver, ordinal)
+        self._let_in: weakref.WeakKeyDictionary[Slab, set[int]] = weakref.WeakKeyDictionary()
+        self._pid = os.getpid()
+        self._events = Events(driver, ordinal)
+        self._shared_events = Events(driver, ordinal, shared=True)
+
+    def make_slab(self, nbytes: int) -> Slab:
+        """Allocate memory that other processes can map.
+
+        Raises
+        ------
+        OutOfBudget
+            The device has no room.
+        DeviceError
+            The driver refuses for another reason.
+        ForkedError
+            This process was forked after the device came into use.
+        """
+        self.sweep()
+        size = self._whole(nbytes)
+        with contextlib.ExitStack() as undo:
+            handle = self.driver.create(self.ordinal, size)
+            try:
+                mapped = self._mapped(handle, size, self._let_us_write)
+                fd = self.driver.export(handle)
+                undo.callback(os.close, fd)
+            finally:
+                # The mapping and the descriptor keep the memory.
+                self.driver.release(handle)
+            undo.pop_all()
+        return Slab(
+            self,
+            mapped,
+            address=mapped.address,
+            nbytes=nbytes,
+            uuid=os.urandom(16),
+            fd=fd,
+            writable=True,
+        )
+
+    def map_slab(self, fd: int, nbytes: int, uuid: bytes) -> Slab:
+        """Map memory that another process made, for reading. Takes ownership of `fd`, whatever happens.
+
+        Waits for no work of the device: a thread that must answer a producer is here.
+
+        Raises
+        ------
+        InvalidRegion
+            The descriptor is no memory of this device, or not as large as announced.
+        ForkedError
+            This process was forked after the device came into use.
+        """
+        try:
+            self._check_process()
+            if nbytes <= 0:
+                raise InvalidRegion("a region has no bytes", found=nbytes)
+            identity = identity_of(fd)
+            mapped = self._imported(fd, self._whole(nbytes))
+        except DeviceError as error:
+            raise InvalidRegion(
+                "a region cannot be mapped on its device", found=str(error), where=self.name
+            ) from error
+        finally:
+            os.close(fd)
+        return Slab(
+            self,
+            mapped,
+            address=mapped.address,
+            nbytes=nbytes,
+            uuid=uuid,
+            identity=identity,
+            writable=False,
+        )
+
+    def open_lent(self, handle: LentHandle) -> Slab:
+        """Open memory that another process allocated and lends; it is closed by :meth:`sweep`, as all is unmapped.
+
+        Raises
+        ------
+        InvalidRegion
+            The driver cannot open it, or it is smaller than announced.
+        ForkedError
+            This process was forked after the device came into use.
+        """
+        self._check_process()
+        if handle.nbytes <= 0:
+            raise InvalidRegion("a region has no bytes", found=handle.nbytes)
+        try:
+            address = self.openings.open(handle)
+        except DeviceError as error:
+            raise InvalidRegion(
+                "lent memory cannot be opened", found=str(error), where=self.name, hint=_why_not(handle)
+            ) from error
+        return Slab(
+            self,
+            Mapped(address, functools.partial(self.openings.close, address), self._afterwards),
+            address=address,
+            nbytes=handle.nbytes,
+            uuid=handle.uuid,
+            identity=handle,
+            writable=False,
+        )
+
+    def is_borrowed(self, address: int) -> bool:
+        """Whether memory of another process lies there, which :meth:`open_lent` opened.
+
+        Raises
+        ------
+        ForkedError
+            This process was forked after the device came into use.
+        """
+        self._check_process()
+        return self.openings.hold(address)
+
+    def sweep(self, seconds: float = DEFAULT_LIMITS.close_timeout) -> None:
+        """Unmap what nobody refers to any more, once the device has done what was queued.
+
+        What the device may still read after `seconds` is unmapped as soon as it is done.
+
+        Raises
+        ------
+        ForkedError
+            This process was forked after the device came into use.
+        """
+        self._check_process()
+        self._events.drop_idle()
+        self._shared_events.drop_idle()
+        if self._afterwards:
+            # A device that failed or went away has nothing left to wait for; its memory is gone with it.
+            with contextlib.suppress(DeviceError, DeadlineExceeded):
+                self._afterwards.wait(seconds)
+
+    def later(self, call: Callable[[], object]) -> None:
+        """Do something as soon as all that is queued on this device now is done, in its own thread."""
+        self._afterwards.add(call)
+        # Where no thread can be had, or in a child that was forked, the next sweep does it, or nobody.
+        if os.getpid() == self._pid:
+            with contextlib.suppress(DeviceError):
+                self._afterwards.begin()
+
+    def settle(self, seconds: float = DEFAULT_LIMITS.device_timeout) -> None:
+        """Wait until all work queued on this device is done, for some time only.
+
+        A thread of the device's own waits: the driver's call cannot be interrupted. Where it is given up, the
+        thread goes on waiting, and unmaps what had ended when the device is done.
+
+        Raises
+        ------
+        DeadlineExceeded
+            It is not done after `seconds`.
+        DeviceError
+            The device failed, or cannot be waited for now.
+        ForkedError
+            This process was forked after the device came into use.
+        """
+        self._check_process()
+        self._afterwards.wait(seconds)
+
+    def _come_to_rest(self) -> None:
+        self.synchronize()  # whatever it is by then
+
+    def _unmap(self, address: int, nbytes: int) -> None:
+        self.driver.unmap(address, nbytes)
+        self.driver.free_address(address, nbytes)
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise ForkedError(
+                f"{self.name} cannot be used in a child that was forked",
+                hint="A driver does not survive a fork: start processes by spawn or forkserver.",
+            )
+
+    def synchronize(self) -> None:
+        """Wait until all work queued on this device is done, however long that takes: see :meth:`settle`."""
+        self._check_process()
+        self.driver.synchronize(self.ordinal)
+
+    def memory_info(self) -> tuple[int, int]:
+        """Return the bytes of its memory that are free, and of all of it."""
+        self._check_process()
+        return self.driver.memory_info(self.ordinal)
+
+    def current_stream(self) -> int:
+        """Return the stream that work of this thread is queued on: its address, 0 for the default one."""
+        return 0
+
+    def copy_in(self, address: int, host: int, nbytes: int) -> None:
+        """Queue a copy of host memory to an address of this device, on its current stream."""
+        self._check_process()
+        self.driver.copy_in(self.ordinal, address, host, nbytes, self.current_stream())
+
+    def copy_out(self, host: int, address: int, nbytes: int) -> None:
+        """Queue a copy to host memory from an address of this device, on its current stream."""
+        self._check_process()
+        self.driver.copy_out(self.ordinal, host, address, nbytes, self.current_stream())
+
+    def copy_to_peer(self, peer: DriverDevice, target: int, address: int, nbytes: int) -> None:
+        """Queue a copy to an address of another device of the same driver, on the current stream of this one."""
+        self._check_process()
+        stream = self.current_stream()
+        self.driver.copy_peer(target, peer.ordinal, address, self.ordinal, nbytes, stream)
+
+    def let_in(self, slab: Slab, peer: DriverDevice) -> None:
+        """Let another device of the same driver read a slab of this one.
+
+        That of memory which others allocated, and lend, is not ours to say; the driver copies it all the same.
+        """
+        self._check_process()
+        if slab.lent is not None or isinstance(slab.identity, LentHandle):
+            return
+        readers = self._let_in.setdefault(slab, set())
+        if peer.ordinal not in readers:
+            self.driver.let_read(slab.address, self._whole(slab.nbytes), peer.ordinal)
+            readers.add(peer.ordinal)
+
+    def wait_stream(self, seconds: float) -> None:
+        """Wait until what was queued on the current stream is done; asks, since no wait of a driver can be ended.
+
+        Raises
+        ------
+        DeadlineExceeded
+            It is not after `seconds`.
+        """
+        self._check_process()
+        stream = self.current_stream()
+        deadline = time.monotonic() + seconds
+        pause = _SHORTEST_PAUSE
+        while not self.driver.stream_done(self.ordinal, stream):
+            if time.monotonic() > deadline:
+                raise DeadlineExceeded(
+                    "a device is still at work", expected=f"done within {seconds:g} s", where=self.name
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _whole(self, nbytes: int) -> int:
+        return max(1, -(-nbytes // self._granularity)) * self._granularity
+
+    def _imported(self, fd: int, nbytes: int) -> Mapped:
+        handle = self.driver.import_(fd)
+        try:
+            return self._mapped(handle, nbytes, self._let_us_read)
+        finally:
+            self.driver.release(handle)
+
+    def _let_us_read(self, address: int, nbytes: int) -> None:
+        """Give this device access for reading only; for writing too where its driver refuses any less."""
+        if self.maps_read_only is not False:
+            try:
+                self.driver.set_access(address, nbytes, self.ordinal, writable=False)
+            except DeviceError:
+                if self.maps_read_only:
+                    raise
+            else:
+                self.maps_read_only = True
+                return
+        self._let_us_write(address, nbytes)
+        if self.maps_read_only is None:  # another thread may have found out meanwhile that it can
+            self.maps_read_only = False
+
+    def _let_us_write(self, address: int, nbytes: int) -> None:
+        self.driver.set_access(address, nbytes, self.ordinal, writable=True)
+
+    def _mapped(self, handle: int, nbytes: int, let_in: Callable[[int, int], None]) -> Mapped:
+        """Map all of a handle; where that fails, nothing stays mapped or reserved."""
+        driver = self.driver
+        with contextlib.ExitStack() as undo:
+            address = driver.reserve(nbytes)
+            undo.callback(driver.free_address, address, nbytes)
+            driver.map(address, nbytes, handle)
+            undo.callback(driver.unmap, address, nbytes)
+            let_in(address, nbytes)
+            undo.pop_all()
+        return Mapped(address, functools.partial(self._unmap, address, nbytes), self._afterwards)
+
+    # The order of work
+
+    def record(self, *, shared: bool = False) -> RecordedEvent:
+        """Return an event after all that is queued on the current stream; other processes can open a `shared` one.
+
+        Raises
+        ------
+        ForkedError
+            This process was forked after the device came into use.
+        """
+        self._check_process()
+        events = self._shared_events if shared else self._events
+        return events.record(self.current_stream())
+
+    def open_event(self, token: bytes) -> Mapped:
+        """Return another process's event; it is destroyed by :meth:`sweep`, as all is unmapped."""
+        self._check_process()
+        event = self.driver.open_ipc_event_handle(self.ordinal, token)
+        end = functools.partial(self.driver.event_destroy, self.ordinal, event)
+        return Mapped(event, end, self._afterwards)
+
+    def wait_event(self, handle: int, stream: int | None = None) -> None:
+        """Let a stream, by default the current one, wait for an event; the host does not wait."""
+        self._check_process()
+        waiting = self.current_stream() if stream is None else stream
+        self.driver.stream_wait_event(self.ordinal, waiting, handle)
+
+    def order_for(self, stream: int | None) -> None:
+        """Let a stream come after the current one: -1 is none, ``None`` the default one, as in DLPack."""
+        if stream == _NO_STREAM:
+            return
+        if stream is not None and (stream == 0 or stream < _NO_STREAM):
+            raise NotExportable("no stream has this number in DLPack", found=stream, hint="0 is ambiguous.")
+        event = self.record()
+        self.driver.stream_wait_event(self.ordinal, stream or _DEFAULT_STREAM, event.handle)
+
+
+def _why_not(handle: LentHandle) -> str:
+    """Say why memory that is lent may not be there for us."""
+    if not handle.exporter.alive:
+        return "The process that lent it has ended, and its memory with it."
+    return (
+        "Handles do not work across MIG instances, between GPUs without peer access, or for memory that was freed; "
+        'publish(…, share="copy") does not need them.'
+    )

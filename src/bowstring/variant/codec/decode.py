@@ -1,0 +1,255 @@
+"""Decoding one Variant value into a tree of typed Python values, byte by byte and with every bound checked.
+
+This is the careful way, one value at a time: what `to_python`, `schema_of` and their kin stand on, and what the
+kernels are compared with. Nothing in the bytes can make it read outside of them, recurse, or work longer than
+the value is long ("Variant Binary Encoding" is the section of the specification).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bowstring.errors import InvalidBody, LimitExceeded, Truncated
+from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.variant.codec.decode_names import decode_names
+from bowstring.variant.codec.decode_primitives import (
+    PRIMITIVES,
+    Budget,
+    Path,
+    Value,
+    at,
+    little,
+    primitive,
+    string,
+    too_much,
+    unsigned,
+    width_of,
+)
+
+__all__ = ["PRIMITIVES", "Value", "children_of", "decode", "decode_names", "value_size"]
+
+_PRIMITIVE, _SHORT_STRING, _OBJECT, _ARRAY = range(4)
+# Shared children are legal. A tree that shares none never comes near these: its nodes and their payloads are
+# disjoint bytes of the value.
+SHARING: Final = 16
+
+# First byte, end of the room that it may take, and the step that leads to it.
+_Child = tuple[int, int, str | int]
+
+
+def decode(metadata: bytes | tuple[str, ...], value: bytes, *, limits: Limits = DEFAULT_LIMITS) -> Value:
+    """Return one Variant value as a typed tree.
+
+    Parameters
+    ----------
+    metadata
+        The metadata component, or what :func:`decode_names` made of it (once for many values).
+    value
+        The value component; bytes behind its end are left alone.
+    limits
+        ``depth`` bounds the nesting.
+
+    Raises
+    ------
+    Truncated
+        The value, or something in it, ends too early.
+    InvalidBody
+        Ids or offsets out of range, duplicate keys, text that is not UTF-8, decimals and times out of range.
+    Unsupported
+        A primitive type that the specification does not know.
+    LimitExceeded
+        Nested too deeply, or so many children shared that the work would pass what the value's length allows.
+
+    Examples
+    --------
+    >>> decode(("a",), bytes([0x02, 1, 0, 0, 2, 0x0C, 42]))
+    Value(type='object', value={'a': Value(type='int8', value=42)})
+    """
+    names = decode_names(metadata) if isinstance(metadata, bytes) else metadata
+    budget = Budget(nodes=len(value), bytes=SHARING * len(value))
+    root: list[Value] = []
+    # First byte, end of the room that it may take, depth, path, and where the decoded value goes.
+    work: list[tuple[int, int, int, Path, Any]] = [(0, len(value), 0, None, root)]
+    while work:
+        position, end, depth, path, target = work.pop()
+        if position >= end:
+            raise Truncated("a Variant value is missing", expected="a header byte", where=at(path, position))
+        header = value[position]
+        basic = header & 3
+        if basic == _PRIMITIVE:
+            found = primitive(value, position, end, budget, path)
+        elif basic == _SHORT_STRING:
+            stop = position + 1 + (header >> 2)
+            found = Value("string", string(value, position + 1, stop, end, budget, path))
+        else:
+            if depth >= limits.depth:
+                raise LimitExceeded(
+                    "a Variant is nested too deeply",
+                    expected=f"at most {limits.depth} levels",
+                    where=at(path, position),
+                    hint="Raise Limits.depth if the data are to be trusted.",
+                )
+            inside: Any = {} if basic == _OBJECT else []
+            if basic == _OBJECT:
+                children = _fields(value, position, end, names, budget, path)
+                found = Value("object", inside)
+            else:
+                children = _elements(value, position, end, budget, path)
+                found = Value("array", inside)
+            work.extend(
+                (begin, stop, depth + 1, (path, step), inside) for begin, stop, step in reversed(children)
+            )
+        if isinstance(target, dict):
+            assert path is not None
+            target[path[1]] = found
+        else:
+            target.append(found)
+    return root[0]
+
+
+def value_size(value: bytes, position: int = 0) -> int:
+    """Return how many bytes the value at a position takes, from its own header.
+
+    Raises
+    ------
+    Truncated
+        The header ends too early. The bytes after it need not be there.
+    Unsupported
+        A primitive type that the specification does not know.
+
+    Examples
+    --------
+    >>> value_size(bytes([0x0C, 42]))
+    2
+    """
+    end = len(value)
+    if position >= end:
+        raise Truncated("a Variant value is missing", expected="a header byte", where=at(None, position))
+    header = value[position]
+    basic = header & 3
+    if basic == _SHORT_STRING:
+        return 1 + (header >> 2)
+    if basic == _PRIMITIVE:
+        width = width_of(header >> 2, None, position)
+        return 1 + width if width >= 0 else 5 + unsigned(value, position + 1, 4, end, None)
+    count, _, _, offsets, width = _shape(value, position, end, None)
+    table = offsets + count * width
+    return offsets + (count + 1) * width - position + unsigned(value, table, width, end, None)
+
+
+def children_of(names: tuple[str, ...], value: bytes) -> list[tuple[str | int, int, int]] | None:
+    """Return key or index, first byte and end of each child of a container; None where it is none.
+
+    What is inside of the children is not looked at.
+
+    Raises
+    ------
+    Truncated, InvalidBody, Unsupported
+        The container, or the header of a child, is not what the specification says.
+
+    Examples
+    --------
+    >>> children_of(("a",), bytes([0x02, 1, 0, 0, 2, 0x0C, 42]))
+    [('a', 5, 7)]
+    """
+    if not value:
+        raise Truncated("a Variant value is missing", expected="a header byte", where=at(None, 0))
+    basic = value[0] & 3
+    if basic not in (_OBJECT, _ARRAY):
+        return None
+    budget = Budget(nodes=len(value), bytes=0)
+    if basic == _OBJECT:
+        found = _fields(value, 0, len(value), names, budget, None)
+    else:
+        found = _elements(value, 0, len(value), budget, None)
+    children: list[tuple[str | int, int, int]] = []
+    for start, end, step in found:
+        stop = start + value_size(value, start)
+        if stop > end:
+            raise Truncated(
+                "a child passes the end of its container",
+                expected=f"{stop - start} bytes",
+                found=end - start,
+                where=at((None, step), start),
+            )
+        children.append((step, start, stop))
+    return children
+
+
+def _shape(value: bytes, position: int, end: int, path: Path) -> tuple[int, int, int, int, int]:
+    """Return count, where the ids are and how wide, where the offsets are and how wide, of a container."""
+    header = value[position]
+    is_object = header & 3 == _OBJECT
+    large = header >> (6 if is_object else 4) & 1
+    offset_width = (header >> 2 & 3) + 1
+    id_width = (header >> 4 & 3) + 1 if is_object else 0
+    count_width = 4 if large else 1
+    count = unsigned(value, position + 1, count_width, end, path)
+    ids = position + 1 + count_width
+    return count, ids, id_width, ids + count * id_width, offset_width
+
+
+def _opened(
+    value: bytes, position: int, end: int, budget: Budget, path: Path
+) -> tuple[int, int, int, list[int], int, int]:
+    """Return count, ids, id width, offsets, and where the children begin and end, of a container."""
+    count, ids, id_width, offsets, width = _shape(value, position, end, path)
+    data = offsets + (count + 1) * width
+    if data > end:
+        raise Truncated(
+            "the offsets of a container pass the end",
+            expected=f"{data - position} bytes",
+            found=end - position,
+            where=at(path, position),
+        )
+    budget.nodes -= count
+    if budget.nodes < 0:
+        raise too_much("values", path, position)
+    table = [little(value, offsets + index * width, width) for index in range(count + 1)]
+    if data + table[-1] > end:
+        raise Truncated(
+            "the children of a container pass its end",
+            expected=f"{data + table[-1] - position} bytes",
+            found=end - position,
+            where=at(path, position),
+        )
+    return count, ids, id_width, table, data, data + table[-1]
+
+
+def _fields(
+    value: bytes, position: int, end: int, names: tuple[str, ...], budget: Budget, path: Path
+) -> list[_Child]:
+    count, ids, id_width, table, data, stop = _opened(value, position, end, budget, path)
+    children: list[_Child] = []
+    seen: set[str] = set()
+    for index in range(count):
+        id_ = little(value, ids + index * id_width, id_width)
+        if id_ >= len(names):
+            raise InvalidBody(
+                "a field's id is not in the metadata",
+                expected=f"below {len(names)}",
+                found=id_,
+                where=at(path, position),
+            )
+        name = names[id_]
+        if name in seen:
+            raise InvalidBody("an object has a key twice", found=repr(name), where=at(path, position))
+        seen.add(name)
+        children.append((_child(data, stop, table[index], (path, name)), stop, name))
+    return children
+
+
+def _elements(value: bytes, position: int, end: int, budget: Budget, path: Path) -> list[_Child]:
+    count, _, _, table, data, stop = _opened(value, position, end, budget, path)
+    return [(_child(data, stop, table[index], (path, index)), stop, index) for index in range(count)]
+
+
+def _child(data: int, stop: int, offset: int, path: Path) -> int:
+    if data + offset >= stop:
+        raise InvalidBody(
+            "a child begins behind the end of its container",
+            expected=f"an offset below {stop - data}",
+            found=offset,
+            where=at(path, data),
+        )
+    return data + offset

@@ -1,0 +1,228 @@
+"""Building a Variant's bytes: metadata, objects and arrays, and whole trees of Values.
+
+What is written follows the strictest readers: dictionaries sorted and unique and flagged so, fields in the order
+of their names' UTF-8, children in that same order with offsets that start at 0 and rise, reserved bits 0, and
+the narrowest width that holds each id, offset and count. Wider ones can be asked for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from bowstring.errors import LimitExceeded, UsageError
+from bowstring.variant.codec.decode_primitives import Value
+from bowstring.variant.codec.encode_primitives import primitive_bytes, utf8
+
+__all__ = ["Widths", "array_bytes", "encode", "encode_with", "metadata_bytes", "names_in", "object_bytes"]
+
+_OBJECT, _ARRAY = 2, 3
+_WIDEST: Final = 4
+_SMALL_COUNT: Final = 255
+_LARGEST: Final = (1 << 32) - 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Widths:
+    """The least number of bytes for ids, offsets and counts; more are taken where the numbers need them.
+
+    Parameters
+    ----------
+    ids, offsets
+        1 to 4 bytes.
+    large
+        Whether counts of children take 4 bytes even where 1 would do.
+
+    Examples
+    --------
+    >>> array_bytes([], Widths(offsets=2)).hex()
+    '07000000'
+    """
+
+    ids: int = 1
+    offsets: int = 1
+    large: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("ids", "offsets"):
+            width = getattr(self, name)
+            if width not in range(1, _WIDEST + 1):
+                raise UsageError(f"Widths.{name}", expected="1, 2, 3 or 4 bytes", found=width)
+
+
+_NARROWEST: Final = Widths()
+
+
+def metadata_bytes(names: Sequence[str], *, width: int = 1, sorted_flag: bool | None = None) -> bytes:
+    """Return the metadata component that holds names in this order.
+
+    Parameters
+    ----------
+    names
+        The dictionary; a name's place is its id.
+    width
+        Least number of bytes of an offset, 1 to 4.
+    sorted_flag
+        Whether the dictionary is said to be sorted and unique; by default the truth (not said of an empty one).
+
+    Raises
+    ------
+    UsageError
+        A name that has no UTF-8: it holds half a surrogate pair.
+    LimitExceeded
+        The names take more than 4 GiB.
+
+    Examples
+    --------
+    >>> metadata_bytes(["a", "bc"]).hex(" ")
+    '11 02 00 01 03 61 62 63'
+    >>> metadata_bytes([]).hex(" ")
+    '01 00 00'
+    """
+    encoded = [utf8(name, "a key") for name in names]
+    if sorted_flag is None:
+        sorted_flag = bool(encoded) and all(one < next_ for one, next_ in itertools.pairwise(encoded))
+    offsets = _offsets(encoded)
+    width = max(width, _needed(max(offsets[-1], len(names))))
+    header = 1 | sorted_flag << 4 | (width - 1) << 6
+    numbers = (len(names), *offsets)
+    return bytes((header,)) + _packed(numbers, width) + b"".join(encoded)
+
+
+def object_bytes(fields: Sequence[tuple[int, bytes]], widths: Widths = _NARROWEST) -> bytes:
+    """Return an object of ids and encoded values, which come in the order of their names.
+
+    Examples
+    --------
+    >>> object_bytes([(0, bytes([0x0C, 42]))]).hex(" ")
+    '02 01 00 00 02 0c 2a'
+    """
+    ids = [id_ for id_, _ in fields]
+    values = [value for _, value in fields]
+    offsets = _offsets(values)
+    id_width = max(widths.ids, _needed(max(ids, default=0)))
+    width = max(widths.offsets, _needed(offsets[-1]))
+    large = widths.large or len(ids) > _SMALL_COUNT
+    header = _OBJECT | ((width - 1) | (id_width - 1) << 2 | large << 4) << 2
+    tables = _packed(ids, id_width) + _packed(offsets, width)
+    return bytes((header,)) + _count(len(ids), large=large) + tables + b"".join(values)
+
+
+def array_bytes(values: Sequence[bytes], widths: Widths = _NARROWEST) -> bytes:
+    """Return an array of encoded values.
+
+    Examples
+    --------
+    >>> array_bytes([bytes([0]), bytes([4])]).hex(" ")
+    '03 02 00 01 02 00 04'
+    """
+    offsets = _offsets(values)
+    width = max(widths.offsets, _needed(offsets[-1]))
+    large = widths.large or len(values) > _SMALL_COUNT
+    header = _ARRAY | ((width - 1) | large << 2) << 2
+    return bytes((header,)) + _count(len(values), large=large) + _packed(offsets, width) + b"".join(values)
+
+
+def names_in(values: Iterable[Value]) -> list[str]:
+    """Return the keys of all objects in some trees, each once, in the order of their UTF-8.
+
+    Examples
+    --------
+    >>> names_in([Value("object", {"b": Value("object", {"a": Value("null", None)})})])
+    ['a', 'b']
+    """
+    found: set[str] = set()
+    work = list(values)
+    while work:
+        value = work.pop()
+        if value.type == "object":
+            found.update(value.value)
+            work.extend(value.value.values())
+        elif value.type == "array":
+            work.extend(value.value)
+    # The order of code points is that of UTF-8.
+    return sorted(found)
+
+
+def encode(value: Value, widths: Widths = _NARROWEST) -> tuple[bytes, bytes]:
+    """Return the metadata and the value of one tree.
+
+    Raises
+    ------
+    UsageError
+        A value that its type cannot hold, or text that has no UTF-8.
+    LimitExceeded
+        A text, binary or container of 4 GiB or more.
+
+    Examples
+    --------
+    >>> metadata, encoded = encode(Value("object", {"a": Value("int8", 42)}))
+    >>> metadata.hex(" "), encoded.hex(" ")
+    ('11 01 00 01 61', '02 01 00 00 02 0c 2a')
+    """
+    names = names_in([value])
+    ids = {name: index for index, name in enumerate(names)}
+    return metadata_bytes(names, width=widths.offsets), encode_with(ids, value, widths)
+
+
+def encode_with(ids: Mapping[str, int], value: Value, widths: Widths = _NARROWEST) -> bytes:
+    """Return the value component of one tree, over a dictionary that holds all its keys.
+
+    Examples
+    --------
+    >>> encode_with({}, Value("array", [Value("boolean", True)])).hex(" ")
+    '03 01 00 01 04'
+    """
+    done: list[bytes] = []
+    # A container comes twice: first for its children to be put before it, then to be closed around them.
+    work: list[tuple[Value, bool]] = [(value, False)]
+    while work:
+        value, children_done = work.pop()
+        if value.type not in ("object", "array"):
+            done.append(primitive_bytes(value))
+            continue
+        if not children_done:
+            work.append((value, True))
+            inside = value.value if value.type == "array" else [field for _, field in _in_order(value)]
+            work.extend((child, False) for child in reversed(inside))
+            continue
+        first = len(done) - len(value.value)
+        children = done[first:]
+        del done[first:]
+        if value.type == "array":
+            done.append(array_bytes(children, widths))
+        else:
+            keys = [ids[name] for name, _ in _in_order(value)]
+            done.append(object_bytes(list(zip(keys, children, strict=True)), widths))
+    return done[0]
+
+
+def _in_order(value: Value) -> list[tuple[str, Value]]:
+    return sorted(value.value.items(), key=_key)
+
+
+def _key(field: tuple[str, Value]) -> str:
+    return field[0]
+
+
+def _offsets(values: Sequence[bytes]) -> list[int]:
+    return [0, *itertools.accumulate(map(len, values))]
+
+
+def _needed(number: int) -> int:
+    """Return how many bytes an unsigned number takes, at least one."""
+    if number > _LARGEST:
+        raise LimitExceeded("a part of a Variant is too large", expected="less than 4 GiB", found=number)
+    return max(1, (number.bit_length() + 7) // 8)
+
+
+def _count(count: int, *, large: bool) -> bytes:
+    return count.to_bytes(4 if large else 1, "little")
+
+
+def _packed(numbers: Iterable[int], width: int) -> bytes:
+    if width == 1:
+        return bytes(numbers)
+    return b"".join([number.to_bytes(width, "little") for number in numbers])

@@ -1,0 +1,1 @@
+"""Variant columns from JSON text, and JSON text from Variant columns."""

@@ -1,0 +1,68 @@
+"""The keys of a block of rows: those that its parts found, joined, in the order of their UTF-8."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.errors import LimitExceeded
+from bowstring.variant.json.order import in_order
+
+__all__ = ["Keys", "joined", "metadata_of"]
+
+Keys = tuple[np.ndarray[Any, np.dtype[np.uint8]], np.ndarray[Any, np.dtype[np.uint64]]]
+"""Keys as they were numbered: their bytes, one behind the other, and the length of each."""
+
+_SORTED: Final = 0x11
+_EMPTY: Final = b"\x01\x00\x00"
+_LARGEST: Final = (1 << 31) - 1
+
+
+def joined(parts: Sequence[Keys]) -> tuple[bytes, list[np.ndarray[Any, np.dtype[np.uint32]]]]:
+    """Return the metadata of the distinct keys of all parts, and the rank of each key of each part.
+
+    Examples
+    --------
+    >>> b_a, c_b = ((np.frombuffer(text, np.uint8), np.array([1, 1], np.uint64)) for text in (b"ba", b"cb"))
+    >>> metadata, ranks = joined([b_a, c_b])
+    >>> metadata.hex(" "), [each.tolist() for each in ranks]
+    ('11 03 00 01 02 03 61 62 63', [[1, 0], [2, 1]])
+    """
+    lengths = np.concatenate([np.zeros(1, np.uint64), *(part[1] for part in parts)])
+    data = np.concatenate([np.zeros(0, np.uint8), *(part[0] for part in parts)])
+    offsets = np.cumsum(lengths, dtype=np.int64)
+    keys = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(lengths) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+    # Sorted, not hashed: what Arrow's hash makes of keys is known, so that keys could be chosen to be all alike.
+    order, is_new = in_order(data, offsets)
+    found = np.empty(len(keys), np.uint32)
+    found[order] = np.cumsum(is_new, dtype=np.uint32) - np.uint32(1)
+    bounds = np.cumsum([len(part[1]) for part in parts])[:-1]
+    return metadata_of(keys.take(pa.array(order[is_new]))), np.split(found, bounds)
+
+
+def metadata_of(names: pa.LargeBinaryArray) -> bytes:
+    """Return the metadata of distinct names that ascend.
+
+    Raises
+    ------
+    LimitExceeded
+        They take more than 2 GiB.
+    """
+    if not len(names):
+        return _EMPTY
+    _, buffer, data = names.buffers()
+    offsets = np.frombuffer(buffer, np.int64)[names.offset : names.offset + len(names) + 1]
+    first, last = int(offsets[0]), int(offsets[-1])
+    largest = max(last - first, len(names))
+    if largest > _LARGEST:
+        raise LimitExceeded("the keys of a block of rows", expected="at most 2 GiB", found=largest)
+    width = (largest.bit_length() + 7) // 8
+    numbers = np.append(len(names), offsets - first).astype("<u4")
+    packed = numbers.view(np.uint8).reshape(-1, 4)[:, :width].tobytes()
+    text = memoryview(data)[first:last] if data is not None else b""
+    return b"".join((bytes((_SORTED | (width - 1) << 6,)), packed, text))

@@ -1,0 +1,244 @@
+"""Reading and writing waves of JSON texts: the scratch of the kernels, and their order.
+
+A wave is read into nodes and numbered keys; where all keys of a block are known, its nodes are measured and
+written. Scratch is bounded by the nodes that a count of commas and brackets allows, 40 bytes each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import secrets
+from typing import Any, Final
+
+import numpy as np
+
+from bowstring.errors import InvalidBody
+from bowstring.kernels.json.format import BODY, HEAD, INTEGER, NODE, RANGE, UNDECIDED
+from bowstring.kernels.json.names import KEYS, LENGTH, NAME, NO_ROOM, PLAN, POOL_END, SPARE, STATE, UNKNOWN
+from bowstring.kernels.json.read import read_rows
+from bowstring.kernels.json.sizes import measure_rows
+from bowstring.kernels.json.write import write_rows
+from bowstring.kernels.launch import launch
+from bowstring.limits import Limits
+from bowstring.variant.json.dictionary import Keys
+from bowstring.variant.json.plan import Parts, Wave
+from bowstring.variant.json.source import Texts
+
+__all__ = ["Ranks", "Read", "Waves"]
+
+Ranks = list[np.ndarray[Any, np.dtype[np.uint32]]]
+"""Of each key of each part of a wave, its place among all keys of its block."""
+
+# Tables that hold the keys of nearly all columns; where they are too small, they become as large as can be needed.
+_TABLE: Final = 2048
+_POOL: Final = 1 << 15
+_WORDS: Final = int(NODE)
+_KIND: Final = 0xFF
+_LENGTH: Final = np.uint64((1 << 63) - 1)
+_DOUBLE: Final = int(INTEGER) | 7 << 2 << 8
+_LITERAL: Final = re.compile(rb"[-+.0-9eE]*")
+_FIRST_LOOK: Final = 64
+_CHANGED: Final = "JSON text has changed while it was read"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Read:
+    """A wave of rows, read.
+
+    Attributes
+    ----------
+    rows : slice
+    statuses, places : ndarray, shape (rows,)
+        On the host: what became of each row, and the byte that this is about.
+    keys : list of Keys
+        Of each part.
+    lengths : ndarray of int64
+        Rows of each part.
+    firsts, counts : array of uint64, shape (rows,)
+        On the device: where the nodes of each row begin, and how many they are.
+    """
+
+    rows: slice
+    statuses: np.ndarray[Any, np.dtype[np.uint8]]
+    places: np.ndarray[Any, np.dtype[np.int64]]
+    keys: list[Keys]
+    lengths: np.ndarray[Any, np.dtype[np.int64]]
+    firsts: Any
+    counts: Any
+
+
+class Waves:
+    """The kernels over the waves of some texts, and their scratch, which each wave uses again."""
+
+    def __init__(self, texts: Texts, parts: Parts, *, spark: bool, limits: Limits) -> None:
+        self._texts = texts
+        self._parts = parts
+        self._spark = spark
+        self._limits = limits
+        self._seed = secrets.randbits(64)
+        self._large = False
+        self._nodes = self._children = texts.device.xp.empty(0, np.uint64)
+
+    def read(self, wave: Wave) -> Read:
+        """Read the rows of a wave; what was read before is lost."""
+        read = self._try(wave)
+        if read is None:
+            self._large = True
+            read = self._try(wave)
+        if read is None:
+            raise InvalidBody(_CHANGED)
+        return read
+
+    def read_again(self, wave: Wave, before: Read) -> Read:
+        """Read a wave that was read before, whose keys have been ranked since."""
+        read = self.read(wave)
+        for (text, lengths), (text_before, lengths_before) in zip(read.keys, before.keys, strict=True):
+            # Kernels look ranks up by the numbers of keys: these must be the same.
+            if not (np.array_equal(text, text_before) and np.array_equal(lengths, lengths_before)):
+                raise InvalidBody(_CHANGED)
+        return read
+
+    def _try(self, wave: Wave) -> Read | None:
+        """Read a wave, or return None where a table was too small."""
+        texts, device = self._texts, self._texts.device
+        xp = device.xp
+        plan = self._plan(wave)
+        rows = self._rows(wave)
+        self._make_room(_end(plan, 2))
+        statuses = device.from_host(texts.statuses[rows].copy())
+        places = xp.zeros(len(statuses), np.int64)
+        firsts, counts = xp.zeros(len(statuses), np.uint64), xp.zeros(len(statuses), np.uint64)
+        table = xp.zeros(_end(plan, 4), np.uint64)
+        names = xp.empty(len(table) // 2 * int(NAME), np.uint64)
+        pool = xp.empty(_end(plan, 6), np.uint8)
+        states = xp.zeros(len(plan) * int(STATE), np.uint64)
+        launch(
+            read_rows,
+            len(plan),
+            texts.data,
+            device.from_host(texts.starts[rows]),
+            device.from_host(texts.stops[rows]),
+            device.from_host(plan.reshape(-1)),
+            int(self._spark),
+            self._limits.depth,
+            self._seed,
+            *(statuses, places, firsts, counts, self._nodes, self._children),
+            *(table, names, pool, states),
+        )
+        results = device.to_host(states).reshape(-1, int(STATE))
+        if results[:, int(NO_ROOM)].any():
+            return None
+        keys = _keys(plan, results, device.to_host(names).reshape(-1, int(NAME)), device.to_host(pool))
+        lengths = (plan[:, 1] - plan[:, 0]).astype(np.int64)
+        read = Read(rows, device.to_host(statuses), device.to_host(places), keys, lengths, firsts, counts)
+        self._decide(read, np.flatnonzero(results[:, int(UNKNOWN)]))
+        return read
+
+    def _plan(self, wave: Wave) -> np.ndarray[Any, np.dtype[np.uint64]]:
+        """Return the plan of each part: its rows, counted from the first of the wave, and its scratch."""
+        parts, chosen = self._parts, slice(wave.first, wave.last)
+        nodes, nbytes = parts.nodes[chosen], parts.nbytes[chosen]
+        tables = np.full(len(nodes), _TABLE)
+        pools = np.full(len(nodes), _POOL)
+        if self._large:
+            # A table must be half empty.
+            tables = 1 << np.ceil(np.log2(2 * parts.keys[chosen] + 4)).astype(np.int64)
+            pools = nbytes + int(SPARE)
+        plan = np.zeros((len(nodes), int(PLAN)), np.uint64)
+        plan[:, 0] = parts.firsts[chosen] - parts.firsts[wave.first]
+        plan[:, 1] = parts.lasts[chosen] - parts.firsts[wave.first]
+        for column, sizes in ((2, nodes), (4, tables), (6, pools)):
+            plan[:, column] = np.cumsum(sizes) - sizes
+            plan[:, column + 1] = sizes
+        return plan
+
+    def _rows(self, wave: Wave) -> slice:
+        return slice(int(self._parts.firsts[wave.first]), int(self._parts.lasts[wave.last - 1]))
+
+    def _make_room(self, nodes: int) -> None:
+        if len(self._children) < nodes:
+            xp = self._texts.device.xp
+            self._nodes = self._children = None
+            self._nodes = xp.empty(nodes * int(NODE), np.uint64)
+            self._children = xp.empty(nodes, np.uint64)
+
+    def measure(self, read: Read, ranks: Ranks) -> Any:
+        """Return how many bytes each row takes, given the rank of each key of each part of its wave."""
+        device = self._texts.device
+        rows = read.rows.stop - read.rows.start
+        begins = np.cumsum([0, *(len(each) for each in ranks)])
+        bases = np.repeat(begins[:-1].astype(np.uint64), read.lengths)
+        sizes = device.xp.empty(rows, np.int64)
+        launch(
+            measure_rows,
+            rows,
+            *(read.firsts, read.counts, device.from_host(bases)),
+            device.from_host(np.concatenate([np.zeros(0, np.uint32), *ranks])),
+            *(self._nodes, self._children, sizes),
+        )
+        return sizes
+
+    def write(self, read: Read, offsets: Any, out: Any) -> None:
+        """Write each row to where its offset says."""
+        texts = self._texts
+        stops = texts.device.from_host(texts.stops[read.rows])
+        scratch = (read.firsts, read.counts, offsets, self._nodes, self._children)
+        launch(write_rows, read.rows.stop - read.rows.start, texts.data, stops, *scratch, out)
+
+    def _decide(self, read: Read, parts: np.ndarray[Any, Any]) -> None:
+        """Let Python's float find the doubles of some parts that need more digits than kernels look at."""
+        if not len(parts):
+            return
+        device, texts = self._texts.device, self._texts
+        data = device.to_host(texts.data)
+        firsts, counts = device.to_host(read.firsts), device.to_host(read.counts)
+        ends = np.cumsum(read.lengths)
+        for part in parts:
+            begin = int(firsts[ends[part] - read.lengths[part]])
+            end = int(firsts[ends[part] - 1] + counts[ends[part] - 1])
+            scratch = slice(begin * _WORDS, end * _WORDS)
+            nodes = device.to_host(self._nodes[scratch]).reshape(-1, _WORDS)
+            undecided = np.flatnonzero(nodes[:, int(HEAD)] & _KIND == UNDECIDED)
+            rows = np.searchsorted(firsts, (begin + undecided).astype(np.uint64), side="right") - 1
+            for node, row in zip(undecided.tolist(), rows.tolist(), strict=True):
+                start = int(nodes[node, int(BODY)])
+                value = _number(data, start, int(texts.stops[read.rows.start + row]))
+                if math.isinf(value) and not self._spark:
+                    read.statuses[row] = RANGE
+                    read.places[row] = start - texts.starts[read.rows.start + row]
+                    read.counts[row : row + 1] = device.from_host(np.zeros(1, np.uint64))
+                nodes[node, int(HEAD)] = _DOUBLE
+                nodes[node, int(BODY)] = np.float64(value).view(np.uint64)
+            self._nodes[scratch] = device.from_host(nodes.reshape(-1))
+
+
+def _number(data: np.ndarray[Any, np.dtype[np.uint8]], start: int, stop: int) -> float:
+    """Return the number that begins at a place of the text."""
+    size = _FIRST_LOOK
+    while True:
+        literal = _LITERAL.match(data[start : min(start + size, stop)].tobytes())
+        assert literal is not None
+        if literal.end() < size or start + size >= stop:
+            return float(literal.group())
+        size *= 2
+
+
+def _end(plan: np.ndarray[Any, np.dtype[np.uint64]], column: int) -> int:
+    return int(plan[-1, column] + plan[-1, column + 1])
+
+
+def _keys(
+    plan: np.ndarray[Any, Any],
+    states: np.ndarray[Any, Any],
+    names: np.ndarray[Any, Any],
+    pool: np.ndarray[Any, Any],
+) -> list[Keys]:
+    """Return the keys that each part found, copied out of the scratch."""
+    keys = []
+    for part in range(len(plan)):
+        first = int(plan[part, 4]) // 2
+        lengths = names[first : first + int(states[part, int(KEYS)]), int(LENGTH)] & _LENGTH
+        keys.append((pool[int(plan[part, 6]) : int(states[part, int(POOL_END)])].copy(), lengths))
+    return keys

@@ -1,0 +1,314 @@
+"""JSON texts of a Variant column's values, on the column's device: a status, offsets and bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from bowstring.errors import LimitExceeded
+from bowstring.kernels import bitmap
+from bowstring.kernels.launch import launch
+from bowstring.kernels.variant.text.writer import SPARE, WORDS, quote_names, write_text
+
+if TYPE_CHECKING:
+    from bowstring.limits import Limits
+    from bowstring.memory import Device
+    from bowstring.variant.column import VariantColumn
+    from bowstring.variant.json.rules import Rules
+    from bowstring.variant.walk import Classes
+
+__all__ = ["Names", "Rows", "Texts", "block_of", "rows_of", "texts_of"]
+
+_LARGEST_TEXT: Final = (1 << 31) - 1
+# On the host: rows that are written before they are put together, and rows of one work item.
+_ROWS: Final = 1 << 14
+_BLOCK: Final = 256
+_FEWEST: Final = 8  # so that each begins with a byte of the bitmaps
+_LONG_ROW: Final = 1 << 12
+# Room for the text of a work item, in bytes for each byte and for each row; what needs more is written twice.
+_GROWTH: Final = 6
+_PER_ROW: Final = 64
+_MOST_SCRATCH: Final = 1 << 26
+# So many work items at most on a device, for each needs room of its own.
+_ITEMS: Final = 1 << 15
+# Each container takes four bytes at least, its children not counted.
+_SMALLEST_CONTAINER: Final = 4
+
+
+class Texts(NamedTuple):
+    """Texts of rows, on one device.
+
+    Attributes
+    ----------
+    statuses : array of uint8, shape (rows,)
+        ``OK``, ``SQL_NULL``, ``MALFORMED``, ``UNSUPPORTED`` or ``TOO_DEEP``; only the first has text.
+    offsets : array of int64, shape (rows + 1,)
+    data : array of uint8
+    """
+
+    statuses: Any
+    offsets: Any
+    data: Any
+
+
+class Names(NamedTuple):
+    """The names of distinct metadata as :func:`~bowstring.kernels.variant.text.writer.quote_names` writes them.
+
+    Attributes
+    ----------
+    bases : array of int64
+        Which of all names is the first of each metadata.
+    counts : array of int64
+        How many each has; -1 where it is none.
+    ends : array of int64
+        Where each name ends, behind a 0.
+    text : array of uint8
+    """
+
+    bases: Any
+    counts: Any
+    ends: Any
+    text: Any
+
+
+def block_of(rows: int, device: Device) -> int:
+    """Return how many rows one work item takes where each needs room of its own."""
+    return max(_BLOCK if device.is_host else 1, -(-rows // _ITEMS))
+
+
+def texts_of(
+    opened: VariantColumn,
+    classes: Classes,
+    *,
+    starts: Any = None,
+    stops: Any = None,
+    wanted: Any = None,
+    rules: Rules,
+    limits: Limits,
+) -> Texts:
+    """Return the JSON text of every row, or of the value that begins somewhere in it.
+
+    Parameters
+    ----------
+    starts, stops : arrays of int64, shape (rows,) or of any other number of slots
+        Where in the values' bytes those begin that are wanted, and before which place they must end; left out,
+        the rows themselves.
+    wanted : array of uint8
+        A bitmap of the rows that are wanted: the others are ``SQL_NULL``. Left out, those that are valid; empty,
+        all.
+
+    Raises
+    ------
+    LimitExceeded
+        The text takes more than 2 GiB.
+    """
+    rows = rows_of(opened, classes, starts=starts, stops=stops, wanted=wanted, rules=rules, limits=limits)
+    return rows.on_host() if opened.column.device.is_host else rows.on_device()
+
+
+def rows_of(
+    opened: VariantColumn,
+    classes: Classes,
+    *,
+    starts: Any = None,
+    stops: Any = None,
+    wanted: Any = None,
+    rules: Rules = "plain",
+    limits: Limits,
+) -> Rows:
+    """Return what a launch takes of the rows, or of values in them: see :func:`texts_of`."""
+    device, data = opened.column.device, opened.value.data
+    if starts is None:
+        starts, stops = opened.value.starts[: opened.rows], opened.value.stops[: opened.rows]
+        if opened.value.shared:
+            _check_sharing(opened, starts, stops, limits)
+        if len(opened.value.validity):
+            starts, stops, data = _with_nulls(opened, starts, stops)
+    starts, stops = (each.astype(np.int64) for each in (starts, stops))
+    spark = int(rules == "spark")
+    return Rows(
+        device,
+        opened.validity if wanted is None else wanted,
+        starts,
+        stops,
+        data,
+        classes.indices,
+        (classes.starts, classes.stops, classes.data),
+        classes.marks,
+        _quoted_names(classes, device, spark),
+        _depth(device, starts, stops, limits),
+        spark,
+    )
+
+
+def _with_nulls(opened: VariantColumn, starts: Any, stops: Any) -> tuple[Any, Any, Any]:
+    """Return slots in which a row without a value has that of a Variant null, and the bytes that they lie in."""
+    device, value, rows = opened.column.device, opened.value, opened.rows
+    absent = ~bitmap.expanded(value.validity, 0, rows)
+    if len(opened.validity):
+        absent &= bitmap.expanded(opened.validity, 0, rows)
+    if not device.to_host(absent.sum(keepdims=True))[0]:
+        return starts, stops, value.data
+    xp, end = device.xp, np.int64(len(value.data))
+    starts = xp.where(absent, end, starts.astype(np.int64))
+    stops = xp.where(absent, end + np.int64(1), stops.astype(np.int64))
+    return starts, stops, xp.concatenate([value.data, xp.zeros(1, np.uint8)])
+
+
+def _check_sharing(opened: VariantColumn, starts: Any, stops: Any, limits: Limits) -> None:
+    """Check that rows which share their bytes do not ask for work out of all proportion to these."""
+    xp, nbytes = opened.column.device.xp, len(opened.value.data)
+    sizes = xp.minimum(xp.maximum(stops - starts, np.int64(0)), np.int64(nbytes))
+    total = int(opened.column.device.to_host(sizes.sum(keepdims=True))[0])
+    if total > max(limits.decompression_floor, limits.decompression_ratio * nbytes):
+        raise LimitExceeded(
+            "rows that share their values",
+            expected=f"at most {limits.decompression_ratio:g} times their bytes",
+            found=f"{total} bytes of {nbytes}",
+            where=opened.column.name,
+            hint="Raise Limits.decompression_ratio.",
+        )
+
+
+def _depth(device: Device, starts: Any, stops: Any, limits: Limits) -> int:
+    """Return how deep values may nest: not deeper than the longest has room for."""
+    if not len(starts):
+        return 1
+    longest = int(device.to_host((stops - starts).max(keepdims=True))[0])
+    return max(1, min(limits.depth, longest // _SMALLEST_CONTAINER + 2))
+
+
+def _quoted_names(classes: Classes, device: Device, spark: int) -> Names:
+    xp, count = device.xp, len(classes.marks)
+    counts, sizes = xp.empty(count, np.int64), xp.empty(count, np.int64)
+    nothing, no_ends, no_bytes = xp.zeros(count, np.int64), xp.empty(0, np.int64), xp.empty(0, np.uint8)
+    metadata = classes.starts, classes.stops, classes.data, spark
+    launch(quote_names, count, *metadata, nothing, nothing, nothing, counts, sizes, no_ends, no_bytes)
+    bases, begins = _offsets(xp, xp.maximum(counts, np.int64(0))), _offsets(xp, sizes)
+    last = device.to_host(xp.concatenate([bases[count:], begins[count:]]))
+    ends = xp.zeros(int(last[0]) + 1, np.int64)
+    names = xp.zeros(int(last[1]) + int(SPARE), np.uint8)
+    launch(
+        quote_names, count, *metadata, bases[:count], begins[:count], begins[1:], counts, sizes, ends, names
+    )
+    return Names(bases[:count], counts, ends, names)
+
+
+def _offsets(xp: Any, sizes: Any) -> Any:
+    return xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(sizes)])
+
+
+def _check(size: int) -> None:
+    if size > _LARGEST_TEXT:
+        raise LimitExceeded(
+            "the JSON text of a column",
+            expected="at most 2 GiB",
+            found=size,
+            hint="Take fewer rows at a time: column.batch.slice(start, rows).",
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rows:
+    """What a launch over rows takes: where their values are, their metadata, and how they are to be written."""
+
+    device: Device
+    validity: Any
+    starts: Any
+    stops: Any
+    data: Any
+    classes: Any
+    metadata: tuple[Any, Any, Any]
+    marks: Any
+    names: Names
+    depth: int
+    spark: int
+
+    def _write(
+        self, first: int, block: int, begins: Any, limits: Any, statuses: Any, sizes: Any, out: Any
+    ) -> None:
+        """Write the rows from `first` on, a multiple of 8, as many as there are statuses."""
+        last, byte = first + len(statuses), first // 8
+        items = len(begins)
+        launch(
+            write_text,
+            items,
+            block,
+            self.validity[byte:],
+            self.starts[first:last],
+            self.stops[first:last],
+            self.data,
+            self.classes[first:last],
+            self.marks,
+            *self.names,
+            self.depth,
+            self.spark,
+            begins,
+            limits,
+            self.device.xp.empty(items * (self.depth + 1) * int(WORDS), np.uint64),
+            statuses,
+            sizes,
+            out,
+        )
+
+    def measured(self) -> tuple[Any, Any]:
+        """Return the status of each row, and the size of its text."""
+        xp, rows = self.device.xp, len(self.starts)
+        block = block_of(rows, self.device)
+        nothing = xp.zeros(-(-rows // block), np.int64)
+        statuses, sizes = xp.empty(rows, np.uint8), xp.empty(rows, np.int64)
+        self._write(0, block, nothing, nothing, statuses, sizes, xp.empty(0, np.uint8))
+        return statuses, sizes
+
+    def on_device(self) -> Texts:
+        """Measure all rows, and write them."""
+        xp, rows = self.device.xp, len(self.starts)
+        statuses, sizes = self.measured()
+        offsets = _offsets(xp, sizes)
+        total = int(self.device.to_host(offsets[rows:])[0])
+        _check(total)
+        out = xp.empty(total, np.uint8)
+        block = block_of(rows, self.device)
+        begins = offsets[:rows:block].copy()
+        self._write(0, block, begins, xp.concatenate([begins[1:], offsets[rows:]]), statuses, sizes, out)
+        return Texts(statuses, offsets, out)
+
+    def on_host(self) -> Texts:
+        """Write some thousand rows at a time to where there is room for most, and put their texts together."""
+        rows = len(self.starts)
+        statuses, sizes = np.empty(rows, np.uint8), np.empty(rows, np.int64)
+        scratch = np.empty(0, np.uint8)
+        texts: list[Any] = []
+        first = total = 0
+        while first < rows:
+            block, places = self._rooms(first)
+            part = slice(first, min(first + block * (len(places) - 1), rows))
+            if places[-1] > len(scratch):
+                scratch = np.empty(places[-1], np.uint8)
+            self._write(first, block, places[:-1], places[1:], statuses[part], sizes[part], scratch)
+            written = np.add.reduceat(sizes[part], np.arange(0, part.stop - first, block))
+            total += int(written.sum())
+            _check(total)
+            if (written > np.diff(places)).any():
+                places = _offsets(np, written)
+                scratch = np.empty(places[-1], np.uint8)
+                self._write(first, block, places[:-1], places[1:], statuses[part], sizes[part], scratch)
+            pairs = zip(places.tolist(), written.tolist(), strict=False)
+            texts.append(np.concatenate([scratch[begin : begin + size] for begin, size in pairs]))
+            first = part.stop
+        data = np.concatenate(texts) if texts else np.empty(0, np.uint8)
+        return Texts(statuses, _offsets(np, sizes), data)
+
+    def _rooms(self, first: int) -> tuple[int, Any]:
+        """Return how many rows a work item takes, and where the room of each begins and of the last ends."""
+        part = slice(first, first + _ROWS)
+        lengths = np.clip(self.stops[part] - self.starts[part], 0, len(self.data))
+        block = _BLOCK if lengths.sum() <= len(lengths) * _LONG_ROW else _FEWEST
+        places = _offsets(
+            np, np.add.reduceat(lengths * _GROWTH + _PER_ROW, np.arange(0, len(lengths), block))
+        )
+        count = int(np.searchsorted(places, _MOST_SCRATCH, side="right")) - 1
+        # Where not even one has room, it is measured first.
+        return block, places[: count + 1] if count else np.zeros(2, np.int64)

@@ -1,0 +1,162 @@
+"""The distinct metadata of a column, and how much work on them is allowed."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bowstring.errors import InvalidBody
+from bowstring.kernels import bitmap
+from bowstring.kernels.launch import launch
+from bowstring.kernels.variant.metadata import inspect_metadata, mark_changes
+
+if TYPE_CHECKING:
+    from bowstring.variant.column import Slots, VariantColumn
+
+__all__ = ["Classes", "check_order", "check_overlap", "classes_of"]
+
+_MOST_READ: Final = 16
+"""How often the bytes of metadata may be looked at where views share them."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Classes:
+    """The distinct metadata of a column.
+
+    Attributes
+    ----------
+    indices : array of int32, shape (rows,)
+        Which of them is that of each row; one that is none is malformed.
+    starts, stops : array of int64
+    data : array of uint8
+    marks : array of uint8
+        What :func:`~bowstring.kernels.variant.metadata.inspect_metadata` says of each.
+    """
+
+    indices: Any
+    starts: Any
+    stops: Any
+    data: Any
+    marks: Any
+
+
+def classes_of(opened: VariantColumn, *, full: bool = False) -> Classes:
+    """Return the distinct metadata of a column, inspected; with `full`, their text too.
+
+    Metadata that stand in every row are distinct where they differ from those of the row before.
+
+    Raises
+    ------
+    InvalidBody
+        Offsets decrease, or views overlap, so that the same bytes belong to many metadata.
+    """
+    metadata, xp = opened.metadata, opened.column.device.xp
+    with opened.column.device.use():
+        check_order(opened, metadata)
+        if opened.indices is None:
+            indices, starts, stops = _distinct(opened)
+        else:
+            indices = opened.indices
+            starts, stops = metadata.starts.astype(np.int64), metadata.stops.astype(np.int64)
+            if metadata.shared and _work_on(opened, starts, stops) > _most_work(metadata):
+                classes, starts, stops = _distinct_views(opened, starts, stops)
+                known = (indices >= np.int32(0)) & (indices < np.int32(len(classes)))
+                indices = xp.where(known, classes[xp.where(known, indices, np.int32(0))], np.int32(-1))
+        marks = xp.empty(len(starts), np.uint8)
+        launch(inspect_metadata, len(marks), starts, stops, metadata.data, int(full), marks)
+        return Classes(indices, starts, stops, metadata.data, marks)
+
+
+def _distinct(opened: VariantColumn) -> tuple[Any, Any, Any]:
+    """Return which metadata is that of each row, and where the distinct ones begin and end."""
+    metadata, xp, rows = opened.metadata, opened.column.device.xp, opened.rows
+    starts, stops = metadata.starts[:rows], metadata.stops[:rows]
+    if metadata.shared and _work_on(opened, starts, stops, following=True) > _most_work(metadata):
+        indices, starts, stops = _distinct_views(opened, starts, stops)
+    else:
+        changed = xp.empty(rows, np.uint8)
+        launch(mark_changes, rows, starts, stops, metadata.data, changed)
+        indices = xp.cumsum(changed, dtype=np.int32) - np.int32(1)
+        heads = xp.flatnonzero(changed)
+        starts, stops = starts[heads].astype(np.int64), stops[heads].astype(np.int64)
+    if len(metadata.validity):
+        valid = bitmap.expanded(metadata.validity, 0, rows)
+        indices = xp.where(valid, indices, np.int32(-1)).astype(np.int32)
+    return indices, starts, stops
+
+
+def check_overlap(opened: VariantColumn) -> None:
+    """Check that the work on all distinct metadata is bounded by their bytes, for those that read them one by one.
+
+    Raises
+    ------
+    InvalidBody
+        Offsets decrease, or views overlap, so that the same bytes belong to many metadata.
+    """
+    metadata, rows = opened.metadata, opened.rows
+    check_order(opened, metadata)
+    starts, stops, following = metadata.starts, metadata.stops, opened.indices is None
+    if following:
+        starts, stops = starts[:rows], stops[:rows]
+    if metadata.shared and _work_on(opened, starts, stops, following=following) > _most_work(metadata):
+        _distinct_views(opened, starts.astype(np.int64), stops.astype(np.int64))
+
+
+def _most_work(metadata: Slots) -> int:
+    return _MOST_READ * len(metadata.data)
+
+
+def _work_on(opened: VariantColumn, starts: Any, stops: Any, *, following: bool = False) -> int:
+    """Return how many bytes are in all slots; in those that are not that of the row before, if they follow rows."""
+    device, size = opened.column.device, np.int64(len(opened.metadata.data))
+    inside = (starts >= np.int64(0)) & (starts <= stops) & (stops <= size)
+    if following:
+        inside[1:] &= (starts[1:] != starts[:-1]) | (stops[1:] != stops[:-1])
+    lengths = device.xp.where(inside, stops - starts, np.int64(0))
+    return int(device.to_host(lengths.sum(dtype=np.int64, keepdims=True))[0])
+
+
+def _distinct_views(opened: VariantColumn, starts: Any, stops: Any) -> tuple[Any, Any, Any]:
+    """Return which of the distinct slots each is, and where these begin and end.
+
+    Raises
+    ------
+    InvalidBody
+        They overlap so much that the work on them has no bound.
+    """
+    xp, metadata = opened.column.device.xp, opened.metadata
+    end = np.int64(len(metadata.data) + 1)
+    if int(end) ** 2 < 1 << 63:
+        inside = (starts >= np.int64(0)) & (starts <= stops) & (stops < end)
+        keys, classes = xp.unique(xp.where(inside, starts * end + stops, np.int64(-1)), return_inverse=True)
+        starts, stops = keys // end, keys % end
+        if _work_on(opened, starts, stops) <= _most_work(metadata):
+            return classes.astype(np.int32), starts, stops
+    raise InvalidBody(
+        "the metadata of a Variant column overlap",
+        expected=f"views of at most {_MOST_READ} times the bytes that there are",
+        where=opened.column.name,
+    )
+
+
+def check_order(opened: VariantColumn, slots: Slots) -> None:
+    """Check that offsets do not decrease: only then is the work on all slots bounded by their bytes.
+
+    Raises
+    ------
+    InvalidBody
+        They do.
+    """
+    if slots.shared or not len(slots.starts):
+        return
+    device = opened.column.device
+    with device.use():
+        decreasing = device.to_host((slots.stops < slots.starts).sum(keepdims=True))[0]
+    if decreasing:
+        raise InvalidBody(
+            "the offsets of a Variant column decrease",
+            expected="offsets that ascend",
+            where=opened.column.name,
+        )

@@ -1,0 +1,213 @@
+"""Where the elements of arrays and the fields of objects lie, for outputs that hold others."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.layout import Layout
+from bowstring.errors import LimitExceeded
+from bowstring.kernels import bitmap
+from bowstring.kernels.launch import launch
+from bowstring.kernels.variant.bytes import VALUE, measure_bytes
+from bowstring.kernels.variant.format import ARRAY, OBJECT
+from bowstring.kernels.variant.metadata import TEXT_ALONE, inspect_metadata
+from bowstring.kernels.variant.nested import (
+    ANY_COUNT,
+    ONLY_KIND,
+    copy_slots,
+    count_children,
+    measure_keys,
+    place_children,
+    place_keys,
+    worst_of,
+)
+from bowstring.variant.column import Slots
+from bowstring.variant.result import buffer_or_none
+from bowstring.variant.status import Status
+from bowstring.variant.walk import Classes, Places, classes_of, locate_in
+
+if TYPE_CHECKING:
+    from bowstring.limits import Limits
+    from bowstring.memory import Device
+    from bowstring.variant.column import VariantColumn
+
+__all__ = ["Source", "bounds_of", "check_size", "copied", "elements", "ends_of", "fields", "keys", "merge"]
+
+_MOST_32: Final = (1 << 31) - 1
+_ANY_WIDTH: Final = -1
+# Where a child lies, what became of it, and its metadata: it takes this much, whatever it becomes.
+_CHILD: Final = 16
+_EMPTY_METADATA: Final = b"\x01\x00\x00"
+
+
+@dataclasses.dataclass
+class Source:
+    """What values are gathered from, whatever slots they lie in; `name` is that of the column which they become."""
+
+    opened: VariantColumn
+    limits: Limits
+    name: str = ""
+
+    @property
+    def device(self) -> Device:
+        """Where everything is."""
+        return self.opened.column.device
+
+    @property
+    def data(self) -> Any:
+        """The bytes of all values."""
+        return self.opened.value.data
+
+    @functools.cached_property
+    def classes(self) -> Classes:
+        """The distinct metadata, and which is that of each row."""
+        return classes_of(self.opened)
+
+    @functools.cached_property
+    def metadata(self) -> Batch:
+        """The distinct metadata as the values of a dictionary, and behind them the empty ones."""
+        device, xp = self.device, self.device.xp
+        starts, stops = self.classes.starts, self.classes.stops
+        offsets, data = copied(self, starts, stops, self.classes.data)
+        empty = xp.asarray(np.frombuffer(_EMPTY_METADATA, np.uint8))
+        data, ends = xp.concatenate([data, empty]), xp.concatenate([offsets, offsets[-1:] + np.int64(3)])
+        count = len(starts) + 1
+        return Batch.from_parts(
+            Layout.of(pa.schema([pa.field("values", pa.large_binary())])),
+            count,
+            np.array([(count, 0)], np.int64),
+            [None, buffer_or_none(ends, device), buffer_or_none(data, device)],
+            device=device,
+        )
+
+
+def ends_of(source: Source, sizes: Any, width: int = 1, *, large: bool = True) -> tuple[Any, int]:
+    """Return where each slot begins and the last ends, when the slots have such sizes, and the end.
+
+    Raises
+    ------
+    LimitExceeded
+        That is more than ``Limits.extracted_bytes``, or than 32-bit offsets can say.
+    """
+    xp, slots = source.device.xp, len(sizes)
+    offsets = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(sizes, dtype=np.int64)])
+    total = int(source.device.to_host(offsets[slots:])[0])
+    check_size(source, total * width)
+    if total > _MOST_32 and not large:
+        raise LimitExceeded(
+            "the values are too long for 32-bit offsets",
+            expected=f"at most {_MOST_32}",
+            found=total,
+            where=source.name,
+            hint="Ask for large_string, large_binary or large_list, or take fewer rows.",
+        )
+    return offsets, total
+
+
+def check_size(source: Source, nbytes: int) -> None:
+    """Check that so many bytes are not more than ``Limits.extracted_bytes``.
+
+    Raises
+    ------
+    LimitExceeded
+        They are.
+    """
+    most = source.limits.extracted_bytes
+    if nbytes > most:
+        raise LimitExceeded(
+            "the values are too long",
+            expected=f"at most {most} bytes",
+            found=nbytes,
+            where=source.name,
+            hint="Take fewer rows, or raise Limits.extracted_bytes.",
+        )
+
+
+def copied(source: Source, starts: Any, stops: Any, data: Any, *, large: bool = True) -> tuple[Any, Any]:
+    """Return offsets and bytes of slots, which lie in `data` or have no bytes."""
+    xp = source.device.xp
+    inside = (starts >= np.int64(0)) & (starts <= stops) & (stops <= np.int64(len(data)))
+    sizes = xp.where(inside, stops - starts, np.int64(0))
+    offsets, total = ends_of(source, sizes, large=large)
+    out = xp.empty(total, np.uint8)
+    launch(copy_slots, len(starts), starts, stops, data, offsets, out)
+    return offsets, out
+
+
+def elements(
+    source: Source, places: Places, classes: Any, *, size: int | None, large: bool
+) -> tuple[Any, Places, Any]:
+    """Return offsets, places and classes of the elements of arrays, `size` in each where it is given.
+
+    `classes` may be empty: then so are those of the elements.
+    """
+    rows, xp = len(places.statuses), source.device.xp
+    counts = xp.empty(rows, np.int64)
+    wanted = int(ANY_COUNT) if size is None else size
+    launch(count_children, rows, source.data, places.places, ARRAY, wanted, places.statuses, counts)
+    if size is not None:
+        counts = xp.full(rows, size, np.int64)
+    return _placed(source, places, classes, counts, large=large)
+
+
+def _placed(
+    source: Source, places: Places, classes: Any, counts: Any, *, large: bool
+) -> tuple[Any, Places, Any]:
+    xp = source.device.xp
+    offsets, total = ends_of(source, counts, _CHILD, large=large)
+    inside = Places(xp.empty(total, np.uint64), xp.empty(total, np.uint8))
+    groups = xp.empty(total if len(classes) else 0, np.int32)
+    launch(place_children, len(counts), source.data, *places, classes, offsets, *inside, groups)
+    return offsets, inside, groups
+
+
+def bounds_of(source: Source, places: Places) -> tuple[Any, Any]:
+    """Return where values begin and end; of no matter where there is none."""
+    rows, xp = len(places.statuses), source.device.xp
+    statuses, sizes = xp.zeros(rows, np.uint8), xp.empty(rows, np.int64)
+    launch(measure_bytes, rows, source.data, places.places, VALUE, _ANY_WIDTH, statuses, sizes)
+    starts = places.places.view(np.int64)
+    return starts, starts + sizes
+
+
+def fields(source: Source, places: Places, classes: Any, names: Sequence[str]) -> list[Places]:
+    """Return where the fields of objects lie that have these names."""
+    rows, xp = len(places.statuses), source.device.xp
+    unused = xp.empty(rows, np.int64)
+    launch(count_children, rows, source.data, places.places, OBJECT, ONLY_KIND, places.statuses, unused)
+    if not names:
+        return []
+    slots = Slots(*bounds_of(source, places), source.data, xp.empty(0, np.uint8), shared=True)
+    valid = bitmap.packed(places.statuses == np.uint8(Status.OK))
+    inside = dataclasses.replace(source.classes, indices=classes)
+    return locate_in(source.device, valid, slots, inside, [(name,) for name in names])
+
+
+def keys(source: Source, places: Places, classes: Any) -> tuple[Any, Any, Any, Places, Any]:
+    """Return offsets of the fields of objects, where their names lie, and places and classes of their values."""
+    rows, xp = len(places.statuses), source.device.xp
+    counts = xp.empty(rows, np.int64)
+    launch(count_children, rows, source.data, places.places, OBJECT, ANY_COUNT, places.statuses, counts)
+    distinct = source.classes
+    names = distinct.starts, distinct.stops, distinct.data
+    marks = xp.empty(len(distinct.marks), np.uint8)
+    launch(inspect_metadata, len(marks), *names, int(TEXT_ALONE), marks)
+    launch(measure_keys, rows, source.data, places.places, classes, *names, marks, places.statuses, counts)
+    offsets, inside, groups = _placed(source, places, classes, counts, large=False)
+    starts, stops = xp.zeros(len(groups), np.int64), xp.zeros(len(groups), np.int64)
+    launch(
+        place_keys, rows, source.data, places.places, classes, *names, places.statuses, offsets, starts, stops
+    )
+    return offsets, starts, stops, inside, groups
+
+
+def merge(places: Places, offsets: Any, inside: Places) -> None:
+    """Write into the statuses of rows the worst of what became of their children."""
+    launch(worst_of, len(places.statuses), offsets, inside.statuses, places.statuses)

@@ -1,0 +1,1 @@
+"""Variant columns from Python objects, and Python objects from Variant columns."""

@@ -1,0 +1,1 @@
+"""Casts of Variant values as Spark's ``try_variant_get`` does them."""

@@ -1,0 +1,234 @@
+"""Casts as Spark's ``try_variant_get`` does them, in UTC: what becomes what, and the launches that do it."""
+
+from __future__ import annotations
+
+import dataclasses
+import decimal
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.errors import Unsupported, UsageError
+from bowstring.kernels import bitmap
+from bowstring.kernels.launch import launch
+from bowstring.kernels.variant import numbers
+from bowstring.kernels.variant.bytes import EITHER
+from bowstring.kernels.variant.nested import copy_slots
+from bowstring.kernels.variant.spark.decimals import spark_decimals, spark_text_decimals
+from bowstring.kernels.variant.spark.format import IS_HOLDER, measure_spark_strings, write_spark_strings
+from bowstring.kernels.variant.spark.numbers import IS_TEXT, spark_numbers
+from bowstring.kernels.variant.spark.parse import IS_LONG, spark_text_numbers, spark_text_reals
+from bowstring.kernels.variant.spark.times import spark_text_times
+from bowstring.variant.cast import (
+    Bytes,
+    Nulls,
+    SparkDecimals,
+    SparkNumbers,
+    SparkText,
+    Target,
+    Value,
+    nested_target,
+)
+from bowstring.variant.column import VariantType
+from bowstring.variant.json.writer import texts_of
+from bowstring.variant.nested import bounds_of, ends_of
+from bowstring.variant.status import Status
+
+if TYPE_CHECKING:
+    from bowstring.variant.nested import Source
+    from bowstring.variant.walk import Places
+
+__all__ = ["spark_decimals_at", "spark_numbers_at", "spark_strings_at", "spark_target_of"]
+
+_INTEGERS: Final = (int(numbers.BOOLEAN), int(numbers.INTEGER))
+_LARGEST: Final = float(np.finfo(np.float32).max)
+_REALS: Final = (int(numbers.FLOAT), int(numbers.DOUBLE))
+
+
+def spark_target_of(type_: Any) -> Target:
+    """Return how values become an Arrow type as in Spark.
+
+    Raises
+    ------
+    UsageError
+        It is no type.
+    Unsupported
+        Spark has no such type.
+    """
+    if isinstance(type_, VariantType):
+        return Value()
+    if not isinstance(type_, pa.DataType):
+        raise UsageError("no type to cast to", expected="a pyarrow.DataType", found=repr(type_))
+    found = _FIXED.get(type_.id) or _others(type_) or nested_target(type_, spark_target_of)
+    if found is None:
+        raise Unsupported(
+            f"Spark has no type {type_}",
+            expected="null, bool, int8 to int64, float32, float64, a decimal of at most 38 digits, date32, "
+            "timestamps in microseconds with the time zone UTC or without one, string, binary, variant.type(), or "
+            "lists, structs and maps of these",
+        )
+    return found
+
+
+def _number(family: Any, dtype: Any, *, bits: bool = False) -> SparkNumbers:
+    limits = np.iinfo(dtype)
+    return SparkNumbers(int(family), int(limits.min), int(limits.max), dtype, bits)
+
+
+_FIXED: Final[dict[int, Target]] = {
+    pa.lib.Type_NA: Nulls(),
+    pa.lib.Type_BOOL: _number(numbers.BOOLEAN, np.int8, bits=True),
+    pa.lib.Type_INT8: _number(numbers.INTEGER, np.int8),
+    pa.lib.Type_INT16: _number(numbers.INTEGER, np.int16),
+    pa.lib.Type_INT32: _number(numbers.INTEGER, np.int32),
+    pa.lib.Type_INT64: _number(numbers.INTEGER, np.int64),
+    pa.lib.Type_FLOAT: _number(numbers.FLOAT, np.int32),
+    pa.lib.Type_DOUBLE: _number(numbers.DOUBLE, np.int64),
+    pa.lib.Type_DATE32: _number(numbers.DATE, np.int32),
+    pa.lib.Type_STRING: SparkText(large=False),
+    pa.lib.Type_LARGE_STRING: SparkText(large=True),
+    pa.lib.Type_STRING_VIEW: SparkText(large=False, views=True),
+    pa.lib.Type_BINARY: Bytes(int(EITHER), large=False),
+    pa.lib.Type_LARGE_BINARY: Bytes(int(EITHER), large=True),
+    pa.lib.Type_BINARY_VIEW: Bytes(int(EITHER), large=False, views=True),
+}
+_DECIMALS: Final = {
+    pa.lib.Type_DECIMAL32: (np.uint32, 1),
+    pa.lib.Type_DECIMAL64: (np.uint64, 1),
+    pa.lib.Type_DECIMAL128: (np.uint64, 2),
+}
+
+
+def _others(type_: pa.DataType) -> Target | None:
+    if type_.id in _DECIMALS and type_.scale >= 0:
+        return SparkDecimals(type_.scale, 10**type_.precision, *_DECIMALS[type_.id])
+    if type_.id == pa.lib.Type_TIMESTAMP and type_.unit == "us":
+        if type_.tz is None:
+            return _number(numbers.TIMESTAMP_NTZ, np.int64)
+        if type_.tz == "UTC":
+            return _number(numbers.TIMESTAMP, np.int64)
+    return None
+
+
+def spark_numbers_at(source: Source, places: Places, target: SparkNumbers) -> Any:
+    """Return what values become, as the one buffer of the type."""
+    xp, rows = source.device.xp, len(places.statuses)
+    out = xp.empty(rows, np.int64)
+    what = target.family, target.low, target.high
+    launch(spark_numbers, rows, source.data, places.places, *what, places.statuses, out)
+    # Text is rare and slow: it has kernels of its own, which run only where there is some.
+    if _any(source, places, IS_TEXT):
+        if target.family in _INTEGERS:
+            launch(spark_text_numbers, rows, source.data, places.places, *what, places.statuses, out)
+        elif target.family in _REALS:
+            launch(spark_text_reals, rows, source.data, places.places, target.family, places.statuses, out)
+            _long_reals(source, places, out, single=target.family == int(numbers.FLOAT))
+        else:
+            _text_times(source, places, out, target.family)
+    if target.bits:
+        return bitmap.packed(out != np.int64(0))
+    return out.astype(target.dtype)
+
+
+def _text_times(source: Source, places: Places, out: Any, family: int) -> None:
+    """Read text as dates and timestamps; a time without a date is one of today."""
+    # Zones take time to import, and are seldom asked for.
+    from bowstring.variant.spark.zones import settle_regions
+
+    now, rows = int(time.time()), len(places.statuses)
+    zones = source.device.xp.empty(rows, np.int64)
+    launch(spark_text_times, rows, source.data, places.places, family, now, places.statuses, out, zones)
+    settle_regions(source, places, out, zones, family, now)
+
+
+def spark_decimals_at(source: Source, places: Places, target: SparkDecimals) -> Any:
+    """Return what values become, as the one buffer of the type."""
+    rows = len(places.statuses)
+    out = source.device.xp.empty(2 * rows, np.uint64)
+    what = target.scale, target.bound >> 64, target.bound & (2**64 - 1)
+    launch(spark_decimals, rows, source.data, places.places, *what, places.statuses, out)
+    if _any(source, places, IS_TEXT):
+        launch(spark_text_decimals, rows, source.data, places.places, *what, places.statuses, out)
+    return out if target.repeat == 2 else out[::2].astype(target.dtype)
+
+
+def spark_strings_at(source: Source, places: Places, classes: Any, target: SparkText) -> list[Any]:
+    """Return offsets and bytes of what values are written as."""
+    rows, xp = len(places.statuses), source.device.xp
+    sizes = xp.empty(rows, np.int64)
+    nowhere = xp.empty(1, np.uint8)
+    launch(measure_spark_strings, rows, source.data, places.places, places.statuses, nowhere, sizes)
+    texts = None
+    if _any(source, places, IS_HOLDER):
+        holds = places.statuses == np.uint8(IS_HOLDER)
+        indices = classes if len(classes) else source.classes.indices
+        inside = dataclasses.replace(source.classes, indices=indices)
+        starts, stops = bounds_of(source, places)
+        stops = xp.where(holds, stops, starts)
+        wanted = bitmap.packed(holds)
+        texts = texts_of(
+            source.opened,
+            inside,
+            starts=starts,
+            stops=stops,
+            wanted=wanted,
+            rules="spark",
+            limits=source.limits,
+        )
+        places.statuses[...] = xp.where(holds, texts.statuses, places.statuses)
+        sizes = xp.where(holds, texts.offsets[1:] - texts.offsets[:-1], sizes)
+    offsets, total = ends_of(source, sizes, large=target.large)
+    out = xp.empty(total, np.uint8)
+    launch(write_spark_strings, rows, source.data, places.places, places.statuses, offsets, out)
+    if texts is not None:
+        launch(copy_slots, rows, texts.offsets[:-1], texts.offsets[1:], texts.data, offsets, out)
+    return [offsets if target.large else offsets.astype(np.int32), out]
+
+
+def _any(source: Source, places: Places, status: Any) -> bool:
+    return bool(source.device.to_host((places.statuses == np.uint8(status)).sum(keepdims=True))[0])
+
+
+def _long_reals(source: Source, places: Places, out: Any, *, single: bool) -> None:
+    """Work out floats of more than 19 digits that are nearly between two: on the host, they are that rare."""
+    if not _any(source, places, IS_LONG):
+        return
+    device, xp = source.device, source.device.xp
+    rows = xp.flatnonzero(places.statuses == np.uint8(IS_LONG))
+    found = []
+    for at in device.to_host(places.places[rows]).tolist():
+        head = device.to_host(source.data[at : at + 5])
+        first, size = (at + 1, int(head[0]) >> 2) if head[0] & 3 else (at + 5, int(head[1:].view("<u4")[0]))
+        found.append(_real(bytes(device.to_host(source.data[first : first + size])), single=single))
+    bits = np.array(found, np.float32 if single else np.float64).view(np.int32 if single else np.int64)
+    out[rows] = xp.asarray(bits.astype(np.int64))
+    places.statuses[rows] = np.uint8(Status.OK)
+
+
+def _real(text: bytes, *, single: bool) -> float:
+    number = text.decode("ascii").strip("".join(map(chr, range(33)))).rstrip("dDfF")
+    if not single:
+        return float(number)
+    # The bits of positive floats count them, up to the infinite one.
+    nearest = np.float32(min(abs(float(number)), _LARGEST))
+    bits, exact = int(nearest.view(np.uint32)), decimal.Decimal(number).copy_abs()
+    below, above = _middle(bits - 1), _middle(bits)
+    if exact > above or (exact == above and bits % 2):
+        bits += 1
+    elif exact < below or (exact == below and bits % 2):
+        bits -= 1
+    found = float(np.uint32(bits).view(np.float32))
+    return -found if number.startswith("-") else found
+
+
+def _middle(bits: int) -> decimal.Decimal:
+    """Return what is half way from a float to the next."""
+    with decimal.localcontext(prec=400):
+        return (_exactly(bits) + _exactly(bits + 1)) / 2
+
+
+def _exactly(bits: int) -> decimal.Decimal:
+    found = float(np.uint32(max(bits, 0)).view(np.float32))
+    return decimal.Decimal(found if found <= _LARGEST else 2**128)

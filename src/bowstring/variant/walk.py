@@ -1,0 +1,195 @@
+"""Where paths lead in every row: names become ids once for each distinct metadata, then one pass walks the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from bowstring.kernels.launch import launch
+from bowstring.kernels.variant.format import OK
+from bowstring.kernels.variant.metadata import find_names
+from bowstring.kernels.variant.walk import LOCATED
+from bowstring.kernels.variant.walk import locate as locate_rows
+from bowstring.kernels.variant.walk_fast import read_plain
+from bowstring.variant.metadata_dictionary import Classes, check_order, classes_of
+from bowstring.variant.tree import Tree
+
+if TYPE_CHECKING:
+    from bowstring.memory import Device
+    from bowstring.variant.column import Slots, VariantColumn
+    from bowstring.variant.path import Path
+    from bowstring.variant.tree import Node, Number
+
+__all__ = [
+    "ROWS_PER_CALL",
+    "Classes",
+    "Places",
+    "Read",
+    "check_order",
+    "classes_of",
+    "extract",
+    "locate",
+    "locate_in",
+]
+
+ROWS_PER_CALL: Final = 1024
+"""Rows that one call of a kernel takes on the host; a GPU has a thread for each."""
+_ALIGNED: Final = 64
+"""Columns begin at multiples of so many elements."""
+_WRITTEN: Final = {0: np.uint64, 1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
+
+
+class Places(NamedTuple):
+    """Where one path leads.
+
+    Attributes
+    ----------
+    places : array of uint64, shape (rows,)
+        The first byte of the value, where the status is ``OK``.
+    statuses : array of uint8, shape (rows,)
+    """
+
+    places: Any
+    statuses: Any
+
+
+class Read(NamedTuple):
+    """What numbers one path leads to.
+
+    Attributes
+    ----------
+    numbers : array of int8 to int64, shape (rows,)
+        0 where the status is another than ``OK``.
+    statuses : array of uint8, shape (rows,)
+    complete
+        Whether every status is ``OK``.
+    """
+
+    numbers: Any
+    statuses: Any
+    complete: bool
+
+
+def locate(opened: VariantColumn, paths: Sequence[Path]) -> list[Places]:
+    """Return where each path leads in every row: one launch for all of them.
+
+    Raises
+    ------
+    InvalidBody
+        The offsets of the metadata decrease.
+    """
+    return locate_in(opened.column.device, opened.validity, opened.value, classes_of(opened), paths)
+
+
+def locate_in(
+    device: Device, validity: Any, value: Slots, classes: Classes, paths: Sequence[Path]
+) -> list[Places]:
+    """Return where each path leads in slots of values whose metadata are of these classes.
+
+    `validity` is a bitmap of the rows, empty where none is null.
+    """
+    walk = _walk(device, validity, value, classes, [(path, None) for path in paths])
+    # A path that is asked for twice is cast twice, each with statuses of its own.
+    return [Places(walk.column(node), walk.statuses_of(node).copy()) for node in walk.tree.nodes]
+
+
+def extract(
+    opened: VariantColumn, classes: Classes, wanted: Sequence[tuple[Path, Number | None]]
+) -> list[Places | Read]:
+    """Return where each path leads, or the numbers there, where the walk could read all of them.
+
+    Where it could not, a second walk finds where they lie.
+    """
+    device = opened.column.device
+    slots = device, opened.validity, opened.value, classes
+    walk = _walk(*slots, wanted)
+    worst = [0] * len(walk.tree.kinds)
+    if walk.rows:
+        worst = device.to_host(walk.statuses.reshape(len(worst), -1).max(axis=1)).tolist()
+    found: list[Places | Read] = [
+        Read(walk.column(node), walk.statuses_of(node), worst[node.index] == OK)
+        if node.width
+        else Places(walk.column(node), walk.statuses_of(node).copy())
+        for node in walk.tree.nodes
+    ]
+    again = [at for at, node in enumerate(walk.tree.nodes) if node.width and worst[node.index] == LOCATED]
+    if again:
+        for at, places in zip(again, locate_in(*slots, [wanted[at][0] for at in again]), strict=True):
+            found[at] = places
+    return found
+
+
+class _Walk(NamedTuple):
+    """What a walk wrote: statuses by node, and places and numbers by width, in columns of `stride`."""
+
+    tree: Tree
+    rows: int
+    stride: int
+    statuses: Any
+    columns: dict[int, Any]
+
+    def column(self, node: Node) -> Any:
+        begin = node.column * self.stride
+        return self.columns[node.width][begin : begin + self.rows]
+
+    def statuses_of(self, node: Node) -> Any:
+        begin = node.index * self.stride
+        return self.statuses[begin : begin + self.rows]
+
+
+def _walk(
+    device: Device,
+    validity: Any,
+    value: Slots,
+    classes: Classes,
+    wanted: Sequence[tuple[Path, Number | None]],
+) -> _Walk:
+    tree, xp, rows = Tree(wanted), device.xp, len(classes.indices)
+    stride = -(-rows // _ALIGNED) * _ALIGNED
+    count = len(tree.kinds)
+    names = [xp.asarray(each) for each in tree.texts()]
+    found = classes.starts, classes.stops, classes.data, classes.marks
+    operands = xp.asarray(np.array(tree.operands, np.int64))
+    ids = xp.empty(len(classes.marks) * count, np.int64)
+    indices = xp.asarray(np.array(tree.indices, np.int64))
+    launch(find_names, len(ids), *found, *names, operands, indices, ids)
+    families, kinds, columns, meanings = (
+        xp.asarray(each)
+        for each in (
+            np.array(tree.families, np.int64),
+            np.array(tree.kinds, np.uint8),
+            np.array(tree.columns, np.int64) * stride,
+            np.frombuffer(b"".join(tree.meanings), np.uint16),
+        )
+    )
+    walk = _Walk(
+        tree,
+        rows,
+        stride,
+        xp.zeros(count * stride, np.uint8),
+        {width: xp.empty(tree.count_of[width] * stride, dtype) for width, dtype in _WRITTEN.items()},
+    )
+    block = ROWS_PER_CALL if device.is_host else 1
+    slots = validity, value.validity, value.starts, value.stops, value.data, classes.indices
+    shape = block, rows, stride
+    written = walk.columns[0], walk.statuses, *(walk.columns[width] for width in (1, 2, 4, 8))
+    chosen, items = xp.empty(0, np.int64), rows
+    if not tree.has_root:
+        left = xp.zeros(rows, np.uint8)
+        launch(
+            read_plain,
+            -(-rows // block),
+            *(*slots, classes.marks, ids, families, kinds, columns, meanings, *shape, left, *written),
+        )
+        chosen = xp.flatnonzero(left.view(np.bool_))
+        items = len(chosen)
+    if items:
+        nodes = ids, families, operands, kinds, columns, meanings
+        launch(
+            locate_rows,
+            -(-items // block),
+            *(*slots, *found, *names, *nodes, *shape, chosen, *written),
+        )
+    return walk
