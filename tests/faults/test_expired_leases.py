@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 
+import pyarrow as pa
 import pytest
 
 import bowstring as bow
+from bowstring.reading.silence import OwnSilence
 from tests.faults.conftest import LIMITS, WAIT, until
 from tests.faults.program import Program
-from tests.faults.tables import SCHEMA, publish_again, table_of
+from tests.faults.tables import SCHEMA, batch_of, publish_again, table_of
 
 HASTY = LIMITS.replace(heartbeat=0.1, lease_timeout=0.2)
 
@@ -64,3 +67,44 @@ def test_who_answers_keeps_its_lease(serve: Callable[..., bow.Server], run: Call
     assert server.statistics.lost == 0
     program.say("end")
     program.end(WAIT)
+
+
+def test_a_reader_that_is_stopped_inside_a_message(
+    serve: Callable[..., bow.Server], run: Callable[..., Program]
+) -> None:
+    """A tcp: reader that was stopped until the server gave it up learns that its lease expired, as on unix:, though
+    the server could send no error behind the message that it had half sent.
+    """
+    stopped = threading.Event()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from table_of(3).to_batches()
+        assert stopped.wait(WAIT)
+        yield batch_of(3, 2_000_000)  # more than the kernel takes for a reader that reads nothing
+
+    server = serve("tcp://127.0.0.1:0", limits=HASTY.replace(stall_timeout=0.5), budget=128 << 20)
+    program = run("looking_reader", str(server.publish("t", batches(), schema=SCHEMA)), str(64 << 20))
+    assert program.hear() == "0 1 2"
+    program.stop()
+    stopped.set()
+    until(lambda: server.statistics.connections == 0, "the lease expires")
+    program.go_on()
+    program.say("read")
+    assert program.hear() == "LeaseExpired"
+    program.say("look")
+    assert program.hear() == "0 1 2"
+    program.say(f"next {server.publish('u', table_of(2))}")
+    assert program.hear() == "2"
+    program.say("end")
+    program.end(WAIT)
+
+
+def test_a_reader_that_ran_all_the_time() -> None:
+    """A connection that ends while the reader was there to answer is lost, and no lease expired."""
+    own = OwnSilence(5.0, 30.0)
+    own.learn(0.2)
+    lost = bow.BrokenError("the peer closed the connection")
+    for _ in range(3):
+        own.begin()
+        own.end()
+    assert own.explain(lost) is lost

@@ -140,6 +140,8 @@ class Welcome:
         Which road the bodies take, and why, in words.
     num_rows, num_batches, nbytes
         Where known beforehand.
+    patience
+        After how many seconds without an answer the server gives a reader up, where it says so.
     """
 
     charged: bool
@@ -148,6 +150,7 @@ class Welcome:
     num_rows: int | None = None
     num_batches: int | None = None
     nbytes: int | None = None
+    patience: float | None = None
     version: int = VERSION
 
     def pack(self) -> bytes:
@@ -251,6 +254,8 @@ def _welcome(data: bytes) -> Welcome:
         fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
         return value if fits else None
 
+    patience = fields.get("patience")
+    is_time = isinstance(patience, int | float) and not isinstance(patience, bool) and patience >= 0
     return Welcome(
         fields.get("charged") is True,
         text_of(fields, "path", 200) or "",
@@ -258,6 +263,7 @@ def _welcome(data: bytes) -> Welcome:
         number("num_rows"),
         number("num_batches"),
         number("nbytes"),
+        patience if is_time else None,
         number("version") or VERSION,
     )
 

@@ -20,6 +20,7 @@ from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded, Star
 from bowstring.memory import fork_sentinel
 from bowstring.reading.assembler import Ended
 from bowstring.reading.settling import Settled, settle
+from bowstring.reading.silence import OwnSilence
 from bowstring.transport.standby import NO_THREAD, run_in_thread
 
 if TYPE_CHECKING:
@@ -131,6 +132,7 @@ class Answerer:
         self._returning = self._all_returned = False
         self._uncounted: list[threading.Event] = []
         self._unheard = False
+        self.silence = OwnSilence(stream.limits.heartbeat, stream.limits.lease_timeout)
         self.finished = False
         self.waiting = False
         self.blocked = 0
@@ -250,7 +252,10 @@ class Answerer:
         """Answer for `stream` until it is over and its last lease has ended."""
         try:
             while not self.finished:
-                self._answer(self._gather(self._stream.limits.heartbeat))
+                self.silence.begin()
+                notes = self._gather(self.silence.wait)
+                self.silence.end()
+                self._answer(notes)
         except BowstringError:
             pass  # the reading thread sees the same, and tells the user
         finally:

@@ -268,6 +268,7 @@ class Receiver:
             case Welcomed(welcome=welcome):
                 self._reach.begin()
                 self.welcome = welcome
+                self._answerer.silence.learn(welcome.patience)
                 self._assembler.charged = welcome.charged
             case Asked(devices=devices):
                 self._wires[-1].send(self._reach.answer(devices), self.limits.stall_timeout)
@@ -297,7 +298,7 @@ class Receiver:
         """Let the stream end with an error, and hang up."""
         with self._changed:
             if self._error is None and not self._complete:
-                self._error = error
+                self._error = error = self._answerer.silence.explain(error)
                 if not self.opened:
                     note_turned_away(error)
             elif self._complete and type(error) not in (BrokenError, ClosedError, DeadlineExceeded):

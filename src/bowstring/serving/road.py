@@ -68,7 +68,9 @@ def welcome(channel: Channel, protocol: ProducerProtocol, source: Source) -> Out
     """Return what a reader is told of its stream before the first message of it."""
     path, why = road(channel, protocol, source)
     charged = source.charged or not protocol.pointers
-    packed = _packed_welcome(charged, path, why, source.num_rows, source.num_batches, source.nbytes)
+    limits = channel.limits
+    patience = min(limits.lease_timeout, limits.stall_timeout)
+    packed = _packed_welcome(charged, path, why, source.num_rows, source.num_batches, source.nbytes, patience)
     return Outgoing(Control.WELCOME, [packed])
 
 
