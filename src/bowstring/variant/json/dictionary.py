@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.errors import LimitExceeded
-from bowstring.variant.json.order import in_order
 
 __all__ = ["Keys", "joined", "metadata_of"]
 
@@ -31,18 +30,23 @@ def joined(parts: Sequence[Keys]) -> tuple[bytes, list[np.ndarray[Any, np.dtype[
     >>> metadata.hex(" "), [each.tolist() for each in ranks]
     ('11 03 00 01 02 03 61 62 63', [[1, 0], [2, 1]])
     """
+    import pyarrow.compute as pc  # takes long to import
+
     lengths = np.concatenate([np.zeros(1, np.uint64), *(part[1] for part in parts)])
     data = np.concatenate([np.zeros(0, np.uint8), *(part[0] for part in parts)])
     offsets = np.cumsum(lengths, dtype=np.int64)
     keys = pa.LargeBinaryArray.from_buffers(
         pa.large_binary(), len(lengths) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     )
-    # Sorted, not hashed: what Arrow's hash makes of keys is known, so that keys could be chosen to be all alike.
-    order, is_new = in_order(data, offsets)
-    found = np.empty(len(keys), np.uint32)
-    found[order] = np.cumsum(is_new, dtype=np.uint32) - np.uint32(1)
+    # Sorted, not hashed: Arrow's hash has no seed, so that keys could be chosen to collide.
+    order = pc.array_sort_indices(keys)
+    ascending = keys.take(order)
+    is_new = np.ones(len(keys), np.bool_)
+    is_new[1:] = pc.not_equal(ascending[1:], ascending[:-1]).to_numpy(zero_copy_only=False)
+    ranks = np.empty(len(keys), np.uint32)
+    ranks[order.to_numpy()] = np.cumsum(is_new, dtype=np.uint32) - np.uint32(1)
     bounds = np.cumsum([len(part[1]) for part in parts])[:-1]
-    return metadata_of(keys.take(pa.array(order[is_new]))), np.split(found, bounds)
+    return metadata_of(ascending.filter(pa.array(is_new))), np.split(ranks, bounds)
 
 
 def metadata_of(names: pa.LargeBinaryArray) -> bytes:
