@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from bowstring.variant.codec.decode_primitives import Value
-from bowstring.variant.json.rules import Rules
+from bowstring.variant.codec.primitives import Value
+from bowstring.variant.json.source import Rules
 
 __all__ = ["json_of"]
 

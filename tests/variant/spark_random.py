@@ -9,7 +9,7 @@ import uuid
 from typing import Any, Final
 
 from bowstring.variant.codec.decode import Value
-from bowstring.variant.codec.decode_primitives import DIGITS
+from bowstring.variant.codec.primitives import DIGITS
 
 _D = decimal.Decimal
 _KINDS: Final = [

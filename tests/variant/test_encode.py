@@ -25,7 +25,7 @@ from bowstring.variant.codec.encode import (
     names_in,
     object_bytes,
 )
-from bowstring.variant.codec.encode_primitives import decimal_type, int_type, primitive_bytes
+from bowstring.variant.codec.primitives import decimal_type, int_type, primitive_bytes
 from bowstring.variant.status import Status
 from tests.variant.typed_values import GOLDEN, KEYS, PRIMITIVE_VALUES, VALUES
 

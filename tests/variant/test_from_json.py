@@ -22,13 +22,11 @@ from bowstring.limits import DEFAULT_LIMITS
 from bowstring.testing import fake_device
 from bowstring.variant import validate
 from bowstring.variant.build import BLOCK_ROWS
-from bowstring.variant.json import plan as json_plan
+from bowstring.variant.json import waves as json_plan
 from bowstring.variant.json import waves as json_waves
-from bowstring.variant.json.column import Building
 from bowstring.variant.json.dictionary import joined
-from bowstring.variant.json.errors import error_of
-from bowstring.variant.json.read import from_json
-from bowstring.variant.json.rules import Rules
+from bowstring.variant.json.read import Building, error_of, from_json
+from bowstring.variant.json.source import Rules
 from bowstring.variant.python.convert import to_python
 from tests.variant import json_texts
 from tests.variant.json_oracle import read_by_python
@@ -206,7 +204,7 @@ def test_no_division_shows(sizes: dict[str, int], table: int, monkeypatch: pytes
     for name, size in sizes.items():
         monkeypatch.setattr(json_plan, name, size)
     monkeypatch.setattr(json_plan, "BLOCK_ROWS", 128)
-    monkeypatch.setattr("bowstring.variant.json.column.BLOCK_ROWS", 128)
+    monkeypatch.setattr("bowstring.variant.json.read.BLOCK_ROWS", 128)
     monkeypatch.setattr("bowstring.variant.build.BLOCK_ROWS", 128)
     monkeypatch.setattr(json_waves, "_TABLE", table)
     monkeypatch.setattr("bowstring.kernels.threads._SMALL_BYTES", 0)

@@ -18,7 +18,7 @@ from bowstring.kernels.types import i64
 from bowstring.variant import Status
 from bowstring.variant.codec.decode import Value, decode
 from bowstring.variant.equals import same
-from bowstring.variant.json.rules import Rules
+from bowstring.variant.json.source import Rules
 from tests.variant.get_columns import Row, column_of
 from tests.variant.get_oracle import expected, held
 from tests.variant.hostile import (

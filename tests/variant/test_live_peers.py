@@ -16,7 +16,7 @@ import pytest
 from bowstring import variant
 from bowstring.columnar.column import Column
 from bowstring.variant.codec.decode import decode
-from bowstring.variant.codec.decode_primitives import PRIMITIVES
+from bowstring.variant.codec.primitives import PRIMITIVES
 from tests.variant.documents import (
     DUCKDB_TYPES,
     agree_with_duckdb,

@@ -21,9 +21,8 @@ from bowstring.variant.codec.encode import Widths, encode, encode_with, metadata
 from bowstring.variant.gather import gather
 from bowstring.variant.nested import Source
 from bowstring.variant.path import Path
-from bowstring.variant.plain_numbers import plain_number
 from bowstring.variant.result import batch_of, status_column
-from bowstring.variant.tree import Number, Tree
+from bowstring.variant.tree import Number, Tree, plain_number
 from bowstring.variant.walk import Places, Read, classes_of, extract, locate
 from tests.variant.conftest import Move
 from tests.variant.get_columns import Row, column_of

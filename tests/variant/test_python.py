@@ -22,11 +22,10 @@ from bowstring.variant.build import BLOCK_ROWS, column_of, variant_array, varian
 from bowstring.variant.codec.decode import Value
 from bowstring.variant.codec.encode import encode
 from bowstring.variant.equals import equals
-from bowstring.variant.explode import explode
-from bowstring.variant.keys import keys
+from bowstring.variant.explode import explode, keys
+from bowstring.variant.json.writer import to_json
 from bowstring.variant.python.convert import from_python, to_python
 from bowstring.variant.schema import schema_of
-from bowstring.variant.to_json import to_json
 from tests.variant.typed_values import KEYS, VALUES
 
 NULL = Value("null", None)

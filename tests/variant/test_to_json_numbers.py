@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from bowstring import variant
 from bowstring.errors import UsageError
 from bowstring.variant.codec.decode import Value
-from bowstring.variant.json.rules import Rules
+from bowstring.variant.json.source import Rules
 from tests.variant.get_columns import Row, column_of
 from tests.variant.json_write import json_of
 

@@ -10,7 +10,7 @@ from bowstring.errors import BowstringError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Status
 from bowstring.variant.codec.decode import Value, decode
-from bowstring.variant.json.rules import Rules
+from bowstring.variant.json.source import Rules
 from bowstring.variant.json.writer import texts_of
 from bowstring.variant.walk import classes_of
 from tests.variant.get_columns import Row

@@ -3,16 +3,14 @@
 from bowstring.variant.codec.decode import Value
 from bowstring.variant.column import VariantColumn, VariantType, open_column, type  # noqa: A004  DESIGN §1
 from bowstring.variant.equals import equals
-from bowstring.variant.explode import explode
-from bowstring.variant.get import get, get_many
+from bowstring.variant.explode import explode, keys
+from bowstring.variant.get import KINDS, get, get_many, type_of
 from bowstring.variant.json.read import from_json
-from bowstring.variant.keys import keys
+from bowstring.variant.json.writer import to_json
 from bowstring.variant.path import parse_path
 from bowstring.variant.python.convert import from_python, to_python
 from bowstring.variant.schema import schema_of
 from bowstring.variant.status import Status
-from bowstring.variant.to_json import to_json
-from bowstring.variant.type_of import KINDS, type_of
 from bowstring.variant.validate import validate
 
 __all__ = [

@@ -14,8 +14,8 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 from bowstring.errors import LimitExceeded, UsageError
 from bowstring.limits import Limits
-from bowstring.variant.codec.decode_primitives import Value
 from bowstring.variant.codec.encode import encode_with, metadata_bytes, names_in
+from bowstring.variant.codec.primitives import Value
 from bowstring.variant.column import mark
 from bowstring.variant.python.rows import in_row
 

@@ -1,4 +1,4 @@
-"""Which columns are Variant columns, and what kernels take of them.
+"""Which columns are Variant columns, and their buffers as kernels take them.
 
 Bowstring never registers ``arrow.parquet.variant`` with pyarrow: writing such a column to Parquet crashes pyarrow
 24 to 26. The name travels in the metadata of the field; arrays of pyarrow's, which have no field, are marked as
@@ -8,26 +8,89 @@ Bowstring never registers ``arrow.parquet.variant`` with pyarrow: writing such a
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 from bowstring.columnar.marks import VARIANT_NAMES, is_variant
 from bowstring.columnar.nodes import Kind, storage_type
-from bowstring.errors import InvalidBody, LimitExceeded, Unsupported, UsageError
+from bowstring.errors import ClosedError, InvalidBody, LimitExceeded, Unsupported, UsageError
 from bowstring.kernels import bitmap
-from bowstring.variant.binary_views import slots_of_views
-from bowstring.variant.one_column import one_column
 
-__all__ = ["EXTENSION_NAME", "Slots", "VariantColumn", "VariantType", "mark", "open_column", "type"]
+if TYPE_CHECKING:
+    from bowstring.columnar.column import Column
+
+__all__ = [
+    "EXTENSION_NAME",
+    "Slots",
+    "VariantColumn",
+    "VariantType",
+    "mark",
+    "one_column",
+    "open_column",
+    "slots_of_views",
+    "type",
+]
+
+
+_VIEW: Final = 16
+_LONGEST_INSIDE: Final = 12
+_PREFIX: Final = 4
 
 EXTENSION_NAME: Final = VARIANT_NAMES[0]
 _KEY: Final = b"ARROW:extension:name"
 _SERIALIZED: Final = b"ARROW:extension:metadata"
 _BINARY: Final = (pa.lib.Type_BINARY, pa.lib.Type_LARGE_BINARY)
 _MOST_ROWS: Final = (1 << 31) - 1
+
+_NAME: Final = b"ARROW:extension:name"
+_TABULAR: Final = pa.RecordBatch | pa.Table | pa.RecordBatchReader
+
+
+def slots_of_views(column: Column) -> tuple[Any, Any, Any]:
+    """Return starts, stops and bytes of a column of binary views: one copy of its buffers, on their device.
+
+    A view that points outside of its buffer becomes a slot that is nowhere.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from bowstring.columnar.batch import Batch
+    >>> column = Batch.from_arrow({"a": pa.array([b"short", b"longer than twelve"], pa.binary_view())})["a"]
+    >>> starts, stops, data = slots_of_views(column)
+    >>> [bytes(data[start:stop]) for start, stop in zip(starts, stops)]
+    [b'short', b'longer than twelve']
+    """
+    xp, rows = column.device.xp, len(column)
+    batch, node = column.batch, column._node
+    raw = column._array(np.uint8, Kind.VIEWS)[: rows * _VIEW]
+    if len(raw) < rows * _VIEW:
+        raise InvalidBody("a buffer of views is too short", expected=rows * _VIEW, found=len(raw))
+    first = int(batch.layout.first_buffers(batch.variadic_counts)[column._index])
+    first += node.buffer_kinds.index(Kind.VIEWS) + 1
+    count = dict(zip(batch.layout.variadic_nodes, batch.variadic_counts, strict=True))[column._index]
+    table = batch.spans.table[first : first + count]
+    ends = np.cumsum(table[:, 2]) + rows * _VIEW
+    bases = np.append(ends - table[:, 2], -1)
+    sizes = np.append(table[:, 2], 0)
+    data = xp.concatenate(
+        [raw, *(batch.spans.array(first + each) for each in range(count) if table[each, 2])]
+    )
+    words = raw.view(np.int32).reshape(rows, 4)
+    length = words[:, 0].astype(np.int64)
+    buffer = words[:, 2].astype(np.int64)
+    offset = words[:, 3].astype(np.int64)
+    known = xp.where((buffer >= 0) & (buffer < count), buffer, np.int64(count))
+    fits = (offset >= 0) & (offset + length <= xp.asarray(sizes)[known])
+    outside = xp.where(fits, xp.asarray(bases)[known] + offset, np.int64(-1))
+    inside = xp.arange(rows, dtype=np.int64) * np.int64(_VIEW) + np.int64(_PREFIX)
+    starts = xp.where(length <= _LONGEST_INSIDE, inside, outside)
+    starts = xp.where(length >= 0, starts, np.int64(-1))
+    return starts, starts + length, data
 
 
 class VariantType(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no types
@@ -254,3 +317,78 @@ def _masked(indexed: Column, indices: Any, rows: int) -> Any:
         return narrow
     valid = bitmap.expanded(indexed.validity, 0, rows)
     return xp.where(valid, narrow, np.int32(-1)).astype(np.int32)
+
+
+def one_column(source: Any, name: str) -> Column:
+    """Return the column that is given, or the only one of what is given; an array alone gets a name.
+
+    Raises
+    ------
+    UsageError
+        It is not Arrow data, or has another number of columns.
+
+    Examples
+    --------
+    >>> one_column(pa.array([1, 2]), "a").name, one_column({"b": [1, 2]}, "a").name
+    ('a', 'b')
+    """
+    if isinstance(source, Column):
+        return source
+    alone = _alone(source, name)
+    if alone is None:
+        try:
+            batch = Batch.from_arrow(source)
+        except UsageError:
+            # Streams say only when they are opened whether they are of columns or of one array.
+            if isinstance(source, _TABULAR | Batch) or not hasattr(source, "__arrow_c_stream__"):
+                raise
+            batch = Batch.from_arrow(pa.table({name: _chunks(source)}))
+    else:
+        batch = Batch.from_arrow(alone)
+    if batch.num_columns != 1:
+        raise UsageError("one column is needed", expected="one column", found=batch.schema.names)
+    return batch[0]
+
+
+def _alone(source: Any, name: str) -> pa.Table | None:
+    """Return an array as a table of it, ``None`` where it is none, or holds the columns of a batch."""
+    if isinstance(source, pa.Array):
+        return pa.table({name: source})
+    if isinstance(source, pa.ChunkedArray):
+        return pa.table({name: _without_cut(source)})
+    if isinstance(source, Batch | Mapping | _TABULAR) or not hasattr(source, "__arrow_c_array__"):
+        return None
+    try:
+        field = _field(source)
+        found = pa.Array._import_from_c_capsule(*source.__arrow_c_array__())
+    except ClosedError:
+        raise
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise UsageError("not a column", found=f"{source.__class__.__name__}: {error}") from error
+    marked = field is not None and _NAME in (field.metadata or {})
+    if found.type.id == pa.lib.Type_STRUCT and not marked:
+        return None
+    metadata = field.metadata if field is not None else None
+    return pa.table([found], schema=pa.schema([pa.field(name, found.type, metadata=metadata)]))
+
+
+def _field(source: Any) -> pa.Field | None:
+    """Return an array's type with its metadata, which say of what extension it is."""
+    if not hasattr(source, "__arrow_c_schema__"):
+        return None
+    return pa.Field._import_from_c_capsule(source.__arrow_c_schema__())
+
+
+def _chunks(source: Any) -> pa.ChunkedArray:
+    try:
+        return _without_cut(pa.chunked_array(source))
+    except ClosedError:
+        raise
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise UsageError("not a column", found=f"{source.__class__.__name__}: {error}") from error
+
+
+def _without_cut(chunks: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return chunks that can become one: the offsets of all texts together may not fit 32 bits."""
+    wide = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(chunks.type)
+    return chunks.cast(wide) if wide is not None and chunks.num_chunks > 1 else chunks

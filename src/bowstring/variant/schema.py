@@ -10,7 +10,7 @@ from bowstring.errors import LimitExceeded
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant import column as variant_column
 from bowstring.variant.codec.decode import Value
-from bowstring.variant.codec.encode_primitives import unscaled
+from bowstring.variant.codec.primitives import unscaled
 from bowstring.variant.python.rows import in_row, open_on_host, values
 
 __all__ = ["schema_of"]

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from bowstring.errors import LimitExceeded, UsageError
-from bowstring.variant.codec.decode_primitives import Value
-from bowstring.variant.codec.encode_primitives import primitive_bytes, utf8
+from bowstring.variant.codec.primitives import Value, primitive_bytes, utf8
 
 __all__ = ["Widths", "array_bytes", "encode", "encode_with", "metadata_bytes", "names_in", "object_bytes"]
 

@@ -1,10 +1,10 @@
-"""JSON texts as kernels take them, from whatever holds text."""
+"""JSON texts as kernels take them, from any column or iterable of text; and the rules of JSON."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +17,12 @@ from bowstring.kernels import bitmap
 from bowstring.kernels.json.format import NOTHING, OUTSIDE, READ, TOO_LONG
 from bowstring.limits import Limits
 from bowstring.memory import Device
-from bowstring.variant.binary_views import slots_of_views
-from bowstring.variant.column import slots_of
-from bowstring.variant.one_column import one_column
+from bowstring.variant.column import one_column, slots_of, slots_of_views
 
-__all__ = ["Texts", "texts_of"]
+__all__ = ["Rules", "Texts", "check_rules", "texts_of"]
+
+
+Rules = Literal["plain", "spark"]
 
 _VIEWS: Final = (pa.lib.Type_STRING_VIEW, pa.lib.Type_BINARY_VIEW)
 _TEXT: Final = (
@@ -34,6 +35,12 @@ _WITHOUT_VALIDITY: Final = (pa.lib.Type_NA, pa.lib.Type_RUN_END_ENCODED)
 _LARGEST: Final = (1 << 31) - 1
 _HOLDERS: Final = (Column, Batch, Mapping)
 _EXPORTS: Final = ("__arrow_c_array__", "__arrow_c_stream__", "__arrow_c_device_array__")
+
+
+def check_rules(rules: str) -> None:
+    """Refuse a set of rules that is not there."""
+    if rules not in ("plain", "spark"):
+        raise UsageError("rules of JSON", expected="'plain' or 'spark'", found=repr(rules))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Reading and writing waves of JSON texts: the scratch of the kernels, and their order.
+"""How the rows of JSON texts are divided, and the launches that read and write each division.
 
 A wave is read into nodes and numbered keys; where all keys of a block are known, its nodes are measured and
 written. Scratch is bounded by the nodes that a count of commas and brackets allows, 40 bytes each.
@@ -7,9 +7,11 @@ written. Scratch is bounded by the nodes that a count of commas and brackets all
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import re
 import secrets
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -17,16 +19,25 @@ import numpy as np
 from bowstring.errors import InvalidBody
 from bowstring.kernels.json.format import BODY, HEAD, INTEGER, NODE, RANGE, UNDECIDED
 from bowstring.kernels.json.names import KEYS, LENGTH, NAME, NO_ROOM, PLAN, POOL_END, SPARE, STATE, UNKNOWN
-from bowstring.kernels.json.read import read_rows
+from bowstring.kernels.json.read import count_nodes, read_rows
 from bowstring.kernels.json.sizes import measure_rows
 from bowstring.kernels.json.write import write_rows
 from bowstring.kernels.launch import launch
 from bowstring.limits import Limits
+from bowstring.memory.distinct import distinct
+from bowstring.variant.build import BLOCK_ROWS
 from bowstring.variant.json.dictionary import Keys
-from bowstring.variant.json.plan import Parts, Wave
 from bowstring.variant.json.source import Texts
 
-__all__ = ["Ranks", "Read", "Waves"]
+__all__ = ["Parts", "Ranks", "Read", "Wave", "Waves", "parts_of", "waves_of"]
+
+
+# Enough text for a thread to forget what starting it took, and not so much that one would be left alone at the end.
+_PART_BYTES: Final = 1 << 19
+_PART_BYTES_ON_DEVICE: Final = 1 << 14
+# A wave of few nodes stays in the caches; a block of more than the most is read twice rather than kept.
+_PREFERRED_NODES: Final = 1 << 21
+_MOST_NODES: Final = 1 << 24
 
 Ranks = list[np.ndarray[Any, np.dtype[np.uint32]]]
 """Of each key of each part of a wave, its place among all keys of its block."""
@@ -41,6 +52,98 @@ _DOUBLE: Final = int(INTEGER) | 7 << 2 << 8
 _LITERAL: Final = re.compile(rb"[-+.0-9eE]*")
 _FIRST_LOOK: Final = 64
 _CHANGED: Final = "JSON text has changed while it was read"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Parts:
+    """Runs of rows that are read by one work item each, in the order of the rows.
+
+    Attributes
+    ----------
+    firsts, lasts : ndarray of int64, shape (parts,)
+        The first row of each, and the one behind its last.
+    blocks : ndarray of int64, shape (parts,)
+        The block that each is in.
+    nbytes : ndarray of int64, shape (parts,)
+        Bytes of its texts.
+    nodes : ndarray of int64, shape (parts,)
+        At most so many nodes come out of it.
+    keys : ndarray of int64, shape (parts,)
+        And at most so many keys.
+    """
+
+    firsts: np.ndarray[Any, np.dtype[np.int64]]
+    lasts: np.ndarray[Any, np.dtype[np.int64]]
+    blocks: np.ndarray[Any, np.dtype[np.int64]]
+    nbytes: np.ndarray[Any, np.dtype[np.int64]]
+    nodes: np.ndarray[Any, np.dtype[np.int64]]
+    keys: np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wave:
+    """Parts that are read at once: those from `first` on and before `last`."""
+
+    first: int
+    last: int
+
+
+def parts_of(texts: Texts) -> Parts:
+    """Divide rows into parts, none of which is in two blocks."""
+    rows = len(texts.starts)
+    # A row costs something even where it is empty.
+    work = np.concatenate([np.zeros(1, np.int64), np.cumsum(texts.stops - texts.starts + 1)])
+    most = _PART_BYTES if texts.device.is_host else _PART_BYTES_ON_DEVICE
+    bounds: list[Any] = []
+    for first in range(0, rows, BLOCK_ROWS):
+        last = min(first + BLOCK_ROWS, rows)
+        count = -(-int(work[last] - work[first]) // most)
+        targets = work[first] + (work[last] - work[first]) * np.arange(count) // count
+        bounds.append(np.searchsorted(work[first:last], targets) + first)
+    firsts = np.array(distinct(np.concatenate([np.zeros(0, np.int64), *bounds])), np.int64)
+    lasts = np.append(firsts[1:], rows)[: len(firsts)]
+    nbytes = work[lasts] - work[firsts] - (lasts - firsts)
+    plan = np.zeros((len(firsts), int(PLAN)), np.uint64)
+    plan[:, 0], plan[:, 1] = firsts, lasts
+    device = texts.device
+    nodes, keys = (device.xp.zeros(len(firsts), np.int64) for _ in range(2))
+    starts, stops = device.from_host(texts.starts), device.from_host(texts.stops)
+    slots = starts, stops, device.from_host(plan.reshape(-1))
+    launch(count_nodes, len(firsts), texts.data, *slots, nodes, keys)
+    return Parts(firsts, lasts, firsts // BLOCK_ROWS, nbytes, device.to_host(nodes), device.to_host(keys))
+
+
+def waves_of(parts: Parts) -> Iterator[list[Wave]]:
+    """Yield the waves of one or of several whole blocks: one, or, for a block of too many nodes, several."""
+    begin = 0
+    held = 0
+    for first, last in _runs(parts.blocks):
+        size = int(parts.nodes[first:last].sum())
+        if begin < first and held + size > _PREFERRED_NODES:
+            yield [Wave(begin, first)]
+            begin, held = first, 0
+        if size > _MOST_NODES:
+            yield [Wave(*each) for each in _pieces(parts, first, last)]
+            begin, held = last, 0
+        else:
+            held += size
+    if begin < len(parts.blocks):
+        yield [Wave(begin, len(parts.blocks))]
+
+
+def _runs(blocks: np.ndarray[Any, np.dtype[np.int64]]) -> Iterator[tuple[int, int]]:
+    bounds = np.flatnonzero(np.diff(blocks, prepend=-1, append=-1)).tolist()
+    return itertools.pairwise(bounds)
+
+
+def _pieces(parts: Parts, first: int, last: int) -> Iterator[tuple[int, int]]:
+    begin, held = first, 0
+    for part in range(first, last):
+        if begin < part and held + int(parts.nodes[part]) > _MOST_NODES:
+            yield begin, part
+            begin, held = part, 0
+        held += int(parts.nodes[part])
+    yield begin, last
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
