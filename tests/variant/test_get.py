@@ -225,7 +225,7 @@ def test_a_device_column_stays_there() -> None:
 @pytest.mark.parametrize(
     "type_",
     [
-        *(pa.duration("s"), pa.null(), pa.month_day_nano_interval(), pa.decimal128(5, -1)),
+        *(pa.duration("s"), pa.month_day_nano_interval(), pa.decimal128(5, -1)),
         *(pa.dictionary(pa.int8(), pa.string()), pa.dense_union([pa.field("a", pa.int8())])),
     ],
     ids=str,
