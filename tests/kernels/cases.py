@@ -16,7 +16,7 @@ from bowstring.kernels.signature import Kernel, match
 from bowstring.kernels.validation import nested as offsets
 from bowstring.kernels.validation import text, unions, values, views
 from bowstring.kernels.validation.block import blocks_of
-from tests.kernels import json_cases, range_cases, variant_cases, variant_cast_cases, variant_text_cases
+from tests.kernels import json_cases, variant_cases, variant_cast_cases, variant_text_cases
 
 Array = np.ndarray[Any, Any]
 Case = tuple[int, tuple[Any, ...]]
@@ -327,10 +327,4 @@ CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
     swap.swap_views: slots,
     gather.gather_pieces: some_pieces,
 }
-CASES |= (
-    range_cases.CASES
-    | json_cases.CASES
-    | variant_cases.CASES
-    | variant_cast_cases.CASES
-    | variant_text_cases.CASES
-)
+CASES |= json_cases.CASES | variant_cases.CASES | variant_cast_cases.CASES | variant_text_cases.CASES

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bowstring.kernels import gather, ranges, swap, validity
+from bowstring.kernels import gather, swap, validity
 from bowstring.kernels.registry import kernels
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.validation import nested as offsets
@@ -101,33 +101,6 @@ def order_arguments(rng: Rng) -> tuple[Any, ...]:
     return some(rng), wild(rng, np.int64, 256), firsts, lasts, i64(2), number(rng), out()
 
 
-def walk_arguments(rng: Rng) -> tuple[Any, ...]:
-    """Return a table of which each part is what it should be, or wild: so all ways are gone."""
-    nodes = int(rng.integers(1, 8))
-    columns = int(rng.integers(1, 3))
-    fields = np.stack(
-        [
-            *(rng.integers(-1, 4, nodes), rng.integers(-2, nodes, nodes), rng.integers(0, 4, nodes)),
-            *(rng.integers(0, 300, nodes), rng.integers(0, 4, nodes), rng.integers(-8, 500, nodes)),
-            *(rng.integers(-1, 900, nodes), rng.choice([2, 4, 8, -3, 77], nodes)),
-        ],
-        axis=1,
-    )
-    table = np.concatenate([rng.integers(-1, nodes + 2, columns + 1), fields.reshape(-1)])
-    strange = wild(rng, np.int64, len(table)).array
-    table = np.where(rng.random(len(table)) < rng.choice([0, 0.1, 1]), strange, table)
-    told = i64(columns) if rng.random() < 0.8 else number(rng)
-    found = Guarded(rng.integers(-1, 9, int(rng.integers(0, nodes + 2)) * ranges.RESULTS))
-    return some(rng, np.uint64), Guarded(table[: rng.integers(0, len(table) + 1)]), told, found
-
-
-def count_arguments(rng: Rng) -> tuple[Any, ...]:
-    found = np.where(rng.random(20) < 0.8, rng.integers(0, 200, 20), wild(rng, np.int64, 20).array)
-    table = np.array([*rng.integers(0, 4, 1), *rng.integers(0, 400, 2), rng.integers(-1, 99)] * 2)
-    table = np.where(rng.random(8) < 0.8, table, wild(rng, np.int64, 8).array)
-    return some(rng, np.uint64), Guarded(table), Guarded(found), i64(rng.integers(-1, 4)), out()
-
-
 # What the caller promises and a kernel need not check: pieces of text lie in it, tables have their size.
 ARGUMENTS: dict[Callable[..., None], Callable[[Rng], tuple[Any, ...]]] = {
     offsets.check_offsets: lambda rng: (some(rng, np.int32), number(rng), number(rng), out()),
@@ -173,8 +146,6 @@ ARGUMENTS: dict[Callable[..., None], Callable[[Rng], tuple[Any, ...]]] = {
     validity.pack_flags: lambda rng: (some(rng), words()),
     validity.level_bits: lambda rng: (some(rng, np.int16), number(rng), words()),
     gather.gather_pieces: lambda rng: (some(rng, np.uint64), some(rng, np.int64), number(rng), words()),
-    ranges.find_ranges: walk_arguments,
-    ranges.count_in_ranges: count_arguments,
     **json_bounds.arguments(wild, Guarded),
     **variant_bounds.arguments(wild, Guarded),
     **variant_cast_bounds.arguments(wild, Guarded),

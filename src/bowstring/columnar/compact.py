@@ -8,11 +8,9 @@ from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Kind
 from bowstring.columnar.offset_bounds import ends_of
 from bowstring.columnar.slice import cut
-from bowstring.columnar.survey import surveyed
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
-    from bowstring.columnar.survey import Survey
 
 __all__ = ["compacted", "is_compact"]
 
@@ -23,8 +21,9 @@ def compacted(batch: Batch) -> Batch:
     Offsets of text, binary, lists and maps start at 0, and their bytes and children are cut to what the
     offsets span; unknown null counts are counted; bitmaps without a null are dropped; buffers have the size
     that their slots need. Views and list views keep all that they might point to. Only what changes is copied;
-    where nothing changes the batch itself is returned. On a device the host reads once, however many columns and
-    dictionaries there are, and however deep they are nested.
+    where nothing changes the batch itself is returned. On a device the host reads once for a batch that is compact,
+    and for any other once more for each level of nesting and for unknown null counts, however many columns it has;
+    its dictionaries are read in the same way, once in their life.
 
     Raises
     ------
@@ -39,39 +38,18 @@ def compacted(batch: Batch) -> Batch:
     >>> batch["a"].offsets.tolist(), compacted(batch)["a"].offsets.tolist()
     ([3, 6], [0, 3])
     """
-    if batch.device.is_host:
-        return _compacted(batch, None, {})
-    unknown = _unknown(batch)
-    mine, *others = surveyed([batch, *(dictionary.values for dictionary in unknown)])
-    known = {id(dictionary): survey for dictionary, survey in zip(unknown, others, strict=True)}
-    return _compacted(batch, mine, known)
-
-
-def _unknown(batch: Batch) -> list[Dictionary]:
-    """Return the dictionaries of a batch, those inside of others included, of which nobody knows how they are."""
-    found: dict[int, Dictionary] = {}
-    pending = list(batch.dictionaries.values())
-    while pending:
-        dictionary = pending.pop()
-        if id(dictionary) not in found and not dictionary._is_compact and dictionary._compact is None:
-            found[id(dictionary)] = dictionary
-            pending += dictionary.values.dictionaries.values()
-    return list(found.values())
-
-
-def _compacted(batch: Batch, survey: Survey | None, known: dict[int, Survey]) -> Batch:
-    dictionaries = {id_: _compacted_dictionary(each, known) for id_, each in batch.dictionaries.items()}
+    dictionaries = {id_: _compacted_dictionary(each) for id_, each in batch.dictionaries.items()}
     same = all(dictionaries[id_] is batch.dictionaries[id_] for id_ in dictionaries)
-    if _is_compact(batch, survey):
+    if is_compact(batch):
         return batch if same else batch.derived(batch.parts, batch.num_rows, dictionaries)
-    parts = cut(batch.parts, batch.device, 0, batch.num_rows, trim=True, survey=survey)
+    parts = cut(batch.parts, batch.device, 0, batch.num_rows, trim=True)
     return batch.derived(parts, batch.num_rows, dictionaries)
 
 
-def _compacted_dictionary(dictionary: Dictionary, known: dict[int, Survey]) -> Dictionary:
+def _compacted_dictionary(dictionary: Dictionary) -> Dictionary:
     # Kept, so that batches that shared a dictionary still do.
     if not dictionary._is_compact and dictionary._compact is None:
-        values = _compacted(dictionary.values, known.get(id(dictionary)), known)
+        values = compacted(dictionary.values)
         # Never itself: a cycle would keep its memory until the collector comes by.
         dictionary._is_compact = values is dictionary.values
         if not dictionary._is_compact:
@@ -88,11 +66,6 @@ def is_compact(batch: Batch) -> bool:
     >>> is_compact(Batch.from_arrow({"a": ["x"]})), is_compact(Batch.from_arrow({"a": ["x", "y"]}).slice(1))
     (True, False)
     """
-    return _is_compact(batch, None)
-
-
-def _is_compact(batch: Batch, survey: Survey | None) -> bool:
-    """Do what `is_compact` does; without a survey what must be read is read when all else fits."""
     layout, nodes = batch.layout, batch.nodes
     if (nodes[:, 1] < 0).any():
         return False
@@ -103,7 +76,7 @@ def _is_compact(batch: Batch, survey: Survey | None) -> bool:
             return False
     if not _sizes_are_exact(batch):
         return False
-    return _offsets_span_all(batch, survey)
+    return _offsets_span_all(batch)  # the one part that reads
 
 
 def _sizes_are_exact(batch: Batch) -> bool:
@@ -115,7 +88,7 @@ def _sizes_are_exact(batch: Batch) -> bool:
     return bool(((sizes == needed) | (layout.buffer_kinds == Kind.BYTES)).all())
 
 
-def _offsets_span_all(batch: Batch, survey: Survey | None) -> bool:
+def _offsets_span_all(batch: Batch) -> bool:
     """Whether offsets start at 0 and end where their bytes or children end, and run ends where their rows do."""
     layout = batch.layout
     lengths = batch.nodes[:, 0].tolist()
@@ -129,5 +102,4 @@ def _offsets_span_all(batch: Batch, survey: Survey | None) -> bool:
         ends, values = layout.nodes[node].children
         if lengths[ends] != lengths[values] or bool(lengths[ends]) != bool(lengths[node]):
             return False
-    found = ends_of(batch) if survey is None else survey.ends(batch)
-    return all(end.last == end.bound and (end.is_runs or not end.first) for end in found)
+    return all(end.last == end.bound and (end.is_runs or not end.first) for end in ends_of(batch))

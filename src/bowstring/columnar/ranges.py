@@ -1,13 +1,13 @@
 """Which slots of each node make up some rows of a batch, top down.
 
-Whatever the host must know of the data for that (where offsets begin and end, which runs are meant) a survey has
-found, or it is fetched level by level, one fetch a level.
+What the host must know of the data for that (where offsets begin and end, which runs are meant) is fetched level by
+level, one fetch a level.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,6 @@ from bowstring.columnar.layout import Kind, Layout
 from bowstring.columnar.spans import Spans
 from bowstring.errors import InvalidBody
 from bowstring.memory import Device
-
-if TYPE_CHECKING:
-    from bowstring.columnar.survey import Found, Survey
 
 __all__ = ["FIXED_LIST", "PARALLEL", "RUNS", "Parts", "Ranges", "is_offsets", "refuse"]
 
@@ -50,8 +47,6 @@ class Ranges:
         Where the slots of each node start in its buffers, as in Arrow's C data interface.
     trim
         Leave out what no offset points to.
-    survey
-        What is known already.
 
     Attributes
     ----------
@@ -63,9 +58,7 @@ class Ranges:
         Of each run-end encoded node that needs new run ends: what to subtract, and the most that is left.
     """
 
-    def __init__(
-        self, parts: Parts, device: Device, offsets: Table, *, trim: bool, survey: Survey | None = None
-    ) -> None:
+    def __init__(self, parts: Parts, device: Device, offsets: Table, *, trim: bool) -> None:
         self.parts = parts
         self.device = device
         self.offsets = offsets
@@ -75,19 +68,6 @@ class Ranges:
         self.lengths = np.zeros(parts.layout.num_nodes, np.int64)
         self.ends: dict[int, tuple[int, int]] = {}
         self.runs: dict[int, tuple[int, int]] = {}
-        self._survey = survey
-
-    def known(self, index: int) -> Found | None:
-        """Return what the survey found about the slots of a node that are meant."""
-        if self._survey is None:
-            return None
-        return self._survey.found(index, int(self.starts[index]), int(self.lengths[index]))
-
-    def known_valid(self, index: int) -> int | None:
-        """Return how many of the slots of a node are valid, if they were counted."""
-        if self._survey is None or self.known(index) is None:
-            return None
-        return self._survey.valid.get(index)
 
     def descend(self, start: int, length: int) -> None:
         """Find the slots for the rows ``[start, start + length)``.
@@ -155,10 +135,6 @@ class Ranges:
             if not self.lengths[index]:
                 self.ends[index] = 0, 0
                 continue
-            known = self.known(index)
-            if known is not None and known.first >= 0:
-                self._note(index, known.first, known.end)
-                continue
             start, width = int(self.starts[index]), 4 if kinds[1] is Kind.OFFSETS32 else 8
             found.append(index)
             rows += [int(self.first[index]) + 1] * 2
@@ -166,12 +142,9 @@ class Ranges:
             widths += [width] * 2
         values = self.parts.spans.fetch(self.device, rows, at, widths)
         for index, first, last in zip(found, values[::2], values[1::2], strict=True):
-            self._note(index, first, last)
-
-    def _note(self, index: int, first: int, last: int) -> None:
-        if not 0 <= first <= last:
-            refuse(self.parts.layout, index, "offsets decrease", found=f"first {first}, last {last}")
-        self.ends[index] = first, last
+            if not 0 <= first <= last:
+                refuse(layout, index, "offsets decrease", found=f"first {first}, last {last}")
+            self.ends[index] = first, last
 
     def run_ends(self, index: int) -> Any:
         """Return all run ends of a node, an array of its device."""
@@ -188,12 +161,7 @@ class Ranges:
         found = []
         for index in nodes:
             start, length = int(self.starts[index]), int(self.lengths[index])
-            known = self.known(index)
-            if not length:
-                continue
-            if known is not None and known.first >= 0:
-                self._note_runs(index, known.first, known.end, known.last)
-            elif start or self.trim:
+            if length and (start or self.trim):
                 ends = self.run_ends(index)
                 wanted = self.device.xp.asarray(np.array([start, start + length - 1], ends.dtype))
                 within = self.device.xp.searchsorted(ends, wanted, side="right")
@@ -203,15 +171,13 @@ class Ranges:
             return
         values = iter(self.device.to_host(self.device.xp.concatenate(asked)).tolist())
         for index in found:
-            self._note_runs(index, next(values), next(values) + 1, next(values))
-
-    def _note_runs(self, index: int, first: int, end: int, last: int) -> None:
-        start, length = int(self.starts[index]), int(self.lengths[index])
-        if last < start + length:
-            refuse(self.parts.layout, index, "run ends do not cover the column", start + length, last)
-        self.ends[index] = first, end
-        if start or last != length:
-            self.runs[index] = start, length
+            first, end, last = next(values), next(values) + 1, next(values)
+            start, length = int(self.starts[index]), int(self.lengths[index])
+            if last < start + length:
+                refuse(self.parts.layout, index, "run ends do not cover the column", start + length, last)
+            self.ends[index] = first, end
+            if start or last != length:
+                self.runs[index] = start, length
 
     def _run_children(self, index: int) -> list[tuple[int, int, int]]:
         ends, values = self.parts.layout.nodes[index].children

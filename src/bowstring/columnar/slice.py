@@ -18,7 +18,6 @@ from bowstring.columnar.spans import Spans, buffer_of
 from bowstring.kernels import bitmap
 
 if TYPE_CHECKING:
-    from bowstring.columnar.survey import Survey
     from bowstring.memory import Device, Region
 
 __all__ = ["Parts", "cut"]
@@ -33,7 +32,6 @@ def cut(
     offsets: Table | None = None,
     trim: bool = False,
     count: bool = False,
-    survey: Survey | None = None,
 ) -> Parts:
     """Return the rows ``[start, start + length)``.
 
@@ -49,8 +47,6 @@ def cut(
         Also re-base offsets to 0, and leave out of bytes and children what no offset points to.
     count
         Also count nulls that are unknown.
-    survey
-        What is known of the batch, without `offsets`: not fetched again.
 
     Raises
     ------
@@ -60,7 +56,7 @@ def cut(
     if offsets is None:
         offsets = np.zeros(parts.layout.num_nodes, np.int64)
     with device.use():
-        ranges = Ranges(parts, device, offsets, trim=trim, survey=survey)
+        ranges = Ranges(parts, device, offsets, trim=trim)
         ranges.descend(start, length)
         cutting = _Cutting(parts, device, ranges)
         cutting.cut_nulls()
@@ -147,7 +143,6 @@ class _Cutting:
     def count_nulls(self) -> None:
         """Count what is unknown, all with one fetch, and drop bitmaps without a null."""
         counts: list[Any] = []
-        known: list[int] = []
         counted: list[tuple[int, int]] = []
         for index in np.flatnonzero(self.nodes[:, 1] < 0).tolist():
             row = int(self.ranges.first[index])
@@ -155,26 +150,15 @@ class _Cutting:
             if not kinds or kinds[0] is not Kind.VALIDITY or not self.table[row, 2]:
                 self.nodes[index, 1] = 0
                 continue
-            valid_slots = self.ranges.known_valid(index)
-            if valid_slots is not None:
-                known.append(valid_slots)
-                counted.insert(len(known) - 1, (index, row))
-                continue
             counts.append(bitmap.count_set(self._array(row), 0, int(self.nodes[index, 0])))
             counted.append((index, row))
         if not counted:
             return
-        valid = [*known, *self._fetched(counts)]
+        valid = self.device.to_host(self.device.xp.concatenate(counts)).tolist()
         for (index, row), set_ in zip(counted, valid, strict=True):
             self.nodes[index, 1] = self.nodes[index, 0] - set_
             if not self.nodes[index, 1]:
                 self.table[row] = 0
-
-    def _fetched(self, counts: list[Any]) -> list[int]:
-        if not counts:
-            return []
-        found: list[int] = self.device.to_host(self.device.xp.concatenate(counts)).tolist()
-        return found
 
     def _array(self, row: int, dtype: Any = np.uint8) -> Any:
         region, offset, nbytes = self.table[row].tolist()
