@@ -225,7 +225,7 @@ def test_work_that_takes_longer_than_the_server_waits(
     array = allocated(device, np.arange(10))
     device.driver.begin_work()
     endpoint = server.publish("t", {"c0": array}, share="in_place", events=True)
-    with pytest.raises(bow.BrokenError, match="still at work on the data"):
+    with pytest.raises(bow.DeadlineExceeded, match="still at work on the data"):
         bow.connect(endpoint, limits=QUICK)
     device.driver.end_work()
     with bow.connect(endpoint, limits=QUICK) as stream:

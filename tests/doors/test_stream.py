@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import copy
 import pickle
 import threading
@@ -72,6 +73,20 @@ def test_a_stream_that_is_not_exhausted_goes_on(endpoint: bow.Endpoint, kind: st
         for _ in stream:
             break
         assert len(list(stream)) == 4
+
+
+@pytest.mark.parametrize("kind", ["endpoint", "dataset"])
+def test_a_thread_that_comes_late_finds_nothing(endpoint: bow.Endpoint, kind: str) -> None:
+    """A thread that shares a stream and begins after another one read its end gets no batches, and no error."""
+    source = endpoint if kind == "endpoint" else bow.Dataset((endpoint,), SCHEMA)
+    with bow.connect(source) as stream, concurrent.futures.ThreadPoolExecutor(1) as late:
+        with concurrent.futures.ThreadPoolExecutor(1) as early:
+            assert early.submit(list, stream).result(20) != []
+            with pytest.raises(bow.UsageError, match="read to its end"):
+                early.submit(list, stream).result(20)
+        assert late.submit(list, stream).result(20) == []
+        with pytest.raises(bow.UsageError, match="read to its end"):
+            list(stream)
 
 
 @pytest.mark.parametrize("read", [0, 1, 5, 6], ids=lambda count: f"{count} read")

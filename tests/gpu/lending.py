@@ -232,7 +232,14 @@ class Lender(_Role):
     def statistics(self) -> dict[str, int]:
         """Return what the server and its pool count."""
         found = self._server.statistics
-        return {"lent": found.bytes_lent, "kept": found.kept, "made": found.pool.made, "lost": found.lost}
+        return {
+            "lent": found.bytes_lent,
+            "kept": found.kept,
+            "made": found.pool.made,
+            "lost": found.lost,
+            "stopped": found.stopped,
+            "connections": found.connections,
+        }
 
     def close(self) -> None:
         """End the server."""

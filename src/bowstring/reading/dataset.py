@@ -56,6 +56,7 @@ class DatasetStream(Stream):
         *,
         ordered: bool,
     ) -> None:
+        super().__init__()
         self._dataset = dataset
         self._open_one = open_one
         self._open_copied = open_copied
@@ -167,7 +168,7 @@ class DatasetStream(Stream):
             with self._turn:
                 return self._next_in_order() if self._ordered else self._next_as_they_come()
         except EndOfStream:
-            self._ended = True
+            self._note_end()
             raise
         except BowstringError as error:
             self.close()

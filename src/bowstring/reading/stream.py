@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import threading
 import weakref
 from typing import TYPE_CHECKING, Literal, NoReturn, Self
 
@@ -69,9 +70,14 @@ class Stream(Closing):
 
     The batches stay true after the stream is closed, and after its producer is gone. A stream is read once: to
     begin again after its end (``for``, `read_all`, `to_reader`, ``pyarrow.table(stream)``) raises `UsageError`.
+    Threads may share a stream, each batch goes to one of them: a thread that begins after another has read the last
+    batch finds nothing left, without an error.
     """
 
-    _ended = False  # whether it was read to its end
+    def __init__(self) -> None:
+        self._ended = False  # whether it was read to its end
+        # For these threads, reading on is reading again: the one that opened the stream, and all that saw its end.
+        self._readers = weakref.WeakSet([threading.current_thread()])
 
     @property
     @abc.abstractmethod
@@ -124,12 +130,16 @@ class Stream(Closing):
 
     def _check_more(self) -> None:
         """Refuse to begin anew with a stream that was read to its end: that would look like an empty data set."""
-        if self._ended:
+        if self._ended and threading.current_thread() in self._readers:
             self._check_open()
             raise UsageError(
                 "the stream was read to its end, and is read once",
                 hint="Call connect() again to read the data set again, or keep its batches or a table.",
             )
+
+    def _note_end(self) -> None:
+        self._ended = True
+        self._readers.add(threading.current_thread())
 
     def __next__(self) -> Batch:
         try:
@@ -213,6 +223,7 @@ class EndpointStream(Stream):
         road: Road | None = None,
         seconds: float = DEFAULT_LIMITS.device_timeout,
     ) -> None:
+        super().__init__()
         self._receiver = receiver
         self._select = None if receiver.extended else columns
         self._device = device
@@ -280,7 +291,7 @@ class EndpointStream(Stream):
         try:
             batch = self._receiver.next()
         except EndOfStream:
-            self._ended = True
+            self._note_end()
             raise
         # What came as bytes lies in memory of ours already.
         copies = batch.lease.borrowed and self._copies(batch.device)
