@@ -115,10 +115,10 @@ def test_bytes_that_are_sent_instead() -> None:
 def test_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where /proc cannot be used no region can be made, and the checks say so."""
 
-    def absent(_fd: int) -> int:
+    def absent(_fd: int, _flags: int) -> int:
         raise FileNotFoundError("/proc/self/fd/3")
 
-    monkeypatch.setattr("bowstring.memory.slab.reopened_read_only", absent)
+    monkeypatch.setattr("bowstring.memory.slab.reopen", absent)
     states = {check.name: check.state for check in try_shared_memory()}
     assert states["read-only for readers"] is State.BROKEN
     assert states["sealed memfd"] is State.BROKEN

@@ -23,7 +23,7 @@ from bowstring.dissociated.tags import Control, Want
 from bowstring.errors import ProtocolError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import EventHandle, this_process
-from bowstring.memory.cuda.shared_events import EVENT_BYTES
+from bowstring.memory.cuda.events import EVENT_BYTES
 
 if TYPE_CHECKING:
     from tests.dissociated.conftest import Material

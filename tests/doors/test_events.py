@@ -21,7 +21,7 @@ from bowstring.dissociated.tags import Control, Want
 from bowstring.errors import DeviceError, InvalidRegion
 from bowstring.memory import EventHandle, Pool, mappings, this_process
 from bowstring.memory import region as region_module
-from bowstring.memory.cuda.shared_events import EVENT_BYTES, OpenedEvent
+from bowstring.memory.cuda.events import EVENT_BYTES, OpenedEvent
 from bowstring.reading import assembler
 from bowstring.reading.reach import Reach
 from bowstring.testing import FakeDevice, fake_device

@@ -20,9 +20,9 @@ from bowstring.columnar.spans import buffer_of
 from bowstring.errors import BowstringError, DeviceError, NotOnDevice, OutOfBudget
 from bowstring.kernels.launch import launch
 from bowstring.kernels.validity import pack_flags
-from bowstring.memory import Device, Pool, Region, cpu, road_between, staging
-from bowstring.memory.copying import forget_roads
+from bowstring.memory import Device, Pool, Region, copying, cpu, road_between
 from bowstring.testing import FakeDevice, OnlyCurrent, fake_device
+from tests.memory.conftest import forget_paths, unpin
 
 MIB = 1 << 20
 ROWS = 50_000
@@ -40,13 +40,13 @@ TABLE = pa.record_batch(
 def fresh() -> Iterator[None]:
     """Ask the driver anew before and after each test, and leave it whole."""
     driver = fake_device(0).driver
-    forget_roads()
+    forget_paths()
     for number in (0, 1):
         fake_device(number).sweep()
         fake_device(number).statistics.reset()
     yield
     driver.peers = True
-    forget_roads()
+    forget_paths()
 
 
 @pytest.fixture
@@ -90,9 +90,8 @@ def test_others_go_through_pinned_memory(
 ) -> None:
     """Where it does not, every byte passes two pinned buffers, however much there is."""
     first.driver.peers = False
-    monkeypatch.setattr(staging, "CHUNK", 1 << 16)
-    monkeypatch.setattr("bowstring.memory.copying.CHUNK", 1 << 16)
-    staging.give_up_pinned(first.driver)
+    monkeypatch.setattr(copying, "CHUNK", 1 << 16)
+    unpin(first.driver)
     first.driver.calls.clear()
     batch = moved(bow.Batch.from_arrow(TABLE), first)
     there = moved(batch, second)
@@ -102,7 +101,7 @@ def test_others_go_through_pinned_memory(
     assert first.statistics.peer_copies == 0
     road = road_between(first, second)
     assert (road.name, road.why) == ("staged copy", "fake:1 cannot reach the memory of fake:0")
-    staging.give_up_pinned(first.driver)
+    unpin(first.driver)
     assert first.driver.calls["unpin"] == 2
 
 
@@ -113,7 +112,7 @@ def test_drivers_are_asked_once(first: FakeDevice, second: FakeDevice) -> None:
     assert first.driver.calls["can_reach"] == 1
     first.driver.peers = False
     assert road_between(first, second).name == "peer copy"
-    forget_roads()
+    forget_paths()
     assert road_between(first, second).name == "staged copy"
     assert road_between(second, first).name == "staged copy"
 
@@ -137,7 +136,7 @@ def test_a_peer_copy_that_is_refused(first: FakeDevice, second: FakeDevice) -> N
 def test_no_way(first: FakeDevice, second: FakeDevice) -> None:
     """Where memory can be neither reached nor pinned, the refusal says both."""
     first.driver.peers = False
-    staging.give_up_pinned(first.driver)
+    unpin(first.driver)
     batch = bow.Batch.from_arrow({"n": first.xp.arange(10)})
     first.driver.fail_next("pin", OutOfBudget("cuMemHostAlloc failed"))
     with pytest.raises(NotOnDevice, match=r"no way from fake:0 to fake:1.*cannot reach.*pinned"):
@@ -152,7 +151,7 @@ def test_calls_that_fail(first: FakeDevice, second: FakeDevice, call: str, peers
     first.driver.peers = peers
     pool = Pool(second, budget=64 * MIB)
     batch = moved(bow.Batch.from_arrow(TABLE), first)
-    forget_roads()
+    forget_paths()
     first.driver.fail_next(call)
     with contextlib.suppress(DeviceError):
         came = batch.to_device(second, pool)
@@ -234,7 +233,7 @@ def test_pieces_from_anywhere(
     """Pieces of any size, at any address, of as many allocations, arrive in order with zeros between them."""
     source, target = (cpu() if name == "cpu" else fake_device(int(name[-1])) for name in ends.split())
     fake_device(0).driver.peers = peers
-    forget_roads()
+    forget_paths()
     rng = np.random.default_rng(seed)
     contents = [rng.integers(1, 256, size, np.uint8) for size in sizes]
     arrays, regions = [], list[Region]()

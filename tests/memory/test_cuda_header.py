@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from bowstring.memory.cuda import bindings as cuda_driver
-from bowstring.memory.cuda import driver_device, shared_events
+from bowstring.memory.cuda import driver_device
+from bowstring.memory.cuda import events as shared_events
 from bowstring.memory.cuda import ipc as lending
 from bowstring.memory.cuda.device import CUDA_DEVICE_TYPE
 from bowstring.memory.handle import IPC_TOKEN_BYTES

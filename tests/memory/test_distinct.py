@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import bowstring
 from bowstring import variant
-from bowstring.memory.distinct import distinct
+from bowstring.memory.arrays import distinct
 
 PACKAGE = Path(bowstring.__file__).parent
 # All of them: a generator that a server's thread runs may call anything.

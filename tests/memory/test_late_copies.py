@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from bowstring.errors import DeadlineExceeded, DeviceError, ForkedError
-from bowstring.memory import Buffer, Device, Pool, Stretch, carry, cpu, road_between, staging
-from bowstring.memory.copying import forget_roads
+from bowstring.memory import Buffer, Device, Pool, Stretch, carry, copying, cpu, road_between
 from bowstring.testing import FakeDevice
 from bowstring.testing.fake_device import FakeDevice as _Device  # devices of the test's own
 from bowstring.testing.fake_driver import FakeDriver
-from tests.memory.conftest import until
+from tests.memory.conftest import forget_paths, unpin, until
 
 MIB = 1 << 20
 CHUNK = 1 << 16
@@ -81,14 +80,13 @@ class Late(FakeDriver):
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Late]:
     """Return a driver whose copies are late."""
-    monkeypatch.setattr(staging, "CHUNK", CHUNK)
-    monkeypatch.setattr("bowstring.memory.copying.CHUNK", CHUNK)
-    forget_roads()
+    monkeypatch.setattr(copying, "CHUNK", CHUNK)
+    forget_paths()
     driver = Late()
     yield driver
     driver.go_on()
-    staging.give_up_pinned(driver)
-    forget_roads()
+    unpin(driver)
+    forget_paths()
 
 
 @pytest.fixture
@@ -192,13 +190,13 @@ def test_pinned_memory_is_not_used_again_under_a_copy(
     buffer, content = filled(here, 5 * CHUNK)
     into = Pool(there, budget=64 * MIB).allocate(5 * CHUNK)
     move(buffer, into)
-    assert set(driver._pinned) == set(staging._stages[driver].buffers)
+    assert set(driver._pinned) == set(copying._stages[driver].buffers)
     before = set(driver._pinned)
     driver.stick(*stuck)
     with pytest.raises(DeadlineExceeded):
         move(buffer, into, 0.05)
     assert before <= set(driver._pinned)
-    assert not staging._stages[driver].buffers
+    assert not copying._stages[driver].buffers
     driver.go_on()
     here.settle(10.0)
     until(lambda: not driver._pinned)
@@ -233,8 +231,7 @@ def test_a_failure_in_the_middle_leaks_no_pinned_memory(
         except DeviceError:
             assert left[0] < 0
         monkeypatch.undo()
-        monkeypatch.setattr(staging, "CHUNK", CHUNK)
-        monkeypatch.setattr("bowstring.memory.copying.CHUNK", CHUNK)
+        monkeypatch.setattr(copying, "CHUNK", CHUNK)
         until(lambda: len(driver._pinned) <= 2)
     move(buffer, into)
     assert into.to_host().tobytes() == content
@@ -248,7 +245,7 @@ def test_transfers_wait_for_each_other_for_a_while(driver: Late, devices: list[F
     driver.stick(1)
     first = threading.Thread(target=move, args=(buffer, into))
     first.start()
-    until(lambda: staging._stages.get(driver) is not None and staging._stages[driver].lock.locked())
+    until(lambda: copying._stages.get(driver) is not None and copying._stages[driver].lock.locked())
     other = Pool(here, budget=64 * MIB).allocate(CHUNK)
     with pytest.raises(DeadlineExceeded, match="another copy"):
         move(buffer, other, 0.05)
@@ -272,7 +269,7 @@ def test_a_child_waits_for_no_transfer_of_its_parent(
             return True
         return False
 
-    with staging._stages[driver].lock:
+    with copying._stages[driver].lock:
         assert in_child(refused)
 
 
@@ -294,4 +291,4 @@ def test_devices_of_two_drivers(driver: Late, devices: list[FakeDevice]) -> None
     assert move(buffer, into) == "staged copy"
     assert into.to_host().tobytes() == content
     assert not driver.calls["copy_peer"]
-    staging.give_up_pinned(elsewhere.driver)
+    unpin(elsewhere.driver)

@@ -16,7 +16,7 @@ import pytest
 
 from bowstring.errors import ClosedError, ViewsAlive
 from bowstring.memory import Handle, Lease, MappingCache, Pool, cpu
-from bowstring.memory import default as default_module
+from bowstring.memory import pool as default_module
 
 DEADLINE = 30.0
 

@@ -37,9 +37,9 @@ from bowstring.memory import (
     this_process,
     unpack_handle,
 )
-from bowstring.memory.copying import forget_roads
 from bowstring.memory.process import Process
 from bowstring.testing import FakeDevice, fake_device
+from tests.memory.conftest import forget_paths
 from tests.memory.exporter import Exporter
 
 NUMBERS = st.integers(0, 2**64 - 1)
@@ -309,7 +309,7 @@ def test_lent_memory_goes_to_a_peer(
     exporter: Child, device: FakeDevice, cache: MappingCache, whose: str
 ) -> None:
     """Another device copies it directly; who may read is only asked of memory that the driver mapped for us."""
-    forget_roads()
+    forget_paths()
     if whose == "another process":
         region = cache.open_lent(lent_by(exporter, 6)[1])
     else:

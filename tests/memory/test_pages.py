@@ -16,7 +16,7 @@ import pytest
 from bowstring.memory import Pool, cpu, pages
 from bowstring.memory.pages import LARGE_PAGE, ask_for_large_pages, mapped
 from bowstring.memory.slab import fresh_memfd, host_slab, map_host_slab
-from bowstring.memory.writable_memfd import borrowed_slab, memory_to_lend
+from bowstring.memory.writable_memfd import make_writable_memfd, map_writable_slab
 
 BOTH = mmap.PROT_READ | mmap.PROT_WRITE
 # Below a large page, one, and some with a ragged end, as files of the depot have it.
@@ -220,8 +220,8 @@ def test_a_slow_kernel_is_asked_no_further(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_borrowed_memory_is_filled(calls: Calls) -> None:
     """A slab that a task borrows has all its pages, and what the task writes is what the owner reads."""
-    owned, fd = memory_to_lend(cpu(), 2 * LARGE_PAGE)
-    slab = borrowed_slab(cpu(), fd, 2 * LARGE_PAGE, owned.uuid)
+    owned, fd = make_writable_memfd(cpu(), 2 * LARGE_PAGE)
+    slab = map_writable_slab(cpu(), fd, 2 * LARGE_PAGE, owned.uuid)
     assert resident(slab.address) == slab.nbytes
     view(slab.address, slab.nbytes, slab)[:] = 5
     assert (cpu().array(owned.address, owned.nbytes, owned) == 5).all()

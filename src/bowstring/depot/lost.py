@@ -6,7 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from bowstring.errors import LimitExceeded, Unsupported
-from bowstring.memory.writable_memfd import reopened, used_elsewhere
+from bowstring.memory.slab import reopen
+from bowstring.memory.writable_memfd import used_elsewhere
 
 if TYPE_CHECKING:
     from bowstring.depot.stock import Kind, Lent
@@ -50,7 +51,7 @@ class _Lost:
         self.fd = -1
         self.kind = lent.kind
         self.nbytes = lent.slab.nbytes
-        self.fd = reopened(lent.fd)
+        self.fd = reopen(lent.fd, os.O_RDWR)
 
     def __del__(self) -> None:
         if self.fd >= 0:

@@ -15,7 +15,7 @@ from bowstring.depot.lost import LostSlabs
 from bowstring.errors import ClosedError, DeadlineExceeded, OutOfBudget
 from bowstring.memory import Region, cpu
 from bowstring.memory.pool import size_class
-from bowstring.memory.writable_memfd import emptied, file_to_lend, memory_to_lend
+from bowstring.memory.writable_memfd import free_pages, make_writable_file, make_writable_memfd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Sequence
@@ -203,7 +203,9 @@ class Stock:
             # Not under the lock: making a large file takes its time.
             try:
                 slab, fd = (
-                    memory_to_lend(cpu(), size) if kind == "memory" else file_to_lend(cpu(), size, folder)
+                    make_writable_memfd(cpu(), size)
+                    if kind == "memory"
+                    else make_writable_file(cpu(), size, folder)
                 )
                 lent = Lent(slab, fd, kind, owner)
                 check_spare(max(slab.fd, fd))
@@ -378,4 +380,4 @@ class Stock:
 
 def _drop(lent: Lent) -> None:
     """Give back a slab that nobody looks at: workers may have it mapped until they are lent another one."""
-    emptied(lent.fd, lent.slab.nbytes)
+    free_pages(lent.fd, lent.slab.nbytes)

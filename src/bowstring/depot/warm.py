@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from bowstring.errors import InvalidRegion
 from bowstring.memory import cpu
 from bowstring.memory.slab import identity_of
-from bowstring.memory.writable_memfd import borrowed_slab
+from bowstring.memory.writable_memfd import map_writable_slab
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,7 +55,7 @@ class WarmMappings:
             known = self._idle.pop(uuid, None)
         if known is None:
             identity = identity_of(fd)
-            slab = borrowed_slab(cpu(), fd, nbytes, uuid)
+            slab = map_writable_slab(cpu(), fd, nbytes, uuid)
             slab.identity = identity
             _mapped.add(slab)
             return slab

@@ -9,7 +9,7 @@ import numpy as np
 
 from bowstring.dissociated.messages import METADATA, Outgoing, pack_pairs, pack_prefix
 from bowstring.dissociated.tags import PACKED, SEQUENCE_MASK, body_tag
-from bowstring.memory.distinct import distinct
+from bowstring.memory.arrays import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -1,11 +1,9 @@
 """Memory: where bytes live, and how another process gets at them."""
 
-from bowstring.memory.budget import default_budget
 from bowstring.memory.buffer import Buffer, wrap
 from bowstring.memory.copying import Road, Stretch, carry, road_between
+from bowstring.memory.cuda.events import EventHandle, OpenedEvent, Pending
 from bowstring.memory.cuda.ipc import lend, lendable, used_here
-from bowstring.memory.cuda.shared_events import EventHandle, OpenedEvent, Pending
-from bowstring.memory.default import default_pool
 from bowstring.memory.device import (
     CPU_DEVICE_TYPE,
     Device,
@@ -20,10 +18,9 @@ from bowstring.memory.forks import fork_sentinel, watch_forks
 from bowstring.memory.handle import Handle, LentHandle, handle_of, unpack_handle
 from bowstring.memory.lease import Export, Lease
 from bowstring.memory.mapping import MappingCache, MappingStatistics, mappings
-from bowstring.memory.pool import Allocator, Pool, PoolStatistics
+from bowstring.memory.pool import Allocator, Pool, PoolStatistics, default_budget, default_pool
 from bowstring.memory.process import this_process
-from bowstring.memory.region import Region, foreign_region, kept_for_good
-from bowstring.memory.region_registry import owned_regions
+from bowstring.memory.region import Region, foreign_region, kept_for_good, owned_regions
 from bowstring.memory.slab import Slab
 
 __all__ = [

@@ -1,22 +1,25 @@
-"""Arrays of devices: where somebody's array lies."""
+"""Arrays: the device that an array lies on, and the distinct values of one."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from bowstring.memory.device import Device
 
-__all__ = ["device_array"]
+__all__ = ["device_array", "distinct"]
 
 
 def device_array(values: Any) -> tuple[Device, Any] | None:
-    """Return the device of an array and the array as one of its namespace, not copied; ``None`` for the host's.
+    """Return an array's device, and the array in that device's namespace, not copied; ``None`` for the host.
 
     Parameters
     ----------
     values
-        A CuPy array, what has ``__cuda_array_interface__`` (numba, PyTorch), or an array of another device that
-        Bowstring knows.
+        A CuPy array, any object with ``__cuda_array_interface__`` (numba, PyTorch), or an array of another device
+        that Bowstring knows.
 
     Raises
     ------
@@ -24,12 +27,6 @@ def device_array(values: Any) -> tuple[Device, Any] | None:
         This process cannot use the device.
     MissingDependency
         Arrays on a GPU need CuPy.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> device_array(np.arange(3)) is None
-    True
     """
     device = getattr(values, "device", None)
     if isinstance(device, Device):
@@ -41,3 +38,16 @@ def device_array(values: Any) -> tuple[Device, Any] | None:
 
     array = load_cupy().asarray(values)
     return cuda_device(int(array.device.id)), array
+
+
+def distinct(numbers: npt.NDArray[Any]) -> list[int]:
+    """Return the distinct values of an integer array, sorted.
+
+    ``numpy.unique`` releases the interpreter lock inside C++ code from NumPy 2.3 on. A daemon thread that is there
+    when the interpreter ends crashes the process.
+    """
+    ordered = np.sort(numbers, axis=None)
+    first = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    found: list[int] = ordered[first].tolist()
+    return found

@@ -1,23 +1,27 @@
-"""Copying from one device to another: which road there is, and why."""
+"""Copying from one device to another: directly, or through two pinned buffers of the host in turn."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
+import os
+import threading
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from bowstring.errors import DeviceError, NotOnDevice, OutOfBudget
+from bowstring.errors import DeadlineExceeded, DeviceError, ForkedError, NotOnDevice, OutOfBudget
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory.cuda.driver_device import DriverDevice
-from bowstring.memory.staging import CHUNK, Chunk, stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from bowstring.memory.buffer import Buffer
+    from bowstring.memory.cuda.driver import Driver
     from bowstring.memory.device import Device
     from bowstring.memory.region import Region
 
-__all__ = ["Road", "Stretch", "carry", "forget_roads", "road_between"]
+__all__ = ["Road", "Stretch", "carry", "road_between"]
 
 _SECONDS: Final = DEFAULT_LIMITS.device_timeout
 
@@ -35,44 +39,32 @@ class Stretch(NamedTuple):
     """Contiguous memory of the source, and where it goes."""
 
     start: int
-    """In bytes of the target."""
+    """Offset in the target, in bytes."""
     nbytes: int
     address: int
-    """Where it lies on the source; of no meaning on the host."""
+    """Address on the source; unused on the host."""
     load: Callable[[int, int, int], None] | None = None
-    """On the host, which need not have it in one piece: puts its bytes from one to another at an address."""
+    """On the host, where it may be in several pieces: ``load(first, end, address)`` copies a part of it."""
 
 
-_roads: dict[tuple[bytes, bytes], Road] = {}
+_paths: dict[tuple[bytes, bytes], Road] = {}
 
 
 def road_between(source: Device, target: Device) -> Road:
-    """Return how memory gets from a device to another one; drivers are asked once for each pair.
-
-    Examples
-    --------
-    >>> from bowstring.memory import cpu
-    >>> road_between(cpu(), cpu()).name
-    'none'
-    """
+    """Return how memory gets from a device to another one; the driver is asked once for each pair."""
     if source is target:
         return Road("none", f"the data are on {target.name}")
     if target.is_host:
         return Road("copy to the host", "the host was asked for")
     if source.is_host:
         return Road("copy from the host", f"{target.name} was asked for, and the data are on the host")
-    # Without a lock, which a fork may leave taken for good: two that come together both ask.
+    # Without a lock, which a fork may leave taken for good: two threads may both ask.
     key = source.uuid, target.uuid
-    road = _roads.get(key)
-    return road if road is not None else _roads.setdefault(key, _probed(source, target))
+    path = _paths.get(key)
+    return path if path is not None else _paths.setdefault(key, _asked(source, target))
 
 
-def forget_roads() -> None:
-    """Have the drivers asked again."""
-    _roads.clear()
-
-
-def _probed(source: Device, target: Device) -> Road:
+def _asked(source: Device, target: Device) -> Road:
     if not isinstance(source, DriverDevice) or not isinstance(target, DriverDevice):
         return Road("staged copy", "they have no driver in common")
     if source.driver is not target.driver:
@@ -93,48 +85,48 @@ def carry(
     regions: Sequence[Region] = (),
     seconds: float = _SECONDS,
 ) -> Road:
-    """Copy memory to another device, and wait until it is there; return the road that it took.
+    """Copy memory to another device, and wait until it is there; return how it was copied.
 
-    What was queued on the current stream of the source is done first.
+    Work that is queued on the current stream of the source is done first.
 
     Parameters
     ----------
     stretches
-        What to copy; called again where a road turns out to be closed.
+        What to copy; called again if the driver refuses a peer copy.
     source
-        Where they are.
+        Where it is.
     into
-        The target, on another device; one of the two may be the host. Where copying ends by an error, its region
-        goes home when no copy can reach it any more.
+        The target, on another device; one of the two may be the host. If copying fails, its region is kept alive
+        until no copy can write it any more.
     regions
-        What the stretches lie in, as far as the target must be let in.
+        The regions that the stretches lie in, which the target device must be able to read.
     seconds
         The most that each wait may take.
 
     Raises
     ------
     NotOnDevice
-        There is no road, and why.
+        No copy is possible; the error says why.
     DeviceError, DeadlineExceeded
         A device failed, or did not come to a copy in time.
     """
-    road = road_between(source, into.device)
-    if road.name != "peer copy":
-        return _staged(road, stretches, source, into, seconds)
+    path = road_between(source, into.device)
+    if path.name != "peer copy":
+        return _staged(path, stretches, source, into, seconds)
     assert isinstance(source, DriverDevice)
     try:
         try:
             _peer_copy(stretches(), source, into, regions)
         except DeviceError as error:
-            # Such as memory that somebody else mapped for its own device alone.
-            road = Road("staged copy", f"the peer copy was refused: {error}")
-            return _staged(road, stretches, source, into, seconds)
+            # Such as memory that another library mapped for its own device alone.
+            path = Road("staged copy", f"the peer copy was refused: {error}")
+            return _staged(path, stretches, source, into, seconds)
         source.wait_stream(seconds)
     except BaseException:
-        # Whoever uses the target's memory next waits for its own device, and the source is who writes there.
+        # The next user of the target's memory waits for the target device, but the source device writes there.
         source.later(functools.partial(_let_go, [into.region]))
         raise
-    return road
+    return path
 
 
 def _let_go(kept: list[Region]) -> None:
@@ -142,7 +134,7 @@ def _let_go(kept: list[Region]) -> None:
 
 
 def _staged(
-    road: Road, stretches: Callable[[], Iterable[Stretch]], source: Device, into: Buffer, seconds: float
+    path: Road, stretches: Callable[[], Iterable[Stretch]], source: Device, into: Buffer, seconds: float
 ) -> Road:
     target = into.device
     chunks = (chunk for stretch in stretches() for chunk in _chunks(stretch, source))
@@ -154,9 +146,9 @@ def _staged(
     except OutOfBudget as error:
         raise NotOnDevice(
             f"there is no way from {source.name} to {target.name}",
-            found=f"{road.why}; no host memory can be pinned: {error}",
+            found=f"{path.why}; no host memory can be pinned: {error}",
         ) from error
-    return road
+    return path
 
 
 def _peer_copy(
@@ -186,3 +178,138 @@ def _load(stretch: Stretch, source: Device, first: int, end: int, buffer: int) -
         stretch.load(first, end, buffer)
     else:
         source.copy_out(buffer, stretch.address + first, end - first)
+
+
+CHUNK: Final = 16 << 20
+"""Bytes of a pinned buffer: large enough that copies run at their full rate, small enough to be kept for good."""
+
+
+class Chunk(NamedTuple):
+    """A part of what goes through: at most :data:`CHUNK` bytes."""
+
+    start: int
+    """Offset in the target, in bytes."""
+    nbytes: int
+    load: Callable[[int], None]
+    """Puts it at an address of the host, or queues that copy."""
+
+
+class _Stage:
+    """Two pinned buffers of one driver. They are pinned when first used, which takes milliseconds, and kept."""
+
+    def __init__(self, driver: Driver, ordinal: int) -> None:
+        self._driver = driver
+        self._ordinal = ordinal
+        self.lock = threading.Lock()
+        self.buffers: list[int] = []
+        self.pid = os.getpid()
+
+    def take(self) -> list[int]:
+        """Return the addresses of the buffers."""
+        while len(self.buffers) < 2:
+            self.buffers.append(self._driver.pin(self._ordinal, CHUNK))
+        return self.buffers
+
+    def unpin(self, buffers: list[int]) -> None:
+        """Give back buffers that nothing reads or writes any more."""
+        for buffer in buffers:
+            with contextlib.suppress(DeviceError):
+                self._driver.unpin(self._ordinal, buffer)
+
+
+_stages: dict[Driver, _Stage] = {}
+
+
+def stage(
+    chunks: Iterable[Chunk],
+    source: Device,
+    target: Device,
+    address: int,
+    through: DriverDevice,
+    seconds: float,
+) -> None:
+    """Move memory chunk by chunk; while one is stored, the next one is loaded.
+
+    The host waits until all is done. One transfer of a driver runs at a time in a process, so that the pinned
+    memory is bounded; others wait for it.
+
+    Parameters
+    ----------
+    chunks
+        What to copy, in any order.
+    source, target
+        Where it comes from and where it goes; one of them may be the host.
+    address
+        Where the target begins.
+    through
+        One of the two, whose driver pins the buffers.
+    seconds
+        The most that each wait may take.
+
+    Raises
+    ------
+    DeadlineExceeded
+        A device did not come to a copy, or another transfer did not end, in time.
+    OutOfBudget
+        No memory can be pinned.
+    DeviceError
+        A device failed.
+    """
+    with _taken(through, seconds) as kept:
+        buffers = kept.take()
+        try:
+            _pump(chunks, source, target, address, buffers, seconds)
+        except BaseException:
+            # Copies may still run on either device: the buffers are given back after them, and the next transfer
+            # pins others.
+            kept.buffers = []
+            unpin = functools.partial(kept.unpin, buffers)
+            source.later(functools.partial(target.later, unpin))
+            raise
+
+
+@contextlib.contextmanager
+def _taken(device: DriverDevice, seconds: float) -> Iterator[_Stage]:
+    kept = _stages.setdefault(device.driver, _Stage(device.driver, device.ordinal))
+    if kept.pid != os.getpid():
+        raise ForkedError(
+            "pinned memory does not survive a fork", hint="Start processes by spawn or forkserver."
+        )
+    if not kept.lock.acquire(timeout=seconds):
+        raise DeadlineExceeded(
+            "another copy between devices is under way", expected=f"done within {seconds:g} s"
+        )
+    try:
+        yield kept
+    finally:
+        kept.lock.release()
+
+
+def _pump(
+    chunks: Iterable[Chunk], source: Device, target: Device, address: int, buffers: list[int], seconds: float
+) -> None:
+    last: tuple[Chunk, int] | None = None
+
+    def store_last() -> None:
+        if last is None:
+            return
+        chunk, buffer = last
+        if target.is_host:
+            ctypes.memmove(address + chunk.start, buffer, chunk.nbytes)
+        else:
+            target.copy_in(address + chunk.start, buffer, chunk.nbytes)
+
+    for number, chunk in enumerate(chunks):
+        buffer = buffers[number % 2]
+        target.wait_stream(seconds)  # what was stored from this buffer has arrived
+        # The host copies at once and a device only queues, so the device's part comes first: then they overlap.
+        if target.is_host:
+            chunk.load(buffer)
+            store_last()
+        else:
+            store_last()
+            chunk.load(buffer)
+        source.wait_stream(seconds)
+        last = chunk, buffer
+    store_last()
+    target.wait_stream(seconds)

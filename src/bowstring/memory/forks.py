@@ -17,11 +17,13 @@ import mmap
 import os
 import threading
 import weakref
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from bowstring.errors import BowstringError
 
-__all__ = ["ForkSentinel", "Forking", "fork_sentinel", "watch_forks"]
+__all__ = ["ForkSentinel", "Forking", "fork_sentinel", "snapshot", "watch_forks"]
+
+_Item = TypeVar("_Item")
 
 _PRIVATE: Final = 0  # IPC_PRIVATE
 _CREATE: Final = 0o1600  # IPC_CREAT, for this user only
@@ -195,17 +197,18 @@ def watch_forks(forking: Forking) -> None:
     _watched.add(forking)
 
 
-def _snapshot() -> list[Forking]:
+def snapshot(items: weakref.WeakSet[_Item]) -> list[_Item]:
+    """Return what is in a weak set that finalizers and other threads may change at any moment."""
     while True:
         try:
-            return list(_watched)
-        except RuntimeError:  # another thread entered one; look again
+            return list(items)
+        except RuntimeError:  # it changed during the iteration
             continue
 
 
 def _before() -> None:
     _one_at_a_time.acquire()
-    for forking in _snapshot():
+    for forking in snapshot(_watched):
         _prepared.append(forking)
         with contextlib.suppress(BowstringError):
             forking.before_fork()

@@ -177,8 +177,8 @@ def handle_of(region: Region) -> Handle | LentHandle:
     UsageError
         Nobody else can map the region.
     """
-    lent = region.slab.lent if region.slab is not None else None
-    return lent if isinstance(lent, LentHandle) else Handle.of(region)
+    handle = region.slab.ipc_handle if region.slab is not None else None
+    return handle if isinstance(handle, LentHandle) else Handle.of(region)
 
 
 def unpack_handle(data: bytes) -> Handle | LentHandle:

@@ -1,19 +1,49 @@
-"""A lease: what keeps somebody else's memory from being used again while we look at it."""
+"""Leases: the right to read memory that is used again afterwards, and how the end of that right is noticed."""
 
 from __future__ import annotations
 
 import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from bowstring.errors import ClosedError, ViewsAlive
-from bowstring.memory.ending import Ending
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from bowstring.memory.region import Region
 
-__all__ = ["Export", "Lease"]
+__all__ = ["Export", "Finalizer", "Lease"]
+
+
+class Finalizer:
+    """Calls ``put(item)`` once, when nothing refers to the finalizer any more, or by `now`.
+
+    ``__del__`` and weak references to ordinary objects are not good enough for memory that is used again: the
+    garbage collector runs them for every object of a dead cycle before it knows whether one of them is resurrected.
+    A NumPy array is invisible to the collector. It dies by its reference count alone, after the last object that
+    holds it. So a finalizer watches an empty array.
+
+    Parameters
+    ----------
+    put
+        May run at any moment, in any thread, inside any lock: it may only append to a deque or put into a
+        :class:`queue.SimpleQueue`, which are made for that.
+    item
+        Its argument, kept alive until then.
+    """
+
+    __slots__ = ("_call", "_watched")
+
+    def __init__(self, put: Callable[[Any], object], item: Any) -> None:
+        self._watched = np.empty(0, np.bool_)
+        self._call = weakref.finalize(self._watched, put, item)
+        self._call.atexit = False  # nothing reads the queue at the end of the interpreter
+
+    def now(self) -> None:
+        """Put the item now, and never again."""
+        self._call()
 
 
 class _Queue(Protocol):
@@ -21,7 +51,7 @@ class _Queue(Protocol):
 
 
 class Export:
-    """What every view that left a batch hangs on; it keeps the lease, and so the memory, alive."""
+    """The object that each view which left a batch refers to; it keeps the lease, and so the memory, alive."""
 
     __slots__ = ("__weakref__", "lease")
 
@@ -30,17 +60,16 @@ class Export:
 
 
 class Lease:
-    """The right to look at some memory. It ends when the last view of it is collected, or by `release`.
+    """The right to read some memory. It ends when the last view of it is collected, or by `release`.
 
     Parameters
     ----------
     regions
         The regions that the lease keeps alive.
     queue
-        Where `note` is put when the lease ends, and nothing else happens then: it may be at any moment, in any
-        thread, inside any lock. ``put`` must be reentrant (:class:`queue.SimpleQueue` is).
+        Where `note` is put when the lease ends, as by a :class:`Finalizer`: ``put`` must be reentrant.
     note
-        What tells the other end of the queue which lease it was.
+        Tells the reader of the queue which lease it was.
 
     Examples
     --------
@@ -58,12 +87,12 @@ class Lease:
         self, regions: Iterable[Region | Lease | Export], queue: _Queue | None = None, note: object = None
     ) -> None:
         self._regions: tuple[Region | Lease | Export, ...] = tuple(regions)
-        self._end = None if queue is None else Ending(queue.put, note)
+        self._end = None if queue is None else Finalizer(queue.put, note)
         self._export: weakref.ref[Export] | None = None
         self.released = False
 
     def export(self) -> Export:
-        """Return the token that a view hangs on; while one is alive the lease cannot be released.
+        """Return the token that a view refers to; while one is alive the lease cannot be released.
 
         Raises
         ------
@@ -80,7 +109,7 @@ class Lease:
 
     @property
     def borrowed(self) -> bool:
-        """Whether somebody waits to hear of the end of this lease."""
+        """Whether the end of this lease is reported to a queue."""
         return self._end is not None
 
     @property

@@ -13,7 +13,7 @@ from typing import Final
 from bowstring.errors import InvalidRegion
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory.cuda.driver_device import DriverDevice
-from bowstring.memory.cuda.ipc import lent_here, used_here
+from bowstring.memory.cuda.ipc import exported_here, used_here
 from bowstring.memory.device import find_device
 from bowstring.memory.handle import Handle, LentHandle
 from bowstring.memory.process import this_process
@@ -132,7 +132,7 @@ class MappingCache:
         """
         here = this_process()
         if handle.exporter == here:
-            slab = lent_here(handle)
+            slab = exported_here(handle)
             if slab is None:
                 raise InvalidRegion("this process lends no such memory", found=handle.uuid.hex())
             return Region.of_slab(used_here(slab))

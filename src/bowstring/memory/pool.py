@@ -15,15 +15,14 @@ import os
 import threading
 import weakref
 from numbers import Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from bowstring.errors import ClosedError, ForkedError, NotPicklable, OutOfBudget, UsageError
-from bowstring.memory.budget import default_budget
 from bowstring.memory.buffer import Buffer
 from bowstring.memory.device import Device, cpu, settle_devices
-from bowstring.memory.forks import fork_sentinel, watch_forks
-from bowstring.memory.region import Region
-from bowstring.memory.region_registry import note_owned
+from bowstring.memory.forks import fork_sentinel, snapshot, watch_forks
+from bowstring.memory.region import Region, register_region
 from bowstring.memory.slab import let_go
 
 if TYPE_CHECKING:
@@ -31,13 +30,14 @@ if TYPE_CHECKING:
 
     from bowstring.memory.slab import Slab
 
-__all__ = ["Allocator", "Pool", "PoolStatistics"]
+__all__ = ["Allocator", "Pool", "PoolStatistics", "default_budget", "default_pool"]
 
 _Item = TypeVar("_Item")
 _MIB: Final = 1 << 20
 _SLAB: Final = 64 * _MIB
 _SMALLEST: Final = 1 * _MIB
 _FORK_SECONDS: Final = 1.0
+_LEAST_BUDGET: Final = 64 * _MIB
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,6 +58,27 @@ class PoolStatistics:
     made: int
     reused: int
     retired: int
+
+
+def default_budget(device: Device | None = None) -> int:
+    """Return half of the memory that this process may use on the host, or half of a device's, in bytes.
+
+    Of a device it is half of all memory, free or not: what is free now says little about later, since pools of
+    arrays keep what they once had. A device without room raises when memory is allocated.
+
+    Examples
+    --------
+    >>> default_budget() > 0
+    True
+    """
+    if device is not None and not device.is_host:
+        _, total = device.memory_info()
+        return max(total // 2, _LEAST_BUDGET)
+    bounds = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            bounds.append(int(Path(name).read_text()))
+    return max(min(bounds) // 2, _LEAST_BUDGET)
 
 
 def size_class(nbytes: int, smallest: int = _SMALLEST) -> int:
@@ -207,7 +228,7 @@ class Pool:
         with self._lock:
             self._used.add(slab)
         region = Region.of_slab(slab, self._returned)
-        note_owned(region)
+        register_region(region)
         return region
 
     def allocator(self, expected: int = 0, *, prepare: bool = True) -> Allocator:
@@ -329,7 +350,7 @@ class Pool:
         The child inherits every view that is alive, and nothing tells us when it drops them.
         """
         self._held_for_fork = self._pid == os.getpid() and self._lock.acquire(timeout=_FORK_SECONDS)
-        for slab in self._slabs_in_use():
+        for slab in snapshot(self._used):
             slab.retired = True
 
     def _notice_forks(self) -> None:
@@ -337,15 +358,8 @@ class Pool:
         forks = fork_sentinel().noticed()
         if forks != self._forks:
             self._forks = forks
-            for slab in self._slabs_in_use():
+            for slab in snapshot(self._used):
                 slab.retired = True
-
-    def _slabs_in_use(self) -> list[Slab]:
-        while True:
-            try:
-                return list(self._used)
-            except RuntimeError:  # a finalizer that ran just now, or another thread, took one; look again
-                continue
 
     def after_fork(self) -> None:
         """Go on after a fork, in the parent."""
@@ -421,3 +435,32 @@ class Allocator:
     def reset(self) -> None:
         """Let the current region go; the next buffer opens another one."""
         self._region = None
+
+
+_default_pools: dict[bytes, Pool] = {}
+_default_lock = threading.RLock()
+
+
+def default_pool(device: Device | None = None) -> Pool:
+    """Return the pool of a device, the host's by default, that this process uses where none is passed.
+
+    Examples
+    --------
+    >>> default_pool() is default_pool()
+    True
+    """
+    device = device or cpu()
+    with _default_lock:
+        pool = _default_pools.get(device.uuid)
+        if pool is None:
+            pool = _default_pools[device.uuid] = Pool(device)
+        return pool
+
+
+def _forget_in_child() -> None:
+    global _default_lock  # noqa: PLW0603  a fork leaves locks as they happened to be
+    _default_pools.clear()
+    _default_lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

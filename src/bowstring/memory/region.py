@@ -5,14 +5,19 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+import numpy as np
+
 from bowstring.errors import NotPicklable, ViewsAlive
+from bowstring.memory.arrays import distinct
 from bowstring.memory.device import Device, cpu
-from bowstring.memory.ending import Ending
+from bowstring.memory.lease import Finalizer
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from bowstring.memory.slab import Slab
 
-__all__ = ["Draft", "Region", "foreign_region", "kept_for_good"]
+__all__ = ["Draft", "Region", "foreign_region", "kept_for_good", "owned_regions", "register_region"]
 
 
 class _Home(Protocol):
@@ -89,7 +94,7 @@ class Region:
         self.address = address
         self.nbytes = nbytes
         self.slab = slab
-        self._end = None if home is None else Ending(home.append, slab)
+        self._end = None if home is None else Finalizer(home.append, slab)
         self._owner = owner
         self._drafts: weakref.WeakSet[Draft] | None = None
 
@@ -106,12 +111,12 @@ class Region:
     @property
     def shareable(self) -> bool:
         """Whether another process can map this memory."""
-        return self.slab is not None and (self.slab.fd >= 0 or self.slab.lent is not None)
+        return self.slab is not None and (self.slab.fd >= 0 or self.slab.ipc_handle is not None)
 
     @property
     def lent(self) -> bool:
         """Whether it is memory that somebody else allocated, lent to other processes where it lies."""
-        return self.slab is not None and self.slab.lent is not None
+        return self.slab is not None and self.slab.ipc_handle is not None
 
     def draft(self, offset: int, nbytes: int) -> Draft:
         """Note that a part of the region is fresh and may still be written."""
@@ -189,3 +194,61 @@ def foreign_region(address: int, nbytes: int, owner: object, device: Device | No
     ([1, 2], False)
     """
     return Region(device or cpu(), address, nbytes, owner=owner)
+
+
+# The regions that this process made and uses now, by address.
+_registered: weakref.WeakValueDictionary[int, Region] = weakref.WeakValueDictionary()
+
+
+def register_region(region: Region) -> None:
+    """Let :func:`owned_regions` find a region of a pool, until it is collected."""
+    _registered[region.address] = region
+
+
+def _by_address() -> list[tuple[int, Region]]:
+    while True:
+        try:
+            return sorted(_registered.items())
+        except RuntimeError:  # another thread added one
+            continue
+
+
+def owned_regions(
+    addresses: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+) -> tuple[list[Region], npt.NDArray[np.int64]]:
+    """Find the regions made by this process that pieces of host memory lie in.
+
+    Parameters
+    ----------
+    addresses, sizes
+        Shape ``(n,)``, in bytes.
+
+    Returns
+    -------
+    regions
+        Those that were found, each once, by address.
+    index : ndarray of int64, shape (n,)
+        Index of the region that each piece lies in, or -1.
+
+    Examples
+    --------
+    >>> from bowstring.memory import Pool
+    >>> buffer = Pool(budget=1 << 20).allocate(100)
+    >>> found, index = owned_regions(np.array([buffer.address + 50, 64]), np.array([50, 8]))
+    >>> found == [buffer.region], index.tolist()
+    (True, [0, -1])
+    """
+    known = _by_address()
+    index = np.full(len(addresses), -1, np.int64)
+    if not known:
+        return [], index
+    starts = np.array([address for address, _ in known], np.int64)
+    ends = starts + np.array([region.nbytes for _, region in known], np.int64)
+    place = np.searchsorted(starts, addresses, side="right") - 1
+    inside = (place >= 0) & (addresses + sizes <= ends[place])
+    found = place[inside]
+    if not len(found):
+        return [], index
+    used = distinct(found)
+    index[inside] = np.searchsorted(used, found)
+    return [known[place][1] for place in used], index

@@ -6,6 +6,7 @@ A slab is what a pool keeps warm and what a mapping cache keeps mapped. While so
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import mmap
@@ -13,22 +14,24 @@ import os
 import stat
 from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.errors import InvalidRegion, OutOfBudget, Unsupported
+from bowstring.errors import InvalidRegion, LimitExceeded, OutOfBudget, Unsupported
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.memory.open_files import opening
 from bowstring.memory.pages import LARGE_PAGE, ask_for_large_pages, mapped
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bowstring.memory.device import Device
 
-__all__ = ["SEALS", "Slab", "host_slab", "let_go", "map_host_slab"]
+__all__ = ["SEALS", "Slab", "host_slab", "let_go", "map_host_slab", "needing_descriptor"]
 
 # Linux 6.3; a system may demand it (vm.memfd_noexec).
 _MFD_NOEXEC_SEAL: Final = 0x0008
 # Linux 5.1. What is mapped for writing by then stays so; nothing else can be.
 _F_SEAL_FUTURE_WRITE: Final = 0x0010
 SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-_BLOCK: Final = 512  # of st_blocks, whatever the file system's own are
+_BLOCK: Final = 512  # unit of st_blocks on every file system
+_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 _SEAL_NAMES: Final = {
     fcntl.F_SEAL_SHRINK: "SHRINK",
     fcntl.F_SEAL_GROW: "GROW",
@@ -56,8 +59,8 @@ class Slab:
     identity
         What memory of somebody else is known by: to the kernel (:func:`identity_of`), or, where it was opened by a
         handle of the driver's, that handle.
-    lent
-        The handle by which others open memory that somebody else allocated in this process, where it is lent.
+    ipc_handle
+        The handle of the driver's by which others open memory that another library allocated in this process.
     """
 
     __slots__ = (
@@ -67,7 +70,7 @@ class Slab:
         "device",
         "fd",
         "identity",
-        "lent",
+        "ipc_handle",
         "memory",
         "nbytes",
         "retired",
@@ -86,7 +89,7 @@ class Slab:
         writable: bool,
         fd: int = -1,
         identity: object = None,
-        lent: object = None,
+        ipc_handle: object = None,
     ) -> None:
         self.device = device
         self.memory = memory
@@ -95,7 +98,7 @@ class Slab:
         self.uuid = uuid
         self.fd = fd
         self.identity = identity
-        self.lent = lent
+        self.ipc_handle = ipc_handle
         self.writable = writable
         # For so many bytes, from its beginning, the kernel was asked for large pages.
         self.asked = 0
@@ -142,10 +145,25 @@ def identity_of(fd: int) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
+@contextlib.contextmanager
+def needing_descriptor(what: str) -> Iterator[None]:
+    """Raise :class:`~bowstring.errors.LimitExceeded` if this process, or the machine, can open no more files."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_DESCRIPTOR:
+            raise
+        raise LimitExceeded(
+            f"no descriptor is left for {what}",
+            found=error.strerror,
+            hint="Raise the limit of open files (ulimit -n).",
+        ) from error
+
+
 def fresh_memfd(nbytes: int) -> int:
     """Make a memfd of `nbytes` bytes that can still be sealed."""
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
-    with opening("a region"):
+    with needing_descriptor("a region"):
         try:
             fd = os.memfd_create("bowstring", flags | _MFD_NOEXEC_SEAL)
         except OSError:
@@ -160,13 +178,8 @@ def fresh_memfd(nbytes: int) -> int:
     return fd
 
 
-def reopened_read_only(fd: int) -> int:
-    """Open the same memory again, for reading only: a writable descriptor must not leave the process."""
-    return opened_anew(fd, os.O_RDONLY)
-
-
-def opened_anew(fd: int, flags: int) -> int:
-    """Open what a descriptor stands for once more, in another way.
+def reopen(fd: int, flags: int) -> int:
+    """Open the memory of a descriptor anew, such as for reading only: no writable descriptor leaves the process.
 
     Raises
     ------
@@ -176,7 +189,7 @@ def opened_anew(fd: int, flags: int) -> int:
         This process has no descriptor left.
     """
     try:
-        with opening("a region"):
+        with needing_descriptor("a region"):
             return os.open(f"/proc/self/fd/{fd}", flags | os.O_CLOEXEC)
     except FileNotFoundError as error:
         os.fstat(fd)  # it is there itself
@@ -204,23 +217,14 @@ def host_slab(device: Device, nbytes: int) -> Slab:
     fd = fresh_memfd(nbytes)
     try:
         try:
-            with opening("a region"):  # `mmap.mmap` keeps one of its own
-                memory, address = mapped(fd, nbytes, mmap.PROT_READ | mmap.PROT_WRITE)
+            memory, address = mapped(fd, nbytes, mmap.PROT_READ | mmap.PROT_WRITE)
         except OSError as error:
             raise OutOfBudget("the system has no room to map a region", found=f"{nbytes} bytes") from error
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS | _F_SEAL_FUTURE_WRITE)
-        shared = reopened_read_only(fd)
+        shared = reopen(fd, os.O_RDONLY)
     finally:
         os.close(fd)
-    return Slab(
-        device,
-        memory,
-        address=address,
-        nbytes=nbytes,
-        uuid=os.urandom(16),
-        fd=shared,
-        writable=True,
-    )
+    return Slab(device, memory, address=address, nbytes=nbytes, uuid=os.urandom(16), writable=True, fd=shared)
 
 
 def map_host_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab:
@@ -236,21 +240,12 @@ def map_host_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab:
     try:
         identity = check_sealed(fd, nbytes)
         try:
-            with opening("a region"):
-                memory, address = mapped(fd, nbytes, mmap.PROT_READ)
+            memory, address = mapped(fd, nbytes, mmap.PROT_READ)
         except (OSError, ValueError) as error:
             raise InvalidRegion("a region cannot be mapped", found=str(error)) from error
     finally:
         os.close(fd)
-    return Slab(
-        device,
-        memory,
-        address=address,
-        nbytes=nbytes,
-        uuid=uuid,
-        identity=identity,
-        writable=False,
-    )
+    return Slab(device, memory, address=address, nbytes=nbytes, uuid=uuid, writable=False, identity=identity)
 
 
 def check_sealed(fd: int, nbytes: int) -> tuple[int, int]:

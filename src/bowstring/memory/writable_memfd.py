@@ -1,8 +1,8 @@
-"""Lent slabs: memory that one process owns and another one writes.
+"""Writable memfds: memory that one process owns and another one writes.
 
-The owner makes it, keeps it mapped for reading, and lends the descriptor by which another process of the same user
-maps it for writing. So it is sealed against shrinking and growing, but not against being written. Where there is no
-memory left, an unlinked file does the same, with its room on the disk reserved before anybody writes.
+The owner makes it, keeps it mapped for reading, and passes the descriptor by which another process of the same user
+maps it for writing. So it is sealed against shrinking and growing, but not against being written. When no memory is
+left, an unlinked file does the same, with its disk space reserved before any process writes.
 """
 
 from __future__ import annotations
@@ -24,20 +24,19 @@ from bowstring.memory.slab import (
     check_sealed,
     fresh_memfd,
     map_host_slab,
-    opened_anew,
-    reopened_read_only,
+    reopen,
 )
 
 if TYPE_CHECKING:
     from bowstring.memory.device import Device
 
-__all__ = ["borrowed_slab", "emptied", "file_to_lend", "memory_to_lend", "reopened", "used_elsewhere"]
+__all__ = ["free_pages", "make_writable_file", "make_writable_memfd", "map_writable_slab", "used_elsewhere"]
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
-def memory_to_lend(device: Device, nbytes: int) -> tuple[Slab, int]:
-    """Make host memory that another process may write.
+def make_writable_memfd(device: Device, nbytes: int) -> tuple[Slab, int]:
+    """Make host memory that another process can write.
 
     Returns
     -------
@@ -50,19 +49,11 @@ def memory_to_lend(device: Device, nbytes: int) -> tuple[Slab, int]:
     ------
     OutOfBudget
         The system refuses that much memory.
-
-    Examples
-    --------
-    >>> from bowstring.memory import cpu
-    >>> slab, fd = memory_to_lend(cpu(), 1 << 20)
-    >>> os.pwrite(fd, b"x", 7), int(cpu().array(slab.address, slab.nbytes, slab)[7])
-    (1, 120)
-    >>> os.close(fd)
     """
     made = fresh_memfd(nbytes)
     try:
         fcntl.fcntl(made, fcntl.F_ADD_SEALS, SEALS)
-        fd = reopened(made)  # as the system counts it, which it does not do for the first one
+        fd = reopen(made, os.O_RDWR)  # the first descriptor is not counted by :func:`used_elsewhere`
     finally:
         os.close(made)
     try:
@@ -75,13 +66,13 @@ def memory_to_lend(device: Device, nbytes: int) -> tuple[Slab, int]:
         raise
 
 
-def file_to_lend(device: Device, nbytes: int, folder: str) -> tuple[Slab, int]:
-    """Make a file without a name that another process may write, all of its room on the disk reserved.
+def make_writable_file(device: Device, nbytes: int, folder: str) -> tuple[Slab, int]:
+    """Make a file without a name that another process can write, with all of its disk space reserved.
 
     Returns
     -------
     slab, fd
-        As for :func:`memory_to_lend`.
+        As for :func:`make_writable_memfd`.
 
     Raises
     ------
@@ -93,7 +84,7 @@ def file_to_lend(device: Device, nbytes: int, folder: str) -> tuple[Slab, int]:
     except OSError as error:
         raise OutOfBudget("no file can be made in the folder", found=error.strerror, where=folder) from error
     try:
-        # Reserved, not only as long as that: who writes a mapped page without room on the disk is killed.
+        # Reserved, not only extended: a process that writes a mapped page without disk space is killed.
         os.posix_fallocate(fd, 0, nbytes)
         return _for_readers(device, fd, nbytes), fd
     except InvalidRegion as error:
@@ -109,11 +100,11 @@ def file_to_lend(device: Device, nbytes: int, folder: str) -> tuple[Slab, int]:
         raise
 
 
-def borrowed_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab:
-    """Map memory that another process lends us, for writing. Takes ownership of `fd`, whatever happens.
+def map_writable_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab:
+    """Map memory that another process owns, for writing. Takes ownership of `fd`, whatever happens.
 
-    Its pages are all there when this returns. Children of a fork do not have them: nobody could tell the owner when
-    they write no more.
+    All of its pages are present when this returns. Children of a fork do not inherit them: nothing could report to
+    the owner that they have stopped writing.
 
     Raises
     ------
@@ -125,41 +116,25 @@ def borrowed_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab:
         try:
             memory, address = mapped(fd, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, filled=True)
         except (OSError, ValueError) as error:
-            raise InvalidRegion("a lent region cannot be mapped", found=str(error)) from error
+            raise InvalidRegion("a writable region cannot be mapped", found=str(error)) from error
         memory.madvise(mmap.MADV_DONTFORK)
     finally:
         os.close(fd)
     return Slab(device, memory, address=address, nbytes=nbytes, uuid=uuid, writable=True)
 
 
-def emptied(fd: int, nbytes: int) -> None:
-    """Give back what a slab takes that nobody looks at any more, though processes have it mapped still."""
+def free_pages(fd: int, nbytes: int) -> None:
+    """Give back the memory of a slab that no process reads any more, though some have it mapped still."""
     with contextlib.suppress(OSError, ValueError), mmap.mmap(fd, nbytes) as memory:
         memory.madvise(mmap.MADV_REMOVE)
 
 
-def reopened(fd: int) -> int:
-    """Return another descriptor for writing a slab, which is not the one that others were sent."""
-    return opened_anew(fd, os.O_RDWR)
-
-
 def used_elsewhere(fd: int) -> bool:
-    """Whether somebody has a slab open or mapped, other than by this descriptor; false where nobody can know.
+    """Whether a slab is open or mapped other than by this descriptor; false where the system does not tell.
 
-    The system grants a lease for writing to whoever is the only one.
-
-    Examples
-    --------
-    >>> from bowstring.memory import cpu
-    >>> slab, fd = memory_to_lend(cpu(), 1 << 20)
-    >>> used_elsewhere(fd)
-    True
-    >>> del slab
-    >>> used_elsewhere(fd)
-    False
-    >>> os.close(fd)
+    The system grants a write lease only for a descriptor that is the only one.
     """
-    # Who opens it in just this moment makes the system signal us, by default with one that ends the process.
+    # A process that opens it at this moment makes the system signal us, by default with SIGIO, which is fatal.
     fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
     try:
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
@@ -172,8 +147,8 @@ def used_elsewhere(fd: int) -> bool:
 
 
 def _for_readers(device: Device, fd: int, nbytes: int) -> Slab:
-    slab = map_host_slab(device, reopened_read_only(fd), nbytes, os.urandom(16))
-    slab.fd = reopened_read_only(fd)
+    slab = map_host_slab(device, reopen(fd, os.O_RDONLY), nbytes, os.urandom(16))
+    slab.fd = reopen(fd, os.O_RDONLY)
     return slab
 
 

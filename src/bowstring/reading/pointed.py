@@ -27,7 +27,7 @@ from bowstring.ipc.body.message_table import (
 )
 from bowstring.ipc.body.readahead_plain import offsets_are_right
 from bowstring.ipc.body.unused_bitmaps import leave_out_unused_bitmaps
-from bowstring.memory.distinct import distinct
+from bowstring.memory.arrays import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bowstring.memory.distinct import distinct
+from bowstring.memory.arrays import distinct
 
 __all__ = ["array_of"]
 

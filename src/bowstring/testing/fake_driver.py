@@ -37,8 +37,7 @@ class FakeDriver(FakeEvents):
     memory : int
         Bytes that each device says it has.
     peers : bool
-        Whether the devices reach each other's memory. What copies go by is asked once for each pair:
-        :func:`bowstring.memory.copying.forget_roads` has it asked again.
+        Whether the devices reach each other's memory. The answer is kept for each pair.
     """
 
     def __init__(self) -> None:

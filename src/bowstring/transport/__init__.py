@@ -21,7 +21,7 @@ from typing import Protocol, cast
 
 from bowstring.errors import UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.memory.open_files import opening
+from bowstring.memory.slab import needing_descriptor
 from bowstring.transport.channel import Carries, Channel, Land, Landing, Listener, Message, Peer, Received
 
 __all__ = [
@@ -106,7 +106,7 @@ def listen(address: str, limits: Limits = DEFAULT_LIMITS) -> Listener:
     ...     listener.uri.startswith("tcp://127.0.0.1:")
     True
     """
-    with opening(f"a listener at {address}"):
+    with needing_descriptor(f"a listener at {address}"):
         return _transport(address).listen(address, limits)
 
 
@@ -144,7 +144,7 @@ def dial(address: str, limits: Limits = DEFAULT_LIMITS, deadline: float | None =
     b'hello'
     """
     seconds = limits.connect_timeout if deadline is None else deadline
-    with opening(f"a connection to {address}"):
+    with needing_descriptor(f"a connection to {address}"):
         return _transport(address).dial(address, limits, seconds)
 
 

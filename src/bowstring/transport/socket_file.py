@@ -17,7 +17,7 @@ import urllib.parse
 from collections.abc import Iterator
 
 from bowstring.errors import DeadlineExceeded, UsageError
-from bowstring.memory.open_files import opening
+from bowstring.memory.slab import needing_descriptor
 from bowstring.private_folders import check_replaceable, private_folder
 
 __all__ = ["SocketFile", "address_of", "path_of", "runtime_folder"]
@@ -187,7 +187,7 @@ def _check_length(path: str) -> None:
 def _folder_locked(folder: str) -> Iterator[None]:
     """Keep other servers from binding in the folder: one of them could take ours for an abandoned socket."""
     try:
-        with opening("a lock of the socket's folder"):
+        with needing_descriptor("a lock of the socket's folder"):
             fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise UsageError("the socket's folder cannot be used", found=error.strerror, where=folder) from error

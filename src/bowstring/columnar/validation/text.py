@@ -16,7 +16,7 @@ from bowstring.kernels.validation import text as validation_text
 from bowstring.kernels.validation import views as validation_views
 from bowstring.kernels.validation.block import NO_ROW
 from bowstring.kernels.validation.text import BROKEN, WORDS
-from bowstring.memory.distinct import distinct
+from bowstring.memory.arrays import distinct
 
 __all__ = ["check_text", "check_views"]
 

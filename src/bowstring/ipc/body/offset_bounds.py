@@ -11,7 +11,7 @@ import numpy.typing as npt
 from bowstring.columnar.offset_bounds import ends_of
 from bowstring.errors import InvalidBody
 from bowstring.ipc.body.check import node_name
-from bowstring.memory.distinct import distinct
+from bowstring.memory.arrays import distinct
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch

@@ -1,26 +1,147 @@
-"""What is done when a device has come to the end of what is queued on it now, such as to unmap memory."""
+"""Work that waits for a device: calls that are made once everything queued on it is done, such as unmapping.
+
+A call of a driver that waits cannot be interrupted, so a thread of the device's own makes it.
+"""
 
 from __future__ import annotations
 
 import collections
 import contextlib
+import sys
+import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from bowstring.errors import DeviceError
-from bowstring.memory.cuda.device_waiter import Rounds
+from bowstring.errors import DeadlineExceeded, DeviceError, without_frames
 from bowstring.memory.cuda.driver import Capturing
-from bowstring.memory.ending import Ending
+from bowstring.memory.lease import Finalizer
 
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["Afterwards", "Mapped"]
+__all__ = ["DeferredCalls", "DeviceWaiter", "Mapped"]
 
 Call = Callable[[], "Any"]
 
+_IDLE_SECONDS: Final = 10.0
 
-class Afterwards:
+
+class _Request:
+    """A request for a round, and its outcome."""
+
+    __slots__ = ("done", "error")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.error: BaseException | None = None
+
+
+class DeviceWaiter:
+    """Rounds of one piece of work, in a thread of its own, so that those who want one can stop waiting for it.
+
+    Requests that wait at one time are served by one round, which begins after all of them. There is one thread at
+    most, which ends when there was no request for a while. If a round never ends, because a kernel of the process
+    never does, its thread stays in it: it is a daemon, and later requests end by their deadlines.
+
+    Parameters
+    ----------
+    work
+        What a round does. Its error is raised by each `wait` that the round serves.
+    name
+        Name of the thread.
+    """
+
+    def __init__(self, work: Callable[[], None], name: str) -> None:
+        self._work = work
+        self._name = name
+        self._changed = threading.Condition()
+        self._requests: list[_Request] = []
+        self._running = False
+        self._thread: int | None = None
+
+    def ask(self) -> None:
+        """Have a round begin from now on, and wait for nothing.
+
+        Raises
+        ------
+        DeviceError
+            No thread can be started for it.
+        """
+        with self._changed:
+            self._enter(_Request())
+
+    def wait(self, seconds: float) -> None:
+        """Wait for a round that begins from now on. In the thread of the rounds itself, it is done at once.
+
+        Raises
+        ------
+        DeadlineExceeded
+            It has not ended after `seconds`; it goes on.
+        DeviceError
+            No thread can be started for it.
+        BaseException
+            What the round raised.
+        """
+        if threading.get_ident() == self._thread:
+            # A finalizer, which the collector may run in this thread: no other thread would serve it.
+            self._work()
+            return
+        request = _Request()
+        with self._changed:
+            self._enter(request)
+            if not self._changed.wait_for(lambda: request.done, seconds):
+                raise DeadlineExceeded(
+                    "a device is still at work", expected=f"done within {seconds:g} s", where=self._name
+                )
+        if request.error is not None:
+            raise request.error
+
+    def _enter(self, request: _Request) -> None:
+        self._start()
+        self._requests.append(request)
+        self._changed.notify_all()
+
+    def _start(self) -> None:
+        if sys.is_finalizing():
+            # Daemon threads do not run any more.
+            raise DeviceError("a device cannot be waited for", found="the interpreter ends", where=self._name)
+        if self._running:
+            return
+        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # too many threads, or the interpreter ends
+            raise DeviceError("a device cannot be waited for", found=str(error), where=self._name) from error
+        self._running = True
+
+    def _run(self) -> None:
+        thread = threading.current_thread()
+        self._thread = thread.ident
+        while True:
+            thread.name = f"idle {self._name}"
+            with self._changed:
+                if not self._changed.wait_for(lambda: self._requests, _IDLE_SECONDS):
+                    self._running = False
+                    self._thread = None  # its number may be given to another one
+                    return
+                served, self._requests = self._requests, []
+                thread.name = self._name
+            self._serve(served)
+            del served  # whose errors hold the frames that they passed
+
+    def _serve(self, served: list[_Request]) -> None:
+        failed: BaseException | None = None
+        try:
+            self._work()
+        except BaseException as error:  # noqa: BLE001  raised by those that wait for the round
+            failed = without_frames(error)
+        with self._changed:
+            for request in served:
+                request.done, request.error = True, failed
+            self._changed.notify_all()
+
+
+class DeferredCalls:
     """Calls that must wait for a device, each made once.
 
     Parameters
@@ -28,13 +149,13 @@ class Afterwards:
     synchronize
         Waits for the device, however long that takes.
     name
-        Of the thread that waits, for people.
+        Name of the thread that waits.
     """
 
     def __init__(self, synchronize: Callable[[], None], name: str) -> None:
         self._synchronize = synchronize
         self._calls: collections.deque[Call] = collections.deque()
-        self._rounds = Rounds(self._round, name)
+        self._waiter = DeviceWaiter(self._round, name)
 
     def __bool__(self) -> bool:
         return bool(self._calls)
@@ -51,7 +172,7 @@ class Afterwards:
         DeviceError
             No thread can be started to do it.
         """
-        self._rounds.ask()
+        self._waiter.ask()
 
     def wait(self, seconds: float) -> None:
         """Wait until the device has done what is queued now, and what was noted before is called.
@@ -63,7 +184,7 @@ class Afterwards:
         DeviceError
             The device failed, or cannot be waited for now.
         """
-        self._rounds.wait(seconds)
+        self._waiter.wait(seconds)
 
     def _round(self) -> None:
         calls: list[Call] = []
@@ -91,7 +212,7 @@ def _make(calls: list[Call]) -> None:
 
 
 class Mapped:
-    """A mapped range. When nothing refers to it any more, it is unmapped afterwards.
+    """A mapped range. When nothing refers to it any more, it is unmapped as soon as the device is done.
 
     Parameters
     ----------
@@ -99,12 +220,12 @@ class Mapped:
         Where it begins.
     unmap
         Takes the mapping away.
-    afterwards
+    deferred
         Where that is noted: at any moment, maybe while a kernel reads it, so no driver is called then.
     """
 
     __slots__ = ("_end", "address")
 
-    def __init__(self, address: int, unmap: Call, afterwards: Afterwards) -> None:
+    def __init__(self, address: int, unmap: Call, deferred: DeferredCalls) -> None:
         self.address = address
-        self._end = Ending(afterwards.add, unmap)
+        self._end = Finalizer(deferred.add, unmap)

@@ -18,9 +18,9 @@ from bowstring.errors import (
     NotExportable,
 )
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.memory.cuda.deferred import Afterwards, Mapped
+from bowstring.memory.cuda.deferred import DeferredCalls, Mapped
 from bowstring.memory.cuda.events import Events
-from bowstring.memory.cuda.ipc_handles import Openings
+from bowstring.memory.cuda.ipc import OpenHandles
 from bowstring.memory.device import Device
 from bowstring.memory.handle import LentHandle
 from bowstring.memory.slab import Slab, identity_of
@@ -67,8 +67,8 @@ class DriverDevice(Device):
         self.uuid = driver.device_uuid(ordinal)
         self.maps_read_only: bool | None = None
         self._granularity = driver.granularity(ordinal)
-        self._afterwards = Afterwards(self._come_to_rest, f"bowstring-device-{ordinal}")
-        self.openings = Openings(driver, ordinal)
+        self._deferred = DeferredCalls(self._come_to_rest, f"bowstring-device-{ordinal}")
+        self.openings = OpenHandles(driver, ordinal)
         self._let_in: weakref.WeakKeyDictionary[Slab, set[int]] = weakref.WeakKeyDictionary()
         self._pid = os.getpid()
         self._events = Events(driver, ordinal)
@@ -163,7 +163,7 @@ class DriverDevice(Device):
             ) from error
         return Slab(
             self,
-            Mapped(address, functools.partial(self.openings.close, address), self._afterwards),
+            Mapped(address, functools.partial(self.openings.close, address), self._deferred),
             address=address,
             nbytes=handle.nbytes,
             uuid=handle.uuid,
@@ -180,7 +180,7 @@ class DriverDevice(Device):
             This process was forked after the device came into use.
         """
         self._check_process()
-        return self.openings.hold(address)
+        return self.openings.holds(address)
 
     def sweep(self, seconds: float = DEFAULT_LIMITS.close_timeout) -> None:
         """Unmap what nobody refers to any more, once the device has done what was queued.
@@ -195,18 +195,18 @@ class DriverDevice(Device):
         self._check_process()
         self._events.drop_idle()
         self._shared_events.drop_idle()
-        if self._afterwards:
+        if self._deferred:
             # A device that failed or went away has nothing left to wait for; its memory is gone with it.
             with contextlib.suppress(DeviceError, DeadlineExceeded):
-                self._afterwards.wait(seconds)
+                self._deferred.wait(seconds)
 
     def later(self, call: Callable[[], object]) -> None:
         """Do something as soon as all that is queued on this device now is done, in its own thread."""
-        self._afterwards.add(call)
+        self._deferred.add(call)
         # Where no thread can be had, or in a child that was forked, the next sweep does it, or nobody.
         if os.getpid() == self._pid:
             with contextlib.suppress(DeviceError):
-                self._afterwards.begin()
+                self._deferred.begin()
 
     def settle(self, seconds: float = DEFAULT_LIMITS.device_timeout) -> None:
         """Wait until all work queued on this device is done, for some time only.
@@ -224,7 +224,7 @@ class DriverDevice(Device):
             This process was forked after the device came into use.
         """
         self._check_process()
-        self._afterwards.wait(seconds)
+        self._deferred.wait(seconds)
 
     def _come_to_rest(self) -> None:
         self.synchronize()  # whatever it is by then
@@ -276,7 +276,7 @@ class DriverDevice(Device):
         That of memory which others allocated, and lend, is not ours to say; the driver copies it all the same.
         """
         self._check_process()
-        if slab.lent is not None or isinstance(slab.identity, LentHandle):
+        if slab.ipc_handle is not None or isinstance(slab.identity, LentHandle):
             return
         readers = self._let_in.setdefault(slab, set())
         if peer.ordinal not in readers:
@@ -341,7 +341,7 @@ class DriverDevice(Device):
             undo.callback(driver.unmap, address, nbytes)
             let_in(address, nbytes)
             undo.pop_all()
-        return Mapped(address, functools.partial(self._unmap, address, nbytes), self._afterwards)
+        return Mapped(address, functools.partial(self._unmap, address, nbytes), self._deferred)
 
     # The order of work
 
@@ -362,13 +362,13 @@ class DriverDevice(Device):
         self._check_process()
         event = self.driver.open_ipc_event_handle(self.ordinal, token)
         end = functools.partial(self.driver.event_destroy, self.ordinal, event)
-        return Mapped(event, end, self._afterwards)
+        return Mapped(event, end, self._deferred)
 
     def wait_event(self, handle: int, stream: int | None = None) -> None:
         """Let a stream, by default the current one, wait for an event; the host does not wait."""
         self._check_process()
-        waiting = self.current_stream() if stream is None else stream
-        self.driver.stream_wait_event(self.ordinal, waiting, handle)
+        stream = self.current_stream() if stream is None else stream
+        self.driver.stream_wait_event(self.ordinal, stream, handle)
 
     def order_for(self, stream: int | None) -> None:
         """Let a stream come after the current one: -1 is none, ``None`` the default one, as in DLPack."""

@@ -1,25 +1,29 @@
-"""Lending: memory that others allocated in this process is opened by other processes, where it lies."""
+"""CUDA IPC: other processes open memory that was allocated in this one, by a handle of the driver."""
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, cast
 
-from bowstring.memory.cuda.driver_device import DriverDevice
+from bowstring.errors import InvalidRegion
 from bowstring.memory.handle import LentHandle
 from bowstring.memory.process import this_process
 from bowstring.memory.region import Region
 from bowstring.memory.slab import Slab
 
 if TYPE_CHECKING:
+    from bowstring.memory.cuda.driver import Driver
+    from bowstring.memory.cuda.driver_device import DriverDevice
     from bowstring.memory.device import Device
 
-__all__ = ["lend", "lendable", "lent_here", "used_here"]
+__all__ = ["OpenHandles", "exported_here", "lend", "lendable", "used_here"]
 
-_DEVICE_MEMORY = 2  # CU_MEMORYTYPE_DEVICE
+_DEVICE_MEMORY: Final = 2  # CU_MEMORYTYPE_DEVICE
 
 # What this process lends now, by the UUIDs of the handles.
-_lent: weakref.WeakValueDictionary[bytes, Slab] = weakref.WeakValueDictionary()
+_exported: weakref.WeakValueDictionary[bytes, Slab] = weakref.WeakValueDictionary()
 
 
 def lendable(device: Device, address: int) -> LentHandle | str:
@@ -30,8 +34,9 @@ def lendable(device: Device, address: int) -> LentHandle | str:
     DeviceError
         The driver refuses to say.
     """
-    if not isinstance(device, DriverDevice):
+    if device.is_host:
         return "memory of the host"
+    device = cast("DriverDevice", device)
     if device.is_borrowed(address):
         return "memory of another producer"
     driver = device.driver
@@ -67,15 +72,15 @@ def lend(device: Device, handle: LentHandle, owner: object) -> Region:
         nbytes=handle.nbytes,
         uuid=handle.uuid,
         writable=False,
-        lent=handle,
+        ipc_handle=handle,
     )
-    slab = _lent.setdefault(handle.uuid, slab)
+    slab = _exported.setdefault(handle.uuid, slab)
     return Region(device, slab.address, slab.nbytes, slab=slab, owner=owner)
 
 
-def lent_here(handle: LentHandle) -> Slab | None:
+def exported_here(handle: LentHandle) -> Slab | None:
     """Return what this process itself lends by a handle."""
-    return _lent.get(handle.uuid)
+    return _exported.get(handle.uuid)
 
 
 def used_here(slab: Slab) -> Slab:
@@ -89,6 +94,72 @@ def used_here(slab: Slab) -> Slab:
         address=slab.address,
         nbytes=slab.nbytes,
         uuid=slab.uuid,
-        identity=slab.lent,
+        identity=slab.ipc_handle,
         writable=False,
     )
+
+
+class OpenHandles:
+    """Allocations of other processes that are open on one device; they are counted, as the driver does.
+
+    Parameters
+    ----------
+    driver
+        Opens and closes.
+    ordinal
+        The device.
+    """
+
+    def __init__(self, driver: Driver, ordinal: int) -> None:
+        self._driver = driver
+        self._ordinal = ordinal
+        self._open: dict[int, tuple[int, int]] = {}
+        self._lock = threading.Lock()
+
+    def open(self, handle: LentHandle) -> int:
+        """Open all of an allocation; return its address.
+
+        Raises
+        ------
+        InvalidRegion
+            It is smaller than announced; nothing stays open.
+        DeviceError
+            The driver refuses; nothing stays open.
+        """
+        driver = self._driver
+        with contextlib.ExitStack() as undo:
+            address = driver.open_ipc_handle(self._ordinal, handle.token)
+            undo.callback(driver.close_ipc_handle, self._ordinal, address)
+            start, nbytes = driver.address_range(self._ordinal, address)
+            if start > address or address + handle.nbytes > start + nbytes:
+                raise InvalidRegion(
+                    "lent memory is smaller than announced", expected=handle.nbytes, found=nbytes
+                )
+            undo.pop_all()
+        with self._lock:
+            size, count = self._open.get(address, (0, 0))
+            self._open[address] = max(size, handle.nbytes), count + 1
+        return address
+
+    def close(self, address: int) -> None:
+        """Close what was opened, once for each time.
+
+        Raises
+        ------
+        DeviceError
+            The driver refuses.
+        """
+        with self._lock:
+            size, count = self._open.pop(address)
+            if count > 1:
+                self._open[address] = size, count - 1
+        self._driver.close_ipc_handle(self._ordinal, address)
+
+    def holds(self, address: int) -> bool:
+        """Return whether an address lies in what is open."""
+        with self._lock:
+            return any(start <= address < start + size for start, (size, _) in self._open.items())
+
+    def __len__(self) -> int:
+        with self._lock:
+            return sum(count for _, count in self._open.values())

@@ -21,7 +21,7 @@ from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, UsageEr
 from bowstring.kernels.json import format as status
 from bowstring.kernels.json.format import NOTHING, READ
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.memory.distinct import distinct
+from bowstring.memory.arrays import distinct
 from bowstring.variant.build import BLOCK_ROWS, STORAGE, variant_field
 from bowstring.variant.json.dictionary import joined
 from bowstring.variant.json.source import Rules, Texts, check_rules, texts_of

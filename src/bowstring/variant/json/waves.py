@@ -24,7 +24,7 @@ from bowstring.kernels.json.sizes import measure_rows
 from bowstring.kernels.json.write import write_rows
 from bowstring.kernels.launch import launch
 from bowstring.limits import Limits
-from bowstring.memory.distinct import distinct
+from bowstring.memory.arrays import distinct
 from bowstring.variant.build import BLOCK_ROWS
 from bowstring.variant.json.dictionary import Keys
 from bowstring.variant.json.source import Texts

@@ -16,7 +16,7 @@ from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.numbers import TIMESTAMP
 from bowstring.kernels.variant.spark.times import IS_TODAY_IN_REGION
 from bowstring.kernels.variant.spark.zones import IS_REGION, LONGEST_NAME, copy_zone_names
-from bowstring.memory.distinct import distinct
+from bowstring.memory.arrays import distinct
 from bowstring.variant.status import Status
 
 if TYPE_CHECKING:

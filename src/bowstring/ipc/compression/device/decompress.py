@@ -20,7 +20,7 @@ from bowstring.ipc.compression.codec import PREFIX_BYTES
 from bowstring.ipc.compression.device.frames import Chunk, chunks_of
 from bowstring.ipc.compression.device.nvcomp import Decompressor, Work, decompressor_of
 from bowstring.memory import Pool
-from bowstring.memory.distinct import distinct
+from bowstring.memory.arrays import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
