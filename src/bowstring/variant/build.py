@@ -48,13 +48,7 @@ Encoded = tuple[bytes, bytes] | None
 
 
 def variant_field(name: str) -> pa.Field:
-    """Return the field of the Variant columns that this room writes.
-
-    Examples
-    --------
-    >>> variant_field("event").metadata[b"ARROW:extension:name"]
-    b'arrow.parquet.variant'
-    """
+    """Return the field of the Variant columns that this room writes."""
     return mark(pa.field(name, pa.struct(STORAGE)))
 
 
@@ -95,14 +89,7 @@ def variant_array(rows: Iterable[Encoded]) -> pa.StructArray:
 def storage_array(
     indices: npt.NDArray[np.int32], metadata: Collection[bytes], values: pa.Array, mask: pa.Array | None
 ) -> pa.StructArray:
-    r"""Return the storage of a Variant column: which of the distinct metadata each row has, and its value.
-
-    Examples
-    --------
-    >>> nothing = storage_array(np.zeros(1, np.int32), (), pa.array([b""]), pa.array([True]))
-    >>> nothing.field("metadata").dictionary.to_pylist(), nothing.null_count
-    ([b'\x01\x00\x00'], 1)
-    """
+    r"""Return the storage of a Variant column: which of the distinct metadata each row has, and its value."""
     # Rows that are all null have indices, too.
     blobs = list(metadata) if metadata or not len(indices) else [metadata_bytes(())]
     dictionary = pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(blobs, pa.binary()))
@@ -118,14 +105,6 @@ class Room:
         The column, for the message.
     limits
         ``extracted_bytes`` bounds it, and so do 2 GiB.
-
-    Examples
-    --------
-    >>> room = Room("the values", Limits(extracted_bytes=8))
-    >>> room.take(8)
-    >>> room.take(1)
-    Traceback (most recent call last):
-    bowstring.errors.LimitExceeded: the values take too many bytes; expected at most 8 bytes; found 9. ...
     """
 
     __slots__ = ("_held", "_most", "_what")

@@ -163,11 +163,6 @@ def target_of(type_: Any) -> Target:
         It is no type.
     Unsupported
         No Variant value becomes it.
-
-    Examples
-    --------
-    >>> target_of(pa.string()).large
-    False
     """
     if isinstance(type_, VariantType):
         return Value()

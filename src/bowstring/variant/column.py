@@ -55,15 +55,6 @@ def slots_of_views(column: Column) -> tuple[Any, Any, Any]:
     """Return starts, stops and bytes of a column of binary views: one copy of its buffers, on their device.
 
     A view that points outside of its buffer becomes a slot that is nowhere.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from bowstring.columnar.batch import Batch
-    >>> column = Batch.from_arrow({"a": pa.array([b"short", b"longer than twelve"], pa.binary_view())})["a"]
-    >>> starts, stops, data = slots_of_views(column)
-    >>> [bytes(data[start:stop]) for start, stop in zip(starts, stops)]
-    [b'short', b'longer than twelve']
     """
     xp, rows = column.device.xp, len(column)
     batch, node = column.batch, column._node
@@ -122,13 +113,7 @@ def type() -> VariantType:  # noqa: A001  bowstring.variant.type() is its name
 
 
 def mark(field: pa.Field) -> pa.Field:
-    """Return a field of a struct marked as a Variant.
-
-    Examples
-    --------
-    >>> mark(pa.field("event", type().storage_type)).metadata[b"ARROW:extension:name"]
-    b'arrow.parquet.variant'
-    """
+    """Return a field of a struct marked as a Variant."""
     return field.with_metadata({**(field.metadata or {}), _KEY: EXTENSION_NAME.encode(), _SERIALIZED: b""})
 
 
@@ -326,11 +311,6 @@ def one_column(source: Any, name: str) -> Column:
     ------
     UsageError
         It is not Arrow data, or has another number of columns.
-
-    Examples
-    --------
-    >>> one_column(pa.array([1, 2]), "a").name, one_column({"b": [1, 2]}, "a").name
-    ('a', 'b')
     """
     if isinstance(source, Column):
         return source

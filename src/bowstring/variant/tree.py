@@ -41,13 +41,7 @@ _KERNELS: Final = (
 
 @functools.cache
 def lengths() -> np.ndarray[Any, Any]:
-    """Return how long a value is by its header, 0 where the header does not say.
-
-    Examples
-    --------
-    >>> lengths()[[0, 3 << 2, 5 << 2 | 1, 2]].tolist()  # null, int8, a string of five bytes, an object
-    [1, 2, 6, 0]
-    """
+    """Return how long a value is by its header, 0 where the header does not say."""
     found = np.zeros(256, np.uint16)
     sizes = SIZES.astype(np.uint16)
     found[: len(sizes) << 2 : 4] = np.where(sizes == _COUNTED, 0, sizes + 1)
@@ -107,12 +101,6 @@ class Tree:
         As :func:`~bowstring.kernels.variant.walk.locate` takes them; `columns` count columns.
     count_of
         How many columns there are of each width.
-
-    Examples
-    --------
-    >>> tree = Tree([(("a", "b"), None), (("a", 0), None), (("c",), None)])
-    >>> [node.index for node in tree.nodes], tree.families  # a and c; then b; then 0
-    ([2, 3, 1], [-1, 1, 2, 0, 1, 3, 0, 2, 4])
     """
 
     def __init__(self, wanted: Sequence[tuple[Path, Number | None]]) -> None:
@@ -191,15 +179,7 @@ def _add(results: _Results, path: Path, number: Number | None) -> None:
 
 
 def plain_number(target: Target, cast: str = "exact") -> Number | None:
-    """Return what the headers of values mean to a type, ``None`` where none is a plain number to it.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from bowstring.variant.cast import target_of
-    >>> plain_number(target_of(pa.int32())).width, plain_number(target_of(pa.string()))
-    (4, None)
-    """
+    """Return what the headers of values mean to a type, ``None`` where none is a plain number to it."""
     if cast != "exact" or not isinstance(target, Numbers) or target.kernel not in _KERNELS:
         return None
     family, low, high, unit = (each for each in target.arguments if isinstance(each, int))

@@ -60,11 +60,6 @@ def decode(metadata: bytes | tuple[str, ...], value: bytes, *, limits: Limits = 
         A primitive type that the specification does not know.
     LimitExceeded
         Nested too deeply, or so many children shared that the work would pass what the value's length allows.
-
-    Examples
-    --------
-    >>> decode(("a",), bytes([0x02, 1, 0, 0, 2, 0x0C, 42]))
-    Value(type='object', value={'a': Value(type='int8', value=42)})
     """
     names = decode_names(metadata) if isinstance(metadata, bytes) else metadata
     budget = Budget(nodes=len(value), bytes=SHARING * len(value))
@@ -117,11 +112,6 @@ def value_size(value: bytes, position: int = 0) -> int:
         The header ends too early. The bytes after it need not be there.
     Unsupported
         A primitive type that the specification does not know.
-
-    Examples
-    --------
-    >>> value_size(bytes([0x0C, 42]))
-    2
     """
     end = len(value)
     if position >= end:
@@ -147,11 +137,6 @@ def children_of(names: tuple[str, ...], value: bytes) -> list[tuple[str | int, i
     ------
     Truncated, InvalidBody, Unsupported
         The container, or the header of a child, is not what the specification says.
-
-    Examples
-    --------
-    >>> children_of(("a",), bytes([0x02, 1, 0, 0, 2, 0x0C, 42]))
-    [('a', 5, 7)]
     """
     if not value:
         raise Truncated("a Variant value is missing", expected="a header byte", where=at(None, 0))
@@ -275,11 +260,6 @@ def decode_names(metadata: bytes) -> tuple[str, ...]:
         It ends before its own offsets say so.
     InvalidBody
         Another version than 1, offsets that step back, names that are not UTF-8.
-
-    Examples
-    --------
-    >>> decode_names(bytes([0x11, 2, 0, 1, 2]) + b"ab")
-    ('a', 'b')
     """
     if not metadata:
         raise Truncated("a Variant's metadata are empty", expected="at least 3 bytes", where="metadata")

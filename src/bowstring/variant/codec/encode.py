@@ -33,11 +33,6 @@ class Widths:
         1 to 4 bytes.
     large
         Whether counts of children take 4 bytes even where 1 would do.
-
-    Examples
-    --------
-    >>> array_bytes([], Widths(offsets=2)).hex()
-    '07000000'
     """
 
     ids: int = 1
@@ -72,13 +67,6 @@ def metadata_bytes(names: Sequence[str], *, width: int = 1, sorted_flag: bool | 
         A name that has no UTF-8: it holds half a surrogate pair.
     LimitExceeded
         The names take more than 4 GiB.
-
-    Examples
-    --------
-    >>> metadata_bytes(["a", "bc"]).hex(" ")
-    '11 02 00 01 03 61 62 63'
-    >>> metadata_bytes([]).hex(" ")
-    '01 00 00'
     """
     encoded = [utf8(name, "a key") for name in names]
     if sorted_flag is None:
@@ -91,13 +79,7 @@ def metadata_bytes(names: Sequence[str], *, width: int = 1, sorted_flag: bool | 
 
 
 def object_bytes(fields: Sequence[tuple[int, bytes]], widths: Widths = _NARROWEST) -> bytes:
-    """Return an object of ids and encoded values, which come in the order of their names.
-
-    Examples
-    --------
-    >>> object_bytes([(0, bytes([0x0C, 42]))]).hex(" ")
-    '02 01 00 00 02 0c 2a'
-    """
+    """Return an object of ids and encoded values, which come in the order of their names."""
     ids = [id_ for id_, _ in fields]
     values = [value for _, value in fields]
     offsets = _offsets(values)
@@ -110,13 +92,7 @@ def object_bytes(fields: Sequence[tuple[int, bytes]], widths: Widths = _NARROWES
 
 
 def array_bytes(values: Sequence[bytes], widths: Widths = _NARROWEST) -> bytes:
-    """Return an array of encoded values.
-
-    Examples
-    --------
-    >>> array_bytes([bytes([0]), bytes([4])]).hex(" ")
-    '03 02 00 01 02 00 04'
-    """
+    """Return an array of encoded values."""
     offsets = _offsets(values)
     width = max(widths.offsets, _needed(offsets[-1]))
     large = widths.large or len(values) > _SMALL_COUNT
@@ -125,13 +101,7 @@ def array_bytes(values: Sequence[bytes], widths: Widths = _NARROWEST) -> bytes:
 
 
 def names_in(values: Iterable[Value]) -> list[str]:
-    """Return the keys of all objects in some trees, each once, in the order of their UTF-8.
-
-    Examples
-    --------
-    >>> names_in([Value("object", {"b": Value("object", {"a": Value("null", None)})})])
-    ['a', 'b']
-    """
+    """Return the keys of all objects in some trees, each once, in the order of their UTF-8."""
     found: set[str] = set()
     work = list(values)
     while work:
@@ -154,12 +124,6 @@ def encode(value: Value, widths: Widths = _NARROWEST) -> tuple[bytes, bytes]:
         A value that its type cannot hold, or text that has no UTF-8.
     LimitExceeded
         A text, binary or container of 4 GiB or more.
-
-    Examples
-    --------
-    >>> metadata, encoded = encode(Value("object", {"a": Value("int8", 42)}))
-    >>> metadata.hex(" "), encoded.hex(" ")
-    ('11 01 00 01 61', '02 01 00 00 02 0c 2a')
     """
     names = names_in([value])
     ids = {name: index for index, name in enumerate(names)}
@@ -167,13 +131,7 @@ def encode(value: Value, widths: Widths = _NARROWEST) -> tuple[bytes, bytes]:
 
 
 def encode_with(ids: Mapping[str, int], value: Value, widths: Widths = _NARROWEST) -> bytes:
-    """Return the value component of one tree, over a dictionary that holds all its keys.
-
-    Examples
-    --------
-    >>> encode_with({}, Value("array", [Value("boolean", True)])).hex(" ")
-    '03 01 00 01 04'
-    """
+    """Return the value component of one tree, over a dictionary that holds all its keys."""
     done: list[bytes] = []
     # A container comes twice: first for its children to be put before it, then to be closed around them.
     work: list[tuple[Value, bool]] = [(value, False)]

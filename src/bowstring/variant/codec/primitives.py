@@ -239,13 +239,6 @@ def primitive_bytes(value: Value) -> bytes:
         The type is not a primitive one, or the value is not one that it can hold.
     LimitExceeded
         Text or binary of 4 GiB or more.
-
-    Examples
-    --------
-    >>> primitive_bytes(Value("int16", 1000)).hex(" ")
-    '10 e8 03'
-    >>> primitive_bytes(Value("string", "ä")).hex(" ")
-    '09 c3 a4'
     """
     name, held = value.type, value.value
     if name == "null":
@@ -269,13 +262,7 @@ def primitive_bytes(value: Value) -> bytes:
 
 
 def int_type(number: int) -> str | None:
-    """Return the narrowest type that holds an integer, or None where none does.
-
-    Examples
-    --------
-    >>> int_type(-128), int_type(128), int_type(1 << 63)
-    ('int8', 'int16', None)
-    """
+    """Return the narrowest type that holds an integer, or None where none does."""
     bits = (number if number >= 0 else ~number).bit_length() + 1
     for name in _INTS:
         if bits <= WIDTHS[_NUMBERS[name]] * 8:
@@ -287,11 +274,6 @@ def decimal_type(number: decimal.Decimal) -> str | None:
     """Return the narrowest type that holds a decimal in every reader, or None where none does.
 
     Neither the digits nor the scale may be more than the width's digits: Spark refuses the rest.
-
-    Examples
-    --------
-    >>> decimal_type(decimal.Decimal("1.50")), decimal_type(decimal.Decimal("1e-10"))
-    ('decimal4', 'decimal8')
     """
     if not number.is_finite():
         return None
@@ -306,13 +288,7 @@ def decimal_type(number: decimal.Decimal) -> str | None:
 
 
 def unscaled(number: decimal.Decimal) -> tuple[int, int]:
-    """Return the integer and the scale of a finite decimal; the scale is never negative.
-
-    Examples
-    --------
-    >>> unscaled(decimal.Decimal("-1.50")), unscaled(decimal.Decimal("1e2"))
-    ((-150, 2), (100, 0))
-    """
+    """Return the integer and the scale of a finite decimal; the scale is never negative."""
     sign, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
     magnitude = int("".join(map(str, digits)))

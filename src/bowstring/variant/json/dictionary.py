@@ -21,15 +21,7 @@ _LARGEST: Final = (1 << 31) - 1
 
 
 def joined(parts: Sequence[Keys]) -> tuple[bytes, list[np.ndarray[Any, np.dtype[np.uint32]]]]:
-    """Return the metadata of the distinct keys of all parts, and the rank of each key of each part.
-
-    Examples
-    --------
-    >>> b_a, c_b = ((np.frombuffer(text, np.uint8), np.array([1, 1], np.uint64)) for text in (b"ba", b"cb"))
-    >>> metadata, ranks = joined([b_a, c_b])
-    >>> metadata.hex(" "), [each.tolist() for each in ranks]
-    ('11 03 00 01 02 03 61 62 63', [[1, 0], [2, 1]])
-    """
+    """Return the metadata of the distinct keys of all parts, and the rank of each key of each part."""
     import pyarrow.compute as pc  # takes long to import
 
     lengths = np.concatenate([np.zeros(1, np.uint64), *(part[1] for part in parts)])

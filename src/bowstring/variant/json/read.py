@@ -150,12 +150,6 @@ def error_of(code: int, text: bytes, place: int, row: int, limits: Limits) -> Bo
         Its bytes, empty where they are too many.
     place
         The byte that it is about.
-
-    Examples
-    --------
-    >>> from bowstring.limits import DEFAULT_LIMITS
-    >>> print(error_of(3, b"[1,]", 3, 7, DEFAULT_LIMITS))
-    not JSON: this cannot be here; found ']'; at row 7, byte 3
     """
     where = f"row {row}, byte {place}"
     shown = _shown(text, place)

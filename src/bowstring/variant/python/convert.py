@@ -132,13 +132,7 @@ def to_python(
 
 
 def is_missing(thing: object) -> bool:
-    """Return whether a thing is None, or what stands for it: ``pandas.NA``, pandas' or NumPy's ``NaT``.
-
-    Examples
-    --------
-    >>> [is_missing(each) for each in (None, np.datetime64("NaT"), float("nan"), 0)]
-    [True, True, False, False]
-    """
+    """Return whether a thing is None, or what stands for it: ``pandas.NA``, pandas' or NumPy's ``NaT``."""
     if type(thing) in _PLAIN_LEAVES:
         return thing is None
     if isinstance(thing, np.datetime64 | dt.datetime):
@@ -165,11 +159,6 @@ def value_of(thing: Any, *, limits: Limits = DEFAULT_LIMITS) -> Value:
         An object, or a key, that no Variant can hold.
     LimitExceeded
         Nested more deeply than ``limits.depth``.
-
-    Examples
-    --------
-    >>> value_of([1, 1000, "x"]).value
-    [Value(type='int8', value=1), Value(type='int16', value=1000), Value(type='string', value='x')]
     """
     root: list[Value] = []
     work: list[tuple[Any, int, Path, Any]] = [(thing, 0, None, root)]
@@ -319,11 +308,6 @@ def python_of(value: Value) -> Any:
 
     What Python has no exact type for stays a Value: timestamps of nanoseconds, and dates and timestamps outside
     of the years 1 to 9999.
-
-    Examples
-    --------
-    >>> python_of(Value("object", {"on": Value("date", 0), "at": Value("timestamp_ns", 5)}))
-    {'on': datetime.date(1970, 1, 1), 'at': Value(type='timestamp_ns', value=5)}
     """
     root: list[Any] = []
     work: list[tuple[Value, str | None, Any]] = [(value, None, root)]
