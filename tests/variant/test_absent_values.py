@@ -16,7 +16,7 @@ from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Status, Value, open_column
 from bowstring.variant.codec.encode import encode
 from bowstring.variant.json.writer import rows_of
-from bowstring.variant.walk import classes_of
+from bowstring.variant.walk import dictionary_of
 from tests.variant.conftest import Move
 from tests.variant.get_columns import MARK, VALUE_FORMS
 
@@ -157,6 +157,6 @@ def test_no_copy_where_only_null_rows_have_no_value() -> None:
     column = Batch.from_arrow(pa.RecordBatch.from_arrays([array], schema=schema))["v"]
     assert expanded(column.child("value").validity, 0, 2).tolist() == [True, False]
     opened = open_column(column)
-    assert rows_of(opened, classes_of(opened), limits=DEFAULT_LIMITS).data is opened.value.data
+    assert rows_of(opened, dictionary_of(opened), limits=DEFAULT_LIMITS).data is opened.value.data
     assert shown(variant.to_json(column)) == [{"v": '{"a":1}'}, {"v": None}]
     assert variant.to_python(column) == [{"a": 1}, None]

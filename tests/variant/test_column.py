@@ -8,7 +8,7 @@ import pytest
 from bowstring import variant
 from bowstring.columnar.batch import Batch
 from bowstring.errors import InvalidBody, Unsupported, UsageError
-from bowstring.variant.walk import classes_of
+from bowstring.variant.walk import dictionary_of
 from tests.variant.get_columns import MARK, METADATA_FORMS, Row, column_of
 
 ROW = (b"\x01\x00\x00", b"\x0c\x2a")
@@ -95,7 +95,7 @@ def test_repeated_metadata_are_one_class(form: str) -> None:
     """Metadata that stand in every row are inspected once where they repeat."""
     blobs = [b"\x01\x00\x00"] * 5 + [b"\x01\x01\x00\x01a"] * 5 + [b"\x01\x00\x00"]
     column = column_of([(blob, b"\x00") for blob in blobs], form)
-    classes = classes_of(variant.open_column(column))
+    classes = dictionary_of(variant.open_column(column))
     assert classes.indices.tolist() == [0] * 5 + [1] * 5 + [2]
     assert len(classes.marks) == 3
 

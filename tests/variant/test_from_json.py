@@ -24,8 +24,8 @@ from bowstring.variant import validate
 from bowstring.variant.build import BLOCK_ROWS
 from bowstring.variant.json import waves as json_plan
 from bowstring.variant.json import waves as json_waves
-from bowstring.variant.json.dictionary import joined
-from bowstring.variant.json.read import Building, error_of, from_json
+from bowstring.variant.json.dictionary import join_keys
+from bowstring.variant.json.read import ColumnBuilder, error_of, from_json
 from bowstring.variant.json.source import Rules
 from bowstring.variant.python.convert import to_python
 from tests.variant import json_texts
@@ -119,7 +119,7 @@ def test_keys_that_arrow_hashes_alike() -> None:
     seconds = []
     for data in (usual, usual, chosen):
         begin = time.perf_counter()
-        _, [ranks] = joined([(data, np.full(len(halves), 16, np.uint64))])
+        _, [ranks] = join_keys([(data, np.full(len(halves), 16, np.uint64))])
         seconds.append(time.perf_counter() - begin)
         assert sorted(ranks.tolist()) == list(range(len(halves)))
     assert seconds[2] < 20 * seconds[1]
@@ -191,9 +191,9 @@ def test_blocks_have_dictionaries_of_their_own() -> None:
 @pytest.mark.parametrize(
     "sizes",
     [
-        {"_PART_BYTES": 200},
-        {"_PART_BYTES": 300, "_PREFERRED_NODES": 100},
-        {"_PART_BYTES": 100, "_PREFERRED_NODES": 100, "_MOST_NODES": 150},
+        {"_CHUNK_BYTES": 200},
+        {"_CHUNK_BYTES": 300, "_PREFERRED_NODES": 100},
+        {"_CHUNK_BYTES": 100, "_PREFERRED_NODES": 100, "_MOST_NODES": 150},
     ],
     ids=["parts", "waves", "blocks in several waves"],
 )
@@ -218,18 +218,18 @@ def test_no_division_shows(sizes: dict[str, int], table: int, monkeypatch: pytes
 
 def test_text_that_changes_between_two_readings(monkeypatch: pytest.MonkeyPatch) -> None:
     """A block that is read twice must have the same keys again: kernels look ranks up by their numbers."""
-    monkeypatch.setattr(json_plan, "_PART_BYTES", 20)
+    monkeypatch.setattr(json_plan, "_CHUNK_BYTES", 20)
     monkeypatch.setattr(json_plan, "_MOST_NODES", 10)
     text = np.frombuffer(b'{"a":1,"a":2}' * 40, np.uint8).copy()
     offsets = pa.py_buffer(np.arange(0, len(text) + 1, 13, dtype=np.int32))
     rows = pa.Array.from_buffers(pa.string(), 40, [None, offsets, pa.py_buffer(text)])
-    join = Building.join
+    join = ColumnBuilder.join
 
     def change(*given: Any) -> Any:
         text.reshape(-1, 13)[:, 8] = ord("b")
         return join(*given)
 
-    monkeypatch.setattr(Building, "join", change)
+    monkeypatch.setattr(ColumnBuilder, "join", change)
     with pytest.raises(InvalidBody, match="changed"):
         from_json(rows, on_error="null")
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bowstring.variant.json.dictionary import joined
+from bowstring.variant.json.dictionary import join_keys
 
 
 def _of(parts: list[list[bytes]]) -> tuple[list[bytes], list[list[int]]]:
@@ -18,7 +18,7 @@ def _of(parts: list[list[bytes]]) -> tuple[list[bytes], list[list[int]]]:
         (np.frombuffer(b"".join(part), np.uint8), np.array([len(each) for each in part], np.uint64))
         for part in parts
     ]
-    metadata, ranks = joined(keys)
+    metadata, ranks = join_keys(keys)
     width = (metadata[0] >> 6) + 1
     numbers = [
         int.from_bytes(metadata[at : at + width], "little")

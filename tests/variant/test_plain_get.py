@@ -22,8 +22,8 @@ from bowstring.variant.gather import gather
 from bowstring.variant.nested import Source
 from bowstring.variant.path import Path
 from bowstring.variant.result import batch_of, status_column
-from bowstring.variant.tree import Number, Tree, plain_number
-from bowstring.variant.walk import Places, Read, classes_of, extract, locate
+from bowstring.variant.tree import Number, Tree, inline_number
+from bowstring.variant.walk import Located, Read, dictionary_of, extract, locate
 from tests.variant.conftest import Move
 from tests.variant.get_columns import Row, column_of
 from tests.variant.hostile import flipped, prefixes
@@ -125,23 +125,23 @@ def test_plain_rows_have_no_bitmap(on_device: Move) -> None:
         assert got.to_arrow().to_pylist()[:3] == [1, 300, 70_000]
 
 
-def read(column: Column, wanted: list[tuple[Path, Number | None]]) -> list[Places | Read]:
+def read(column: Column, wanted: list[tuple[Path, Number | None]]) -> list[Located | Read]:
     opened = open_column(column)
-    return extract(opened, classes_of(opened), wanted)
+    return extract(opened, dictionary_of(opened), wanted)
 
 
 def test_which_numbers_are_read_on_the_way(on_device: Move) -> None:
     """Plain numbers are; where one row needs a cast, its column is cast, and those beside it are not."""
     column = on_device(variant.from_python([{"a": 1, "b": 2}, {"a": 3, "b": 4.5}]))
-    number = plain_number(target_of(pa.int64()))
+    number = inline_number(target_of(pa.int64()))
     found = read(column, [(("a",), number), (("b",), number), (("b",), None)])
-    assert [type(each) for each in found] == [Read, Read, Places]
+    assert [type(each) for each in found] == [Read, Read, Located]
     decimals = [
         Value("object", {"b": Value("decimal4", value)}) for value in map(decimal.Decimal, ("7", "7.5"))
     ]
     column = on_device(column_of([encode(Value("object", {"b": Value("int8", 1)})), *map(encode, decimals)]))
     found = read(column, [(("b",), number), (("c",), number)])
-    assert [type(each) for each in found] == [Places, Read]
+    assert [type(each) for each in found] == [Located, Read]
     batch = variant.get_many(column, {"b": ("b", pa.int64()), "c": ("c", pa.int64())}, with_status=True)
     assert batch["b"].to_arrow().to_pylist() == [1, 7, None]
     assert batch["b.status"].to_arrow().to_pylist() == [Status.OK, Status.OK, Status.OVERFLOW]

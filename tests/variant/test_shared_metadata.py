@@ -14,7 +14,7 @@ from bowstring.columnar.column import Column
 from bowstring.errors import InvalidBody
 from bowstring.variant import Status, open_column
 from bowstring.variant.codec.encode import encode_with, metadata_bytes
-from bowstring.variant.walk import classes_of
+from bowstring.variant.walk import dictionary_of
 from tests.variant.conftest import Move
 
 NAMES = [f"a long name, number {k:05d}" for k in range(400)]
@@ -48,7 +48,7 @@ def test_views_of_the_same_bytes(form: str, on_device: Move) -> None:
     if indices:
         indices[-1] = 0
     column = on_device(column_of(views(slots, BLOB + other + b"..."), indices))
-    classes = classes_of(open_column(column, plain=True))
+    classes = dictionary_of(open_column(column, plain=True))
     assert len(classes.marks) == 3
     got = variant.get(column, [NAMES[7]], pa.int8(), plain=True, with_status=True).to_device("cpu")
     of_rows = [slots[k] for k in indices] if indices else slots

@@ -28,7 +28,7 @@ from bowstring.variant.codec.encode import Widths, encode, metadata_bytes, objec
 from bowstring.variant.json import writer as json_texts
 from bowstring.variant.json.writer import texts_of
 from bowstring.variant.python.rows import in_row
-from bowstring.variant.walk import classes_of
+from bowstring.variant.walk import dictionary_of
 from tests.variant.conftest import Move
 from tests.variant.get_columns import MARK, METADATA_FORMS, VALUE_FORMS, Row, column_of
 from tests.variant.hostile import GOOD, corpus_of, flipped, prefixes
@@ -119,7 +119,7 @@ def test_wild_offsets(on_device: Move) -> None:
     starts = device.xp.asarray(np.array([0, size, 1 << 40], np.int64))
     stops = device.xp.asarray(np.array([size, 1 << 40, (1 << 63) - 1], np.int64))
     opened = dataclasses.replace(opened, value=dataclasses.replace(opened.value, starts=starts, stops=stops))
-    texts = texts_of(opened, classes_of(opened), rules="plain", limits=DEFAULT_LIMITS)
+    texts = texts_of(opened, dictionary_of(opened), rules="plain", limits=DEFAULT_LIMITS)
     assert device.to_host(texts.statuses).tolist() == [Status.OK, Status.MALFORMED, Status.MALFORMED]
     assert device.to_host(texts.data).tobytes() == b'{"species":{"name":"good"}}'
 
@@ -171,7 +171,7 @@ def test_names_come_out_the_same_in_any_order(monkeypatch: pytest.MonkeyPatch) -
     broken = bytes([1, 2, 0, 3, 4]) + b"aaa\xff"
     rows: list[Row] = [GOOD, (broken, NULL), (metadata_bytes(["b", "cd"]), NULL)]
     column = variant.open_column(column_of(rows))
-    classes = classes_of(column)
+    classes = dictionary_of(column)
     forwards = json_texts._quoted_names(classes, column.column.device, 0)
 
     def backwards(kernel: Kernel, items: int, *arguments: object) -> None:
@@ -329,7 +329,7 @@ def test_texts_of_places_within_rows(on_device: Move) -> None:
     wanted = xp.asarray(np.array([0b101], np.uint8))
     texts = texts_of(
         opened,
-        classes_of(opened),
+        dictionary_of(opened),
         starts=starts,
         stops=stops,
         wanted=wanted,

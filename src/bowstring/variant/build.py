@@ -73,8 +73,8 @@ def variant_array(rows: Iterable[Encoded]) -> pa.StructArray:
         else:
             indices.append(metadata.setdefault(row[0], len(metadata)))
             values.append(row[1])
-    for what, parts in (("values", values), ("metadata", metadata)):
-        size = sum(map(len, parts))
+    for what, pieces in (("values", values), ("metadata", metadata)):
+        size = sum(map(len, pieces))
         if size > _LARGEST:
             raise LimitExceeded(
                 f"the {what} of a Variant column",

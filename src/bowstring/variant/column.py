@@ -29,10 +29,10 @@ __all__ = [
     "Slots",
     "VariantColumn",
     "VariantType",
+    "binary_view_slots",
     "mark",
     "one_column",
     "open_column",
-    "slots_of_views",
     "type",
 ]
 
@@ -51,7 +51,7 @@ _NAME: Final = b"ARROW:extension:name"
 _TABULAR: Final = pa.RecordBatch | pa.Table | pa.RecordBatchReader
 
 
-def slots_of_views(column: Column) -> tuple[Any, Any, Any]:
+def binary_view_slots(column: Column) -> tuple[Any, Any, Any]:
     """Return starts, stops and bytes of a column of binary views: one copy of its buffers, on their device.
 
     A view that points outside of its buffer becomes a slot that is nowhere.
@@ -212,8 +212,8 @@ def open_column(source: Any, *, plain: bool = False) -> VariantColumn:
             ends, blobs = metadata.children
             _refuse_other(blobs, "metadata")
             xp = column.device.xp
-            places = xp.arange(rows, dtype=ends.raw_values.dtype)
-            indices = xp.searchsorted(ends.raw_values, places, side="right").astype(np.int32)
+            positions = xp.arange(rows, dtype=ends.raw_values.dtype)
+            indices = xp.searchsorted(ends.raw_values, positions, side="right").astype(np.int32)
         else:
             blobs, indices = metadata, None
             _refuse_other(blobs, "metadata")
@@ -226,7 +226,7 @@ def slots_of(column: Column) -> Slots:
     """Return a column of bytes as slots."""
     storage = storage_type(column.type)
     if storage.id == pa.lib.Type_BINARY_VIEW:
-        return Slots(*slots_of_views(column), _validity(column), shared=True)
+        return Slots(*binary_view_slots(column), _validity(column), shared=True)
     rows = len(column)
     offsets = column.offsets
     buffer = column._buffer(Kind.OFFSETS32, Kind.OFFSETS64)

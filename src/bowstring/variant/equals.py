@@ -20,7 +20,7 @@ from bowstring.variant.json.writer import Names, Rows, block_of, rows_of
 from bowstring.variant.python.rows import in_row
 from bowstring.variant.result import Gathered, batch_of, buffer_or_none, first_error, raise_error
 from bowstring.variant.status import Status
-from bowstring.variant.walk import check_order, classes_of
+from bowstring.variant.walk import check_order, dictionary_of
 
 if TYPE_CHECKING:
     from bowstring.memory import Device
@@ -78,7 +78,7 @@ def equals(left: Any, right: Any, *, plain: bool = False, limits: Limits = DEFAU
             raise UsageError("columns of different lengths", expected=sides[0].rows, found=sides[1].rows)
         for side in sides:
             check_order(side, side.value)
-        rows = [rows_of(side, classes_of(side), limits=limits) for side in sides]
+        rows = [rows_of(side, dictionary_of(side), limits=limits) for side in sides]
         statuses = [each.measured()[0] for each in rows]
         _raise_first(sides, statuses, limits)
         device = sides[0].column.device
@@ -114,7 +114,7 @@ def _verdicts(sides: list[Rows], names: list[Names], statuses: list[Any]) -> Any
             side.starts,
             side.stops,
             side.data,
-            side.classes,
+            side.metadata_ids,
             known.bases,
             known.ends,
             known.text,
@@ -131,7 +131,7 @@ def _decide(sides: list[Rows], unknown: Any, verdicts: Any, limits: Limits) -> N
         return
     left, right = (_Trees(side, limits) for side in sides)
     # Rows of the same metadata one after the other, of which only the last are kept parsed.
-    for row in unknown[np.lexsort((right.classes[unknown], left.classes[unknown]))].tolist():
+    for row in unknown[np.lexsort((right.metadata_ids[unknown], left.metadata_ids[unknown]))].tolist():
         verdicts[row : row + 1] = np.uint8(same(left.at(row), right.at(row)))
 
 
@@ -140,10 +140,10 @@ class _Trees:
 
     def __init__(self, side: Rows, limits: Limits) -> None:
         self._side, self._limits, self._names = side, limits, dict[int, tuple[str, ...]]()
-        self.classes = side.device.to_host(side.classes)
+        self.metadata_ids = side.device.to_host(side.metadata_ids)
 
     def at(self, row: int) -> Value:
-        side, number = self._side, int(self.classes[row])
+        side, number = self._side, int(self.metadata_ids[row])
         names = self._names.get(number)
         if names is None:
             if len(self._names) == _NAMES_KEPT:

@@ -34,7 +34,7 @@ from bowstring.variant.walk import ROWS_PER_CALL, Read
 
 if TYPE_CHECKING:
     from bowstring.memory import Device
-    from bowstring.variant.walk import Places
+    from bowstring.variant.walk import Located
 
 __all__ = ["gather"]
 
@@ -48,22 +48,22 @@ class _Wanted(NamedTuple):
     target: Target
 
 
-def gather(source: Source, places: Places | Read, type_: pa.DataType, target: Target) -> Gathered:
-    """Cast the values at some places, and write into the statuses there what became of them.
+def gather(source: Source, located: Located | Read, type_: pa.DataType, target: Target) -> Gathered:
+    """Cast the values at some located, and write into the statuses there what became of them.
 
     Raises
     ------
     LimitExceeded
         Text or binary is too long for 32-bit offsets, or for the limits.
     """
-    if isinstance(places, Read):
-        return _read(source, places, pa.field(source.name, type_))
+    if isinstance(located, Read):
+        return _read(source, located, pa.field(source.name, type_))
     if isinstance(target, Value):
-        return _values(source, places)
-    classes = source.device.xp.empty(0, np.int32)
+        return _values(source, located)
+    metadata_ids = source.device.xp.empty(0, np.int32)
     if _needs_metadata(target):
-        classes = source.classes.indices
-    return _gather(source, places, classes, _Wanted(pa.field(source.name, type_), target))
+        metadata_ids = source.dictionary.indices
+    return _gather(source, located, metadata_ids, _Wanted(pa.field(source.name, type_), target))
 
 
 def _read(source: Source, read: Read, field: pa.Field) -> Gathered:
@@ -83,49 +83,49 @@ def _needs_metadata(target: Target) -> bool:
     return isinstance(target, Value | Fields | Entries)
 
 
-def _gather(source: Source, places: Places, classes: Any, wanted: _Wanted) -> Gathered:
-    """Return the values at some places, whose metadata `classes` name where they matter."""
+def _gather(source: Source, located: Located, metadata_ids: Any, wanted: _Wanted) -> Gathered:
+    """Return the values at some located, whose metadata `metadata_ids` name where they matter."""
     target = wanted.target
     if isinstance(target, Value):
-        return _inner_values(source, places, classes, wanted.field)
+        return _inner_values(source, located, metadata_ids, wanted.field)
     if isinstance(target, Elements):
-        return _list(source, places, classes, wanted.field, target)
+        return _list(source, located, metadata_ids, wanted.field, target)
     if isinstance(target, Fields):
-        return _struct(source, places, classes, wanted.field, target)
+        return _struct(source, located, metadata_ids, wanted.field, target)
     if isinstance(target, Entries):
-        return _map(source, places, classes, wanted.field, target)
+        return _map(source, located, metadata_ids, wanted.field, target)
     if isinstance(target, Nulls):
-        return _nulls(source, places, wanted.field)
+        return _nulls(source, located, wanted.field)
     device = source.device
     views = isinstance(target, Bytes | SparkText) and target.views
     if isinstance(target, SparkNumbers):
-        arrays = [spark_numbers_at(source, places, target)]
+        arrays = [spark_numbers_at(source, located, target)]
     elif isinstance(target, SparkText):
-        arrays = spark_strings_at(source, places, classes, target)
+        arrays = spark_strings_at(source, located, metadata_ids, target)
     elif isinstance(target, SparkDecimals):
-        arrays = [spark_decimals_at(source, places, target)]
+        arrays = [spark_decimals_at(source, located, target)]
     elif isinstance(target, Numbers):
-        arrays = [_numbers(source.data, places, target, device)]
+        arrays = [_numbers(source.data, located, target, device)]
     elif isinstance(target, FixedBytes):
-        arrays = [_fixed_bytes(source, places, target)]
+        arrays = [_fixed_bytes(source, located, target)]
     else:
-        arrays = _bytes(source, places, target.family, large=target.large)
+        arrays = _bytes(source, located, target.family, large=target.large)
     if views:
         arrays = _views(source, *arrays)
-    buffers = [validity_of(places, device), *(buffer_or_none(each, device) for each in arrays)]
-    return Gathered(wanted.field, [(len(places.statuses), -1)], buffers, (1,) if views else ())
+    buffers = [validity_of(located, device), *(buffer_or_none(each, device) for each in arrays)]
+    return Gathered(wanted.field, [(len(located.statuses), -1)], buffers, (1,) if views else ())
 
 
-def _nulls(source: Source, places: Places, field: pa.Field) -> Gathered:
+def _nulls(source: Source, located: Located, field: pa.Field) -> Gathered:
     """Return nulls, which have no buffers: values that are none are mismatches."""
-    rows = len(places.statuses)
+    rows = len(located.statuses)
     unused = source.device.xp.empty(rows, np.int64)
-    launch(measure_bytes, rows, source.data, places.places, NOTHING, _ANY_WIDTH, places.statuses, unused)
+    launch(measure_bytes, rows, source.data, located.positions, NOTHING, _ANY_WIDTH, located.statuses, unused)
     return Gathered(field, [(rows, rows)], [])
 
 
-def _numbers(data: Any, places: Places, target: Numbers, device: Device) -> Any:
-    rows = len(places.statuses)
+def _numbers(data: Any, located: Located, target: Numbers, device: Device) -> Any:
+    rows = len(located.statuses)
     out = device.xp.empty(rows * target.repeat, target.dtype)
     if target.blocks:
         block = ROWS_PER_CALL if device.is_host else 1
@@ -133,10 +133,10 @@ def _numbers(data: Any, places: Places, target: Numbers, device: Device) -> Any:
             target.kernel,
             -(-rows // block),
             data,
-            places.places,
+            located.positions,
             *target.arguments,
             block,
-            places.statuses,
+            located.statuses,
             out,
         )
     else:
@@ -144,30 +144,30 @@ def _numbers(data: Any, places: Places, target: Numbers, device: Device) -> Any:
             device.xp.asarray(np.array(each, np.uint64)) if isinstance(each, tuple) else each
             for each in target.arguments
         )
-        launch(target.kernel, rows, data, places.places, *given, places.statuses, out)
+        launch(target.kernel, rows, data, located.positions, *given, located.statuses, out)
     if target.first is not None:
         out = out[:: target.repeat].astype(target.first)
     return bitmap.packed(out != np.int8(0)) if target.bits else out
 
 
-def _fixed_bytes(source: Source, places: Places, target: FixedBytes) -> Any:
-    rows, width, xp = len(places.statuses), target.width, source.device.xp
+def _fixed_bytes(source: Source, located: Located, target: FixedBytes) -> Any:
+    rows, width, xp = len(located.statuses), target.width, source.device.xp
     check_size(source, rows * width)
     sizes = xp.empty(rows, np.int64)
-    launch(measure_bytes, rows, source.data, places.places, target.family, width, places.statuses, sizes)
+    launch(measure_bytes, rows, source.data, located.positions, target.family, width, located.statuses, sizes)
     out = xp.zeros(rows * width, np.uint8)
-    launch(copy_fixed, rows, source.data, places.places, width, places.statuses, out)
+    launch(copy_fixed, rows, source.data, located.positions, width, located.statuses, out)
     return out
 
 
-def _bytes(source: Source, places: Places, family: int, *, large: bool) -> list[Any]:
+def _bytes(source: Source, located: Located, family: int, *, large: bool) -> list[Any]:
     """Return offsets and bytes: sizes, their sums, and a copy."""
-    rows, xp = len(places.statuses), source.device.xp
+    rows, xp = len(located.statuses), source.device.xp
     sizes = xp.empty(rows, np.int64)
-    launch(measure_bytes, rows, source.data, places.places, family, _ANY_WIDTH, places.statuses, sizes)
+    launch(measure_bytes, rows, source.data, located.positions, family, _ANY_WIDTH, located.statuses, sizes)
     offsets, total = ends_of(source, sizes, large=large)
     out = xp.empty(total, np.uint8)
-    launch(copy_bytes, rows, source.data, places.places, family, places.statuses, offsets, out)
+    launch(copy_bytes, rows, source.data, located.positions, family, located.statuses, offsets, out)
     return [offsets if large else offsets.astype(np.int32), out]
 
 
@@ -179,14 +179,14 @@ def _views(source: Source, offsets: Any, data: Any) -> list[Any]:
     return [views, data]
 
 
-def _values(source: Source, places: Places) -> Gathered:
+def _values(source: Source, located: Located) -> Gathered:
     """Return sub-values as a Variant column: their bytes are copied, the metadata are those of the source."""
     column = source.opened.column
     batch, device = column.batch, column.device
     metadata, value = column.child("metadata"), column.child("value")
     large = storage_type(value.type) == pa.large_binary()
-    arrays = _bytes(source, places, int(VALUE), large=large)
-    _nulls_are_values(places)
+    arrays = _bytes(source, located, int(VALUE), large=large)
+    _nulls_are_values(located)
     first, end = metadata._index, metadata._node.end
     bounds = batch.layout.first_buffers(batch.variadic_counts)
     counts = zip(batch.layout.variadic_nodes, batch.variadic_counts, strict=True)
@@ -198,7 +198,7 @@ def _values(source: Source, places: Places) -> Gathered:
         mark(pa.field(source.name, storage)),
         [(len(column), -1), *map(tuple, batch.nodes[first:end].tolist()), (len(column), 0)],
         [
-            validity_of(places, device),
+            validity_of(located, device),
             *batch.buffers[int(bounds[first]) : int(bounds[end])],
             None,
             *(buffer_or_none(each, device) for each in arrays),
@@ -208,28 +208,28 @@ def _values(source: Source, places: Places) -> Gathered:
     )
 
 
-def _nulls_are_values(places: Places) -> None:
+def _nulls_are_values(located: Located) -> None:
     """Say that a Variant null is a value here, of the one byte that was written for it."""
     null = np.uint8(Status.VARIANT_NULL)
-    places.statuses[places.statuses == null] = np.uint8(Status.OK)
+    located.statuses[located.statuses == null] = np.uint8(Status.OK)
 
 
-def _inner_values(source: Source, places: Places, classes: Any, field: pa.Field) -> Gathered:
+def _inner_values(source: Source, located: Located, metadata_ids: Any, field: pa.Field) -> Gathered:
     """Return values inside others as Variants, whose metadata are a dictionary: they are in no order of rows."""
     device, xp = source.device, source.device.xp
-    rows = len(places.statuses)
-    arrays = _bytes(source, places, int(VALUE), large=True)
-    _nulls_are_values(places)
+    rows = len(located.statuses)
+    arrays = _bytes(source, located, int(VALUE), large=True)
+    _nulls_are_values(located)
     distinct = source.metadata
-    valid = places.statuses == np.uint8(Status.OK)
-    indices = xp.where(valid, classes, np.int32(distinct.num_rows - 1)).astype(np.int32)
+    valid = located.statuses == np.uint8(Status.OK)
+    indices = xp.where(valid, metadata_ids, np.int32(distinct.num_rows - 1)).astype(np.int32)
     type_ = pa.dictionary(pa.int32(), distinct.schema.field(0).type)
     storage = pa.struct([pa.field("metadata", type_, nullable=False), pa.field("value", pa.large_binary())])
     return Gathered(
         mark(field.with_type(storage)),
         [(rows, -1), (rows, 0), (rows, 0)],
         [
-            validity_of(places, device),
+            validity_of(located, device),
             None,
             buffer_or_none(indices, device),
             None,
@@ -239,20 +239,20 @@ def _inner_values(source: Source, places: Places, classes: Any, field: pa.Field)
     )
 
 
-def _list(source: Source, places: Places, classes: Any, field: pa.Field, target: Elements) -> Gathered:
+def _list(source: Source, located: Located, metadata_ids: Any, field: pa.Field, target: Elements) -> Gathered:
     device = source.device
     large = target.large or target.size is not None
-    offsets, inside, groups = elements(source, places, classes, size=target.size, large=large)
-    validity = validity_of(places, device)
+    offsets, inside, groups = elements(source, located, metadata_ids, size=target.size, large=large)
+    validity = validity_of(located, device)
     item = _gather(source, inside, groups, _Wanted(field.type.value_field, target.item))
-    merge(places, offsets, inside)
+    merge(located, offsets, inside)
     stored = offsets if large else offsets.astype(np.int32)
     arrays = [] if target.size is not None else [stored]
     if target.views:
         arrays = [stored[:-1], stored[1:] - stored[:-1]]
     return _holding(
         field.with_type(_list_type(field.type, item.field)),
-        (len(places.statuses), -1),
+        (len(located.statuses), -1),
         [validity, *(buffer_or_none(each, device) for each in arrays)],
         [item],
     )
@@ -271,28 +271,28 @@ def _list_type(type_: pa.DataType, item: pa.Field) -> pa.DataType:
     return made[type_.id](item)
 
 
-def _struct(source: Source, places: Places, classes: Any, field: pa.Field, target: Fields) -> Gathered:
-    found = fields(source, places, classes, target.names)
-    xp, validity = source.device.xp, validity_of(places, source.device)
+def _struct(source: Source, located: Located, metadata_ids: Any, field: pa.Field, target: Fields) -> Gathered:
+    found = fields(source, located, metadata_ids, target.names)
+    xp, validity = source.device.xp, validity_of(located, source.device)
     children = []
-    worst = xp.zeros(len(places.statuses), np.uint8)
+    worst = xp.zeros(len(located.statuses), np.uint8)
     for index, (inside, inner) in enumerate(zip(found, target.targets, strict=True)):
-        children.append(_gather(source, inside, classes, _Wanted(field.type.field(index), inner)))
+        children.append(_gather(source, inside, metadata_ids, _Wanted(field.type.field(index), inner)))
         bad = xp.where(inside.statuses > np.uint8(Status.VARIANT_NULL), inside.statuses, np.uint8(Status.OK))
         worst = xp.maximum(worst, bad)
-    places.statuses[...] = xp.where(places.statuses == np.uint8(Status.OK), worst, places.statuses)
+    located.statuses[...] = xp.where(located.statuses == np.uint8(Status.OK), worst, located.statuses)
     type_ = pa.struct([each.field for each in children])
-    return _holding(field.with_type(type_), (len(places.statuses), -1), [validity], children)
+    return _holding(field.with_type(type_), (len(located.statuses), -1), [validity], children)
 
 
-def _map(source: Source, places: Places, classes: Any, field: pa.Field, target: Entries) -> Gathered:
+def _map(source: Source, located: Located, metadata_ids: Any, field: pa.Field, target: Entries) -> Gathered:
     device = source.device
-    offsets, starts, stops, inside, groups = keys(source, places, classes)
-    validity = validity_of(places, device)
+    offsets, starts, stops, inside, groups = keys(source, located, metadata_ids)
+    validity = validity_of(located, device)
     large = target.key.large
-    ends, names = copied(source, starts, stops, source.classes.data, large=large)
+    ends, names = copied(source, starts, stops, source.dictionary.data, large=large)
     item = _gather(source, inside, groups, _Wanted(field.type.item_field, target.item))
-    merge(places, offsets, inside)
+    merge(located, offsets, inside)
     count = len(starts)
     stored = [ends if large else ends.astype(np.int32), names]
     key = Gathered(
@@ -303,7 +303,7 @@ def _map(source: Source, places: Places, classes: Any, field: pa.Field, target: 
     )
     return _holding(
         field.with_type(pa.map_(key.field, item.field)),
-        (len(places.statuses), -1),
+        (len(located.statuses), -1),
         [validity, buffer_or_none(offsets.astype(np.int32), device)],
         [entries],
     )

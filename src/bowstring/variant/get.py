@@ -26,13 +26,13 @@ from bowstring.variant.path import Step, parse_path
 from bowstring.variant.result import batch_of, buffer_or_none, status_column
 from bowstring.variant.spark.casts import spark_target_of
 from bowstring.variant.status import Status
-from bowstring.variant.tree import plain_number
+from bowstring.variant.tree import inline_number
 from bowstring.variant.walk import extract, locate
 
 if TYPE_CHECKING:
     from bowstring.memory import Device
     from bowstring.variant.column import VariantColumn
-    from bowstring.variant.walk import Places, Read
+    from bowstring.variant.walk import Located, Read
 
 __all__ = ["KINDS", "OnError", "get", "get_many", "type_of"]
 
@@ -144,12 +144,12 @@ def get(
     name = path if isinstance(path, str) else repr(list(steps))
     with opened.column.device.use():
         source = Source(opened, limits, name)
-        [places] = extract(opened, source.classes, [(steps, plain_number(wanted, cast))])
-        columns = [gather(source, places, type, wanted)]
-        _raise_errors(opened, places, name, on_error)
+        [located] = extract(opened, source.dictionary, [(steps, inline_number(wanted, cast))])
+        columns = [gather(source, located, type, wanted)]
+        _raise_errors(opened, located, name, on_error)
         if not with_status:
             return batch_of(columns, opened)[0]
-        columns.append(status_column("status", places, opened.column.device))
+        columns.append(status_column("status", located, opened.column.device))
         return batch_of(columns, opened)
 
 
@@ -211,18 +211,18 @@ def get_many(
     opened = open_column(column, plain=plain)
     with opened.column.device.use():
         source = Source(opened, limits)
-        located = extract(
+        found = extract(
             opened,
-            source.classes,
-            [(parse_path(path), plain_number(targets[name], cast)) for name, (path, _) in wanted.items()],
+            source.dictionary,
+            [(parse_path(path), inline_number(targets[name], cast)) for name, (path, _) in wanted.items()],
         )
         columns = []
-        for (name, (_, type_)), places in zip(wanted.items(), located, strict=True):
+        for (name, (_, type_)), located in zip(wanted.items(), found, strict=True):
             source.name = name
-            columns.append(gather(source, places, type_, targets[name]))
-            _raise_errors(opened, places, name, on_error)
+            columns.append(gather(source, located, type_, targets[name]))
+            _raise_errors(opened, located, name, on_error)
             if with_status:
-                columns.append(status_column(f"{name}.status", places, opened.column.device))
+                columns.append(status_column(f"{name}.status", located, opened.column.device))
         return batch_of(columns, opened)
 
 
@@ -250,14 +250,14 @@ def _check(cast: Cast, on_error: OnError) -> None:
         raise UsageError("no way to treat errors", expected="null or raise", found=repr(on_error))
 
 
-def _raise_errors(opened: VariantColumn, places: Places | Read, name: str, on_error: OnError) -> None:
+def _raise_errors(opened: VariantColumn, located: Located | Read, name: str, on_error: OnError) -> None:
     if on_error == "null":
         return
     device = opened.column.device
-    rows = device.xp.flatnonzero(places.statuses > np.uint8(Status.VARIANT_NULL))
+    rows = device.xp.flatnonzero(located.statuses > np.uint8(Status.VARIANT_NULL))
     if len(rows):
         row = int(device.to_host(rows[:1])[0])
-        _refuse(row, Status(int(device.to_host(places.statuses[row : row + 1])[0])), len(rows), name)
+        _refuse(row, Status(int(device.to_host(located.statuses[row : row + 1])[0])), len(rows), name)
 
 
 def _refuse(row: int, status: Status, count: int, name: str) -> NoReturn:
@@ -302,9 +302,9 @@ def type_of(column: Any, path: str | Sequence[Step] = "$", *, plain: bool = Fals
     opened = open_column(column, plain=plain)
     device, rows = opened.column.device, opened.rows
     with device.use():
-        [places] = locate(opened, [steps])
+        [located] = locate(opened, [steps])
         kinds = device.xp.empty(rows, np.int8)
-        launch(name_kinds, rows, opened.value.data, places.places, places.statuses, kinds)
+        launch(name_kinds, rows, opened.value.data, located.positions, located.statuses, kinds)
         name = path if isinstance(path, str) else repr(list(steps))
         layout = Layout.of(pa.schema([pa.field(name, pa.dictionary(pa.int8(), pa.string()))]))
         return Batch.from_parts(

@@ -15,14 +15,14 @@ from bowstring.kernels.variant.metadata import inspect_metadata, mark_changes
 if TYPE_CHECKING:
     from bowstring.variant.column import Slots, VariantColumn
 
-__all__ = ["Classes", "check_order", "check_overlap", "classes_of"]
+__all__ = ["MetadataDictionary", "check_order", "check_overlap", "dictionary_of"]
 
 _MOST_READ: Final = 16
 """How often the bytes of metadata may be looked at where views share them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Classes:
+class MetadataDictionary:
     """The distinct metadata of a column.
 
     Attributes
@@ -42,7 +42,7 @@ class Classes:
     marks: Any
 
 
-def classes_of(opened: VariantColumn, *, full: bool = False) -> Classes:
+def dictionary_of(opened: VariantColumn, *, full: bool = False) -> MetadataDictionary:
     """Return the distinct metadata of a column, inspected; with `full`, their text too.
 
     Metadata that stand in every row are distinct where they differ from those of the row before.
@@ -61,12 +61,12 @@ def classes_of(opened: VariantColumn, *, full: bool = False) -> Classes:
             indices = opened.indices
             starts, stops = metadata.starts.astype(np.int64), metadata.stops.astype(np.int64)
             if metadata.shared and _work_on(opened, starts, stops) > _most_work(metadata):
-                classes, starts, stops = _distinct_views(opened, starts, stops)
-                known = (indices >= np.int32(0)) & (indices < np.int32(len(classes)))
-                indices = xp.where(known, classes[xp.where(known, indices, np.int32(0))], np.int32(-1))
+                numbers, starts, stops = _distinct_views(opened, starts, stops)
+                known = (indices >= np.int32(0)) & (indices < np.int32(len(numbers)))
+                indices = xp.where(known, numbers[xp.where(known, indices, np.int32(0))], np.int32(-1))
         marks = xp.empty(len(starts), np.uint8)
         launch(inspect_metadata, len(marks), starts, stops, metadata.data, int(full), marks)
-        return Classes(indices, starts, stops, metadata.data, marks)
+        return MetadataDictionary(indices, starts, stops, metadata.data, marks)
 
 
 def _distinct(opened: VariantColumn) -> tuple[Any, Any, Any]:
@@ -130,10 +130,10 @@ def _distinct_views(opened: VariantColumn, starts: Any, stops: Any) -> tuple[Any
     end = np.int64(len(metadata.data) + 1)
     if int(end) ** 2 < 1 << 63:
         inside = (starts >= np.int64(0)) & (starts <= stops) & (stops < end)
-        keys, classes = xp.unique(xp.where(inside, starts * end + stops, np.int64(-1)), return_inverse=True)
+        keys, numbers = xp.unique(xp.where(inside, starts * end + stops, np.int64(-1)), return_inverse=True)
         starts, stops = keys // end, keys % end
         if _work_on(opened, starts, stops) <= _most_work(metadata):
-            return classes.astype(np.int32), starts, stops
+            return numbers.astype(np.int32), starts, stops
     raise InvalidBody(
         "the metadata of a Variant column overlap",
         expected=f"views of at most {_MOST_READ} times the bytes that there are",

@@ -31,7 +31,7 @@ from bowstring.kernels.variant.nested import (
 from bowstring.variant.column import Slots
 from bowstring.variant.result import buffer_or_none
 from bowstring.variant.status import Status
-from bowstring.variant.walk import Classes, Places, classes_of, locate_in
+from bowstring.variant.walk import Located, MetadataDictionary, dictionary_of, locate_in
 
 if TYPE_CHECKING:
     from bowstring.limits import Limits
@@ -66,16 +66,16 @@ class Source:
         return self.opened.value.data
 
     @functools.cached_property
-    def classes(self) -> Classes:
+    def dictionary(self) -> MetadataDictionary:
         """The distinct metadata, and which is that of each row."""
-        return classes_of(self.opened)
+        return dictionary_of(self.opened)
 
     @functools.cached_property
     def metadata(self) -> Batch:
         """The distinct metadata as the values of a dictionary, and behind them the empty ones."""
         device, xp = self.device, self.device.xp
-        starts, stops = self.classes.starts, self.classes.stops
-        offsets, data = copied(self, starts, stops, self.classes.data)
+        starts, stops = self.dictionary.starts, self.dictionary.stops
+        offsets, data = copied(self, starts, stops, self.dictionary.data)
         empty = xp.asarray(np.frombuffer(_EMPTY_METADATA, np.uint8))
         data, ends = xp.concatenate([data, empty]), xp.concatenate([offsets, offsets[-1:] + np.int64(3)])
         count = len(starts) + 1
@@ -142,72 +142,91 @@ def copied(source: Source, starts: Any, stops: Any, data: Any, *, large: bool = 
 
 
 def elements(
-    source: Source, places: Places, classes: Any, *, size: int | None, large: bool
-) -> tuple[Any, Places, Any]:
-    """Return offsets, places and classes of the elements of arrays, `size` in each where it is given.
+    source: Source, located: Located, metadata_ids: Any, *, size: int | None, large: bool
+) -> tuple[Any, Located, Any]:
+    """Return offsets, located and metadata_ids of the elements of arrays, `size` in each where it is given.
 
-    `classes` may be empty: then so are those of the elements.
+    `metadata_ids` may be empty: then so are those of the elements.
     """
-    rows, xp = len(places.statuses), source.device.xp
+    rows, xp = len(located.statuses), source.device.xp
     counts = xp.empty(rows, np.int64)
     wanted = int(ANY_COUNT) if size is None else size
-    launch(count_children, rows, source.data, places.places, ARRAY, wanted, places.statuses, counts)
+    launch(count_children, rows, source.data, located.positions, ARRAY, wanted, located.statuses, counts)
     if size is not None:
         counts = xp.full(rows, size, np.int64)
-    return _placed(source, places, classes, counts, large=large)
+    return _children_located(source, located, metadata_ids, counts, large=large)
 
 
-def _placed(
-    source: Source, places: Places, classes: Any, counts: Any, *, large: bool
-) -> tuple[Any, Places, Any]:
+def _children_located(
+    source: Source, located: Located, metadata_ids: Any, counts: Any, *, large: bool
+) -> tuple[Any, Located, Any]:
     xp = source.device.xp
     offsets, total = ends_of(source, counts, _CHILD, large=large)
-    inside = Places(xp.empty(total, np.uint64), xp.empty(total, np.uint8))
-    groups = xp.empty(total if len(classes) else 0, np.int32)
-    launch(place_children, len(counts), source.data, *places, classes, offsets, *inside, groups)
+    inside = Located(xp.empty(total, np.uint64), xp.empty(total, np.uint8))
+    groups = xp.empty(total if len(metadata_ids) else 0, np.int32)
+    launch(place_children, len(counts), source.data, *located, metadata_ids, offsets, *inside, groups)
     return offsets, inside, groups
 
 
-def bounds_of(source: Source, places: Places) -> tuple[Any, Any]:
+def bounds_of(source: Source, located: Located) -> tuple[Any, Any]:
     """Return where values begin and end; of no matter where there is none."""
-    rows, xp = len(places.statuses), source.device.xp
+    rows, xp = len(located.statuses), source.device.xp
     statuses, sizes = xp.zeros(rows, np.uint8), xp.empty(rows, np.int64)
-    launch(measure_bytes, rows, source.data, places.places, VALUE, _ANY_WIDTH, statuses, sizes)
-    starts = places.places.view(np.int64)
+    launch(measure_bytes, rows, source.data, located.positions, VALUE, _ANY_WIDTH, statuses, sizes)
+    starts = located.positions.view(np.int64)
     return starts, starts + sizes
 
 
-def fields(source: Source, places: Places, classes: Any, names: Sequence[str]) -> list[Places]:
+def fields(source: Source, located: Located, metadata_ids: Any, names: Sequence[str]) -> list[Located]:
     """Return where the fields of objects lie that have these names."""
-    rows, xp = len(places.statuses), source.device.xp
+    rows, xp = len(located.statuses), source.device.xp
     unused = xp.empty(rows, np.int64)
-    launch(count_children, rows, source.data, places.places, OBJECT, ONLY_KIND, places.statuses, unused)
+    launch(count_children, rows, source.data, located.positions, OBJECT, ONLY_KIND, located.statuses, unused)
     if not names:
         return []
-    slots = Slots(*bounds_of(source, places), source.data, xp.empty(0, np.uint8), shared=True)
-    valid = bitmap.packed(places.statuses == np.uint8(Status.OK))
-    inside = dataclasses.replace(source.classes, indices=classes)
+    slots = Slots(*bounds_of(source, located), source.data, xp.empty(0, np.uint8), shared=True)
+    valid = bitmap.packed(located.statuses == np.uint8(Status.OK))
+    inside = dataclasses.replace(source.dictionary, indices=metadata_ids)
     return locate_in(source.device, valid, slots, inside, [(name,) for name in names])
 
 
-def keys(source: Source, places: Places, classes: Any) -> tuple[Any, Any, Any, Places, Any]:
-    """Return offsets of the fields of objects, where their names lie, and places and classes of their values."""
-    rows, xp = len(places.statuses), source.device.xp
+def keys(source: Source, located: Located, metadata_ids: Any) -> tuple[Any, Any, Any, Located, Any]:
+    """Return offsets of the fields of objects, bounds of their names, and where their values lie."""
+    rows, xp = len(located.statuses), source.device.xp
     counts = xp.empty(rows, np.int64)
-    launch(count_children, rows, source.data, places.places, OBJECT, ANY_COUNT, places.statuses, counts)
-    distinct = source.classes
+    launch(count_children, rows, source.data, located.positions, OBJECT, ANY_COUNT, located.statuses, counts)
+    distinct = source.dictionary
     names = distinct.starts, distinct.stops, distinct.data
     marks = xp.empty(len(distinct.marks), np.uint8)
     launch(inspect_metadata, len(marks), *names, int(TEXT_ALONE), marks)
-    launch(measure_keys, rows, source.data, places.places, classes, *names, marks, places.statuses, counts)
-    offsets, inside, groups = _placed(source, places, classes, counts, large=False)
+    launch(
+        measure_keys,
+        rows,
+        source.data,
+        located.positions,
+        metadata_ids,
+        *names,
+        marks,
+        located.statuses,
+        counts,
+    )
+    offsets, inside, groups = _children_located(source, located, metadata_ids, counts, large=False)
     starts, stops = xp.zeros(len(groups), np.int64), xp.zeros(len(groups), np.int64)
     launch(
-        place_keys, rows, source.data, places.places, classes, *names, places.statuses, offsets, starts, stops
+        place_keys,
+        rows,
+        source.data,
+        located.positions,
+        metadata_ids,
+        *names,
+        located.statuses,
+        offsets,
+        starts,
+        stops,
     )
     return offsets, starts, stops, inside, groups
 
 
-def merge(places: Places, offsets: Any, inside: Places) -> None:
+def merge(located: Located, offsets: Any, inside: Located) -> None:
     """Write into the statuses of rows the worst of what became of their children."""
-    launch(worst_of, len(places.statuses), offsets, inside.statuses, places.statuses)
+    launch(worst_of, len(located.statuses), offsets, inside.statuses, located.statuses)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bowstring.memory import Buffer, Device
     from bowstring.variant.codec.decode import Value
     from bowstring.variant.column import VariantColumn
-    from bowstring.variant.walk import Places, Read
+    from bowstring.variant.walk import Located, Read
 
 __all__ = [
     "Gathered",
@@ -81,15 +81,15 @@ def batch_of(columns: Sequence[Gathered], opened: VariantColumn) -> Batch:
     )
 
 
-def status_column(name: str, places: Places | Read, device: Device) -> Gathered:
+def status_column(name: str, located: Located | Read, device: Device) -> Gathered:
     """Return the statuses as a column of uint8."""
     field = pa.field(name, pa.uint8(), nullable=False)
-    return Gathered(field, [(len(places.statuses), 0)], [None, buffer_or_none(places.statuses, device)])
+    return Gathered(field, [(len(located.statuses), 0)], [None, buffer_or_none(located.statuses, device)])
 
 
-def validity_of(places: Places | Read, device: Device) -> Buffer | None:
+def validity_of(located: Located | Read, device: Device) -> Buffer | None:
     """Return the bitmap of the rows with a value."""
-    return buffer_or_none(bitmap.packed(places.statuses == np.uint8(Status.OK)), device)
+    return buffer_or_none(bitmap.packed(located.statuses == np.uint8(Status.OK)), device)
 
 
 def buffer_or_none(array: Any, device: Device) -> Buffer | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bowstring.variant.cast import Target
     from bowstring.variant.path import Path, Step
 
-__all__ = ["Node", "Number", "Tree", "lengths", "plain_number"]
+__all__ = ["Node", "Number", "Tree", "inline_number", "lengths"]
 
 
 _ABOVE: Final = -1
@@ -178,7 +178,7 @@ def _add(results: _Results, path: Path, number: Number | None) -> None:
         at.append(number)
 
 
-def plain_number(target: Target, cast: str = "exact") -> Number | None:
+def inline_number(target: Target, cast: str = "exact") -> Number | None:
     """Return what the headers of values mean to a type, ``None`` where none is a plain number to it."""
     if cast != "exact" or not isinstance(target, Numbers) or target.kernel not in _KERNELS:
         return None

@@ -12,7 +12,7 @@ from bowstring.kernels.variant.validate import WORDS, validate_values
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.column import open_column
 from bowstring.variant.result import batch_of, status_column
-from bowstring.variant.walk import Places, check_order, classes_of
+from bowstring.variant.walk import Located, check_order, dictionary_of
 
 __all__ = ["validate"]
 
@@ -67,7 +67,7 @@ def validate(
     opened = open_column(column, plain=plain)
     with opened.column.device.use():
         check_order(opened, opened.value)
-        classes = classes_of(opened, full=full)
+        dictionary = dictionary_of(opened, full=full)
         device, rows = opened.column.device, opened.rows
         block = max(_SMALLEST_BLOCK, -(-rows // _ITEMS))
         items = -(-rows // block)
@@ -82,14 +82,14 @@ def validate(
             opened.value.starts,
             opened.value.stops,
             opened.value.data,
-            classes.indices,
-            classes.starts,
-            classes.stops,
-            classes.data,
-            classes.marks,
+            dictionary.indices,
+            dictionary.starts,
+            dictionary.stops,
+            dictionary.data,
+            dictionary.marks,
             int(full),
             limits.depth,
             room,
             statuses,
         )
-        return batch_of([status_column("status", Places(None, statuses), device)], opened)[0]
+        return batch_of([status_column("status", Located(None, statuses), device)], opened)[0]

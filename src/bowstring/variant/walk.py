@@ -13,7 +13,7 @@ from bowstring.kernels.variant.metadata import find_names
 from bowstring.kernels.variant.walk import LOCATED
 from bowstring.kernels.variant.walk import locate as locate_rows
 from bowstring.kernels.variant.walk_fast import read_plain
-from bowstring.variant.metadata_dictionary import Classes, check_order, classes_of
+from bowstring.variant.metadata_dictionary import MetadataDictionary, check_order, dictionary_of
 from bowstring.variant.tree import Tree
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ROWS_PER_CALL",
-    "Classes",
-    "Places",
+    "Located",
+    "MetadataDictionary",
     "Read",
     "check_order",
-    "classes_of",
+    "dictionary_of",
     "extract",
     "locate",
     "locate_in",
@@ -41,17 +41,17 @@ _ALIGNED: Final = 64
 _WRITTEN: Final = {0: np.uint64, 1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
-class Places(NamedTuple):
+class Located(NamedTuple):
     """Where one path leads.
 
     Attributes
     ----------
-    places : array of uint64, shape (rows,)
+    positions : array of uint64, shape (rows,)
         The first byte of the value, where the status is ``OK``.
     statuses : array of uint8, shape (rows,)
     """
 
-    places: Any
+    positions: Any
     statuses: Any
 
 
@@ -72,7 +72,7 @@ class Read(NamedTuple):
     complete: bool
 
 
-def locate(opened: VariantColumn, paths: Sequence[Path]) -> list[Places]:
+def locate(opened: VariantColumn, paths: Sequence[Path]) -> list[Located]:
     """Return where each path leads in every row: one launch for all of them.
 
     Raises
@@ -80,49 +80,49 @@ def locate(opened: VariantColumn, paths: Sequence[Path]) -> list[Places]:
     InvalidBody
         The offsets of the metadata decrease.
     """
-    return locate_in(opened.column.device, opened.validity, opened.value, classes_of(opened), paths)
+    return locate_in(opened.column.device, opened.validity, opened.value, dictionary_of(opened), paths)
 
 
 def locate_in(
-    device: Device, validity: Any, value: Slots, classes: Classes, paths: Sequence[Path]
-) -> list[Places]:
-    """Return where each path leads in slots of values whose metadata are of these classes.
+    device: Device, validity: Any, value: Slots, dictionary: MetadataDictionary, paths: Sequence[Path]
+) -> list[Located]:
+    """Return where each path leads in slots of values whose metadata are in a dictionary.
 
     `validity` is a bitmap of the rows, empty where none is null.
     """
-    walk = _walk(device, validity, value, classes, [(path, None) for path in paths])
+    walk = _walk(device, validity, value, dictionary, [(path, None) for path in paths])
     # A path that is asked for twice is cast twice, each with statuses of its own.
-    return [Places(walk.column(node), walk.statuses_of(node).copy()) for node in walk.tree.nodes]
+    return [Located(walk.column(node), walk.statuses_of(node).copy()) for node in walk.tree.nodes]
 
 
 def extract(
-    opened: VariantColumn, classes: Classes, wanted: Sequence[tuple[Path, Number | None]]
-) -> list[Places | Read]:
+    opened: VariantColumn, dictionary: MetadataDictionary, wanted: Sequence[tuple[Path, Number | None]]
+) -> list[Located | Read]:
     """Return where each path leads, or the numbers there, where the walk could read all of them.
 
     Where it could not, a second walk finds where they lie.
     """
     device = opened.column.device
-    slots = device, opened.validity, opened.value, classes
+    slots = device, opened.validity, opened.value, dictionary
     walk = _walk(*slots, wanted)
     worst = [0] * len(walk.tree.kinds)
     if walk.rows:
         worst = device.to_host(walk.statuses.reshape(len(worst), -1).max(axis=1)).tolist()
-    found: list[Places | Read] = [
+    found: list[Located | Read] = [
         Read(walk.column(node), walk.statuses_of(node), worst[node.index] == OK)
         if node.width
-        else Places(walk.column(node), walk.statuses_of(node).copy())
+        else Located(walk.column(node), walk.statuses_of(node).copy())
         for node in walk.tree.nodes
     ]
     again = [at for at, node in enumerate(walk.tree.nodes) if node.width and worst[node.index] == LOCATED]
     if again:
-        for at, places in zip(again, locate_in(*slots, [wanted[at][0] for at in again]), strict=True):
-            found[at] = places
+        for at, located in zip(again, locate_in(*slots, [wanted[at][0] for at in again]), strict=True):
+            found[at] = located
     return found
 
 
 class _Walk(NamedTuple):
-    """What a walk wrote: statuses by node, and places and numbers by width, in columns of `stride`."""
+    """What a walk wrote: statuses by node, and located and numbers by width, in columns of `stride`."""
 
     tree: Tree
     rows: int
@@ -143,16 +143,16 @@ def _walk(
     device: Device,
     validity: Any,
     value: Slots,
-    classes: Classes,
+    dictionary: MetadataDictionary,
     wanted: Sequence[tuple[Path, Number | None]],
 ) -> _Walk:
-    tree, xp, rows = Tree(wanted), device.xp, len(classes.indices)
+    tree, xp, rows = Tree(wanted), device.xp, len(dictionary.indices)
     stride = -(-rows // _ALIGNED) * _ALIGNED
     count = len(tree.kinds)
     names = [xp.asarray(each) for each in tree.texts()]
-    found = classes.starts, classes.stops, classes.data, classes.marks
+    found = dictionary.starts, dictionary.stops, dictionary.data, dictionary.marks
     operands = xp.asarray(np.array(tree.operands, np.int64))
-    ids = xp.empty(len(classes.marks) * count, np.int64)
+    ids = xp.empty(len(dictionary.marks) * count, np.int64)
     indices = xp.asarray(np.array(tree.indices, np.int64))
     launch(find_names, len(ids), *found, *names, operands, indices, ids)
     families, kinds, columns, meanings = (
@@ -172,7 +172,7 @@ def _walk(
         {width: xp.empty(tree.count_of[width] * stride, dtype) for width, dtype in _WRITTEN.items()},
     )
     block = ROWS_PER_CALL if device.is_host else 1
-    slots = validity, value.validity, value.starts, value.stops, value.data, classes.indices
+    slots = validity, value.validity, value.starts, value.stops, value.data, dictionary.indices
     shape = block, rows, stride
     written = walk.columns[0], walk.statuses, *(walk.columns[width] for width in (1, 2, 4, 8))
     chosen, items = xp.empty(0, np.int64), rows
@@ -181,7 +181,7 @@ def _walk(
         launch(
             read_plain,
             -(-rows // block),
-            *(*slots, classes.marks, ids, families, kinds, columns, meanings, *shape, left, *written),
+            *(*slots, dictionary.marks, ids, families, kinds, columns, meanings, *shape, left, *written),
         )
         chosen = xp.flatnonzero(left.view(np.bool_))
         items = len(chosen)

@@ -1,4 +1,4 @@
-"""Building a Variant's bytes: metadata, objects and arrays, and whole trees of Values.
+"""ColumnBuilder a Variant's bytes: metadata, objects and arrays, and whole trees of Values.
 
 What is written follows the strictest readers: dictionaries sorted and unique and flagged so, fields in the order
 of their names' UTF-8, children in that same order with offsets that start at 0 and rise, reserved bits 0, and

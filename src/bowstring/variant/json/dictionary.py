@@ -1,4 +1,4 @@
-"""The keys of a block of rows: those that its parts found, joined, in the order of their UTF-8."""
+"""The keys of a block of rows: those that its chunks found, joined, in the order of their UTF-8."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from bowstring.errors import LimitExceeded
 
-__all__ = ["Keys", "joined", "metadata_of"]
+__all__ = ["Keys", "join_keys", "metadata_of"]
 
-Keys = tuple[np.ndarray[Any, np.dtype[np.uint8]], np.ndarray[Any, np.dtype[np.uint64]]]
+_Array = np.ndarray[Any, Any]
+Keys = tuple[_Array, _Array]
 """Keys as they were numbered: their bytes, one behind the other, and the length of each."""
 
 _SORTED: Final = 0x11
@@ -20,12 +21,12 @@ _EMPTY: Final = b"\x01\x00\x00"
 _LARGEST: Final = (1 << 31) - 1
 
 
-def joined(parts: Sequence[Keys]) -> tuple[bytes, list[np.ndarray[Any, np.dtype[np.uint32]]]]:
-    """Return the metadata of the distinct keys of all parts, and the rank of each key of each part."""
+def join_keys(chunks: Sequence[Keys]) -> tuple[bytes, list[_Array]]:
+    """Return the metadata of the distinct keys of all chunks, and the rank of each key of each chunk."""
     import pyarrow.compute as pc  # takes long to import
 
-    lengths = np.concatenate([np.zeros(1, np.uint64), *(part[1] for part in parts)])
-    data = np.concatenate([np.zeros(0, np.uint8), *(part[0] for part in parts)])
+    lengths = np.concatenate([np.zeros(1, np.uint64), *(chunk[1] for chunk in chunks)])
+    data = np.concatenate([np.zeros(0, np.uint8), *(chunk[0] for chunk in chunks)])
     offsets = np.cumsum(lengths, dtype=np.int64)
     keys = pa.LargeBinaryArray.from_buffers(
         pa.large_binary(), len(lengths) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
@@ -37,7 +38,7 @@ def joined(parts: Sequence[Keys]) -> tuple[bytes, list[np.ndarray[Any, np.dtype[
     is_new[1:] = pc.not_equal(ascending[1:], ascending[:-1]).to_numpy(zero_copy_only=False)
     ranks = np.empty(len(keys), np.uint32)
     ranks[order.to_numpy()] = np.cumsum(is_new, dtype=np.uint32) - np.uint32(1)
-    bounds = np.cumsum([len(part[1]) for part in parts])[:-1]
+    bounds = np.cumsum([len(chunk[1]) for chunk in chunks])[:-1]
     return metadata_of(ascending.filter(pa.array(is_new))), np.split(ranks, bounds)
 
 

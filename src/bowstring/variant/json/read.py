@@ -1,7 +1,7 @@
 """Variant columns from JSON text, read column-wise by kernels.
 
-Parts of the rows are read into nodes and numbered keys (:mod:`bowstring.kernels.json.read`); the keys of all parts
-of a block are joined and sorted; then nodes are measured and written, fields in the order of their keys.
+Chunks of rows are read into nodes and numbered keys (:mod:`bowstring.kernels.json.read`). The keys of all chunks of
+a block are joined and sorted. Then nodes are measured and written, the fields of objects in the order of the keys.
 """
 
 from __future__ import annotations
@@ -22,26 +22,25 @@ from bowstring.kernels.json import format as status
 from bowstring.kernels.json.format import NOTHING, READ
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory.arrays import distinct
-from bowstring.variant.build import BLOCK_ROWS, STORAGE, variant_field
-from bowstring.variant.json.dictionary import joined
+from bowstring.variant.build import BLOCK_ROWS, column_of, storage_array, variant_field
+from bowstring.variant.json.dictionary import join_keys
 from bowstring.variant.json.source import Rules, Texts, check_rules, texts_of
-from bowstring.variant.json.waves import Parts, Ranks, Read, Wave, Waves, parts_of, waves_of
+from bowstring.variant.json.waves import Chunks, Ranks, Read, Wave, Waves, chunks_of, waves_of
 
-__all__ = ["Building", "error_of", "from_json"]
-
+__all__ = ["ColumnBuilder", "error_of", "from_json"]
 
 _SHOWN: Final = 20
 _LONGEST_KEY: Final = 80
-_LEAD_OF_HALF: Final = 0xED
-_FIRST_OF_HALF: Final = 0xA0
+_LEAD_OF_SURROGATES, _FIRST_OF_SURROGATES = 0xED, 0xA0
 _WHAT: Final = {
-    int(status.END): "the text ends before its value does",
-    int(status.UNEXPECTED): "this cannot be here",
-    int(status.CONTROL): "a control character in a string",
-    int(status.ESCAPE): "no escape",
-    int(status.TRAILING): "something behind the value",
+    int(status.END): "not JSON: the text ends before its value does",
+    int(status.UNEXPECTED): "not JSON: this cannot be here",
+    int(status.CONTROL): "not JSON: a control character in a string",
+    int(status.ESCAPE): "not JSON: no escape",
+    int(status.TRAILING): "not JSON: something behind the value",
+    int(status.RANGE): "a number of JSON is beyond the doubles",
+    int(status.SURROGATE): "half a surrogate pair has no UTF-8",
 }
-
 _LARGEST: Final = (1 << 31) - 1
 _LEAST: Final = 1 << 10
 
@@ -107,20 +106,20 @@ def from_json(
         raise UsageError("on_error", expected="'raise' or 'null'", found=repr(on_error))
     source = texts_of(texts, limits)
     with source.device.use():
-        parts = parts_of(source)
-        waves = Waves(source, parts, spark=rules == "spark", limits=limits)
-        building = Building(source)
-        for group in waves_of(parts):
+        chunks = chunks_of(source)
+        waves = Waves(source, chunks, spark=rules == "spark", limits=limits)
+        builder = ColumnBuilder(source)
+        for group in waves_of(chunks):
             reads = [waves.read(wave) for wave in group]
             if on_error == "raise":
                 for read in reads:
                     _raise_first(read, source, limits)
-            ranks = building.join(parts, group, reads)
+            ranks = builder.join(chunks, group, reads)
             for k, wave in enumerate(group):
                 # Of a block that takes several waves only the keys were kept.
                 read = reads[k] if len(group) == 1 else waves.read_again(wave, reads[k])
-                building.add(waves, read, ranks[k])
-        return building.column(name)
+                builder.add(waves, read, ranks[k])
+        return builder.column(name)
 
 
 def _raise_first(read: Read, texts: Texts, limits: Limits) -> None:
@@ -133,13 +132,13 @@ def _raise_first(read: Read, texts: Texts, limits: Limits) -> None:
         raise error_of(
             int(read.statuses[first]),
             texts.device.to_host(text).tobytes(),
-            int(read.places[first]),
+            int(read.positions[first]),
             row,
             limits,
         )
 
 
-def error_of(code: int, text: bytes, place: int, row: int, limits: Limits) -> BowstringError:
+def error_of(code: int, text: bytes, position: int, row: int, limits: Limits) -> BowstringError:
     """Return the error of a row.
 
     Parameters
@@ -148,11 +147,10 @@ def error_of(code: int, text: bytes, place: int, row: int, limits: Limits) -> Bo
         What became of it, of :mod:`bowstring.kernels.json.format`.
     text
         Its bytes, empty where they are too many.
-    place
+    position
         The byte that it is about.
     """
-    where = f"row {row}, byte {place}"
-    shown = _shown(text, place)
+    where = f"row {row}, byte {position}"
     if code == status.TOO_DEEP:
         return LimitExceeded(
             "JSON is nested too deeply",
@@ -170,40 +168,28 @@ def error_of(code: int, text: bytes, place: int, row: int, limits: Limits) -> Bo
     if code == status.OUTSIDE:
         return InvalidBody("a text is not within its buffer", where=f"row {row}")
     if code == status.TWICE:
-        return InvalidBody("a JSON object has a key twice", found=_key(text, place), where=where)
-    if code == status.RANGE:
-        return InvalidBody("a number of JSON is beyond the doubles", found=shown, where=where)
-    if code == status.SURROGATE:
-        return InvalidBody("half a surrogate pair has no UTF-8", found=shown, where=where)
+        key, _ = json.JSONDecoder().raw_decode(text[position:].decode(errors="replace"))
+        return InvalidBody("a JSON object has a key twice", found=repr(key)[:_LONGEST_KEY], where=where)
     if code == status.NO_TEXT:
-        return _no_text(text, place, row)
-    return InvalidBody(f"not JSON: {_WHAT[code]}", found=shown, where=where)
+        return _no_text(text, position, row)
+    shown = text[position : position + _SHOWN].decode(errors="replace")
+    return InvalidBody(_WHAT[code], found=repr(shown) if shown else "the end", where=where)
 
 
-def _shown(text: bytes, place: int) -> str:
-    part = text[place : place + _SHOWN].decode(errors="replace")
-    return repr(part) if part else "the end"
-
-
-def _key(text: bytes, place: int) -> str:
-    key, _ = json.JSONDecoder().raw_decode(text[place:].decode(errors="replace"))
-    return repr(key)[:_LONGEST_KEY]
-
-
-def _no_text(text: bytes, place: int, row: int) -> InvalidBody:
-    """Return the error of a string that is not UTF-8, which begins at `place`."""
+def _no_text(text: bytes, position: int, row: int) -> InvalidBody:
+    """Return the error of a string that is not UTF-8, which begins at `position`."""
     what, found = "JSON text is not UTF-8", ""
     try:
-        text[place:].decode()
+        text[position:].decode()
     except UnicodeDecodeError as error:
-        wrong = text[place + error.start : place + error.end + 1]
-        if len(wrong) > 1 and wrong[0] == _LEAD_OF_HALF and wrong[1] >= _FIRST_OF_HALF:
-            what = "half a surrogate pair has no UTF-8"
-        place, found = place + error.start, f"{error.reason}: {wrong[:1].hex()}"
-    return InvalidBody(what, found=found, where=f"row {row}, byte {place}")
+        wrong = text[position + error.start : position + error.end + 1]
+        if len(wrong) > 1 and wrong[0] == _LEAD_OF_SURROGATES and wrong[1] >= _FIRST_OF_SURROGATES:
+            what = _WHAT[int(status.SURROGATE)]
+        position, found = position + error.start, f"{error.reason}: {wrong[:1].hex()}"
+    return InvalidBody(what, found=found, where=f"row {row}, byte {position}")
 
 
-class Building:
+class ColumnBuilder:
     """A column as far as it is built: metadata of blocks, and values of rows."""
 
     def __init__(self, texts: Texts) -> None:
@@ -216,14 +202,14 @@ class Building:
         self._metadata: dict[bytes, int] = {}
         self._of_blocks: list[int] = []
 
-    def join(self, parts: Parts, waves: Sequence[Wave], reads: Sequence[Read]) -> list[Ranks]:
+    def join(self, chunks: Chunks, waves: Sequence[Wave], reads: Sequence[Read]) -> list[Ranks]:
         """Add the metadata of the blocks of some waves, and return the ranks of all keys of each wave."""
         keys = [each for read in reads for each in read.keys]
-        blocks = parts.blocks[waves[0].first : waves[-1].last]
+        blocks = chunks.blocks[waves[0].start : waves[-1].stop]
         ranks: Ranks = []
         for block in distinct(blocks):
             chosen = np.flatnonzero(blocks == block)
-            metadata, found = joined(keys[chosen[0] : chosen[-1] + 1])
+            metadata, found = join_keys(keys[chosen[0] : chosen[-1] + 1])
             self._of_blocks.append(self._metadata.setdefault(metadata, len(self._metadata)))
             ranks.extend(found)
         bounds = np.cumsum([0, *(len(read.keys) for read in reads)]).tolist()
@@ -253,10 +239,10 @@ class Building:
             )
         self._offsets[rows.start : rows.stop + 1] = offsets
         self._valid[rows] = read.statuses == READ
-        self._make_room(begin, end)
+        self._reserve(begin, end)
         waves.write(read, device.from_host(offsets), self._values)
 
-    def _make_room(self, held: int, needed: int) -> None:
+    def _reserve(self, held: int, needed: int) -> None:
         if len(self._values) < needed:
             larger = self._device.xp.empty(max(needed, len(self._values) * 3 // 2), np.uint8)
             larger[:held] = self._values[:held]
@@ -266,15 +252,10 @@ class Building:
         """Return the column, on the device of the texts."""
         rows, device = len(self._valid), self._device
         indices = np.repeat(np.array(self._of_blocks, np.int32), BLOCK_ROWS)[:rows]
-        metadata = pa.DictionaryArray.from_arrays(
-            pa.array(indices), pa.array(list(self._metadata), pa.binary())
-        )
         nothing = pa.py_buffer(np.zeros(rows + 1, np.int32))
         empty = pa.Array.from_buffers(pa.binary(), rows, [None, nothing, pa.py_buffer(b"")], null_count=0)
         mask = None if self._valid.all() else pa.array(~self._valid)
-        array = pa.StructArray.from_arrays([metadata, empty], fields=list(STORAGE), mask=mask)
-        field = variant_field(name)
-        batch = Batch.from_arrow(pa.RecordBatch.from_arrays([array], schema=pa.schema([field])))
+        batch = column_of(storage_array(indices, self._metadata, empty, mask), variant_field(name)).batch
         if not device.is_host:
             batch = batch.to_device(device)
         offsets = device.from_host(self._offsets.astype(np.int32))

@@ -17,7 +17,7 @@ from bowstring.kernels import bitmap
 from bowstring.kernels.json.format import NOTHING, OUTSIDE, READ, TOO_LONG
 from bowstring.limits import Limits
 from bowstring.memory import Device
-from bowstring.variant.column import one_column, slots_of, slots_of_views
+from bowstring.variant.column import binary_view_slots, one_column, slots_of
 
 __all__ = ["Rules", "Texts", "check_rules", "texts_of"]
 
@@ -111,9 +111,9 @@ class _Slots:
     valid: np.ndarray[Any, np.dtype[np.bool_]]
     data: Any
 
-    def taken(self, places: np.ndarray[Any, Any], valid: np.ndarray[Any, np.dtype[np.bool_]]) -> _Slots:
-        """Return the rows at some places; nowhere, where there is none."""
-        wide = places.astype(np.int64)
+    def taken(self, positions: np.ndarray[Any, Any], valid: np.ndarray[Any, np.dtype[np.bool_]]) -> _Slots:
+        """Return the rows at some positions; nowhere, where there is none."""
+        wide = positions.astype(np.int64)
         wide[(wide < 0) | (wide >= len(self.starts))] = len(self.starts)
         starts, stops = np.append(self.starts, -1)[wide], np.append(self.stops, -1)[wide]
         return _Slots(starts, stops, valid & np.append(self.valid, True)[wide], self.data)
@@ -137,13 +137,13 @@ def _slots(column: Column, limits: Limits) -> _Slots:
         return _slots(column.dictionary, limits).taken(device.to_host(column.raw_values)[:rows], valid)
     if type_.id == pa.lib.Type_RUN_END_ENCODED:
         ends, values = column.children
-        places = np.searchsorted(device.to_host(ends.raw_values), np.arange(rows), side="right")
-        return _slots(values, limits).taken(places, valid)
+        positions = np.searchsorted(device.to_host(ends.raw_values), np.arange(rows), side="right")
+        return _slots(values, limits).taken(positions, valid)
     if type_.id == pa.lib.Type_NA:
         nowhere = np.zeros(rows, np.int64)
         return _Slots(nowhere, nowhere, ~valid, device.xp.zeros(0, np.uint8))
     if type_.id in _VIEWS:
-        first, last, data = slots_of_views(column)
+        first, last, data = binary_view_slots(column)
     elif type_.id in _TEXT:
         found = slots_of(column)
         first, last, data = found.starts, found.stops, found.data

@@ -1,13 +1,14 @@
 """How the rows of JSON texts are divided, and the launches that read and write each division.
 
-A wave is read into nodes and numbered keys; where all keys of a block are known, its nodes are measured and
-written. Scratch is bounded by the nodes that a count of commas and brackets allows, 40 bytes each.
+The rows of a block share a dictionary of keys. A chunk is what one work item reads, a wave the chunks of a launch:
+these only bound memory, and give every thread work. A wave is read into nodes and numbered keys; where all keys of
+its block are known, the nodes are measured and written. Scratch is bounded by the nodes that a count of commas and
+brackets allows, 40 bytes each.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import re
 import secrets
@@ -29,18 +30,19 @@ from bowstring.variant.build import BLOCK_ROWS
 from bowstring.variant.json.dictionary import Keys
 from bowstring.variant.json.source import Texts
 
-__all__ = ["Parts", "Ranks", "Read", "Wave", "Waves", "parts_of", "waves_of"]
-
+__all__ = ["Chunks", "Ranks", "Read", "Wave", "Waves", "chunks_of", "waves_of"]
 
 # Enough text for a thread to forget what starting it took, and not so much that one would be left alone at the end.
-_PART_BYTES: Final = 1 << 19
-_PART_BYTES_ON_DEVICE: Final = 1 << 14
+_CHUNK_BYTES: Final = 1 << 19
+_CHUNK_BYTES_ON_DEVICE: Final = 1 << 14
 # A wave of few nodes stays in the caches; a block of more than the most is read twice rather than kept.
 _PREFERRED_NODES: Final = 1 << 21
 _MOST_NODES: Final = 1 << 24
 
+Wave = slice
+"""Chunks that are read by one launch."""
 Ranks = list[np.ndarray[Any, np.dtype[np.uint32]]]
-"""Of each key of each part of a wave, its place among all keys of its block."""
+"""Of each key of each chunk of a wave, its rank among all keys of its block."""
 
 # Tables that hold the keys of nearly all columns; where they are too small, they become as large as can be needed.
 _TABLE: Final = 2048
@@ -52,48 +54,37 @@ _DOUBLE: Final = int(INTEGER) | 7 << 2 << 8
 _LITERAL: Final = re.compile(rb"[-+.0-9eE]*")
 _FIRST_LOOK: Final = 64
 _CHANGED: Final = "JSON text has changed while it was read"
+_Array = np.ndarray[Any, Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Parts:
+class Chunks:
     """Runs of rows that are read by one work item each, in the order of the rows.
 
     Attributes
     ----------
-    firsts, lasts : ndarray of int64, shape (parts,)
+    firsts, lasts : ndarray of int64, shape (chunks,)
         The first row of each, and the one behind its last.
-    blocks : ndarray of int64, shape (parts,)
-        The block that each is in.
-    nbytes : ndarray of int64, shape (parts,)
-        Bytes of its texts.
-    nodes : ndarray of int64, shape (parts,)
-        At most so many nodes come out of it.
-    keys : ndarray of int64, shape (parts,)
-        And at most so many keys.
+    blocks, nbytes : ndarray of int64, shape (chunks,)
+        The block that each is in, and the bytes of its texts.
+    nodes, keys : ndarray of int64, shape (chunks,)
+        Bounds of the nodes and of the keys that come out of it.
     """
 
-    firsts: np.ndarray[Any, np.dtype[np.int64]]
-    lasts: np.ndarray[Any, np.dtype[np.int64]]
-    blocks: np.ndarray[Any, np.dtype[np.int64]]
-    nbytes: np.ndarray[Any, np.dtype[np.int64]]
-    nodes: np.ndarray[Any, np.dtype[np.int64]]
-    keys: np.ndarray[Any, np.dtype[np.int64]]
+    firsts: _Array
+    lasts: _Array
+    blocks: _Array
+    nbytes: _Array
+    nodes: _Array
+    keys: _Array
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Wave:
-    """Parts that are read at once: those from `first` on and before `last`."""
-
-    first: int
-    last: int
-
-
-def parts_of(texts: Texts) -> Parts:
-    """Divide rows into parts, none of which is in two blocks."""
+def chunks_of(texts: Texts) -> Chunks:
+    """Divide rows into chunks, none of which is in two blocks."""
     rows = len(texts.starts)
     # A row costs something even where it is empty.
     work = np.concatenate([np.zeros(1, np.int64), np.cumsum(texts.stops - texts.starts + 1)])
-    most = _PART_BYTES if texts.device.is_host else _PART_BYTES_ON_DEVICE
+    most = _CHUNK_BYTES if texts.device.is_host else _CHUNK_BYTES_ON_DEVICE
     bounds: list[Any] = []
     for first in range(0, rows, BLOCK_ROWS):
         last = min(first + BLOCK_ROWS, rows)
@@ -110,40 +101,32 @@ def parts_of(texts: Texts) -> Parts:
     starts, stops = device.from_host(texts.starts), device.from_host(texts.stops)
     slots = starts, stops, device.from_host(plan.reshape(-1))
     launch(count_nodes, len(firsts), texts.data, *slots, nodes, keys)
-    return Parts(firsts, lasts, firsts // BLOCK_ROWS, nbytes, device.to_host(nodes), device.to_host(keys))
+    return Chunks(firsts, lasts, firsts // BLOCK_ROWS, nbytes, device.to_host(nodes), device.to_host(keys))
 
 
-def waves_of(parts: Parts) -> Iterator[list[Wave]]:
+def waves_of(chunks: Chunks) -> Iterator[list[Wave]]:
     """Yield the waves of one or of several whole blocks: one, or, for a block of too many nodes, several."""
-    begin = 0
-    held = 0
-    for first, last in _runs(parts.blocks):
-        size = int(parts.nodes[first:last].sum())
-        if begin < first and held + size > _PREFERRED_NODES:
-            yield [Wave(begin, first)]
-            begin, held = first, 0
-        if size > _MOST_NODES:
-            yield [Wave(*each) for each in _pieces(parts, first, last)]
-            begin, held = last, 0
+    bounds = np.flatnonzero(np.diff(chunks.blocks, prepend=-1, append=-1))
+    sizes = np.add.reduceat(chunks.nodes, bounds[:-1]).tolist() if len(chunks.nodes) else []
+    for begin, end in _runs(sizes, _PREFERRED_NODES):
+        first, last = int(bounds[begin]), int(bounds[end])
+        if end == begin + 1 and sizes[begin] > _MOST_NODES:
+            runs = _runs(chunks.nodes[first:last].tolist(), _MOST_NODES)
+            yield [slice(first + start, first + stop) for start, stop in runs]
         else:
-            held += size
-    if begin < len(parts.blocks):
-        yield [Wave(begin, len(parts.blocks))]
+            yield [slice(first, last)]
 
 
-def _runs(blocks: np.ndarray[Any, np.dtype[np.int64]]) -> Iterator[tuple[int, int]]:
-    bounds = np.flatnonzero(np.diff(blocks, prepend=-1, append=-1)).tolist()
-    return itertools.pairwise(bounds)
-
-
-def _pieces(parts: Parts, first: int, last: int) -> Iterator[tuple[int, int]]:
-    begin, held = first, 0
-    for part in range(first, last):
-        if begin < part and held + int(parts.nodes[part]) > _MOST_NODES:
-            yield begin, part
-            begin, held = part, 0
-        held += int(parts.nodes[part])
-    yield begin, last
+def _runs(sizes: list[int], most: int) -> Iterator[tuple[int, int]]:
+    """Yield bounds of runs of items that together have at most this size, or that are a single one."""
+    begin = held = 0
+    for item, size in enumerate(sizes):
+        if begin < item and held + size > most:
+            yield begin, item
+            begin, held = item, 0
+        held += size
+    if sizes:
+        yield begin, len(sizes)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -153,21 +136,21 @@ class Read:
     Attributes
     ----------
     rows : slice
-    statuses, places : ndarray, shape (rows,)
+    statuses, positions : ndarray, shape (rows,)
         On the host: what became of each row, and the byte that this is about.
     keys : list of Keys
-        Of each part.
+        Of each chunk.
     lengths : ndarray of int64
-        Rows of each part.
+        Rows of each chunk.
     firsts, counts : array of uint64, shape (rows,)
         On the device: where the nodes of each row begin, and how many they are.
     """
 
     rows: slice
-    statuses: np.ndarray[Any, np.dtype[np.uint8]]
-    places: np.ndarray[Any, np.dtype[np.int64]]
+    statuses: _Array
+    positions: _Array
     keys: list[Keys]
-    lengths: np.ndarray[Any, np.dtype[np.int64]]
+    lengths: _Array
     firsts: Any
     counts: Any
 
@@ -175,9 +158,9 @@ class Read:
 class Waves:
     """The kernels over the waves of some texts, and their scratch, which each wave uses again."""
 
-    def __init__(self, texts: Texts, parts: Parts, *, spark: bool, limits: Limits) -> None:
+    def __init__(self, texts: Texts, chunks: Chunks, *, spark: bool, limits: Limits) -> None:
         self._texts = texts
-        self._parts = parts
+        self._chunks = chunks
         self._spark = spark
         self._limits = limits
         self._seed = secrets.randbits(64)
@@ -205,13 +188,12 @@ class Waves:
 
     def _try(self, wave: Wave) -> Read | None:
         """Read a wave, or return None where a table was too small."""
-        texts, device = self._texts, self._texts.device
-        xp = device.xp
+        texts, device, xp = self._texts, self._texts.device, self._texts.device.xp
         plan = self._plan(wave)
-        rows = self._rows(wave)
-        self._make_room(_end(plan, 2))
+        rows = slice(int(self._chunks.firsts[wave.start]), int(self._chunks.lasts[wave.stop - 1]))
+        self._reserve(_end(plan, 2))
         statuses = device.from_host(texts.statuses[rows].copy())
-        places = xp.zeros(len(statuses), np.int64)
+        positions = xp.zeros(len(statuses), np.int64)
         firsts, counts = xp.zeros(len(statuses), np.uint64), xp.zeros(len(statuses), np.uint64)
         table = xp.zeros(_end(plan, 4), np.uint64)
         names = xp.empty(len(table) // 2 * int(NAME), np.uint64)
@@ -227,7 +209,7 @@ class Waves:
             int(self._spark),
             self._limits.depth,
             self._seed,
-            *(statuses, places, firsts, counts, self._nodes, self._children),
+            *(statuses, positions, firsts, counts, self._nodes, self._children),
             *(table, names, pool, states),
         )
         results = device.to_host(states).reshape(-1, int(STATE))
@@ -235,32 +217,28 @@ class Waves:
             return None
         keys = _keys(plan, results, device.to_host(names).reshape(-1, int(NAME)), device.to_host(pool))
         lengths = (plan[:, 1] - plan[:, 0]).astype(np.int64)
-        read = Read(rows, device.to_host(statuses), device.to_host(places), keys, lengths, firsts, counts)
+        read = Read(rows, device.to_host(statuses), device.to_host(positions), keys, lengths, firsts, counts)
         self._decide(read, np.flatnonzero(results[:, int(UNKNOWN)]))
         return read
 
-    def _plan(self, wave: Wave) -> np.ndarray[Any, np.dtype[np.uint64]]:
-        """Return the plan of each part: its rows, counted from the first of the wave, and its scratch."""
-        parts, chosen = self._parts, slice(wave.first, wave.last)
-        nodes, nbytes = parts.nodes[chosen], parts.nbytes[chosen]
+    def _plan(self, wave: Wave) -> _Array:
+        """Return the plan of each chunk: its rows, counted from the first of the wave, and its scratch."""
+        chunks = self._chunks
+        nodes, first = chunks.nodes[wave], chunks.firsts[wave.start]
         tables = np.full(len(nodes), _TABLE)
         pools = np.full(len(nodes), _POOL)
         if self._large:
             # A table must be half empty.
-            tables = 1 << np.ceil(np.log2(2 * parts.keys[chosen] + 4)).astype(np.int64)
-            pools = nbytes + int(SPARE)
+            tables = 1 << np.ceil(np.log2(2 * chunks.keys[wave] + 4)).astype(np.int64)
+            pools = chunks.nbytes[wave] + int(SPARE)
         plan = np.zeros((len(nodes), int(PLAN)), np.uint64)
-        plan[:, 0] = parts.firsts[chosen] - parts.firsts[wave.first]
-        plan[:, 1] = parts.lasts[chosen] - parts.firsts[wave.first]
+        plan[:, 0], plan[:, 1] = chunks.firsts[wave] - first, chunks.lasts[wave] - first
         for column, sizes in ((2, nodes), (4, tables), (6, pools)):
             plan[:, column] = np.cumsum(sizes) - sizes
             plan[:, column + 1] = sizes
         return plan
 
-    def _rows(self, wave: Wave) -> slice:
-        return slice(int(self._parts.firsts[wave.first]), int(self._parts.lasts[wave.last - 1]))
-
-    def _make_room(self, nodes: int) -> None:
+    def _reserve(self, nodes: int) -> None:
         if len(self._children) < nodes:
             xp = self._texts.device.xp
             self._nodes = self._children = None
@@ -268,7 +246,7 @@ class Waves:
             self._children = xp.empty(nodes, np.uint64)
 
     def measure(self, read: Read, ranks: Ranks) -> Any:
-        """Return how many bytes each row takes, given the rank of each key of each part of its wave."""
+        """Return how many bytes each row takes, given the rank of each key of each chunk of its wave."""
         device = self._texts.device
         rows = read.rows.stop - read.rows.start
         begins = np.cumsum([0, *(len(each) for each in ranks)])
@@ -290,17 +268,17 @@ class Waves:
         scratch = (read.firsts, read.counts, offsets, self._nodes, self._children)
         launch(write_rows, read.rows.stop - read.rows.start, texts.data, stops, *scratch, out)
 
-    def _decide(self, read: Read, parts: np.ndarray[Any, Any]) -> None:
-        """Let Python's float find the doubles of some parts that need more digits than kernels look at."""
-        if not len(parts):
+    def _decide(self, read: Read, chunks: _Array) -> None:
+        """Let Python's float find the doubles of some chunks that need more digits than kernels look at."""
+        if not len(chunks):
             return
         device, texts = self._texts.device, self._texts
         data = device.to_host(texts.data)
         firsts, counts = device.to_host(read.firsts), device.to_host(read.counts)
         ends = np.cumsum(read.lengths)
-        for part in parts:
-            begin = int(firsts[ends[part] - read.lengths[part]])
-            end = int(firsts[ends[part] - 1] + counts[ends[part] - 1])
+        for chunk in chunks:
+            begin = int(firsts[ends[chunk] - read.lengths[chunk]])
+            end = int(firsts[ends[chunk] - 1] + counts[ends[chunk] - 1])
             scratch = slice(begin * _WORDS, end * _WORDS)
             nodes = device.to_host(self._nodes[scratch]).reshape(-1, _WORDS)
             undecided = np.flatnonzero(nodes[:, int(HEAD)] & _KIND == UNDECIDED)
@@ -310,7 +288,7 @@ class Waves:
                 value = _number(data, start, int(texts.stops[read.rows.start + row]))
                 if math.isinf(value) and not self._spark:
                     read.statuses[row] = RANGE
-                    read.places[row] = start - texts.starts[read.rows.start + row]
+                    read.positions[row] = start - texts.starts[read.rows.start + row]
                     read.counts[row : row + 1] = device.from_host(np.zeros(1, np.uint64))
                 nodes[node, int(HEAD)] = _DOUBLE
                 nodes[node, int(BODY)] = np.float64(value).view(np.uint64)
@@ -318,7 +296,7 @@ class Waves:
 
 
 def _number(data: np.ndarray[Any, np.dtype[np.uint8]], start: int, stop: int) -> float:
-    """Return the number that begins at a place of the text."""
+    """Return the number that begins at a position of the text."""
     size = _FIRST_LOOK
     while True:
         literal = _LITERAL.match(data[start : min(start + size, stop)].tobytes())
@@ -328,20 +306,15 @@ def _number(data: np.ndarray[Any, np.dtype[np.uint8]], start: int, stop: int) ->
         size *= 2
 
 
-def _end(plan: np.ndarray[Any, np.dtype[np.uint64]], column: int) -> int:
+def _end(plan: _Array, column: int) -> int:
     return int(plan[-1, column] + plan[-1, column + 1])
 
 
-def _keys(
-    plan: np.ndarray[Any, Any],
-    states: np.ndarray[Any, Any],
-    names: np.ndarray[Any, Any],
-    pool: np.ndarray[Any, Any],
-) -> list[Keys]:
-    """Return the keys that each part found, copied out of the scratch."""
+def _keys(plan: _Array, states: _Array, names: _Array, pool: _Array) -> list[Keys]:
+    """Return the keys that each chunk found, copied out of the scratch."""
     keys = []
-    for part in range(len(plan)):
-        first = int(plan[part, 4]) // 2
-        lengths = names[first : first + int(states[part, int(KEYS)]), int(LENGTH)] & _LENGTH
-        keys.append((pool[int(plan[part, 6]) : int(states[part, int(POOL_END)])].copy(), lengths))
+    for chunk in range(len(plan)):
+        first = int(plan[chunk, 4]) // 2
+        lengths = names[first : first + int(states[chunk, int(KEYS)]), int(LENGTH)] & _LENGTH
+        keys.append((pool[int(plan[chunk, 6]) : int(states[chunk, int(POOL_END)])].copy(), lengths))
     return keys

@@ -17,14 +17,14 @@ from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.column import open_column
 from bowstring.variant.json.source import Rules, check_rules
 from bowstring.variant.result import Gathered, batch_of, buffer_or_none, first_error, raise_error, validity_of
-from bowstring.variant.walk import Places, check_order, classes_of
+from bowstring.variant.walk import Located, check_order, dictionary_of
 
 if TYPE_CHECKING:
     from bowstring.limits import Limits
     from bowstring.memory import Device
     from bowstring.variant.column import VariantColumn
     from bowstring.variant.json.source import Rules
-    from bowstring.variant.walk import Classes
+    from bowstring.variant.walk import MetadataDictionary
 
 __all__ = ["Names", "Rows", "Texts", "block_of", "rows_of", "texts_of", "to_json"]
 
@@ -88,14 +88,14 @@ def to_json(
     opened = open_column(column, plain=plain)
     with opened.column.device.use():
         check_order(opened, opened.value)
-        texts = texts_of(opened, classes_of(opened), rules=rules, limits=limits)
+        texts = texts_of(opened, dictionary_of(opened), rules=rules, limits=limits)
         device = opened.column.device
         row = first_error(texts.statuses, device)
         if row is not None:
             raise_error(opened, row, texts.statuses, limits)
         arrays = texts.offsets.astype(np.int32), texts.data
         buffers = [
-            validity_of(Places(None, texts.statuses), device),
+            validity_of(Located(None, texts.statuses), device),
             *(buffer_or_none(each, device) for each in arrays),
         ]
         field = pa.field(opened.column.name, pa.string())
@@ -145,7 +145,7 @@ def block_of(rows: int, device: Device) -> int:
 
 def texts_of(
     opened: VariantColumn,
-    classes: Classes,
+    dictionary: MetadataDictionary,
     *,
     starts: Any = None,
     stops: Any = None,
@@ -169,13 +169,13 @@ def texts_of(
     LimitExceeded
         The text takes more than 2 GiB.
     """
-    rows = rows_of(opened, classes, starts=starts, stops=stops, wanted=wanted, rules=rules, limits=limits)
+    rows = rows_of(opened, dictionary, starts=starts, stops=stops, wanted=wanted, rules=rules, limits=limits)
     return rows.on_host() if opened.column.device.is_host else rows.on_device()
 
 
 def rows_of(
     opened: VariantColumn,
-    classes: Classes,
+    dictionary: MetadataDictionary,
     *,
     starts: Any = None,
     stops: Any = None,
@@ -199,10 +199,10 @@ def rows_of(
         starts,
         stops,
         data,
-        classes.indices,
-        (classes.starts, classes.stops, classes.data),
-        classes.marks,
-        _quoted_names(classes, device, spark),
+        dictionary.indices,
+        (dictionary.starts, dictionary.stops, dictionary.data),
+        dictionary.marks,
+        _quoted_names(dictionary, device, spark),
         _depth(device, starts, stops, limits),
         spark,
     )
@@ -245,11 +245,11 @@ def _depth(device: Device, starts: Any, stops: Any, limits: Limits) -> int:
     return max(1, min(limits.depth, longest // _SMALLEST_CONTAINER + 2))
 
 
-def _quoted_names(classes: Classes, device: Device, spark: int) -> Names:
-    xp, count = device.xp, len(classes.marks)
+def _quoted_names(dictionary: MetadataDictionary, device: Device, spark: int) -> Names:
+    xp, count = device.xp, len(dictionary.marks)
     counts, sizes = xp.empty(count, np.int64), xp.empty(count, np.int64)
     nothing, no_ends, no_bytes = xp.zeros(count, np.int64), xp.empty(0, np.int64), xp.empty(0, np.uint8)
-    metadata = classes.starts, classes.stops, classes.data, spark
+    metadata = dictionary.starts, dictionary.stops, dictionary.data, spark
     launch(quote_names, count, *metadata, nothing, nothing, nothing, counts, sizes, no_ends, no_bytes)
     bases, begins = _offsets(xp, xp.maximum(counts, np.int64(0))), _offsets(xp, sizes)
     last = device.to_host(xp.concatenate([bases[count:], begins[count:]]))
@@ -284,7 +284,7 @@ class Rows:
     starts: Any
     stops: Any
     data: Any
-    classes: Any
+    metadata_ids: Any
     metadata: tuple[Any, Any, Any]
     marks: Any
     names: Names
@@ -305,7 +305,7 @@ class Rows:
             self.starts[first:last],
             self.stops[first:last],
             self.data,
-            self.classes[first:last],
+            self.metadata_ids[first:last],
             self.marks,
             *self.names,
             self.depth,
@@ -348,32 +348,32 @@ class Rows:
         texts: list[Any] = []
         first = total = 0
         while first < rows:
-            block, places = self._rooms(first)
-            part = slice(first, min(first + block * (len(places) - 1), rows))
-            if places[-1] > len(scratch):
-                scratch = np.empty(places[-1], np.uint8)
-            self._write(first, block, places[:-1], places[1:], statuses[part], sizes[part], scratch)
+            block, bounds = self._scratch_bounds(first)
+            part = slice(first, min(first + block * (len(bounds) - 1), rows))
+            if bounds[-1] > len(scratch):
+                scratch = np.empty(bounds[-1], np.uint8)
+            self._write(first, block, bounds[:-1], bounds[1:], statuses[part], sizes[part], scratch)
             written = np.add.reduceat(sizes[part], np.arange(0, part.stop - first, block))
             total += int(written.sum())
             _check(total)
-            if (written > np.diff(places)).any():
-                places = _offsets(np, written)
-                scratch = np.empty(places[-1], np.uint8)
-                self._write(first, block, places[:-1], places[1:], statuses[part], sizes[part], scratch)
-            pairs = zip(places.tolist(), written.tolist(), strict=False)
+            if (written > np.diff(bounds)).any():
+                bounds = _offsets(np, written)
+                scratch = np.empty(bounds[-1], np.uint8)
+                self._write(first, block, bounds[:-1], bounds[1:], statuses[part], sizes[part], scratch)
+            pairs = zip(bounds.tolist(), written.tolist(), strict=False)
             texts.append(np.concatenate([scratch[begin : begin + size] for begin, size in pairs]))
             first = part.stop
         data = np.concatenate(texts) if texts else np.empty(0, np.uint8)
         return Texts(statuses, _offsets(np, sizes), data)
 
-    def _rooms(self, first: int) -> tuple[int, Any]:
+    def _scratch_bounds(self, first: int) -> tuple[int, Any]:
         """Return how many rows a work item takes, and where the room of each begins and of the last ends."""
         part = slice(first, first + _ROWS)
         lengths = np.clip(self.stops[part] - self.starts[part], 0, len(self.data))
         block = _BLOCK if lengths.sum() <= len(lengths) * _LONG_ROW else _FEWEST
-        places = _offsets(
+        bounds = _offsets(
             np, np.add.reduceat(lengths * _GROWTH + _PER_ROW, np.arange(0, len(lengths), block))
         )
-        count = int(np.searchsorted(places, _MOST_SCRATCH, side="right")) - 1
+        count = int(np.searchsorted(bounds, _MOST_SCRATCH, side="right")) - 1
         # Where not even one has room, it is measured first.
-        return block, places[: count + 1] if count else np.zeros(2, np.int64)
+        return block, bounds[: count + 1] if count else np.zeros(2, np.int64)

@@ -56,15 +56,15 @@ def raw_rows(column: VariantColumn) -> Iterator[tuple[bytes, bytes] | None]:
     """
     rows = column.rows
     valid = _flags(column.validity, rows)
-    places = list(range(rows)) if column.indices is None else column.indices.tolist()
+    slots = list(range(rows)) if column.indices is None else column.indices.tolist()
     metadata, value = _Reader(column.metadata, "metadata"), _Reader(column.value, "value")
     shared: dict[tuple[int, int], bytes] = {}
-    for row, place in enumerate(places):
+    for row, slot in enumerate(slots):
         if valid is not None and not valid[row]:
             yield None
             continue
         # By its place among the bytes: dictionaries and views may name the same one again and again.
-        bounds = metadata.bounds(place, row)
+        bounds = metadata.bounds(slot, row)
         names = shared.get(bounds)
         if names is None:
             if len(shared) >= _NAMES_KEPT:

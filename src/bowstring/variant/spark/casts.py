@@ -38,7 +38,7 @@ from bowstring.variant.status import Status
 
 if TYPE_CHECKING:
     from bowstring.variant.nested import Source
-    from bowstring.variant.walk import Places
+    from bowstring.variant.walk import Located
 
 __all__ = ["spark_decimals_at", "spark_numbers_at", "spark_strings_at", "spark_target_of"]
 
@@ -112,60 +112,62 @@ def _others(type_: pa.DataType) -> Target | None:
     return None
 
 
-def spark_numbers_at(source: Source, places: Places, target: SparkNumbers) -> Any:
+def spark_numbers_at(source: Source, located: Located, target: SparkNumbers) -> Any:
     """Return what values become, as the one buffer of the type."""
-    xp, rows = source.device.xp, len(places.statuses)
+    xp, rows = source.device.xp, len(located.statuses)
     out = xp.empty(rows, np.int64)
     what = target.family, target.low, target.high
-    launch(spark_numbers, rows, source.data, places.places, *what, places.statuses, out)
+    launch(spark_numbers, rows, source.data, located.positions, *what, located.statuses, out)
     # Text is rare and slow: it has kernels of its own, which run only where there is some.
-    if _any(source, places, IS_TEXT):
+    if _any(source, located, IS_TEXT):
         if target.family in _INTEGERS:
-            launch(spark_text_numbers, rows, source.data, places.places, *what, places.statuses, out)
+            launch(spark_text_numbers, rows, source.data, located.positions, *what, located.statuses, out)
         elif target.family in _REALS:
-            launch(spark_text_reals, rows, source.data, places.places, target.family, places.statuses, out)
-            _long_reals(source, places, out, single=target.family == int(numbers.FLOAT))
+            launch(
+                spark_text_reals, rows, source.data, located.positions, target.family, located.statuses, out
+            )
+            _long_reals(source, located, out, single=target.family == int(numbers.FLOAT))
         else:
-            _text_times(source, places, out, target.family)
+            _text_times(source, located, out, target.family)
     if target.bits:
         return bitmap.packed(out != np.int64(0))
     return out.astype(target.dtype)
 
 
-def _text_times(source: Source, places: Places, out: Any, family: int) -> None:
+def _text_times(source: Source, located: Located, out: Any, family: int) -> None:
     """Read text as dates and timestamps; a time without a date is one of today."""
     # Zones take time to import, and are seldom asked for.
     from bowstring.variant.spark.zones import settle_regions
 
-    now, rows = int(time.time()), len(places.statuses)
+    now, rows = int(time.time()), len(located.statuses)
     zones = source.device.xp.empty(rows, np.int64)
-    launch(spark_text_times, rows, source.data, places.places, family, now, places.statuses, out, zones)
-    settle_regions(source, places, out, zones, family, now)
+    launch(spark_text_times, rows, source.data, located.positions, family, now, located.statuses, out, zones)
+    settle_regions(source, located, out, zones, family, now)
 
 
-def spark_decimals_at(source: Source, places: Places, target: SparkDecimals) -> Any:
+def spark_decimals_at(source: Source, located: Located, target: SparkDecimals) -> Any:
     """Return what values become, as the one buffer of the type."""
-    rows = len(places.statuses)
+    rows = len(located.statuses)
     out = source.device.xp.empty(2 * rows, np.uint64)
     what = target.scale, target.bound >> 64, target.bound & (2**64 - 1)
-    launch(spark_decimals, rows, source.data, places.places, *what, places.statuses, out)
-    if _any(source, places, IS_TEXT):
-        launch(spark_text_decimals, rows, source.data, places.places, *what, places.statuses, out)
+    launch(spark_decimals, rows, source.data, located.positions, *what, located.statuses, out)
+    if _any(source, located, IS_TEXT):
+        launch(spark_text_decimals, rows, source.data, located.positions, *what, located.statuses, out)
     return out if target.repeat == 2 else out[::2].astype(target.dtype)
 
 
-def spark_strings_at(source: Source, places: Places, classes: Any, target: SparkText) -> list[Any]:
+def spark_strings_at(source: Source, located: Located, metadata_ids: Any, target: SparkText) -> list[Any]:
     """Return offsets and bytes of what values are written as."""
-    rows, xp = len(places.statuses), source.device.xp
+    rows, xp = len(located.statuses), source.device.xp
     sizes = xp.empty(rows, np.int64)
     nowhere = xp.empty(1, np.uint8)
-    launch(measure_spark_strings, rows, source.data, places.places, places.statuses, nowhere, sizes)
+    launch(measure_spark_strings, rows, source.data, located.positions, located.statuses, nowhere, sizes)
     texts = None
-    if _any(source, places, IS_HOLDER):
-        holds = places.statuses == np.uint8(IS_HOLDER)
-        indices = classes if len(classes) else source.classes.indices
-        inside = dataclasses.replace(source.classes, indices=indices)
-        starts, stops = bounds_of(source, places)
+    if _any(source, located, IS_HOLDER):
+        holds = located.statuses == np.uint8(IS_HOLDER)
+        indices = metadata_ids if len(metadata_ids) else source.dictionary.indices
+        inside = dataclasses.replace(source.dictionary, indices=indices)
+        starts, stops = bounds_of(source, located)
         stops = xp.where(holds, stops, starts)
         wanted = bitmap.packed(holds)
         texts = texts_of(
@@ -177,34 +179,34 @@ def spark_strings_at(source: Source, places: Places, classes: Any, target: Spark
             rules="spark",
             limits=source.limits,
         )
-        places.statuses[...] = xp.where(holds, texts.statuses, places.statuses)
+        located.statuses[...] = xp.where(holds, texts.statuses, located.statuses)
         sizes = xp.where(holds, texts.offsets[1:] - texts.offsets[:-1], sizes)
     offsets, total = ends_of(source, sizes, large=target.large)
     out = xp.empty(total, np.uint8)
-    launch(write_spark_strings, rows, source.data, places.places, places.statuses, offsets, out)
+    launch(write_spark_strings, rows, source.data, located.positions, located.statuses, offsets, out)
     if texts is not None:
         launch(copy_slots, rows, texts.offsets[:-1], texts.offsets[1:], texts.data, offsets, out)
     return [offsets if target.large else offsets.astype(np.int32), out]
 
 
-def _any(source: Source, places: Places, status: Any) -> bool:
-    return bool(source.device.to_host((places.statuses == np.uint8(status)).sum(keepdims=True))[0])
+def _any(source: Source, located: Located, status: Any) -> bool:
+    return bool(source.device.to_host((located.statuses == np.uint8(status)).sum(keepdims=True))[0])
 
 
-def _long_reals(source: Source, places: Places, out: Any, *, single: bool) -> None:
+def _long_reals(source: Source, located: Located, out: Any, *, single: bool) -> None:
     """Work out floats of more than 19 digits that are nearly between two: on the host, they are that rare."""
-    if not _any(source, places, IS_LONG):
+    if not _any(source, located, IS_LONG):
         return
     device, xp = source.device, source.device.xp
-    rows = xp.flatnonzero(places.statuses == np.uint8(IS_LONG))
+    rows = xp.flatnonzero(located.statuses == np.uint8(IS_LONG))
     found = []
-    for at in device.to_host(places.places[rows]).tolist():
+    for at in device.to_host(located.positions[rows]).tolist():
         head = device.to_host(source.data[at : at + 5])
         first, size = (at + 1, int(head[0]) >> 2) if head[0] & 3 else (at + 5, int(head[1:].view("<u4")[0]))
         found.append(_real(bytes(device.to_host(source.data[first : first + size])), single=single))
     bits = np.array(found, np.float32 if single else np.float64).view(np.int32 if single else np.int64)
     out[rows] = xp.asarray(bits.astype(np.int64))
-    places.statuses[rows] = np.uint8(Status.OK)
+    located.statuses[rows] = np.uint8(Status.OK)
 
 
 def _real(text: bytes, *, single: bool) -> float:

@@ -21,7 +21,7 @@ from bowstring.variant.status import Status
 
 if TYPE_CHECKING:
     from bowstring.variant.nested import Source
-    from bowstring.variant.walk import Places
+    from bowstring.variant.walk import Located
 
 __all__ = ["settle_regions"]
 
@@ -68,10 +68,10 @@ _SHORT: Final = {
 }
 
 
-def settle_regions(source: Source, places: Places, out: Any, zones: Any, family: int, now: int) -> None:
+def settle_regions(source: Source, located: Located, out: Any, zones: Any, family: int, now: int) -> None:
     """Make instants of the times in regions, and settle their statuses; `family` and `now` as for the kernel."""
     device, xp = source.device, source.device.xp
-    statuses = places.statuses
+    statuses = located.statuses
     rows = xp.flatnonzero((statuses == np.uint8(IS_REGION)) | (statuses == np.uint8(IS_TODAY_IN_REGION)))
     if not len(rows):
         return
@@ -126,9 +126,9 @@ def _offsets(seconds: Any, zone: dt.tzinfo) -> Any:
     steps = within // _STEP
     edges = np.array(distinct(np.concatenate([steps, steps + 1])), np.int64)
     offsets = np.array([_offset(each, zone) for each in (edges * _STEP).tolist()], np.int64)
-    places = np.searchsorted(edges, steps)
-    found = offsets[places]
-    changing = np.flatnonzero(found != offsets[np.minimum(places + 1, len(edges) - 1)])
+    positions = np.searchsorted(edges, steps)
+    found = offsets[positions]
+    changing = np.flatnonzero(found != offsets[np.minimum(positions + 1, len(edges) - 1)])
     found[changing] = [_offset(each, zone) for each in within[changing].tolist()]
     return found
 
