@@ -14,10 +14,9 @@ import pytest
 
 import bowstring as bow
 from bowstring import ipc
-from bowstring.columnar import chunk_check
-from bowstring.columnar.batch import Batch
-from bowstring.columnar.chunked import joined, joined_array, unified
-from bowstring.columnar.interchange.source import batches
+from bowstring.columnar import chunked
+from bowstring.columnar.batch import Batch, batches
+from bowstring.columnar.chunked import combine_chunks, combine_column, unify_dictionaries
 from bowstring.errors import InvalidBody
 
 FAR: Final = 1 << 30
@@ -102,12 +101,12 @@ def write_unified(table: pa.Table) -> None:
 
 
 JOINING: Final = {
-    "joined": joined,
-    "joined_array": lambda table: joined_array(table.column("bad"), "bad"),
+    "combine_chunks": combine_chunks,
+    "combine_column": lambda table: combine_column(table.column("bad"), "bad"),
     "from_arrow": Batch.from_arrow,
     "mapping": lambda table: Batch.from_arrow({"bad": table.column("bad")}),
 }
-UNIFYING: Final = {"unified": unified, "write_table": write_unified}
+UNIFYING: Final = {"unify_dictionaries": unify_dictionaries, "write_table": write_unified}
 
 
 def _take_strays() -> None:
@@ -197,10 +196,12 @@ def test_dictionaries_that_are_shared_are_left_alone(monkeypatch: pytest.MonkeyP
     """Chunks over one dictionary are neither looked at nor unified; nor is what has no dictionary."""
     shared = pa.array(["x", "y"])
     chunks = [pa.DictionaryArray.from_arrays(pa.array(part, pa.int8()), shared) for part in ([0], [1, 0])]
-    monkeypatch.setattr("bowstring.columnar.chunked._check", lambda *_: pytest.fail("it was looked at"))
+    monkeypatch.setattr(
+        "bowstring.columnar.chunked._check_columns", lambda *_: pytest.fail("it was looked at")
+    )
     for column in (pa.chunked_array(chunks), pa.chunked_array([["x"], ["y"]])):
         table = pa.table({"a": column})
-        assert unified(table) is table
+        assert unify_dictionaries(table) is table
 
 
 def test_indices_that_stray_where_they_are_null_are_taken() -> None:
@@ -223,17 +224,17 @@ def test_a_dictionary_that_slices_share_is_looked_at_once(monkeypatch: pytest.Mo
     words = pa.array(["x", "y"] * 50)
     whole = pa.DictionaryArray.from_arrays(pa.array(range(100)), words)
     looked: list[pa.Array] = []
-    check = chunk_check._check
+    check = chunked._check_array
 
     def look(array: pa.Array, known: set[Any]) -> None:
         looked.append(array)
         check(array, known)
 
-    monkeypatch.setattr(chunk_check, "_check", look)
+    monkeypatch.setattr(chunked, "_check_array", look)
     lists = pa.ListArray.from_arrays(list(range(0, 101, 10)), words)
     for column in (whole, lists):
         looked.clear()
-        joined(pa.table({"a": pa.chunked_array([column.slice(at, 1) for at in range(len(column))])}))
+        combine_chunks(pa.table({"a": pa.chunked_array([column.slice(at, 1) for at in range(len(column))])}))
         assert sum(len(array) for array in looked if array.type == pa.string()) == 100
 
 
@@ -254,4 +255,4 @@ def test_lists_of_one_dictionary_are_left_alone() -> None:
     """Slices of lists have one dictionary, which needs no look at what they are slices of."""
     lists = pa.ListArray.from_arrays([0, 1, 2], pa.array(["x", "y"]).dictionary_encode())
     table = pa.table({"a": pa.chunked_array([lists.slice(0, 1), lists.slice(1)])})
-    assert unified(table) is table
+    assert unify_dictionaries(table) is table

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring.columnar import Batch, compacted
-from bowstring.columnar.slice import cut
+from bowstring.columnar.slice import slice_parts
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import InvalidBody
 from bowstring.memory import Device, cpu
@@ -86,7 +86,7 @@ def test_what_does_not_fit_is_refused_as_on_the_host(
     for device in (cpu(), fake_device(0)):
         batch = broken(places, short, device)
         try:
-            parts = cut(batch.parts, device, start, 4 - start)
+            parts = slice_parts(batch.parts, device, start, 4 - start)
             compact = compacted(Batch.from_parts(parts.layout, 4 - start, parts.nodes, list(parts.spans)))
             results.append([compact.nodes.tolist(), compact.spans.table[:, 2].tolist()])
         except InvalidBody:

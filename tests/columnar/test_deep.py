@@ -14,7 +14,6 @@ import bowstring as bow
 from bowstring import ipc
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.interchange.cudf import well_placed
-from bowstring.columnar.interchange.source import one_batch
 from bowstring.columnar.layout import Layout
 from bowstring.errors import LimitExceeded, NotExportable
 from bowstring.limits import DEFAULT_LIMITS
@@ -108,7 +107,7 @@ def test_nested_dictionaries_are_taken_in_and_handed_out() -> None:
 def test_nested_dictionaries_without_rows_are_made() -> None:
     """A table without batches becomes a batch without rows, with all its dictionaries."""
     schema = dictionaries(DEEPEST).schema
-    batch = one_batch(pa.Table.from_batches([], schema))
+    batch = Batch.from_arrow(pa.Table.from_batches([], schema))
     assert len(batch.dictionaries) == 31
     assert batch.to_arrow().schema.equals(schema)
     assert batch.num_rows == 0

@@ -122,7 +122,7 @@ def test_it_is_published_where_it_lies(device: FakeDevice) -> None:
 def test_batches_of_a_device_one_by_one(device: FakeDevice) -> None:
     """An iterable of such things is taken one by one, as any data are."""
     ours = Batch.from_arrow(TEXT).to_device(device)
-    schema, taken = bow.columnar.interchange.source.batches(Elsewhere(ours) for _ in range(3))
+    schema, taken = bow.columnar.batches(Elsewhere(ours) for _ in range(3))
     assert schema.equals(TEXT.schema)
     assert [batch.num_rows for batch in taken] == [4, 4, 4]
 

@@ -11,7 +11,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.columnar import Batch
-from bowstring.columnar.interchange.source import batches
+from bowstring.columnar.batch import batches
 from bowstring.errors import DeviceError, UsageError
 from bowstring.testing import FakeDevice, fake_device
 from tests.columnar.device_producer import Producer

@@ -33,7 +33,7 @@ def test_devices_and_the_host_swap_alike(record_batch: pa.RecordBatch) -> None:
 def test_swapping_twice_changes_nothing(record_batch: pa.RecordBatch) -> None:
     """But for views, whose long ones can be told from short ones in one order only."""
     batch = Batch.from_arrow(record_batch)
-    if not batch.layout.has_variadic:
+    if not batch.layout.variadic_nodes:
         assert _bytes(swapped(swapped(batch))) == _bytes(batch)
 
 

@@ -1,10 +1,9 @@
 """Arrow's data model over buffers: layouts, batches, columns and the C interfaces."""
 
-from bowstring.columnar.batch import Batch
+from bowstring.columnar.batch import Batch, batches
 from bowstring.columnar.column import Column
 from bowstring.columnar.compact import compacted, is_compact
 from bowstring.columnar.dictionary import Dictionary
-from bowstring.columnar.interchange.source import batches
 from bowstring.columnar.layout import Kind, Layout, Node
 from bowstring.columnar.materialize import placed, placed_bytes
 

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from bowstring.columnar.column import Column
 from bowstring.columnar.dictionary import Dictionaries, Dictionary
 from bowstring.columnar.interchange import cudf, export
+from bowstring.columnar.interchange.foreign import Importer
+from bowstring.columnar.interchange.source import one_batch, open_batches
 from bowstring.columnar.layout import Layout
-from bowstring.columnar.lookup import chosen_position
-from bowstring.columnar.slice import Parts, cut
+from bowstring.columnar.lookup import column_index
+from bowstring.columnar.materialize import on_device
+from bowstring.columnar.slice import Parts, slice_parts
 from bowstring.columnar.spans import Spans, joint_lease
 from bowstring.errors import ClosedError, MissingDependency, NotPicklable, UsageError
 from bowstring.memory import Buffer, Device, Lease, Region
 
 if TYPE_CHECKING:
-    from bowstring.columnar.column import Column
     from bowstring.memory import Pool
 
-__all__ = ["Batch"]
+__all__ = ["Batch", "batches"]
 
 
 class Batch(export.Exporting, cudf.ForRapids):
@@ -129,36 +132,14 @@ class Batch(export.Exporting, cudf.ForRapids):
         batch.num_rows = num_rows
         batch.nodes = nodes
         batch.variadic_counts = tuple(variadic_counts)
-        batch.dictionaries = Dictionaries(dictionaries or {})
+        if not isinstance(dictionaries, Dictionaries):
+            dictionaries = Dictionaries(dictionaries or {})
+        batch.dictionaries = dictionaries
         batch.lease = table.lease = Lease(table.regions) if lease is None else lease
         batch.custom_metadata = custom_metadata
         batch.device = table.device if device is None else device
         batch._spans = table
         return batch
-
-    def alike(self, tables: Iterable[npt.NDArray[np.int64]]) -> list[Batch]:
-        """Return batches that differ from this one in where their buffers lie alone, each with a lease of its own.
-
-        Parameters
-        ----------
-        tables : iterable of ndarray of int64, shape (buffers, 3)
-            As the spans of this one, in the same regions.
-        """
-        regions = self.spans.regions
-        made = []
-        for table in tables:
-            batch = Batch.__new__(Batch)
-            batch.layout = self.layout
-            batch.num_rows = self.num_rows
-            batch.nodes = self.nodes
-            batch.variadic_counts = self.variadic_counts
-            batch.dictionaries = self.dictionaries
-            batch.lease = lease = Lease(regions)
-            batch.custom_metadata = self.custom_metadata
-            batch.device = self.device
-            batch._spans = Spans(table, regions, lease)
-            made.append(batch)
-        return made
 
     @classmethod
     def from_arrow(cls, source: Any) -> Batch:
@@ -171,7 +152,7 @@ class Batch(export.Exporting, cudf.ForRapids):
             (pyarrow, polars, nanoarrow, cuDF …), a mapping of names to NumPy or Arrow arrays, or to arrays of one
             device (CuPy, or ``__cuda_array_interface__``), or a Batch or Column. What lies on a device stays there.
             Where it has several chunks on the host they are joined, which copies them;
-            :func:`bowstring.columnar.interchange.source.batches` takes them one by one.
+            :func:`batches` takes them one by one.
 
         Raises
         ------
@@ -180,9 +161,7 @@ class Batch(export.Exporting, cudf.ForRapids):
         Unsupported
             A type that Bowstring does not know.
         """
-        from bowstring.columnar.interchange.source import one_batch
-
-        return one_batch(source)
+        return one_batch(source, Importer(cls))
 
     @property
     def schema(self) -> pa.Schema:
@@ -228,9 +207,7 @@ class Batch(export.Exporting, cudf.ForRapids):
         return tuple(self[index] for index in range(self.num_columns))
 
     def __getitem__(self, key: str | SupportsIndex) -> Column:
-        from bowstring.columnar.column import Column
-
-        return Column(self, chosen_position(self.schema, key))
+        return Column(self, column_index(self.schema, key))
 
     __iter__ = None  # len() counts rows: `for column in batch.columns` says what it does
 
@@ -297,7 +274,7 @@ class Batch(export.Exporting, cudf.ForRapids):
             raise UsageError(
                 "columns are chosen by a list", expected=f"[{names!r}]"[:80], found=repr(names)[:80]
             )
-        chosen = [chosen_position(self.schema, name) for name in names]
+        chosen = [column_index(self.schema, name) for name in names]
         layout, nodes, buffers = self.layout.select(chosen, self.variadic_counts)
         counts = dict(zip(self.layout.variadic_nodes, self.variadic_counts, strict=True))
         kept = tuple(counts[node] for node in nodes.tolist() if node in counts) if counts else ()
@@ -322,7 +299,7 @@ class Batch(export.Exporting, cudf.ForRapids):
             raise UsageError("a slice begins and ends inside the batch", found=f"{offset}, {length}")
         start = min(offset, self.num_rows)
         rows = self.num_rows - start if length is None else min(length, self.num_rows - start)
-        return self.derived(cut(self.parts, self.device, start, rows), rows)
+        return self.derived(slice_parts(self.parts, self.device, start, rows), rows)
 
     def to_arrow(self) -> pa.RecordBatch:
         """Return a ``pyarrow.RecordBatch``: zero-copy on the host, from a device through a copy to the host.
@@ -359,8 +336,6 @@ class Batch(export.Exporting, cudf.ForRapids):
         OutOfBudget
             The pool has no room.
         """
-        from bowstring.columnar.materialize import on_device
-
         return on_device(self, device, pool)
 
     def validate(self, *, full: bool = False) -> None:
@@ -382,7 +357,7 @@ class Batch(export.Exporting, cudf.ForRapids):
         --------
         >>> Batch.from_arrow({"a": ["x", "yz"]}).validate(full=True)
         """
-        from bowstring.columnar.validation.structure import validate
+        from bowstring.columnar.validation.structure import validate  # kernels that only this needs
 
         validate(self, full=full)
 
@@ -426,3 +401,30 @@ class Batch(export.Exporting, cudf.ForRapids):
 
     def _root(self) -> tuple[Batch, int]:
         return self, self.layout.num_nodes
+
+
+def batches(source: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, Iterator[Batch]]:
+    """Return the schema of Arrow data and its batches, taken one by one and not before they are asked for.
+
+    Parameters
+    ----------
+    source
+        A Batch or Column; anything with ``__arrow_c_stream__``, ``__arrow_c_array__`` or their device forms; a
+        cuDF DataFrame; a mapping of names to arrays; or an iterable of such things, of which a generator may make
+        each when it is wanted.
+    schema
+        That of an iterable. Without it, the first batch is taken at once to see; with it nothing is.
+
+    Raises
+    ------
+    UsageError
+        It is not Arrow data, or an iterable without a schema gives nothing. While iterating: a batch has another
+        schema than the first.
+
+    Examples
+    --------
+    >>> schema, taken = batches({"a": [1, 2]} for _ in range(3))
+    >>> schema.names, [batch.num_rows for batch in taken]
+    (['a'], [2, 2, 2])
+    """
+    return open_batches(source, schema, Importer(Batch))

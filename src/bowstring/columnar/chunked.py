@@ -1,26 +1,46 @@
-"""Tables of several chunks that others gave: looked at before pyarrow joins or unifies what they hold.
+"""Tables of several chunks from other libraries: checked before pyarrow combines or unifies them.
 
-To join chunks, and to unify their dictionaries, pyarrow follows offsets, views and indices wherever they lead, and
-a wrong one ends the process.
+For both, pyarrow follows offsets, views and indices wherever they lead, and a wrong one ends the process. So these
+are checked, and not what values mean: text that is not UTF-8, or days with a rest, which
+``Array.validate(full=True)`` refuses, lead nowhere. Chunks are often slices of one array: what they share is
+checked once, or as far as each reaches.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from bowstring.columnar.chunk_check import check_chunks, identity, inner_arrays, stray_indices
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.nodes import DICTIONARY
 from bowstring.errors import InvalidBody, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["joined", "joined_array", "unified"]
+__all__ = ["combine_chunks", "combine_column", "unify_dictionaries"]
+
+_BYTES: Final = {
+    pa.lib.Type_STRING: pa.binary(),
+    pa.lib.Type_LARGE_STRING: pa.large_binary(),
+    pa.lib.Type_STRING_VIEW: pa.binary_view(),
+}
+_LISTS: Final = {
+    pa.lib.Type_LIST: pa.list_(pa.null()),
+    pa.lib.Type_MAP: pa.list_(pa.null()),
+    pa.lib.Type_LARGE_LIST: pa.large_list(pa.null()),
+}
+_LISTS_OF_ANY_KIND: Final = {
+    *_LISTS,
+    pa.lib.Type_FIXED_SIZE_LIST,
+    pa.lib.Type_LIST_VIEW,
+    pa.lib.Type_LARGE_LIST_VIEW,
+}
+_UNIONS: Final = {pa.lib.Type_SPARSE_UNION, pa.lib.Type_DENSE_UNION}
 
 
-def joined(table: pa.Table) -> pa.Table:
+def combine_chunks(table: pa.Table) -> pa.Table:
     """Return a table with one chunk a column, as far as its offsets reach (``Table.combine_chunks``).
 
     Raises
@@ -30,14 +50,14 @@ def joined(table: pa.Table) -> pa.Table:
 
     Examples
     --------
-    >>> joined(pa.table({"a": pa.chunked_array([["x"], ["y"]])})).column("a").num_chunks
+    >>> combine_chunks(pa.table({"a": pa.chunked_array([["x"], ["y"]])})).column("a").num_chunks
     1
     """
-    _check(table, (index for index, column in enumerate(table.columns) if column.num_chunks > 1))
+    _check_columns(table, (index for index, column in enumerate(table.columns) if column.num_chunks > 1))
     return table.combine_chunks()
 
 
-def joined_array(chunks: pa.ChunkedArray, name: str = "") -> pa.Array:
+def combine_column(chunks: pa.ChunkedArray, name: str = "") -> pa.Array:
     """Return the chunks of a column as one array.
 
     Raises
@@ -49,16 +69,16 @@ def joined_array(chunks: pa.ChunkedArray, name: str = "") -> pa.Array:
 
     Examples
     --------
-    >>> joined_array(pa.chunked_array([["x"], ["y"]])).to_pylist()
+    >>> combine_column(pa.chunked_array([["x"], ["y"]])).to_pylist()
     ['x', 'y']
     """
-    column = joined(pa.table({name: chunks})).column(0)
+    column = combine_chunks(pa.table({name: chunks})).column(0)
     if column.num_chunks > 1:
         raise UsageError("the chunks of a column do not fit one array", hint="Give it larger offsets.")
     return column.chunk(0) if column.num_chunks else column.combine_chunks()
 
 
-def unified(table: pa.Table) -> pa.Table:
+def unify_dictionaries(table: pa.Table) -> pa.Table:
     """Return a table whose chunks share their dictionaries (``Table.unify_dictionaries``).
 
     Raises
@@ -71,7 +91,7 @@ def unified(table: pa.Table) -> pa.Table:
     Examples
     --------
     >>> words = pa.chunked_array([pa.array([word]).dictionary_encode() for word in "xy"])
-    >>> unified(pa.table({"a": words})).column("a").chunk(0).dictionary.to_pylist()
+    >>> unify_dictionaries(pa.table({"a": words})).column("a").chunk(0).dictionary.to_pylist()
     ['x', 'y']
     """
     nodes = Layout.of(table.schema).nodes
@@ -88,13 +108,13 @@ def _differ(column: pa.ChunkedArray) -> bool:
     """Whether the dictionaries of a column's chunks may be several."""
     if column.num_chunks < 2:
         return False
-    first, *others = ([identity(each.dictionary) for each in _encoded(chunk)] for chunk in column.chunks)
+    first, *others = ([_identity(each.dictionary) for each in _encoded(chunk)] for chunk in column.chunks)
     return any(other != first for other in others)
 
 
 def _encoded(array: pa.Array) -> list[pa.Array]:
     """Return the arrays with dictionaries that lie in an array, itself included."""
-    inner = [each for child in inner_arrays(array) for each in _encoded(child)]
+    inner = [each for child in _inner_arrays(array) for each in _encoded(child)]
     return [array, *inner] if isinstance(array, pa.DictionaryArray) else inner
 
 
@@ -102,21 +122,21 @@ def _followed(table: pa.Table, index: int) -> pa.ChunkedArray:
     """Return a column whose indices pyarrow may follow into dictionaries: it does so even where they are null."""
     column, name = table.column(index), table.schema.field(index).name
     if isinstance(column.type, pa.DictionaryType):
-        _check(table, [index])
+        _check_columns(table, [index])
         chunks = [_without_strays(chunk) for chunk in column.chunks]
         return pa.chunked_array(chunks, column.type)
     try:
         column.validate(full=True)  # slices are unified with all that they are slices of
     except pa.ArrowException as error:
         raise _malformed(name, error) from error
-    if any(stray_indices(each, whole=True) for chunk in column.chunks for each in _encoded(chunk)):
+    if any(_stray_indices(each, whole=True) for chunk in column.chunks for each in _encoded(chunk)):
         raise _malformed(name, "indices outside of a dictionary, maybe where they are null")
     return column
 
 
 def _without_strays(chunk: pa.Array) -> pa.Array:
     """Return a chunk of valid indices, with zeros in place of others where it is null."""
-    if not chunk.null_count or not stray_indices(chunk, whole=False):
+    if not chunk.null_count or not _stray_indices(chunk, whole=False):
         return chunk
     found = chunk.indices
     is_null = found.is_null().to_numpy(zero_copy_only=False)
@@ -124,13 +144,123 @@ def _without_strays(chunk: pa.Array) -> pa.Array:
     return pa.DictionaryArray.from_arrays(indices, chunk.dictionary, ordered=chunk.type.ordered, safe=False)
 
 
-def _check(table: pa.Table, columns: Iterable[int]) -> None:
+def _check_columns(table: pa.Table, columns: Iterable[int]) -> None:
     for index in columns:
         try:
-            check_chunks(table.column(index).chunks)
+            _check_chunks(table.column(index).chunks)
         except pa.ArrowException as error:
             raise _malformed(table.schema.field(index).name, error) from error
 
 
 def _malformed(name: str, found: object) -> InvalidBody:
     return InvalidBody("chunks that are to be joined are malformed", found=str(found), where=name)
+
+
+def _check_chunks(chunks: Iterable[pa.Array]) -> None:
+    """Raise what pyarrow raises where one of them would lead it elsewhere when they are joined.
+
+    Examples
+    --------
+    >>> _check_chunks([pa.array([bytes([255])]).view(pa.string())])
+    """
+    known: set[Any] = set()
+    for chunk in chunks:
+        chunk.validate()
+        _check_array(chunk, known)
+
+
+def _check_array(array: pa.Array, known: set[Any]) -> None:
+    type_ = array.type
+    if isinstance(type_, pa.BaseExtensionType):
+        _check_array(array.storage, known)
+    elif type_.id == DICTIONARY:
+        _check_encoded(array, known)
+    elif type_.id in _LISTS:
+        _check_lists(array, known)
+    elif type_.id == pa.lib.Type_FIXED_SIZE_LIST:
+        size = type_.list_size
+        _check_array(array.values.slice(array.offset * size, len(array) * size), known)
+    elif type_.id == pa.lib.Type_STRUCT:
+        for position in range(type_.num_fields):
+            _check_array(array.field(position), known)
+    elif type_.id in _BYTES:
+        array.view(_BYTES[type_.id]).validate(full=True)
+    elif not pa.types.is_primitive(type_) and not pa.types.is_decimal(type_):
+        array.validate(full=True)
+
+
+def _check_encoded(array: pa.Array, known: set[Any]) -> None:
+    words = array.dictionary
+    pa.DictionaryArray.from_arrays(array.indices, pa.nulls(len(words)), safe=False).validate(full=True)
+    place = _identity(words)
+    if place not in known:
+        known.add(place)
+        _check_array(words, known)
+
+
+def _check_lists(array: pa.Array, known: set[Any]) -> None:
+    if not len(array):
+        return
+    values = array.values
+    children = [pa.nulls(len(values))]
+    bare = pa.Array.from_buffers(
+        _LISTS[array.type.id], len(array), array.buffers()[:2], offset=array.offset, children=children
+    )
+    bare.validate(full=True)
+    first, last = bare.offsets[0].as_py(), bare.offsets[-1].as_py()
+    _check_array(values.slice(first, last - first), known)
+
+
+def _inner_arrays(array: pa.Array) -> list[pa.Array]:
+    """Return the children of an array, its dictionary included."""
+    type_ = array.type
+    if isinstance(type_, pa.BaseExtensionType):
+        return [array.storage]
+    if type_.id == DICTIONARY:
+        return [array.dictionary]
+    if type_.id in _LISTS_OF_ANY_KIND or type_.id == pa.lib.Type_RUN_END_ENCODED:
+        return [array.values]
+    if type_.id == pa.lib.Type_STRUCT or type_.id in _UNIONS:
+        return [array.field(position) for position in range(type_.num_fields)]
+    return []
+
+
+def _identity(array: pa.Array) -> Any:
+    """Return what two arrays of one type have in common if they are one.
+
+    Examples
+    --------
+    >>> words = pa.array(["a", "b"])
+    >>> _identity(words) == _identity(words.slice(0)), _identity(words[:1]) == _identity(words[1:])
+    (True, False)
+    """
+    places = tuple(None if each is None else (each.address, each.size) for each in array.buffers())
+    return array.offset, len(array), places, tuple(_identity(each) for each in _inner_arrays(array))
+
+
+def _stray_indices(array: pa.Array, *, whole: bool) -> bool:
+    """Whether indices lie outside a dictionary, be it where the array is null: there pyarrow follows them too.
+
+    Parameters
+    ----------
+    array
+        That has a dictionary.
+    whole
+        Whether to look at all of their buffer, which may reach beyond the array.
+
+    Examples
+    --------
+    >>> _stray_indices(pa.array(["a", None]).dictionary_encode(), whole=True)
+    False
+    """
+    indices = array.indices
+    data = indices.buffers()[1]
+    if data is None:
+        return False
+    start, rows = indices.offset, len(indices)
+    if whole:
+        start, rows = 0, data.size * 8 // indices.type.bit_width
+    import pyarrow.compute as pc  # it takes long to import
+
+    found = pc.min_max(pa.Array.from_buffers(indices.type, rows, [None, data], offset=start)).as_py()
+    return rows > 0 and not 0 <= found["min"] <= found["max"] < len(array.dictionary)

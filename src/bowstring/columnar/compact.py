@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Kind
-from bowstring.columnar.offset_bounds import ends_of
-from bowstring.columnar.slice import cut
+from bowstring.columnar.offset_bounds import offset_bounds
+from bowstring.columnar.slice import slice_parts
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
@@ -42,7 +42,7 @@ def compacted(batch: Batch) -> Batch:
     same = all(dictionaries[id_] is batch.dictionaries[id_] for id_ in dictionaries)
     if is_compact(batch):
         return batch if same else batch.derived(batch.parts, batch.num_rows, dictionaries)
-    parts = cut(batch.parts, batch.device, 0, batch.num_rows, trim=True)
+    parts = slice_parts(batch.parts, batch.device, 0, batch.num_rows, trim=True)
     return batch.derived(parts, batch.num_rows, dictionaries)
 
 
@@ -82,8 +82,7 @@ def is_compact(batch: Batch) -> bool:
 def _sizes_are_exact(batch: Batch) -> bool:
     layout = batch.layout
     sizes = batch.spans.table[layout.fixed_buffers(batch.variadic_counts), 2]
-    lengths = batch.nodes[layout.buffer_nodes, 0]
-    needed = (lengths * layout.buffer_bits + layout.buffer_end_bits * (lengths > 0) + 7) >> 3
+    needed = layout.minimum_lengths(batch.nodes[:, 0])
     needed[layout.validity_buffers] *= batch.nodes[layout.validity_nodes, 1] > 0
     return bool(((sizes == needed) | (layout.buffer_kinds == Kind.BYTES)).all())
 
@@ -102,4 +101,4 @@ def _offsets_span_all(batch: Batch) -> bool:
         ends, values = layout.nodes[node].children
         if lengths[ends] != lengths[values] or bool(lengths[ends]) != bool(lengths[node]):
             return False
-    return all(end.last == end.bound and (end.is_runs or not end.first) for end in ends_of(batch))
+    return all(end.last == end.bound and (end.is_runs or not end.first) for end in offset_bounds(batch))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bowstring.columnar.batch import Batch
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.nodes import Kind
 from bowstring.columnar.spans import buffer_of
@@ -16,9 +15,10 @@ from bowstring.errors import LimitExceeded
 from bowstring.kernels import bitmap
 
 if TYPE_CHECKING:
+    from bowstring.columnar.batch import Batch
     from bowstring.memory import Buffer
 
-__all__ = ["can_join", "joined"]
+__all__ = ["can_concatenate", "concatenate"]
 
 _FLAT = (
     (Kind.VALIDITY, Kind.DATA),
@@ -30,19 +30,19 @@ _MOST_32 = (1 << 31) - 1
 _MOST_64 = (1 << 63) - 1
 
 
-def can_join(batch: Batch) -> bool:
+def can_concatenate(batch: Batch) -> bool:
     """Whether a batch is one column of numbers, times, text or bytes."""
     nodes = batch.layout.nodes
     return len(nodes) == 1 and nodes[0].dictionary_id is None and nodes[0].buffer_kinds in _FLAT
 
 
-def joined(parts: Sequence[Batch]) -> Batch:
+def concatenate(parts: Sequence[Batch]) -> Batch:
     """Return the rows of some batches in new memory of their device.
 
     Parameters
     ----------
     parts
-        At least one, all of one column that :func:`can_join` takes.
+        At least one, all of one column that :func:`can_concatenate` takes.
 
     Raises
     ------
@@ -52,8 +52,9 @@ def joined(parts: Sequence[Batch]) -> Batch:
     Examples
     --------
     >>> import pyarrow as pa
+    >>> from bowstring.columnar.batch import Batch
     >>> words = [Batch.from_arrow(pa.record_batch({"word": column})) for column in (["a", None], ["b"])]
-    >>> joined(words)["word"].to_arrow().to_pylist()
+    >>> concatenate(words)["word"].to_arrow().to_pylist()
     ['a', None, 'b']
     """
     full = [compacted(part) for part in parts if part.num_rows] or [parts[0]]
@@ -69,7 +70,7 @@ def joined(parts: Sequence[Batch]) -> Batch:
             arrays += [_offsets(full, kinds[1]), _bytes(full)]
         nodes = sum(part.nodes for part in full)
         assert not isinstance(nodes, int)
-        return Batch.from_parts(
+        return type(first).from_parts(
             first.layout,
             int(nodes[0, 0]),
             nodes,

@@ -12,21 +12,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bowstring.columnar import recent
-from bowstring.columnar.nodes import BITS, END_BITS, Kind, Node, Offsets, PlainRows, evenly
-from bowstring.columnar.walk import Walk
+from bowstring.columnar.nodes import BITS, END_BITS, Kind, Node, Offsets, PlainRows, Walk, evenly
 from bowstring.errors import InvalidMetadata, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
 
 __all__ = ["Kind", "Layout", "Node", "Offsets"]
 
 _DATA, _VALIDITY = Kind.DATA, Kind.VALIDITY
+_OVERFLOW: Final = (1 << 63) - 128
 
 Indices = npt.NDArray[np.int64]
 
@@ -142,10 +141,10 @@ class Layout:
         ((0,), 7)
         """
         ids = None if dictionary_ids is None else tuple(dictionary_ids)
-        layout = recent.found(schema, ids)
+        layout = _recent_layout(schema, ids)
         if layout is None:
             layout = cls._derive(schema, ids, limits)
-            recent.note(schema, ids, layout)
+            _remember(schema, ids, layout)
         elif layout.depth > limits.depth or layout.num_nodes > limits.columns:
             return cls._derive(schema, ids, limits)
         return layout
@@ -159,11 +158,6 @@ class Layout:
                 "wrong number of dictionary ids", expected=len(layout.dictionary_ids), found=len(ids)
             )
         return layout
-
-    @property
-    def has_variadic(self) -> bool:
-        """Whether any node has variadic buffers."""
-        return bool(self.variadic_nodes)
 
     def first_buffers(self, variadic_counts: Sequence[int] = ()) -> Indices:
         """Where each node's buffers start in a batch with these variadic counts.
@@ -219,7 +213,7 @@ class Layout:
         Parameters
         ----------
         lengths : ndarray of int64, shape (num_nodes,)
-            Slots per node, each at most :attr:`longest`.
+            Slots per node, each at most :attr:`longest`; or an array of Python's integers of any size.
 
         Returns
         -------
@@ -233,6 +227,7 @@ class Layout:
         [2, 18, 2, 40, 0]
         """
         slots = lengths[self.buffer_nodes]
+        assert slots.dtype.hasobject or int(slots.max(initial=0)) * self._widest < _OVERFLOW
         return (slots * self.buffer_bits + (slots > 0) * self.buffer_end_bits + 7) >> 3
 
     def select(
@@ -322,7 +317,8 @@ class Layout:
         self._positions = np.arange(self.num_buffers)
         for table in (self.buffer_nodes, self.buffer_bits, self.buffer_end_bits, self._positions):
             table.flags.writeable = False
-        self.longest = (1 << 62) // (int(self.buffer_bits.max(initial=0)) + 1)
+        self._widest = int(self.buffer_bits.max(initial=0))
+        self.longest = (1 << 62) // (self._widest + 1)
         is_validity = self.buffer_kinds == _VALIDITY
         self.validity_buffers = is_validity.nonzero()[0]
         self.validity_nodes = self.buffer_nodes[self.validity_buffers]
@@ -385,3 +381,28 @@ def _ranges(spans: Sequence[tuple[int, int]]) -> Indices:
     if not spans:
         return np.empty(0, dtype=np.int64)
     return np.concatenate([np.arange(start, end, dtype=np.int64) for start, end in spans])
+
+
+# The layouts that were derived last: streams of one schema follow each other.
+_MOST_RECENT: Final = 32
+_recent: list[tuple[pa.Schema, tuple[int, ...] | None, Layout]] = []
+
+
+def _recent_layout(schema: pa.Schema, ids: tuple[int, ...] | None) -> Layout | None:
+    # A list scanned by pyarrow's own comparison: it caches a fingerprint (0.2 us), hash() costs 0.3 us a field.
+    for known, known_ids, layout in tuple(_recent):
+        if known_ids == ids and known.equals(schema, check_metadata=True) and _really_equal(layout, schema):
+            return layout
+    return None
+
+
+def _remember(schema: pa.Schema, ids: tuple[int, ...] | None, layout: Layout) -> None:
+    _recent.insert(0, (schema, ids, layout))
+    del _recent[_MOST_RECENT:]
+
+
+def _really_equal(layout: Layout, schema: pa.Schema) -> bool:
+    # Around an extension type, pyarrow takes lists of other sizes and dictionaries of other indices for equal.
+    if not layout.has_inner_extension:
+        return True
+    return [str(type_) for type_ in layout.schema.types] == [str(type_) for type_ in schema.types]

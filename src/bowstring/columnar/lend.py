@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bowstring.columnar.batch import Batch
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.materialize import elsewhere
 from bowstring.memory import lend, lendable, owned_regions
@@ -17,6 +16,7 @@ from bowstring.memory import lend, lendable, owned_regions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bowstring.columnar.batch import Batch
     from bowstring.memory import Device, Region
 
 __all__ = ["Lender", "Lending", "wholly_lent"]

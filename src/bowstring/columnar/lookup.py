@@ -1,19 +1,22 @@
-"""Choosing columns by name, or by position."""
+"""Columns by name or position, and errors that name a column."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
-from typing import SupportsIndex
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, SupportsIndex
 
 import pyarrow as pa
 
-from bowstring.errors import UnknownColumn, UsageError
+from bowstring.errors import BowstringError, UnknownColumn, UsageError
 
-__all__ = ["chosen_position", "column_position", "column_positions"]
+__all__ = ["ColumnErrors", "check_equal_lengths", "checked_name", "column_index", "column_positions"]
+
+_FOREIGN = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
-def column_position(schema: pa.Schema, name: str) -> int:
+def _position_of(schema: pa.Schema, name: str) -> int:
     """Return the position of a column.
 
     Raises
@@ -28,7 +31,7 @@ def column_position(schema: pa.Schema, name: str) -> int:
     raise UnknownColumn(what, expected=f"one of {schema.names}"[:500], found=repr(name))
 
 
-def chosen_position(schema: pa.Schema, key: str | SupportsIndex) -> int:
+def column_index(schema: pa.Schema, key: str | SupportsIndex) -> int:
     """Return the position of a column, chosen by name or by position, from the end if that is negative.
 
     Raises
@@ -39,7 +42,7 @@ def chosen_position(schema: pa.Schema, key: str | SupportsIndex) -> int:
         It is neither name nor position.
     """
     if isinstance(key, str):
-        return column_position(schema, key)
+        return _position_of(schema, key)
     try:
         position = operator.index(key)
     except TypeError:
@@ -67,4 +70,83 @@ def column_positions(schema: pa.Schema, names: Iterable[str]) -> list[int]:
     >>> column_positions(pa.schema({"a": pa.int8(), "b": pa.int8()}), ["b"])
     [1]
     """
-    return [column_position(schema, name) for name in names]
+    return [_position_of(schema, name) for name in names]
+
+
+class ColumnErrors:
+    """Within it, errors of the tree name a column, and those of pyarrow and Python become ones that do.
+
+    Parameters
+    ----------
+    name
+        Of the column.
+    what
+        What cannot be done, where the error is not of the tree.
+
+    Examples
+    --------
+    >>> with ColumnErrors("fare"):
+    ...     pa.array([1, "x"])
+    Traceback (most recent call last):
+      ...
+    bowstring.errors.UsageError: the values are no column; found ... at column 'fare'
+    """
+
+    __slots__ = ("_name", "_what")
+
+    def __init__(self, name: str, what: str = "the values are no column") -> None:
+        self._name = name
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is None:
+            return
+        where = f"column {self._name!r}"
+        if isinstance(error, BowstringError):
+            if error.where is None:
+                error.where = where
+        elif isinstance(error, _FOREIGN):
+            raise UsageError(self._what, found=f"{type(error).__name__}: {error}", where=where) from error
+
+
+def checked_name(name: Any) -> str:
+    """Return what names a column, if it can.
+
+    Raises
+    ------
+    UsageError
+        It is no text, or text that UTF-8 cannot spell.
+    """
+    if not isinstance(name, str):
+        raise UsageError("the name of a column is text", found=repr(name))
+    if not name.isascii():
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError("the name of a column is no Unicode text", found=repr(name)) from error
+    return name
+
+
+def check_equal_lengths(lengths: Mapping[str, int]) -> None:
+    """Refuse columns that have not one length.
+
+    Raises
+    ------
+    UsageError
+        It names a column whose length fewer have.
+    """
+    counts = Counter(lengths.values())
+    if len(counts) <= 1:
+        return
+    (usual, _), *_ = counts.most_common()
+    model = next(name for name, length in lengths.items() if length == usual)
+    odd, found = next((name, length) for name, length in lengths.items() if length != usual)
+    raise UsageError(
+        "the columns have not one length",
+        expected=f"{usual} rows, as column {model!r} has",
+        found=found,
+        where=f"column {odd!r}",
+    )

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bowstring.columnar.batch import Batch
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.copy_pieces import Pieces, fill
 from bowstring.columnar.dictionary import Dictionary
@@ -20,10 +19,11 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from bowstring.columnar.batch import Batch
     from bowstring.columnar.spans import Spans, Table
     from bowstring.memory import Road
 
-__all__ = ["elsewhere", "on_device", "placed", "placed_bytes", "placed_compact"]
+__all__ = ["dictionaries_placed", "elsewhere", "on_device", "placed", "placed_bytes", "placed_compact"]
 
 
 def placed_bytes(batch: Batch, device: Device) -> int:
@@ -83,6 +83,7 @@ def placed(
     Examples
     --------
     >>> import numpy as np
+    >>> from bowstring.columnar.batch import Batch
     >>> pool = Pool(budget=1 << 20)
     >>> batch = placed(Batch.from_arrow({"a": np.arange(3)}), pool.allocator())
     >>> batch.buffers[1].region.shareable, batch["a"].values.tolist()
@@ -122,7 +123,7 @@ def elsewhere(
     batch: Batch, dictionaries: dict[int, Dictionary], table: Table, regions: Sequence[Region], device: Device
 ) -> Batch:
     """Return a batch of the same rows whose buffers and dictionaries lie in another place."""
-    return Batch.from_parts(
+    return type(batch).from_parts(
         batch.layout,
         batch.num_rows,
         batch.nodes,
@@ -145,6 +146,46 @@ def on_device(batch: Batch, device: Device | str, pool: Pool | None) -> Batch:
         pool = default_pool() if device.is_host else Pool(device)
     compact = compacted(batch)
     return placed_compact(compact, pool.allocator(placed_bytes(compact, device)))
+
+
+def dictionaries_placed(
+    batch: Batch, allocator: Allocator, known: MutableMapping[Dictionary, Dictionary]
+) -> Batch:
+    """Return a batch whose dictionaries are where it is itself; the batch where they are.
+
+    Parameters
+    ----------
+    batch
+        On the allocator's device.
+    allocator
+        Where copies go.
+    known
+        Dictionaries placed before; what is placed now is added.
+
+    Raises
+    ------
+    OutOfBudget
+        The allocator has no room.
+    """
+    if all(each.values.device is batch.device for each in batch.dictionaries.values()):
+        return batch
+    inner = {}
+    for id_, dictionary in batch.dictionaries.items():
+        if dictionary not in known:
+            known[dictionary] = Dictionary(id_, placed(dictionary.values, allocator, known, in_place=False))
+        inner[id_] = known[dictionary]
+    return type(batch).from_parts(
+        batch.layout,
+        batch.num_rows,
+        batch.nodes,
+        variadic_counts=batch.variadic_counts,
+        dictionaries=inner,
+        lease=batch.lease,
+        custom_metadata=batch.custom_metadata,
+        spans=batch.spans.table,
+        regions=batch.spans.regions,
+        device=batch.device,
+    )
 
 
 def _placed(

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
 
-__all__ = ["End", "ends_of"]
+__all__ = ["OffsetBounds", "offset_bounds"]
 
 
-class End(NamedTuple):
+class OffsetBounds(NamedTuple):
     """The first and the last offset of a node, or its first and last run end."""
 
     node: int
@@ -21,7 +21,7 @@ class End(NamedTuple):
     is_runs: bool
 
 
-def ends_of(batch: Batch) -> list[End]:
+def offset_bounds(batch: Batch) -> list[OffsetBounds]:
     """Return the ends of every node that has slots and offsets or run ends, with one read by the host.
 
     Raises
@@ -32,7 +32,7 @@ def ends_of(batch: Batch) -> list[End]:
     Examples
     --------
     >>> from bowstring.columnar.batch import Batch
-    >>> [(end.first, end.last, end.bound) for end in ends_of(Batch.from_arrow({"a": ["x", "yz"]}))]
+    >>> [(end.first, end.last, end.bound) for end in offset_bounds(Batch.from_arrow({"a": ["x", "yz"]}))]
     [(0, 3, 3)]
     """
     layout, spans = batch.layout, batch.spans
@@ -61,6 +61,6 @@ def ends_of(batch: Batch) -> list[End]:
             found.append((node, lengths[node], True))
     values = spans.fetch(batch.device, rows, at, widths)
     return [
-        End(node, first, last, bound, is_runs)
+        OffsetBounds(node, first, last, bound, is_runs)
         for (node, bound, is_runs), first, last in zip(found, values[::2], values[1::2], strict=True)
     ]

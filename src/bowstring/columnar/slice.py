@@ -1,29 +1,46 @@
-"""Cutting: the same rows at offset 0, without a copy but for what must be re-based.
+"""Slices: some rows of a batch at offset 0, without a copy but for what must be re-based.
 
-Arrow in memory knows offsets: a slice is the whole with an offset at any node. Arrow in messages, and so a
-Batch, does not: each buffer begins with slot 0. A cut moves the start of a buffer where the slots allow it, and
-copies what it must: bitmaps that do not start at a whole byte, run ends, and, where a batch is made compact,
-offsets that do not start at 0.
+In Arrow's C data interface a slice is the whole array with an offset at any node. In Arrow IPC, and so in a Batch,
+each buffer begins with slot 0. A slice moves the start of a buffer where the slots allow it, and copies bitmaps
+that do not start at a whole byte, run ends, and, where a batch is made compact, offsets that do not start at 0.
+
+Which slots of each node the rows need is found top down. What the host must know of the data for that (where
+offsets begin and end, which runs are meant) is fetched level by level, one fetch a level.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
+import pyarrow as pa
 
-from bowstring.columnar.layout import Kind
-from bowstring.columnar.ranges import Parts, Ranges, Table, is_offsets, refuse
-from bowstring.columnar.spans import Spans, buffer_of
+from bowstring.columnar.layout import Kind, Layout
+from bowstring.columnar.spans import Spans, Table, buffer_of
+from bowstring.errors import InvalidBody
 from bowstring.kernels import bitmap
 
 if TYPE_CHECKING:
     from bowstring.memory import Device, Region
 
-__all__ = ["Parts", "cut"]
+__all__ = ["Parts", "slice_parts"]
+
+_PARALLEL = (pa.lib.Type_STRUCT, pa.lib.Type_SPARSE_UNION)
+_FIXED_LIST = pa.lib.Type_FIXED_SIZE_LIST
+_RUNS = pa.lib.Type_RUN_END_ENCODED
 
 
-def cut(
+class Parts(NamedTuple):
+    """What a batch is made of, beside its rows: nodes, shape (nodes, 2), and buffers."""
+
+    layout: Layout
+    nodes: Table
+    spans: Spans
+    variadic_counts: tuple[int, ...]
+
+
+def slice_parts(
     parts: Parts,
     device: Device,
     start: int,
@@ -56,23 +73,184 @@ def cut(
     if offsets is None:
         offsets = np.zeros(parts.layout.num_nodes, np.int64)
     with device.use():
-        ranges = Ranges(parts, device, offsets, trim=trim)
+        ranges = _Ranges(parts, device, offsets, trim=trim)
         ranges.descend(start, length)
-        cutting = _Cutting(parts, device, ranges)
-        cutting.cut_nulls()
-        cutting.move()
+        slicing = _Slicing(parts, device, ranges)
+        slicing.null_counts()
+        slicing.move()
         if trim:
-            cutting.trim()
-        cutting.replace_run_ends()
+            slicing.trim()
+        slicing.replace_run_ends()
         if count or trim:
-            cutting.count_nulls()
+            slicing.count_nulls()
         return Parts(
-            parts.layout, cutting.nodes, Spans(cutting.table, cutting.regions), parts.variadic_counts
+            parts.layout, slicing.nodes, Spans(slicing.table, slicing.regions), parts.variadic_counts
         )
 
 
-class _Cutting:
-    def __init__(self, parts: Parts, device: Device, ranges: Ranges) -> None:
+class _Ranges:
+    """The slots of each node that some rows need.
+
+    Parameters
+    ----------
+    parts, device
+        What is sliced, and where it is.
+    offsets : ndarray of int64, shape (nodes,)
+        Where the slots of each node start in its buffers, as in Arrow's C data interface.
+    trim
+        Leave out what no offset points to.
+
+    Attributes
+    ----------
+    starts, lengths : ndarray of int64, shape (nodes,)
+        First slot, counted from the start of the buffers, and number of slots.
+    ends : dict of int to (int, int)
+        First and last offset of each node with offsets; only with `trim`.
+    runs : dict of int to (int, int)
+        Of each run-end encoded node that needs new run ends: what to subtract, and the most that is left.
+    """
+
+    def __init__(self, parts: Parts, device: Device, offsets: Table, *, trim: bool) -> None:
+        self.parts = parts
+        self.device = device
+        self.offsets = offsets
+        self.trim = trim
+        self.first = parts.layout.first_buffers(parts.variadic_counts)
+        self.starts = np.zeros(parts.layout.num_nodes, np.int64)
+        self.lengths = np.zeros(parts.layout.num_nodes, np.int64)
+        self.ends: dict[int, tuple[int, int]] = {}
+        self.runs: dict[int, tuple[int, int]] = {}
+
+    def descend(self, start: int, length: int) -> None:
+        """Find the slots for the rows ``[start, start + length)``.
+
+        Raises
+        ------
+        InvalidBody
+            A node has fewer slots than its parent needs, or offsets decrease.
+        """
+        layout = self.parts.layout
+        if layout.is_flat:
+            self.starts[:] = self.offsets + start
+            self.lengths[:] = length
+            if (self.parts.nodes[:, 0] < start + length).any():
+                _refuse(layout, int(np.argmin(self.parts.nodes[:, 0])), "a column is shorter than its batch")
+            self._find_ends(range(layout.num_nodes))
+            return
+        level = [(node, start, length) for node in layout.columns]
+        while level:
+            level = self._below(level)
+
+    def _below(self, level: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+        layout, nodes = self.parts.layout, self.parts.nodes
+        for node, start, length in level:
+            if start < 0 or start + length > nodes[node, 0]:
+                what = "a column or child is too short"
+                _refuse(layout, node, what, f"{start + length} slots", f"{nodes[node, 0]}")
+            self.starts[node] = self.offsets[node] + start
+            self.lengths[node] = length
+        self._find_ends(node for node, _, _ in level)
+        self._find_runs([node for node, _, _ in level if layout.nodes[node].type.id == _RUNS])
+        return [
+            piece for node, _, _ in level if layout.nodes[node].children for piece in self._children(node)
+        ]
+
+    def _children(self, index: int) -> Iterable[tuple[int, int, int]]:
+        node = self.parts.layout.nodes[index]
+        start, length = int(self.starts[index]), int(self.lengths[index])
+        type_id = node.type.id
+        if type_id in _PARALLEL:
+            return [(child, start, length) for child in node.children]
+        if type_id == _FIXED_LIST:
+            size = node.type.list_size
+            return [(node.children[0], start * size, length * size)]
+        if type_id == _RUNS:
+            return self._run_children(index)
+        if index in self.ends:
+            first, last = self.ends[index]
+            return [(node.children[0], first, last - first)]
+        return [(child, 0, int(self.parts.nodes[child, 0])) for child in node.children]
+
+    def _find_ends(self, nodes: Iterable[int]) -> None:
+        """Fetch the first and the last offset of some nodes."""
+        layout = self.parts.layout
+        if not self.trim or not layout.offsets:
+            return
+        rows: list[int] = []
+        at: list[int] = []
+        widths: list[int] = []
+        found: list[int] = []
+        for index in nodes:
+            kinds = layout.nodes[index].buffer_kinds
+            if not _has_offsets(kinds):
+                continue
+            if not self.lengths[index]:
+                self.ends[index] = 0, 0
+                continue
+            start, width = int(self.starts[index]), 4 if kinds[1] is Kind.OFFSETS32 else 8
+            found.append(index)
+            rows += [int(self.first[index]) + 1] * 2
+            at += [start * width, (start + int(self.lengths[index])) * width]
+            widths += [width] * 2
+        values = self.parts.spans.fetch(self.device, rows, at, widths)
+        for index, first, last in zip(found, values[::2], values[1::2], strict=True):
+            if not 0 <= first <= last:
+                _refuse(layout, index, "offsets decrease", found=f"first {first}, last {last}")
+            self.ends[index] = first, last
+
+    def run_ends(self, index: int) -> Any:
+        """Return all run ends of a node, an array of its device."""
+        ends = self.parts.layout.nodes[index].children[0]
+        at, runs = int(self.offsets[ends]), int(self.parts.nodes[ends, 0])
+        width = self.parts.layout.nodes[ends].width
+        array = self.parts.spans.array(int(self.first[ends]) + 1, f"<i{width}")[at : at + runs]
+        if len(array) != runs or not runs:
+            _refuse(self.parts.layout, ends, "run ends are missing", runs or "at least 1", len(array))
+        return array
+
+    def _find_runs(self, nodes: list[int]) -> None:
+        asked = []
+        found = []
+        for index in nodes:
+            start, length = int(self.starts[index]), int(self.lengths[index])
+            if length and (start or self.trim):
+                ends = self.run_ends(index)
+                wanted = self.device.xp.asarray(np.array([start, start + length - 1], ends.dtype))
+                within = self.device.xp.searchsorted(ends, wanted, side="right")
+                asked += [within.astype(np.int64), ends[-1:].astype(np.int64)]
+                found.append(index)
+        if not found:
+            return
+        values = iter(self.device.to_host(self.device.xp.concatenate(asked)).tolist())
+        for index in found:
+            first, end, last = next(values), next(values) + 1, next(values)
+            start, length = int(self.starts[index]), int(self.lengths[index])
+            if last < start + length:
+                _refuse(self.parts.layout, index, "run ends do not cover the column", start + length, last)
+            self.ends[index] = first, end
+            if start or last != length:
+                self.runs[index] = start, length
+
+    def _run_children(self, index: int) -> list[tuple[int, int, int]]:
+        ends, values = self.parts.layout.nodes[index].children
+        if not self.lengths[index]:
+            return [(ends, 0, 0), (values, 0, 0)]
+        first, end = self.ends.get(index, (0, int(self.parts.nodes[ends, 0])))
+        return [(ends, first, end - first), (values, first, end - first)]
+
+
+def _has_offsets(kinds: tuple[Kind, ...]) -> bool:
+    """Whether a node with these buffers has offsets with one more element than it has slots."""
+    return len(kinds) > 1 and (kinds[1] is Kind.OFFSETS32 or kinds[1] is Kind.OFFSETS64)
+
+
+def _refuse(layout: Layout, node: int, what: str, expected: object = None, found: object = None) -> NoReturn:
+    """Raise :class:`~bowstring.errors.InvalidBody` that names a node."""
+    raise InvalidBody(what, expected=expected, found=found, where=".".join(layout.nodes[node].path))
+
+
+class _Slicing:
+    def __init__(self, parts: Parts, device: Device, ranges: _Ranges) -> None:
         self.layout = parts.layout
         self.before = parts
         self.nodes = parts.nodes.copy()
@@ -81,7 +259,7 @@ class _Cutting:
         self.device = device
         self.ranges = ranges
 
-    def cut_nulls(self) -> None:
+    def null_counts(self) -> None:
         """A part of what is all null or all valid is so too; of anything else nobody knows."""
         lengths, nulls = self.before.nodes[:, 0], self.before.nodes[:, 1]
         now = self.ranges.lengths
@@ -94,32 +272,35 @@ class _Cutting:
         """Move the start of every buffer to its first slot, and its end to its last."""
         layout = self.layout
         rows = layout.fixed_buffers(self.before.variadic_counts)
-        owners, bits, kinds = layout.buffer_nodes, layout.buffer_bits, layout.buffer_kinds
-        starts, lengths = self.ranges.starts[owners] * bits, self.ranges.lengths[owners]
+        owners, kinds = layout.buffer_nodes, layout.buffer_kinds
+        starts, lengths = self.ranges.starts, self.ranges.lengths
+        first_bits, slots = starts[owners] * layout.buffer_bits, lengths[owners]
         sizes = self.table[rows, 2]
         sized = kinds != Kind.BYTES
-        needed = lengths * bits + layout.buffer_end_bits * (lengths > 0)
+        needed = layout.minimum_lengths(lengths)
         needed[(kinds == Kind.VALIDITY) & ((sizes == 0) | (self.nodes[owners, 1] == 0))] = 0
-        short = sized & (needed > 0) & ((starts + needed + 7) >> 3 > sizes)
+        ends = layout.minimum_lengths(starts + lengths)
+        short = sized & (needed > 0) & (ends > sizes)
         if short.any():
             position = int(np.flatnonzero(short)[0])
             what = f"the {Kind(kinds[position]).name} buffer is too short"
-            wanted = f"{(starts[position] + needed[position] + 7) >> 3} bytes"
-            refuse(layout, int(owners[position]), what, wanted, f"{sizes[position]} bytes")
-        odd = np.flatnonzero((starts & 7 != 0) & (needed > 0))
-        self.table[rows, 1] += (starts >> 3) * sized
-        self.table[rows, 2] = np.where(sized, (needed + 7) >> 3, sizes * (lengths > 0))
+            _refuse(
+                layout, int(owners[position]), what, f"{ends[position]} bytes", f"{sizes[position]} bytes"
+            )
+        odd = np.flatnonzero((first_bits & 7 != 0) & (needed > 0))
+        self.table[rows, 1] += (first_bits >> 3) * sized
+        self.table[rows, 2] = np.where(sized, needed, sizes * (slots > 0))
         for position in odd.tolist():
             row = int(rows[position])
             old = self.before.spans.array(row)
-            self._replace(row, bitmap.shifted(old, int(starts[position]), int(lengths[position])))
+            self._replace(row, bitmap.shifted(old, int(first_bits[position]), int(slots[position])))
         self.table[self.table[:, 2] == 0] = 0
 
     def trim(self) -> None:
         """Make offsets start at 0, and bytes with what the first offset points to."""
         for index, (first, last) in self.ranges.ends.items():
             kinds = self.layout.nodes[index].buffer_kinds
-            if not is_offsets(kinds):
+            if not _has_offsets(kinds):
                 continue
             row = int(self.ranges.first[index]) + 1
             if first:
@@ -128,7 +309,7 @@ class _Cutting:
             if kinds[-1] is Kind.BYTES:
                 region, offset, nbytes = self.table[row + 1].tolist()
                 if last > nbytes:
-                    refuse(self.layout, index, "the BYTES buffer is too short", f"{last} bytes", f"{nbytes}")
+                    _refuse(self.layout, index, "the BYTES buffer is too short", f"{last} bytes", f"{nbytes}")
                 self.table[row + 1] = (region, offset + first, last - first) if last > first else 0
 
     def replace_run_ends(self) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 import numpy as np
 
-from bowstring.columnar.interchange.source import batches
+from bowstring.columnar.batch import batches
 from bowstring.columnar.materialize import placed
 from bowstring.depot.lending import LentAllocator
 from bowstring.depot.parts import Told, pack_part

@@ -5,8 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING
 
-from bowstring.columnar.dictionary_place import dictionaries_placed
-from bowstring.columnar.materialize import placed
+from bowstring.columnar.materialize import dictionaries_placed, placed
 from bowstring.ipc.arguments import device_meant
 from bowstring.ipc.compression.device.decompress import DeviceBodies
 

@@ -7,7 +7,7 @@ import threading
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-from bowstring.columnar.chunked import unified
+from bowstring.columnar.chunked import unify_dictionaries
 from bowstring.errors import (
     ClosedError,
     InvalidMetadata,
@@ -379,7 +379,7 @@ class RecordBatchFileWriter(RecordBatchWriter):
             With that option: the table has malformed dictionaries, or indices into them.
         """
         if self._options.unify_dictionaries:
-            table = unified(table)
+            table = unify_dictionaries(table)
         super().write_table(table, max_chunksize)
 
     def _put_end(self) -> None:

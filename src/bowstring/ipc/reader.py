@@ -10,7 +10,7 @@ from pyarrow.ipc import ReadStats
 
 from bowstring.closing import Closing
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.interchange.source import batches as batches_of
+from bowstring.columnar.batch import batches as batches_of
 from bowstring.columnar.layout import Layout
 from bowstring.errors import ClosedError, EndOfStream, UsageError
 from bowstring.ipc.dictionary.reader import Arrival

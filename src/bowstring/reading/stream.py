@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Literal, NoReturn, Self
 import pyarrow as pa
 
 from bowstring.closing import Closing
-from bowstring.columnar.dictionary_place import dictionaries_placed
 from bowstring.columnar.lookup import column_positions
-from bowstring.columnar.materialize import placed
+from bowstring.columnar.materialize import dictionaries_placed, placed
 from bowstring.errors import ClosedError, EndOfStream, NotOnDevice, NotPicklable, UsageError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Device, Pool, default_pool, device_by_name

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from bowstring.columnar.batch import Batch
+from bowstring.columnar.dictionary import Dictionaries
 from bowstring.dissociated.messages import PREFIX_BYTES
 from bowstring.ipc.body.message_table import can_take, leading, numbers_of
 from bowstring.ipc.body.readahead_plain import plain_ahead
@@ -106,13 +107,17 @@ class Together:
         spans = np.empty((len(places), *known.spans.shape), np.int64)
         spans[:] = known.spans
         spans[:, :, 1] += places[:, None]
-        first = Batch.from_parts(
-            self._layout,
-            known.num_rows,
-            known.nodes,
-            variadic_counts=known.variadic_counts,
-            dictionaries=dictionaries,
-            spans=spans[0],
-            regions=(run.bodies.region,),
-        )
-        return [first, *first.alike(spans[1:])]
+        held = Dictionaries(dictionaries)
+        regions = (run.bodies.region,)
+        return [
+            Batch.from_parts(
+                self._layout,
+                known.num_rows,
+                known.nodes,
+                variadic_counts=known.variadic_counts,
+                dictionaries=held,
+                spans=table,
+                regions=regions,
+            )
+            for table in spans
+        ]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bowstring.columnar.interchange.source import batches, gives_batches
+from bowstring.columnar.batch import batches
+from bowstring.columnar.interchange.source import gives_batches
 from bowstring.columnar.layout import Layout
 from bowstring.errors import UnknownTicket, UsageError
 from bowstring.ipc.flatbuf.schema import check_dictionaries

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.batch import Batch
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.interchange.capsule import (
     STRUCT_BYTES,
@@ -22,15 +21,15 @@ from bowstring.columnar.interchange.capsule import (
 )
 from bowstring.columnar.interchange.cudf import as_told
 from bowstring.columnar.layout import Layout
-from bowstring.columnar.ranges import Parts, Table
-from bowstring.columnar.slice import cut
-from bowstring.columnar.spans import Spans
+from bowstring.columnar.slice import Parts, slice_parts
+from bowstring.columnar.spans import Spans, Table
 from bowstring.errors import UsageError
 from bowstring.memory import cpu, device_by_id, foreign_region
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from bowstring.columnar.batch import Batch
     from bowstring.columnar.nodes import Node
     from bowstring.memory import Device
 
@@ -169,8 +168,7 @@ class _Walk:
         """Bytes of each buffer, from its start, which may be before slot 0, to its last slot."""
         layout = self.layout
         slots = table[:, 0] + table[:, 2]
-        owned = slots[layout.buffer_nodes]
-        fixed = (owned * layout.buffer_bits + layout.buffer_end_bits + 7) >> 3
+        fixed = layout.minimum_lengths(slots)
         rows = layout.fixed_buffers(self.variadic_counts)
         counted = slots.tolist()
         wanted = [each for each in layout.offsets if each[3] < 0 and counted[each[0]]]
@@ -178,7 +176,7 @@ class _Walk:
         if self.checks:
             self._check_table(table, slots)
             # What must be there, before the device is asked to read it: it would not live through that.
-            absent = (pointers[rows] == 0) & (fixed > 0) & (owned > 0) & (layout.absent_length != 0)
+            absent = (pointers[rows] == 0) & (fixed > 0) & (layout.absent_length != 0)
             self._refuse(layout.buffer_nodes[absent], "a struct of a device lacks a buffer")
         last = [
             (self.pointers[int(rows[position])] + counted[node] * width, width)
@@ -189,7 +187,7 @@ class _Walk:
         if self.checks and (fixed < 0).any():
             raise UsageError("offsets on a device are negative", found=int(fixed.min()))
         sizes = np.empty(len(self.pointers), np.int64)
-        sizes[rows] = fixed * (owned > 0)
+        sizes[rows] = fixed
         if self.variadic_sizes:
             variadic = np.ones(len(sizes), np.bool_)
             variadic[rows] = False
@@ -208,9 +206,16 @@ def _reader(count: int) -> struct.Struct:
 
 
 class Importer:
-    """Makes batches of pyarrow's, one schema after the other; equal dictionaries in a row become one object."""
+    """Makes batches of Arrow's C structs; equal dictionaries in a row become one object.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    batch_type
+        The class of the batches: this module lies below it.
+    """
+
+    def __init__(self, batch_type: type[Batch]) -> None:
+        self.batch_type = batch_type
         self._known: dict[int, tuple[object, Dictionary]] = {}
 
     def batch(self, source: pa.RecordBatch) -> Batch:
@@ -273,13 +278,15 @@ class Importer:
         counts = tuple(walk.variadic_counts)
         parts = Parts(layout, np.ascontiguousarray(table[:, :2]), _spans(walk, table, owner), counts)
         if walk.start or table[:, 2].any() or (table[:, 1] < 0).any():
-            parts = cut(parts, walk.memory.device, walk.start, num_rows, offsets=table[:, 2], count=True)
+            parts = slice_parts(
+                parts, walk.memory.device, walk.start, num_rows, offsets=table[:, 2], count=True
+            )
         dictionaries: dict[int, Dictionary] = {}
         for id_, address in walk.dictionaries:
             dictionary = self._dictionary(layout.dictionaries[id_], id_, address, owner, walk.memory)
             dictionaries.update(dictionary.values.dictionaries)
             dictionaries[id_] = dictionary
-        return Batch.from_parts(
+        return self.batch_type.from_parts(
             layout,
             num_rows,
             parts.nodes,

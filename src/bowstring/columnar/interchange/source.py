@@ -3,54 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.batch import Batch
-from bowstring.columnar.chunked import joined, joined_array, unified
+from bowstring.columnar.chunked import combine_chunks, combine_column, unify_dictionaries
 from bowstring.columnar.column import Column
-from bowstring.columnar.column_errors import ColumnNamed, name_of_column, one_length
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.interchange.cudf import arrow_of_cudf
-from bowstring.columnar.interchange.device_arrays import batch_of_device_arrays
 from bowstring.columnar.interchange.device_stream import device_stream
 from bowstring.columnar.interchange.foreign import Importer
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.lookup import ColumnErrors, check_equal_lengths, checked_name
 from bowstring.columnar.marks import field_of, without_mark
-from bowstring.errors import BowstringError, InvalidBody, UsageError
+from bowstring.columnar.spans import buffer_of
+from bowstring.errors import BowstringError, InvalidBody, Unsupported, UsageError
+from bowstring.kernels import bitmap
+from bowstring.memory import Buffer, Device
+from bowstring.memory.arrays import device_array
 
-__all__ = ["GivesBatches", "batches", "gives_batches", "one_batch"]
+if TYPE_CHECKING:
+    from bowstring.columnar.batch import Batch
+
+__all__ = ["GivesBatches", "gives_batches", "one_batch", "open_batches"]
 
 _HINT = "Give a pyarrow Table, a DataFrame, a dict of arrays, or anything with __arrow_c_stream__."
 
 
-def batches(source: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, Iterator[Batch]]:
-    """Return the schema of Arrow data and its batches, taken one by one and not before they are asked for.
-
-    Parameters
-    ----------
-    source
-        A Batch or Column; anything with ``__arrow_c_stream__``, ``__arrow_c_array__`` or their device forms; a
-        cuDF DataFrame; a mapping of names to arrays; or an iterable of such things, of which a generator may make
-        each when it is wanted.
-    schema
-        That of an iterable. Without it, the first batch is taken at once to see; with it nothing is.
-
-    Raises
-    ------
-    UsageError
-        It is not Arrow data, or an iterable without a schema gives nothing. While iterating: a batch has another
-        schema than the first.
-
-    Examples
-    --------
-    >>> schema, taken = batches({"a": [1, 2]} for _ in range(3))
-    >>> schema.names, [batch.num_rows for batch in taken]
-    (['a'], [2, 2, 2])
-    """
-    importer = Importer()
+def open_batches(
+    source: Any, schema: pa.Schema | None, importer: Importer
+) -> tuple[pa.Schema, Iterator[Batch]]:
+    """Return a schema and batches: see :func:`bowstring.columnar.batch.batches`."""
     opened = _open(source, importer)
     if opened is not None:
         found, taken = opened
@@ -91,18 +75,17 @@ def gives_batches(source: Any) -> bool:
     return isinstance(getattr(source, "layout", None), Layout) and isinstance(source, GivesBatches)
 
 
-def one_batch(source: Any) -> Batch:
-    """Return Arrow data as one batch: see :meth:`Batch.from_arrow`."""
-    if isinstance(source, Batch):
+def one_batch(source: Any, importer: Importer) -> Batch:
+    """Return Arrow data as one batch: see :meth:`bowstring.columnar.batch.Batch.from_arrow`."""
+    if isinstance(source, importer.batch_type):
         return source
     if isinstance(source, Column):
         return source.as_batch()
-    importer = Importer()
     batch = _on_its_device(source, importer)
     if batch is not None:
         return batch
     if hasattr(source, "__arrow_c_device_stream__") and not hasattr(source, "__arrow_c_device_array__"):
-        return _only(*device_stream(source.__arrow_c_device_stream__(), importer))
+        return _only(*device_stream(source.__arrow_c_device_stream__(), importer), importer.batch_type)
     whole = _whole(source)
     if isinstance(whole, pa.RecordBatch):
         return importer.batch(whole)
@@ -111,7 +94,7 @@ def one_batch(source: Any) -> Batch:
     table = whole.read_all() if isinstance(whole, pa.RecordBatchReader) else whole
     chunks = _joined(table)
     if not chunks:
-        return _without_rows(Layout.of(table.schema))
+        return _without_rows(Layout.of(table.schema), importer.batch_type)
     if len(chunks) > 1:
         raise UsageError(
             "the data do not fit one batch",
@@ -121,7 +104,7 @@ def one_batch(source: Any) -> Batch:
     return importer.batch(chunks[0])
 
 
-def _only(schema: pa.Schema, taken: Iterator[Batch]) -> Batch:
+def _only(schema: pa.Schema, taken: Iterator[Batch], batch_type: type[Batch]) -> Batch:
     """Return the one batch of a stream."""
     first, second = next(taken, None), next(taken, None)
     if second is not None:
@@ -129,7 +112,7 @@ def _only(schema: pa.Schema, taken: Iterator[Batch]) -> Batch:
             "the stream of a device has several batches, which are not joined there",
             hint="Take them batch by batch; publish() does.",
         )
-    return _without_rows(Layout.of(schema)) if first is None else first
+    return _without_rows(Layout.of(schema), batch_type) if first is None else first
 
 
 def _joined(table: pa.Table) -> list[pa.RecordBatch]:
@@ -137,7 +120,7 @@ def _joined(table: pa.Table) -> list[pa.RecordBatch]:
     if len(chunks) <= 1:
         return chunks
     try:
-        found: list[pa.RecordBatch] = joined(table).to_batches()
+        found: list[pa.RecordBatch] = combine_chunks(table).to_batches()
     except pa.ArrowException as error:
         raise UsageError(
             "the chunks of the data cannot be joined",
@@ -158,17 +141,17 @@ def _not_joined(table: pa.Table) -> str | None:
     return None
 
 
-def _without_rows(layout: Layout) -> Batch:
+def _without_rows(layout: Layout, batch_type: type[Batch]) -> Batch:
     # pyarrow cannot make an empty array of every type.
     dictionaries: dict[int, Dictionary] = {}
     for id_, values in layout.dictionaries.items():  # inner ones first
         inner = {each: dictionaries[each] for each in values.dictionaries}
-        dictionaries[id_] = Dictionary(id_, _no_rows(values, inner))
-    return _no_rows(layout, dictionaries)
+        dictionaries[id_] = Dictionary(id_, _no_rows(values, inner, batch_type))
+    return _no_rows(layout, dictionaries, batch_type)
 
 
-def _no_rows(layout: Layout, dictionaries: dict[int, Dictionary]) -> Batch:
-    return Batch.from_parts(
+def _no_rows(layout: Layout, dictionaries: dict[int, Dictionary], batch_type: type[Batch]) -> Batch:
+    return batch_type.from_parts(
         layout,
         0,
         np.zeros((layout.num_nodes, 2), np.int64),
@@ -182,7 +165,7 @@ def _open(source: Any, importer: Importer) -> tuple[pa.Schema, Iterator[Batch]] 
     """Return schema and batches of one thing; ``None`` where it is no Arrow data itself."""
     if isinstance(source, Column):
         source = source.as_batch()
-    if isinstance(source, Batch):
+    if isinstance(source, importer.batch_type):
         return source.schema, iter((source,))
     if gives_batches(source):
         return source.schema, iter(source)
@@ -204,7 +187,7 @@ def _open(source: Any, importer: Importer) -> tuple[pa.Schema, Iterator[Batch]] 
 def _on_its_device(source: Any, importer: Importer) -> Batch | None:
     """Return what lies on a device as a batch there; ``None`` for everything that the host can read."""
     if isinstance(source, Mapping):
-        return batch_of_device_arrays(source)
+        return _batch_of_device_arrays(source, importer.batch_type)
     if isinstance(source, pa.RecordBatch | pa.Table):
         return None
     table, dtypes = arrow_of_cudf(source) or (source, None)
@@ -214,10 +197,82 @@ def _on_its_device(source: Any, importer: Importer) -> Batch | None:
     return importer.device_batch(schema, array, dtypes)
 
 
+def _batch_of_device_arrays(source: Mapping[str, Any], batch_type: type[Batch]) -> Batch | None:
+    """Return arrays of one device as a batch there; ``None`` where all are the host's. Only Booleans are copied.
+
+    Parameters
+    ----------
+    source
+        Names and arrays of one dimension and of one length, of a type that NumPy and Arrow share.
+
+    Raises
+    ------
+    UsageError
+        They are of several devices, or of the host and of a device; of more dimensions, or of different lengths.
+    Unsupported
+        Arrow has no such type.
+    """
+    found = {}
+    for name, values in source.items():
+        with ColumnErrors(name):
+            found[name] = _device_array(values)
+    present = [each for each in found.values() if each is not None]
+    if not present:
+        return None
+    places = {each[0].name for each in present} | {"cpu" for each in found.values() if each is None}
+    if len(places) > 1:
+        raise UsageError(
+            "the columns are in several places", expected="all on one device", found=", ".join(sorted(places))
+        )
+    device = present[0][0]
+    rows = _equal_rows({name: array for name, (_, array) in zip(found, present, strict=True)})
+    fields = [
+        pa.field(name, _arrow_type(name, array)) for name, (_, array) in zip(found, present, strict=True)
+    ]
+    with device.use():
+        buffers: list[Buffer | None] = []
+        for _, array in present:
+            buffers += [None, _array_buffer(array, device)]
+        layout = Layout.of(pa.schema(fields))
+        nodes = np.array([(rows, 0)] * len(fields), np.int64)
+        return batch_type.from_parts(layout, rows, nodes, buffers, device=device)
+
+
+def _equal_rows(arrays: Mapping[str, Any]) -> int:
+    for name, array in arrays.items():
+        with ColumnErrors(checked_name(name)):
+            if array.ndim != 1:
+                raise UsageError("a column has one dimension", expected="shape (rows,)", found=array.shape)
+    check_equal_lengths({name: len(array) for name, array in arrays.items()})
+    return len(next(iter(arrays.values())))
+
+
+def _device_array(values: Any) -> tuple[Device, Any] | None:
+    if isinstance(values, Column) and not values.device.is_host:
+        raise UsageError("a column of a batch is no array", hint="Batch.select() chooses columns of a batch.")
+    return device_array(values)
+
+
+def _arrow_type(name: str, array: Any) -> pa.DataType:
+    try:
+        return pa.from_numpy_dtype(np.dtype(array.dtype))
+    except pa.ArrowException as error:
+        raise Unsupported(
+            "Arrow has no such type", found=str(array.dtype), where=f"column {name!r}"
+        ) from error
+
+
+def _array_buffer(array: Any, device: Device) -> Buffer | None:
+    if not array.size:
+        return None
+    array = device.xp.ascontiguousarray(array)
+    return buffer_of(bitmap.packed(array) if array.dtype == np.bool_ else array, device)
+
+
 def _unified(table: pa.Table) -> pa.Table:
     """Return a table whose chunks share their dictionaries, where pyarrow can unify them, and may look at them."""
     try:
-        return unified(table)
+        return unify_dictionaries(table)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, InvalidBody):
         return table
 
@@ -247,12 +302,12 @@ def _whole(source: Any) -> pa.RecordBatch | pa.Table | pa.RecordBatchReader | No
 def _record_batch(source: Mapping[str, Any]) -> pa.RecordBatch:
     arrays, fields = [], []
     for name, values in source.items():
-        with ColumnNamed(name_of_column(name)):
+        with ColumnErrors(checked_name(name)):
             array = _array(values, name)
             array, field = without_mark(array, field_of(values, array, name))
             arrays.append(array)
             fields.append(field)
-    one_length({field.name: len(array) for array, field in zip(arrays, fields, strict=True)})
+    check_equal_lengths({field.name: len(array) for array, field in zip(arrays, fields, strict=True)})
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
@@ -262,9 +317,9 @@ def _array(values: Any, name: str) -> pa.Array:
     if isinstance(values, np.ma.MaskedArray):
         return pa.array(values.data, mask=np.ma.getmaskarray(values))
     if isinstance(values, pa.ChunkedArray):
-        return joined_array(values, name)
+        return combine_column(values, name)
     if hasattr(values, "__arrow_c_stream__") and not hasattr(values, "__arrow_c_array__"):
-        return joined_array(pa.chunked_array(values), name)
+        return combine_column(pa.chunked_array(values), name)
     return pa.array(values)
 
 

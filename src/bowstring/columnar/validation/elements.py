@@ -7,8 +7,9 @@ the slots of unions and run ends, which have no bitmap.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.dictionary import dictionaries_of
@@ -22,8 +23,8 @@ from bowstring.columnar.validation.children import (
 )
 from bowstring.columnar.validation.probes import Probe, Subject
 from bowstring.columnar.validation.text import check_text, check_views
-from bowstring.columnar.validation.values import check_days, check_decimals, check_indices, check_times
 from bowstring.kernels import bitmap
+from bowstring.kernels.validation import values as validation_values
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
@@ -34,38 +35,9 @@ Check = Callable[[Subject, int], Iterator[Probe]]
 
 _RUNS = pa.lib.Type_RUN_END_ENCODED
 
-_CHECKS: dict[int, tuple[Check, ...]] = {
-    pa.lib.Type_STRING: (check_offsets, check_text),
-    pa.lib.Type_LARGE_STRING: (check_offsets, check_text),
-    pa.lib.Type_STRING_VIEW: (check_views,),
-    pa.lib.Type_BINARY_VIEW: (check_views,),
-    pa.lib.Type_LIST_VIEW: (check_list_views,),
-    pa.lib.Type_LARGE_LIST_VIEW: (check_list_views,),
-    pa.lib.Type_SPARSE_UNION: (check_type_ids,),
-    pa.lib.Type_DENSE_UNION: (check_dense_union,),
-    pa.lib.Type_DATE64: (check_days,),
-    **dict.fromkeys(
-        (
-            pa.lib.Type_BINARY,
-            pa.lib.Type_LARGE_BINARY,
-            pa.lib.Type_LIST,
-            pa.lib.Type_LARGE_LIST,
-            pa.lib.Type_MAP,
-        ),
-        (check_offsets,),
-    ),
-    _RUNS: (check_run_ends,),
-    **dict.fromkeys((pa.lib.Type_TIME32, pa.lib.Type_TIME64), (check_times,)),
-    **dict.fromkeys(
-        (
-            pa.lib.Type_DECIMAL32,
-            pa.lib.Type_DECIMAL64,
-            pa.lib.Type_DECIMAL128,
-            pa.lib.Type_DECIMAL256,
-        ),
-        (check_decimals,),
-    ),
-}
+_UNSIGNED = (pa.lib.Type_UINT8, pa.lib.Type_UINT16, pa.lib.Type_UINT32, pa.lib.Type_UINT64)
+_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+_WORD = 8
 
 
 def check_elements(batch: Batch) -> None:
@@ -112,7 +84,7 @@ def _probes(subject: Subject) -> Iterator[Probe]:
         if not subject.rows(index):
             continue
         if node.dictionary_id is not None:
-            yield from check_indices(subject, index)
+            yield from _check_indices(subject, index)
             continue
         for check in _CHECKS.get(node.type.id, ()):
             yield from check(subject, index)
@@ -137,3 +109,120 @@ def _null_count(subject: Subject, index: int, node: Node, *, never: bool) -> Ite
             subject.refuse(index, "nulls where none can be", expected=0, found=rows - valid)
 
     yield Probe(bitmap.count_set(bits, 0, rows), judge)
+
+
+def _check_indices(subject: Subject, index: int) -> Iterator[Probe]:
+    """Whether the indices of a dictionary-encoded node lie within its dictionary."""
+    node = subject.node(index)
+    dictionary = subject.batch.dictionaries.get(node.dictionary_id or 0)
+    if dictionary is None:
+        subject.refuse(index, "the dictionary is missing", expected=f"id {node.dictionary_id}", found=None)
+    length = len(dictionary)
+    most = 1 << (node.bits - (node.type.id not in _UNSIGNED))
+    what = "an index points outside the dictionary"
+    yield _range(subject, index, 0, min(length, most), what, f"0 <= index < {length}")
+
+
+def _check_times(subject: Subject, index: int) -> Iterator[Probe]:
+    """Whether times lie within a day."""
+    unit = subject.node(index).type.unit
+    expected = f"0 <= time < {_DAY[unit]} {unit}"
+    yield _range(subject, index, 0, _DAY[unit], "a time is not within a day", expected)
+
+
+def _check_decimals(subject: Subject, index: int) -> Iterator[Probe]:
+    """Whether decimals have no more digits than their type.
+
+    The lowest number of 128 or 256 bits has too many; pyarrow takes it, since it has no absolute value.
+    """
+    node = subject.node(index)
+    most = 10**node.type.precision - 1
+    what = "a decimal has more digits than its type"
+    expected = f"at most {node.type.precision} digits"
+    if node.width <= _WORD:
+        yield _range(subject, index, -most, 2 * most + 1, what, expected)
+        return
+    limbs = node.width // _WORD
+    words = np.frombuffer(
+        most.to_bytes(node.width, "little") + (2 * most).to_bytes(node.width, "little"), "u8"
+    )
+    rows = subject.rows(index)
+    answer = subject.first_row(
+        validation_values.check_range_128 if limbs == 2 else validation_values.check_range_256,
+        rows,
+        subject.array(index, Kind.DATA, np.uint64),
+        subject.xp.asarray(words),
+        subject.validity(index),
+        rows,
+    )
+
+    def explain(row: int) -> tuple[object, object]:
+        found = subject.fetch(index, Kind.DATA, _WORD, *range(row * limbs, (row + 1) * limbs))
+        low = sum((word & (2**64 - 1)) << (64 * place) for place, word in enumerate(found[:-1]))
+        return expected, low + (found[-1] << (64 * (limbs - 1)))
+
+    yield subject.probe(index, answer, what, explain)
+
+
+def _check_days(subject: Subject, index: int) -> Iterator[Probe]:
+    """Whether dates in milliseconds are whole days."""
+    rows = subject.rows(index)
+    values = subject.array(index, Kind.DATA, np.int64)
+    validity = subject.validity(index)
+    answer = subject.first_row(validation_values.check_days, rows, values, validity, rows)
+
+    def explain(row: int) -> tuple[object, object]:
+        return "a multiple of 86400000 ms", subject.fetch(index, Kind.DATA, _WORD, row)[0]
+
+    yield subject.probe(index, answer, "a date is not a whole day", explain)
+
+
+def _range(subject: Subject, index: int, lowest: int, count: int, what: str, expected: str) -> Probe:
+    """Whether valid numbers are among the `count` ones from `lowest` on."""
+    node, rows = subject.node(index), subject.rows(index)
+    mask = (1 << node.bits) - 1
+    values: Any = subject.array(index, Kind.DATA, f"u{node.width}")
+    validity = subject.validity(index)
+    answer = subject.first_row(
+        validation_values.check_range, rows, values, validity, rows, lowest & mask, mask, count
+    )
+
+    def explain(row: int) -> tuple[object, object]:
+        found = subject.fetch(index, Kind.DATA, node.width, row)[0]
+        return expected, found & mask if node.type.id in _UNSIGNED else found
+
+    return subject.probe(index, answer, what, explain)
+
+
+_CHECKS: dict[int, tuple[Check, ...]] = {
+    pa.lib.Type_STRING: (check_offsets, check_text),
+    pa.lib.Type_LARGE_STRING: (check_offsets, check_text),
+    pa.lib.Type_STRING_VIEW: (check_views,),
+    pa.lib.Type_BINARY_VIEW: (check_views,),
+    pa.lib.Type_LIST_VIEW: (check_list_views,),
+    pa.lib.Type_LARGE_LIST_VIEW: (check_list_views,),
+    pa.lib.Type_SPARSE_UNION: (check_type_ids,),
+    pa.lib.Type_DENSE_UNION: (check_dense_union,),
+    pa.lib.Type_DATE64: (_check_days,),
+    **dict.fromkeys(
+        (
+            pa.lib.Type_BINARY,
+            pa.lib.Type_LARGE_BINARY,
+            pa.lib.Type_LIST,
+            pa.lib.Type_LARGE_LIST,
+            pa.lib.Type_MAP,
+        ),
+        (check_offsets,),
+    ),
+    _RUNS: (check_run_ends,),
+    **dict.fromkeys((pa.lib.Type_TIME32, pa.lib.Type_TIME64), (_check_times,)),
+    **dict.fromkeys(
+        (
+            pa.lib.Type_DECIMAL32,
+            pa.lib.Type_DECIMAL64,
+            pa.lib.Type_DECIMAL128,
+            pa.lib.Type_DECIMAL256,
+        ),
+        (_check_decimals,),
+    ),
+}

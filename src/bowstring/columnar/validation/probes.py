@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.layout import Kind, Node
-from bowstring.columnar.offset_bounds import ends_of
+from bowstring.columnar.offset_bounds import offset_bounds
 from bowstring.errors import InvalidBody
 from bowstring.kernels.launch import launch
 from bowstring.kernels.validation.block import NO_ROW, blocks_of
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from bowstring.columnar.batch import Batch
-    from bowstring.columnar.offset_bounds import End
+    from bowstring.columnar.offset_bounds import OffsetBounds
 
 __all__ = ["Probe", "Subject"]
 
@@ -53,7 +53,7 @@ class Subject:
         self.device = batch.device
         self.xp = batch.device.xp
         self.first = batch.layout.first_buffers(batch.variadic_counts).tolist()
-        self._ends: dict[int, End] | None = None
+        self._ends: dict[int, OffsetBounds] | None = None
 
     # What kernels take
 
@@ -65,10 +65,10 @@ class Subject:
         """Return the number of slots of a node."""
         return int(self.batch.nodes[index, 0])
 
-    def end(self, index: int) -> End:
+    def end(self, index: int) -> OffsetBounds:
         """Return where the offsets of a node begin and end."""
         if self._ends is None:
-            self._ends = {end.node: end for end in ends_of(self.batch)}
+            self._ends = {end.node: end for end in offset_bounds(self.batch)}
         return self._ends[index]
 
     def row_of(self, index: int, kind: Kind) -> int:

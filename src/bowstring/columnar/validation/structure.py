@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from bowstring.columnar.dictionary import dictionaries_of
 from bowstring.columnar.layout import Kind, Layout
-from bowstring.columnar.offset_bounds import ends_of
+from bowstring.columnar.offset_bounds import offset_bounds
 from bowstring.columnar.validation.elements import check_elements
 from bowstring.errors import InvalidBody
 from bowstring.kernels.compilers import is_installed
@@ -64,8 +64,7 @@ def _check_structure(batch: Batch) -> None:
 def _check_sizes(batch: Batch) -> None:
     layout = batch.layout
     sizes = batch.spans.table[layout.fixed_buffers(batch.variadic_counts), 2]
-    lengths = _without_overflow(batch.nodes[layout.buffer_nodes, 0], layout.longest)
-    needed = (lengths * layout.buffer_bits + layout.buffer_end_bits * (lengths > 0) + 7) // 8
+    needed = layout.minimum_lengths(_without_overflow(batch.nodes[:, 0], layout.longest))
     short = sizes < needed
     optional = (layout.buffer_kinds == Kind.VALIDITY) & (sizes == 0)
     short &= ~(optional & (batch.nodes[layout.buffer_nodes, 1] <= 0))
@@ -83,7 +82,7 @@ def _without_overflow(lengths: Any, bound: int) -> Any:
 
 def _check_ends(batch: Batch) -> None:
     """First and last offsets and run ends, with one fetch."""
-    for node, first, last, bound, is_runs in ends_of(batch):
+    for node, first, last, bound, is_runs in offset_bounds(batch):
         if is_runs:
             if first < 1 or last < bound:
                 _refuse(batch.layout, node, "run ends do not cover the column", bound, last)

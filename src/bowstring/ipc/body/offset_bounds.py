@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bowstring.columnar.offset_bounds import ends_of
+from bowstring.columnar.offset_bounds import offset_bounds
 from bowstring.errors import InvalidBody
 from bowstring.ipc.body.check import node_name
 from bowstring.memory.arrays import distinct
@@ -92,7 +92,7 @@ def _check_on_device(batch: Batch) -> None:
         child = layout.nodes[node].children[0]
         if batch.nodes[node, 0] and batch.nodes[child, 0] <= 0:
             raise InvalidBody("run ends are missing", found="0 runs", where=node_name(layout, child))
-    for node, first, last, bound, is_runs in ends_of(batch):
+    for node, first, last, bound, is_runs in offset_bounds(batch):
         if is_runs:
             right, what = 0 < first <= last and last >= bound, "runs do not cover their column"
         else:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.concat import can_join, joined
+from bowstring.columnar.concat import can_concatenate, concatenate
 from bowstring.columnar.nodes import Kind
 from bowstring.errors import InvalidBody, Unsupported
 from bowstring.memory import Buffer, wrap
@@ -107,7 +107,7 @@ class GrowingValues:
         first = self._first
         if not deltas:
             return first
-        if not (first.device.is_host and can_join(first)):
+        if not (first.device.is_host and can_concatenate(first)):
             return join([first, *deltas])
         if self._flat is None:
             self._flat = _Flat(first)
@@ -133,8 +133,8 @@ def join(parts: list[Batch]) -> Batch:
     ['a', 'b']
     """
     device = parts[0].device
-    if not device.is_host and can_join(parts[0]):
-        return joined(parts)
+    if not device.is_host and can_concatenate(parts[0]):
+        return concatenate(parts)
     columns = [_valid(part.to_arrow().column(0)) for part in parts]
     try:
         values = pa.concat_arrays(columns)

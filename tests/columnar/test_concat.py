@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring import Batch
-from bowstring.columnar.concat import can_join, joined
+from bowstring.columnar.concat import can_concatenate, concatenate
 from bowstring.memory import Device
 from bowstring.testing.strategies import arrays
 
@@ -25,8 +25,8 @@ def test_joined_against_pyarrow(device: Device, data: st.DataObject, kind: pa.Da
         for _ in range(data.draw(st.integers(1, 4)))
     ]
     batches = [Batch.from_arrow(pa.record_batch({"a": part})).to_device(device) for part in parts]
-    assert can_join(batches[0])
-    whole = joined(batches)
+    assert can_concatenate(batches[0])
+    whole = concatenate(batches)
     assert whole.device is device
     whole.validate(full=True)
     assert whole["a"].to_arrow().equals(pa.concat_arrays(parts))
@@ -35,4 +35,4 @@ def test_joined_against_pyarrow(device: Device, data: st.DataObject, kind: pa.Da
 @pytest.mark.parametrize("kind", OTHERS)
 def test_what_cannot_be_joined_is_known(kind: pa.DataType) -> None:
     """Columns of other shapes are named before anything is done with them."""
-    assert not can_join(Batch.from_arrow(pa.record_batch({"a": pa.nulls(1, kind)})))
+    assert not can_concatenate(Batch.from_arrow(pa.record_batch({"a": pa.nulls(1, kind)})))
