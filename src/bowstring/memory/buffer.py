@@ -1,4 +1,4 @@
-"""A buffer: a slice of a region, which it keeps alive."""
+"""Buffers: slices of regions, which they keep alive."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Buffer", "wrap"]
 
 
 class _Writer:
-    """What a writable array hangs on: its region, and the draft that must know of it."""
+    """The owner of a writable array: its region, and the draft that tracks it."""
 
     __slots__ = ("__weakref__", "draft", "region")
 
@@ -44,7 +44,7 @@ class Buffer:
     offset, nbytes
         Where in the region, in bytes.
     lease
-        What must stay alive while anybody looks at the bytes.
+        What must stay alive while a view of the bytes is.
 
     Raises
     ------
@@ -92,12 +92,12 @@ class Buffer:
 
     @property
     def frozen(self) -> bool:
-        """Whether nobody can write the bytes through Bowstring any more."""
+        """Whether the bytes can no longer be written through Bowstring."""
         return self._draft is None or self._draft.frozen
 
     def owner(self) -> object:
         """Return what a view of the bytes must keep alive."""
-        # The lease of a batch that was cut from another one knows nothing of regions that were made for the cut.
+        # The lease of a slice of a batch does not cover regions that were made for the slice.
         return self.region if self.lease is None else (self.region, self.lease.export())
 
     def array(self, dtype: npt.DTypeLike = np.uint8) -> Any:
@@ -186,8 +186,8 @@ class Buffer:
         root = self.device.array(self.address, self.nbytes, writer, writable=True)
         array = root.view(dtype)
         del writer
-        # Slices of `array` hang on `root`, other views (memoryview, Arrow buffers) on `array` itself, so their
-        # reference counts tell whether any is left. One more of `array` is the name that the caller gave it.
+        # Slices of `array` refer to `root`, other views (memoryview, Arrow buffers) to `array` itself, so their
+        # reference counts show whether any is left. One more reference to `array` is the caller's variable.
         slices, views = sys.getrefcount(root), sys.getrefcount(array) + 1
         try:
             yield array

@@ -1,13 +1,12 @@
-"""Devices: where memory lives. Code above this floor asks a device for arrays and never what it is."""
+"""Devices: where memory lives. Code above this layer asks a device for arrays and never what it is."""
 
 from __future__ import annotations
 
 import abc
 import contextlib
-import dataclasses
 import functools
 import importlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -52,7 +51,7 @@ class Device(abc.ABC):
     xp
         The array namespace of the device: NumPy, CuPy, or the fake's own.
     maps_by_default
-        Whether readers get views of a producer's memory where they do not say how they want it.
+        Whether readers get views of a producer's memory unless they ask for copies.
     """
 
     name: str
@@ -93,22 +92,19 @@ class Device(abc.ABC):
         """Wait until all work queued on this device is done, however long that takes: see :meth:`settle`."""
 
     def aside(self) -> contextlib.AbstractContextManager[None]:
-        """Return a ``with`` block whose reads do not wait for what others queued; of data that are ready only.
-
-        The device is the current one in it, as in that of :meth:`use`.
-        """
+        """As :meth:`use`, for data that are ready: reads in the block do not wait for what is queued elsewhere."""
         return self.use()
 
     def use(self) -> contextlib.AbstractContextManager[None]:
         """Return a ``with`` block in which the device is the current one of this thread.
 
-        Arrays of a GPU are computed with, and new ones made, on whatever GPU is the current one, which need not be
-        theirs. Every door that works on a batch enters its device, so nothing below has to.
+        Work on arrays of a GPU runs on the current GPU, which need not be theirs. Every public function that works
+        on a batch enters its device, so nothing below has to.
         """
         return contextlib.nullcontext()
 
     def settle(self, seconds: float = DEFAULT_LIMITS.device_timeout) -> None:  # noqa: B027  the host has nothing queued
-        """Wait until all work queued on this device is done, for some time only.
+        """Wait until all work queued on this device is done, for a limited time.
 
         Raises
         ------
@@ -116,11 +112,11 @@ class Device(abc.ABC):
             It is not done after `seconds`.
         """
 
-    def copy_in(self, address: int, host: int, nbytes: int) -> None:  # noqa: ARG002  whoever can copy needs them
+    def copy_in(self, address: int, host: int, nbytes: int) -> None:  # noqa: ARG002  overridden
         """Queue a copy of host memory to an address of this device, on its current stream."""
         raise Unsupported("nothing copies to this device", found=self.name)
 
-    def copy_out(self, host: int, address: int, nbytes: int) -> None:  # noqa: ARG002  whoever can copy needs them
+    def copy_out(self, host: int, address: int, nbytes: int) -> None:  # noqa: ARG002  overridden
         """Queue a copy to host memory from an address of this device, on its current stream."""
         raise Unsupported("nothing copies from this device", found=self.name)
 
@@ -138,13 +134,13 @@ class Device(abc.ABC):
         raise Unsupported("this device does not say how much memory it has", found=self.name)
 
     def sweep(self, seconds: float = DEFAULT_LIMITS.close_timeout) -> None:  # noqa: B027  most have nothing to sweep
-        """Give back what nobody refers to any more, where that is not done the moment it happens.
+        """Give back what nothing refers to any more, on devices that do not do so at once.
 
-        What cannot be given back in `seconds`, because work of this process may still read it, is so later.
+        What cannot be given back in `seconds`, because queued work may still read it, is given back later.
         """
 
     def later(self, call: Callable[[], object]) -> None:
-        """Do something as soon as all that is queued on this device now is done: at once, where nothing ever is."""
+        """Call a function as soon as all that is queued on this device now is done: at once on the host."""
         call()
 
     def __repr__(self) -> str:
@@ -153,7 +149,7 @@ class Device(abc.ABC):
     # The order of work, where there are streams
 
     def record(self) -> RecordedEvent | None:
-        """Return an event after all that is queued on the current stream; ``None`` where nothing is ever queued."""
+        """Return an event after all that is queued on the current stream; ``None`` on the host."""
         return None
 
     def wait_event(self, handle: int) -> None:
@@ -167,7 +163,7 @@ class Device(abc.ABC):
         raise NotOnDevice("the device has no events", found=f"{self.name}, event {handle:#x}")
 
     def order_for(self, stream: int | None) -> None:
-        """Let a stream of somebody else's, by its number in DLPack, come after what is queued on the current one.
+        """Let another stream, by its number in DLPack, wait for what is queued on the current one.
 
         Raises
         ------
@@ -218,7 +214,7 @@ class CpuDevice(Device):
     def array(
         self, address: int, nbytes: int, owner: object, *, writable: bool = False
     ) -> np.ndarray[Any, Any]:
-        """Return a NumPy view, read-only unless told otherwise."""
+        """Return a NumPy view, read-only by default."""
         if nbytes == 0:
             return np.empty(0, np.uint8)
         if writable:
@@ -234,7 +230,7 @@ class CpuDevice(Device):
         return np.asarray(array)
 
     def synchronize(self) -> None:
-        """Do nothing: the host waits for itself."""
+        """Do nothing: nothing is queued on the host."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (cpu, ())
@@ -253,7 +249,7 @@ def cpu() -> CpuDevice:
 
 
 def settle_devices(devices: Iterable[Device], seconds: float = DEFAULT_LIMITS.device_timeout) -> None:
-    """Wait until all that this process queued on some devices is done; the host waits for itself.
+    """Wait until all that this process queued on some devices is done.
 
     Raises
     ------
@@ -266,8 +262,7 @@ def settle_devices(devices: Iterable[Device], seconds: float = DEFAULT_LIMITS.de
         device.settle(seconds)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Kind:
+class _Kind(NamedTuple):
     """How devices of one kind are found in this process."""
 
     by_uuid: Callable[[bytes], Device]
@@ -276,7 +271,7 @@ class _Kind:
 
 _KINDS: dict[str, _Kind] = {}
 _NAMES: dict[int, str] = {2: "cuda"}
-# Where those are that nobody pays for before they are used.
+# Modules that are imported on first use.
 _MODULES: Final = {"cuda": "bowstring.memory.cuda.device"}
 
 
@@ -286,7 +281,7 @@ def register_devices(
     by_uuid: Callable[[bytes], Device],
     by_number: Callable[[int], Device],
 ) -> None:
-    """Tell how devices of an Arrow device type are found: by their UUID, and by number (``"cuda:1"``)."""
+    """Register how devices of an Arrow device type are found: by UUID, and by number (``"cuda:1"``)."""
     _KINDS[kind] = _Kind(by_uuid, by_number)
     _NAMES[arrow_device_type] = kind
 
@@ -298,7 +293,7 @@ def _kind(name: str | None) -> _Kind | None:
 
 
 def device_by_id(arrow_device_type: int, device_id: int) -> Device:
-    """Return a device of this process by its type and number, as the Arrow C Device interface says them.
+    """Return a device of this process by its type and number in the Arrow C Device interface.
 
     Raises
     ------

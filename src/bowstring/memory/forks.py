@@ -1,11 +1,8 @@
-"""Forks: what must happen so that the views which a child inherits stay true.
+"""Forks: memory that is in use at a fork is never written again, so that views which a child inherits stay true.
 
-A child inherits every view that is alive, and nothing reports when it drops them. So what is lent or in use at a
-fork is never written again.
-
-Forks by Python are announced: `os.register_at_fork` runs our code before and after. A fork by C code is not, and
-no Python may run in the midst of one. It is noticed afterwards, before memory is used again: the kernel counts how
-many processes have a segment of System V shared memory attached, and a child inherits the attachment.
+Forks by Python are announced: `os.register_at_fork` runs our code before and after. A fork by C code is not, and no
+Python can run during one. It is noticed later, before memory is used again: the kernel counts how many processes
+have a segment of System V shared memory attached, and a child inherits the attachment.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ _FAILED: Final = ctypes.c_void_p(-1).value
 
 
 class Forking(Protocol):
-    """Something that takes part in forks. Neither method may wait long."""
+    """An object that takes part in forks. Neither method may wait long."""
 
     def before_fork(self) -> None:
         """Prepare; what changes until `after_fork` may or may not be seen by the child."""
@@ -44,7 +41,7 @@ class Forking(Protocol):
 
 
 class _Status(ctypes.Structure):
-    """``struct shmid_ds`` of 64-bit Linux, with room for what a libc may append."""
+    """``struct shmid_ds`` of 64-bit Linux, with space for fields that a libc may append."""
 
     _fields_ = (
         ("permissions", ctypes.c_char * 48),
@@ -106,17 +103,10 @@ class _Segment:
 
 
 class ForkSentinel:
-    """Notices afterwards that this process forked without announcing it.
+    """Notices after the fact that this process forked without announcing it.
 
-    It owns a segment of shared memory that nobody else attaches. A child that has ended, or runs another program
-    by now, is not counted: it cannot look at anything.
-
-    Examples
-    --------
-    >>> sentinel = ForkSentinel()
-    >>> before = sentinel.noticed()
-    >>> sentinel.noticed() == before
-    True
+    It owns a segment of shared memory that no other program attaches. A child that has ended, or runs another
+    program by now, is not counted: it has no views.
     """
 
     def __init__(self) -> None:
@@ -126,25 +116,25 @@ class ForkSentinel:
         self._noticed = 0
 
     def noticed(self) -> int:
-        """Return a number that grows when there is a child that was not announced; ask after a last view is gone.
+        """Return a number that grows when there is a child that was not announced; call it after a last view ends.
 
-        Where it is what it was before a view was made, no living child of this process has inherited that view,
-        other than by an announced fork.
+        If it is what it was before a view was made, no living child has inherited that view, other than by an
+        announced fork.
         """
         segment = self._segment
         if segment is None:
             self._begin()
         elif segment.attached != 1:
             self._begin_anew(segment, noticed=1)
-        # Last of all: who replaces a segment counts before it detaches, so that nobody takes the child's attachment
-        # for ours and returns the old count.
+        # Read last: a thread that replaces the segment counts before it detaches, so that no other thread takes the
+        # child's attachment for ours and returns the old count.
         return self._noticed
 
     def _begin(self) -> None:
         with self._lock:
             if self._segment is None:
                 self._segment = _Segment.make()
-                # Nobody watched since the first question, which could not be answered.
+                # Nothing watched since the first call, for which there was no segment.
                 self._noticed += self._asked and self._segment is not None
                 self._asked = True
 
@@ -155,7 +145,7 @@ class ForkSentinel:
             self._begin_anew(segment, noticed=0)
 
     def _begin_anew(self, segment: _Segment, *, noticed: int) -> None:
-        """Watch by another segment, since the child may live for ever. Without one, every question counts."""
+        """Watch by another segment, since the child may live for ever. Without one, every call counts."""
         with self._lock:
             if self._segment is not segment:
                 return
@@ -183,7 +173,7 @@ _sentinel = ForkSentinel()
 
 
 def fork_sentinel() -> ForkSentinel:
-    """Return what notices forks of this process."""
+    """Return the sentinel of this process."""
     return _sentinel
 
 
@@ -193,7 +183,7 @@ _one_at_a_time = threading.RLock()
 
 
 def watch_forks(forking: Forking) -> None:
-    """Let an object take part in forks for as long as it lives."""
+    """Let an object take part in forks as long as it lives."""
     _watched.add(forking)
 
 
@@ -215,7 +205,7 @@ def _before() -> None:
 
 
 def _after_in_parent() -> None:
-    # Before the others go on: a fork by C code that this hides falls under what they do for the announced one.
+    # Before the others go on: what they do for the announced fork covers a fork by C code that this hides.
     _sentinel.announced()
     while _prepared:
         with contextlib.suppress(BowstringError):
@@ -224,7 +214,7 @@ def _after_in_parent() -> None:
 
 
 def _after_in_child() -> None:
-    global _one_at_a_time  # noqa: PLW0603  a fork leaves locks as they happened to be
+    global _one_at_a_time  # noqa: PLW0603  a fork leaves locks in any state
     _one_at_a_time = threading.RLock()
     _prepared.clear()
     _sentinel.inherited()

@@ -1,4 +1,4 @@
-"""A handle: how a region is named to another process, and how that process gets at it."""
+"""Handles: the name of a region for another process, and what that process needs to open it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["IPC_TOKEN_BYTES", "Handle", "LentHandle", "check_token", "handle_of"
 
 # uuid of the memory, uuid of its device, size, Arrow device type, kind of handle
 _HANDLE: Final = struct.Struct("<16s16sQII")
-# the driver's own handle, buffer id, address in the exporting process; then who that process is
+# the driver's own handle, buffer id, address in the exporting process; that process follows
 _LENT: Final = struct.Struct("<64sQQ")
 
 _DESCRIPTOR: Final = 0
@@ -26,7 +26,7 @@ IPC_TOKEN_BYTES: Final = 64
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Handle:
-    """The name of a region of ours; the memory itself travels beside it as a file descriptor.
+    """The name of a region of Bowstring's own; the memory itself travels beside it as a file descriptor.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Handle:
         Raises
         ------
         UsageError
-            Nobody else can map the region.
+            No other process can map the region.
         """
         if region.slab is None or region.slab.fd < 0:
             raise UsageError("the region cannot be shared with another process", found=repr(region))
@@ -71,33 +71,26 @@ class Handle:
         ProtocolError
             The bytes are not a handle.
         """
-        if len(data) != _HANDLE.size:
-            raise ProtocolError(
-                "a region handle has the wrong length", expected=_HANDLE.size, found=len(data)
-            )
-        uuid, device_uuid, nbytes, arrow_device_type, kind = _HANDLE.unpack(data)
-        if kind != _DESCRIPTOR:
-            raise ProtocolError("a region handle is of another kind", expected=_DESCRIPTOR, found=kind)
-        return cls(uuid, device_uuid, nbytes, arrow_device_type)
+        return cls(*_head(data, _HANDLE.size, _DESCRIPTOR))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LentHandle:
-    """The name of memory that its producer did not get from us, and what the driver needs to open it.
+    """The name of memory that another library allocated, and what the driver needs to open it.
 
-    Of one allocation, whole: buffers are offsets into it. Its UUID is a hash of all the rest, so memory that was
-    freed and allocated again at the same address has another one, and nobody can give the UUID of other memory.
+    It names one allocation, whole: buffers are offsets into it. Its UUID is a hash of all the rest, so memory that
+    was freed and allocated again at the same address has another one, and no peer can forge that of other memory.
 
     Attributes
     ----------
     token
         64 bytes of the driver (``CUipcMemHandle``), any of which may be zero.
     buffer_id
-        What the driver calls the allocation; never used again in the process that made it.
+        The driver's number of the allocation; never used again in the process that made it.
     address
         Where it lies in the process that made it.
     exporter
-        Who made it, and keeps it alive.
+        The process that allocated it, and keeps it alive.
     device_uuid, nbytes, arrow_device_type
         As of a :class:`Handle`; all of the allocation.
     """
@@ -136,13 +129,7 @@ class LentHandle:
             The bytes are not a handle, or its UUID is not the hash of the rest.
         """
         size = _HANDLE.size + _LENT.size + PROCESS_BYTES
-        if len(data) != size:
-            raise ProtocolError(
-                "a handle of lent memory has the wrong length", expected=size, found=len(data)
-            )
-        uuid, device_uuid, nbytes, arrow_device_type, kind = _HANDLE.unpack_from(data)
-        if kind != _CUDA_IPC:
-            raise ProtocolError("a region handle is of another kind", expected=_CUDA_IPC, found=kind)
+        uuid, device_uuid, nbytes, arrow_device_type = _head(data, size, _CUDA_IPC)
         token, buffer_id, address = _LENT.unpack_from(data, _HANDLE.size)
         exporter = Process.unpack(data[_HANDLE.size + _LENT.size :])
         found = cls(token, buffer_id, address, exporter, device_uuid, nbytes, arrow_device_type)
@@ -155,14 +142,18 @@ class LentHandle:
         return found
 
 
-def check_token(token: bytes) -> None:
-    """Refuse a driver's handle that is not as long as they all are.
+def _head(data: bytes, size: int, kind: int) -> tuple[bytes, bytes, int, int]:
+    """Return UUID, device UUID, size and device type of a handle of a certain size and kind."""
+    if len(data) != size:
+        raise ProtocolError("a region handle has the wrong length", expected=size, found=len(data))
+    *named, found = _HANDLE.unpack_from(data)
+    if found != kind:
+        raise ProtocolError("a region handle is of another kind", expected=kind, found=found)
+    return tuple(named)
 
-    Raises
-    ------
-    UsageError
-        It is not.
-    """
+
+def check_token(token: bytes) -> None:
+    """Raise `UsageError` if a driver's handle has the wrong length."""
     if len(token) != IPC_TOKEN_BYTES:
         raise UsageError(
             "a handle of the driver has the wrong length", expected=IPC_TOKEN_BYTES, found=len(token)

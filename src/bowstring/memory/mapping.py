@@ -24,7 +24,7 @@ __all__ = ["MappingCache", "MappingStatistics", "mappings"]
 
 _IDLE_SECONDS: Final = 60.0
 _SHORTEST_LOOK: Final = 0.05
-_WATCH_NAME: Final = "idle (bowstring)"  # as threads on standby: it does nothing that anybody waits for
+_WATCH_NAME: Final = "idle (bowstring)"  # as of standby threads: nothing waits for it
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,32 +38,16 @@ class MappingStatistics:
     idle_bytes: int
 
 
-class _Turn:
-    """A lock on one region; one thread at a time maps it."""
-
-    __slots__ = ("__weakref__", "_lock")
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-
 class MappingCache:
     """Mapped regions of peers, kept for a while after their last view is gone.
 
     An idle mapping keeps the peer's pages alive, so there are few of them, for a short time: at most
     `idle_regions` and `idle_bytes`, for `idle_seconds`, and as long again until a thread looks. Whether cached
     memory is the announced memory is decided by the kernel (device and inode of the descriptor), never by the
-    peer's word alone.
+    UUID alone.
 
     Memory that was opened by a handle of the driver's is closed as soon as nothing uses it: its owner may not free
-    it while it is open. Its UUID is a hash of all that names it, so that memory at a used address is never taken
-    for what lay there before.
+    it while it is open.
     """
 
     def __init__(
@@ -73,8 +57,8 @@ class MappingCache:
         self._idle_bytes = idle_bytes
         self._idle_seconds = idle_seconds
         self._lock = threading.Lock()
-        # Held while a region is mapped, so that another thread waits for that mapping, and makes none of its own.
-        self._turns: weakref.WeakValueDictionary[bytes, _Turn] = weakref.WeakValueDictionary()
+        # Each is held while its region is mapped, so that other threads wait for that mapping and make none.
+        self._turns: weakref.WeakValueDictionary[bytes, threading.RLock] = weakref.WeakValueDictionary()
         self._used: dict[bytes, weakref.ref[Region]] = {}
         self._idle: collections.OrderedDict[bytes, tuple[Slab, float]] = collections.OrderedDict()
         self._returned: collections.deque[Slab] = collections.deque()
@@ -95,15 +79,15 @@ class MappingCache:
         with self._turn(handle.uuid):
             return self._open(handle, fd)
 
-    def _turn(self, uuid: bytes) -> _Turn:
+    def _turn(self, uuid: bytes) -> threading.RLock:
         with self._lock:
-            return self._turns.setdefault(uuid, _Turn())
+            return self._turns.setdefault(uuid, threading.RLock())
 
     def _open(self, handle: Handle, fd: int) -> Region:
         with self._lock:
             dropped = self._collect()
             region = self._cached(handle, fd)
-        # Not `let_go`, which may wait for a device: whoever opens must answer a producer.
+        # Not `let_go`, which may wait for a device: this thread must answer a producer.
         dropped.clear()
         if region is not None:
             os.close(fd)
@@ -113,20 +97,22 @@ class MappingCache:
         except BaseException:
             os.close(fd)
             raise
-        slab = device.map_slab(fd, handle.nbytes, handle.uuid)
+        return self._in_use(device.map_slab(fd, handle.nbytes, handle.uuid))
+
+    def _in_use(self, slab: Slab) -> Region:
         region = Region.of_slab(slab, self._returned)
         with self._lock:
             self._misses += 1
-            self._used[handle.uuid] = weakref.ref(region)
+            self._used[slab.uuid] = weakref.ref(region)
         return region
 
     def open_lent(self, handle: LentHandle) -> Region:
-        """Return the memory that `handle` lends; in the process that lends it, as it lies there.
+        """Return the memory that `handle` names; in the process that exported it, the memory itself.
 
         Raises
         ------
         InvalidRegion
-            It cannot be opened; says why, as far as that can be known.
+            It cannot be opened; the error says why, as far as that is known.
         NotOnDevice
             It is on a device that this process does not have.
         """
@@ -151,10 +137,7 @@ class MappingCache:
             device = find_device(handle.arrow_device_type, handle.device_uuid)
             if not isinstance(device, DriverDevice):
                 raise InvalidRegion("memory of the host is not lent by handles", found=device.name)
-            region = Region.of_slab(device.open_lent(handle), self._returned)
-            with self._lock:
-                self._misses += 1
-                self._used[handle.uuid] = weakref.ref(region)
+            region = self._in_use(device.open_lent(handle))
         elif region.slab is None or region.slab.identity != handle:
             raise InvalidRegion("lent memory has the name of another region", found=handle.uuid.hex())
         return region
@@ -178,17 +161,15 @@ class MappingCache:
     @staticmethod
     def _same_memory(slab: Slab, handle: Handle, fd: int) -> None:
         if slab.identity != identity_of(fd) or slab.nbytes != handle.nbytes:
-            raise_closing(
-                fd,
-                InvalidRegion(
-                    "a region has the name of another one that this process has mapped",
-                    found=handle.uuid.hex(),
-                    hint="Two producers never make the same name by chance: do not trust this one.",
-                ),
+            os.close(fd)
+            raise InvalidRegion(
+                "a region has the name of another one that this process has mapped",
+                found=handle.uuid.hex(),
+                hint="Two producers never make the same name by chance: do not trust this one.",
             )
 
     def _collect(self) -> list[Slab]:
-        """Take back what came home; return what must be unmapped, for the caller to drop unlocked."""
+        """Take back the slabs of ended regions; return those to unmap, which the caller drops after unlocking."""
         now = time.monotonic()
         dropped: list[Slab] = []
         while self._returned:
@@ -214,13 +195,13 @@ class MappingCache:
 
     @property
     def hits(self) -> int:
-        """How many regions were mapped already when they were opened."""
+        """How many opened regions were mapped already."""
         return self._hits
 
     def trim(self, seconds: float = DEFAULT_LIMITS.close_timeout) -> None:
         """Unmap what is old or too much, waiting for each device at most so long; called when a stream ends.
 
-        What stays, or is used still, is looked at again by a thread: there may never be another stream.
+        A thread looks again at what stays, or is used still: there may never be another stream.
         """
         with self._lock:
             dropped = self._collect()
@@ -231,7 +212,7 @@ class MappingCache:
             watch = threading.Thread(target=_watch, args=(weakref.ref(self),), name=_WATCH_NAME, daemon=True)
             try:
                 watch.start()
-            except RuntimeError:  # the system has no thread to spare; the next stream's end tries again
+            except RuntimeError:  # no thread can be started; the next stream's end tries again
                 self._watched = False
 
     @property
@@ -279,16 +260,10 @@ class MappingCache:
 
 
 def _watch(reference: weakref.ref[MappingCache]) -> None:
-    """Look at a cache until it is gone, or holds nothing; between the looks it is not kept alive."""
+    """Look at a cache until it is collected, or holds nothing; it is not kept alive between the looks."""
     while (cache := reference()) is not None and (seconds := cache.look_again()) is not None:
         del cache
         time.sleep(seconds)
-
-
-def raise_closing(fd: int, error: InvalidRegion) -> None:
-    """Close a descriptor that we own, then raise."""
-    os.close(fd)
-    raise error
 
 
 def _check_exporter(handle: LentHandle, place: str) -> None:

@@ -1,9 +1,8 @@
-"""Pages: host memory is mapped where large pages fit, and the kernel is asked for them.
+"""Pages: host memory is mapped at addresses that fit large pages, and the kernel is asked for them.
 
-Pages of 4 KiB cost twice: when they are found, one fault each, and at every use, since the processor remembers
-where only some thousands of them lie. One of 2 MiB stands for 512. The system's own setting
-(``/sys/kernel/mm/transparent_hugepage/shmem_enabled``) is mostly "never", but a process may ask for its own
-memory (``MADV_COLLAPSE``, Linux 6.1). Where it may not, everything works with small pages.
+Pages of 4 KiB cost one fault each, and a TLB holds only some thousands of them; one page of 2 MiB stands for 512.
+The system's own setting (``/sys/kernel/mm/transparent_hugepage/shmem_enabled``) is mostly "never", but a process
+may ask for its own memory (``MADV_COLLAPSE``, Linux 6.1). If it may not, everything works with small pages.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _NOTHING: Final = 0  # PROT_NONE
 _NO_RESERVE: Final = 0x4000  # MAP_NORESERVE
 _FIXED: Final = 0x10  # MAP_FIXED
 _FAILED: Final = ctypes.c_void_p(-1).value
-# So much is asked for at a time, and no more where that took longer than small pages take.
+# Bytes asked for at a time; no more are if that took longer than small pages take.
 _AT_ONCE: Final = 64 << 20
 _SECONDS: Final = 0.5
 
@@ -42,9 +41,9 @@ def _libc() -> Any:
 
 
 def mapped(fd: int, nbytes: int, protection: int, *, filled: bool = False) -> tuple[mmap.mmap, int]:
-    """Map the memory of a descriptor; return what keeps it mapped, and its address.
+    """Map the memory of a descriptor; return the object that keeps it mapped, and its address.
 
-    With `filled`, all of its pages are there afterwards, large ones where the kernel gives them.
+    With `filled`, all of its pages are present on return, large ones if the kernel gives them.
 
     Raises
     ------
@@ -53,8 +52,8 @@ def mapped(fd: int, nbytes: int, protection: int, *, filled: bool = False) -> tu
     """
     flags = mmap.MAP_SHARED | (mmap.MAP_POPULATE if filled else 0)
     # A large page must begin at a multiple of its size, and `mmap.mmap` takes no address, and keeps a descriptor of
-    # its own. So it reserves what is needed, or more, and the descriptor is mapped over that; all of it goes when
-    # the reservation goes.
+    # its own. So it reserves the address range, and the descriptor is mapped over that; all of it is unmapped with
+    # the reservation.
     large = nbytes >= LARGE_PAGE
     private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
     try:
@@ -84,12 +83,12 @@ def _address_of(memory: mmap.mmap) -> int:
 def ask_for_large_pages(address: int, nbytes: int) -> None:
     """Have the kernel back memory that :func:`mapped` mapped for writing by large pages, as far as it can.
 
-    What is there stays; the rest is filled with zeros. Both addresses are multiples of `LARGE_PAGE`.
+    Contents stay; the rest is filled with zeros. Address and size are multiples of `LARGE_PAGE`.
     """
     for start in range(address, address + nbytes, _AT_ONCE):
         size = min(_AT_ONCE, address + nbytes - start)
         begin = time.monotonic()
-        # Where no page is at all, there is nothing to collapse; so the first of each is made.
+        # Without any page there is nothing to collapse, so the first small page of each is touched.
         firsts = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(start))[::LARGE_PAGE]
         firsts.max()
         if _libc().madvise(start, size, _MADV_COLLAPSE) or time.monotonic() > begin + _SECONDS:

@@ -89,20 +89,14 @@ def size_class(nbytes: int, smallest: int = _SMALLEST) -> int:
 
 
 def _taken(queue: collections.deque[_Item]) -> Iterator[_Item]:
-    """Take what is there from a queue, from which a finalizer may take, too."""
-    while True:
-        try:
-            item = queue.popleft()
-        except IndexError:
-            return
-        yield item
+    """Take the items of a queue, from which a finalizer may take, too."""
+    with contextlib.suppress(IndexError):
+        while True:
+            yield queue.popleft()
 
 
 def _copy_of(slabs: list[Slab]) -> list[Slab]:
-    """Return a copy of a list that a finalizer may change at any moment.
-
-    Python 3.11 collects when it makes the list that a slice becomes, and then copies from where the items were.
-    """
+    """Return a copy of a list that a finalizer may change; a slice is not safe from that in Python 3.11."""
     return list(slabs)
 
 
@@ -114,7 +108,7 @@ def _bytes_of(budget: Any) -> int:
 
 
 class _Home:
-    """Where slabs go when their regions end."""
+    """The queue of slabs whose regions have ended."""
 
     __slots__ = ("closed", "gone", "slabs")
 
@@ -124,7 +118,7 @@ class _Home:
         self.closed = False
 
     def append(self, slab: Slab) -> None:
-        """Keep a slab for the pool, unless that is closed: then its memory goes with the last reference to it."""
+        """Keep a slab for the pool; if that is closed, its memory is freed with the last reference."""
         if self.closed:
             self.gone.append(slab.nbytes)
         else:
@@ -156,8 +150,8 @@ class Pool:
         self.device = device or cpu()
         self.budget = default_budget(self.device) if budget is None else _bytes_of(budget)
         self._pid = os.getpid()
-        # Reentrant: a collection inside it may run somebody's finalizer that takes a region, or closes a server.
-        # Hence what is counted is looked at again, and a sum is changed where nothing is called in between.
+        # Reentrant: a garbage collection inside it may run a finalizer that takes a region, or closes a server.
+        # Hence counts are compared again after a sum, and a sum is changed where nothing is called in between.
         self._lock = threading.RLock()
         self._returned = _Home()
         self._idle: list[Slab] = []
@@ -185,15 +179,15 @@ class Pool:
         return self._allocator.allocate(nbytes)
 
     def region(self, nbytes: int, *, prepare: bool = True) -> Region:
-        """Return a region of at least `nbytes` bytes of its own, warm where there is one.
+        """Return a region of at least `nbytes` bytes that holds nothing else, warm if there is one.
 
         Parameters
         ----------
         nbytes
-            How large.
+            Size in bytes.
         prepare
-            Whether its memory is taken at once, in large pages where there are some. Else a fresh region takes
-            memory as bytes are written, and whoever writes them calls `Region.prepare`: where a length is a claim.
+            Whether its memory is taken at once, in large pages if the kernel has some. Otherwise a fresh region
+            takes memory as bytes are written, and the writer calls `Region.prepare`: for lengths that peers claim.
 
         Raises
         ------
@@ -217,7 +211,7 @@ class Pool:
                 slab = self.device.make_slab(size)
                 self._made += 1
             else:
-                # What this process queued before it came home may read it still.
+                # Work that this process queued before the slab came back may still read it.
                 settle_devices((slab.device,))
             if prepare:
                 slab.prepare(nbytes)
@@ -232,10 +226,7 @@ class Pool:
         return region
 
     def allocator(self, expected: int = 0, *, prepare: bool = True) -> Allocator:
-        """Return an allocator whose regions hold nothing else; `expected` bytes go into one region.
-
-        `prepare` is as for `region`.
-        """
+        """Return an allocator with regions of its own; `expected` bytes fit into one. `prepare` as for `region`."""
         return Allocator(self, expected, prepare=prepare)
 
     def _check(self) -> None:
@@ -244,7 +235,7 @@ class Pool:
             raise ClosedError("the pool is closed")
 
     def _check_process(self) -> None:
-        # Before any lock: a fork leaves the child's locks as they happened to be.
+        # Before any lock: a fork leaves the child's locks in any state.
         if self._pid != os.getpid():
             raise ForkedError(
                 "the pool belongs to the parent process", hint="Make a new Pool (or Server) in the child."
@@ -271,7 +262,7 @@ class Pool:
                 return in_use, idle
 
     def _make_room(self, size: int) -> list[Slab]:
-        """Take what is idle out of the way of a new slab, and count that as in use."""
+        """Drop idle slabs until there is room for a new one, and count that as in use."""
         dropped: list[Slab] = []
         while True:
             in_use, idle = self._held()
@@ -290,7 +281,7 @@ class Pool:
                 dropped.append(self._idle.pop(0))
 
     def _collect(self) -> list[Slab]:
-        """Take back what came home; return what must be unmapped, for the caller to drop unlocked."""
+        """Take back the slabs of ended regions; return those to unmap, which the caller drops after unlocking."""
         dropped = []
         for nbytes in _taken(self._returned.gone):
             self._in_use -= nbytes
@@ -307,7 +298,7 @@ class Pool:
         return dropped
 
     def warm(self, nbytes: int) -> None:
-        """Make sure that a region of `nbytes` bytes lies ready with all its pages present.
+        """Make an idle region of `nbytes` bytes with all its pages present.
 
         Examples
         --------
@@ -328,14 +319,14 @@ class Pool:
         let_go(dropped)
 
     def _take_idle(self) -> list[Slab]:
-        """Return what came home to be unmapped, and all idle slabs."""
+        """Return the slabs to unmap, and all idle ones."""
         dropped = self._collect()
         idle, self._idle = self._idle, []
         dropped += idle
         return dropped
 
     def close(self) -> None:
-        """Give idle memory back now, and the rest as it comes home. Regions in use stay valid."""
+        """Give idle memory back now, and the rest as regions end. Regions in use stay valid."""
         if self._pid != os.getpid():
             return
         with self._lock:
@@ -345,16 +336,16 @@ class Pool:
         let_go(dropped)
 
     def before_fork(self) -> None:
-        """Let nothing be taken until after a fork, and use nothing again that is in use now.
+        """Let nothing be taken until after a fork, and never use again what is in use now.
 
-        The child inherits every view that is alive, and nothing tells us when it drops them.
+        The child inherits every view that is alive, and nothing reports when it drops them.
         """
         self._held_for_fork = self._pid == os.getpid() and self._lock.acquire(timeout=_FORK_SECONDS)
         for slab in snapshot(self._used):
             slab.retired = True
 
     def _notice_forks(self) -> None:
-        """Do the same, afterwards, for forks that were not announced: a child may look at what was in use."""
+        """Do the same later for forks that were not announced: a child may read what was in use."""
         forks = fork_sentinel().noticed()
         if forks != self._forks:
             self._forks = forks
@@ -374,15 +365,8 @@ class Pool:
         with self._lock:
             dropped = self._collect()
             in_use, idle = self._held()
-            result = PoolStatistics(
-                budget=self.budget,
-                in_use=in_use,
-                idle=idle,
-                made=self._made,
-                reused=self._reused,
-                retired=self._retired,
-            )
-        # Not `let_go`: whoever asks how things stand waits for no device.
+            result = PoolStatistics(self.budget, in_use, idle, self._made, self._reused, self._retired)
+        # Not `let_go`: reading statistics waits for no device.
         dropped.clear()
         return result
 
@@ -394,7 +378,7 @@ class Pool:
 
 
 class Allocator:
-    """Cuts buffers from regions of a pool, one after the other; what it cuts from is shared with no one."""
+    """Cuts buffers from regions of a pool, one after the other; it shares no region with another allocator."""
 
     def __init__(self, pool: Pool, expected: int = 0, *, prepare: bool = True) -> None:
         self._pool = pool
@@ -422,10 +406,10 @@ class Allocator:
         self._pool._check()
         with self._lock:
             if self._region is None or self._next + nbytes > self._region.nbytes:
-                self._region = None  # let it go home before more is asked for
+                self._region = None  # it comes back before more is taken
                 self._region = self._pool.region(max(nbytes, self._size), prepare=self._prepare)
                 self._next = 0
-                # The more is asked for, the larger the regions, but several must fit into the budget.
+                # Regions grow with what is allocated, but several must fit into the budget.
                 self._size = min(2 * self._region.nbytes, _SLAB, max(_SMALLEST, self._pool.budget // 16))
             region, offset = self._region, self._next
             alignment = self._pool.device.alignment
@@ -433,7 +417,7 @@ class Allocator:
         return Buffer.fresh(region, offset, nbytes)
 
     def reset(self) -> None:
-        """Let the current region go; the next buffer opens another one."""
+        """Drop the current region; the next buffer is in another one."""
         self._region = None
 
 
@@ -458,7 +442,7 @@ def default_pool(device: Device | None = None) -> Pool:
 
 
 def _forget_in_child() -> None:
-    global _default_lock  # noqa: PLW0603  a fork leaves locks as they happened to be
+    global _default_lock  # noqa: PLW0603  a fork leaves locks in any state
     _default_pools.clear()
     _default_lock = threading.RLock()
 

@@ -1,4 +1,4 @@
-"""Who a process is, beyond its number: numbers are used again, and repeat between containers."""
+"""The identity of a process, beyond its PID: PIDs are used again, and repeat between containers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["PROCESS_BYTES", "Process", "start_time", "this_process"]
 _PROCESS: Final = struct.Struct("<16sQQII")
 PROCESS_BYTES: Final = _PROCESS.size
 _START_FIELD: Final = 18  # starttime, counted from what is behind the state
-_OVER: Final = (b"Z", b"X")  # has ended, though whoever started it has not heard of it yet
+_OVER: Final = (b"Z", b"X")  # has ended, but its parent has not collected its status
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,11 +33,6 @@ class Process:
         When it started, in clock ticks since the machine did.
     pid
         Its number in that namespace.
-
-    Examples
-    --------
-    >>> this_process().alive, this_process() == Process.unpack(this_process().pack())
-    (True, True)
     """
 
     boot_id: bytes
@@ -74,7 +69,7 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs still; of a process of another place nothing is known, so not."""
+        """Whether it still runs; false for a process of another place, of which nothing is known."""
         return self.place == this_process().place and start_time(self.pid) == self.started
 
 
@@ -90,17 +85,17 @@ def start_time(pid: int) -> int | None:
 
 
 def this_process() -> Process:
-    """Return who this process is."""
+    """Return the identity of this process."""
     return _of(os.getpid())
 
 
 @functools.lru_cache(1)
 def _of(pid: int) -> Process:
-    # A child that was forked has another number, and is looked at anew.
+    # A forked child has another PID, so it is looked up anew.
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             boot_id = bytes.fromhex(file.read().strip().replace("-", ""))
         return Process(boot_id, os.stat("/proc/self/ns/pid").st_ino, start_time(pid) or 0, pid)
     except (OSError, ValueError):
-        # A sandbox that does not say: nobody else is of a place that was drawn, so nothing is lent to others.
+        # A sandbox hides it: no other process has a random boot id, so none opens memory of this one by a handle.
         return Process(os.urandom(16), 0, 0, pid)

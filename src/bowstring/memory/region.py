@@ -1,4 +1,4 @@
-"""A region: one contiguous piece of memory in use. When nothing refers to it, its slab goes home."""
+"""Regions: contiguous memory in use. When nothing refers to a region any more, its slab can be used again."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Draft:
     frozen
         Whether it can be written no more.
     writers
-        What the writable arrays that left it hang on.
+        The objects that the writable arrays of it keep alive.
     """
 
     __slots__ = ("__weakref__", "frozen", "nbytes", "offset", "writers")
@@ -64,9 +64,9 @@ class Draft:
 class Region:
     """One contiguous allocation on one device, kept alive by its buffers.
 
-    A region is either a slab in use (memory of ours, or memory of a peer that we have mapped) or memory that
-    somebody else owns (:func:`foreign_region`). When the last buffer, batch, lease and view of a region is
-    gone, its slab goes back to the pool or the mapping cache it came from.
+    A region is either a slab in use (memory of this process, or mapped memory of a peer) or memory that another
+    library owns (:func:`foreign_region`). When the last buffer, batch, lease and view of a region is gone, its slab
+    goes back to the pool or the mapping cache it came from.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class Region:
     address, nbytes
         Address in this process, and size in bytes.
     slab
-        The physical memory, or ``None`` for memory of somebody else.
+        The physical memory, or ``None`` for memory of another library.
     """
 
     __slots__ = ("__weakref__", "_drafts", "_end", "_owner", "address", "device", "nbytes", "slab")
@@ -115,7 +115,7 @@ class Region:
 
     @property
     def lent(self) -> bool:
-        """Whether it is memory that somebody else allocated, lent to other processes where it lies."""
+        """Whether another library allocated it, and other processes open it by a handle of the driver's."""
         return self.slab is not None and self.slab.ipc_handle is not None
 
     def draft(self, offset: int, nbytes: int) -> Draft:
@@ -140,9 +140,9 @@ class Region:
                 draft.freeze()
 
     def retire(self) -> None:
-        """Never use this memory again after this region: somebody out of sight may still look at it.
+        """Never use this memory again after this region: a reader that was lost may still read it.
 
-        Memory that is lent belongs to somebody else, who would use it again: it is kept alive for good.
+        Lent memory belongs to another library, which would use it again: it is kept alive for good.
         """
         if self.lent:
             _kept.add(self)
@@ -150,7 +150,7 @@ class Region:
             self.slab.retired = True
 
     def prepare(self, nbytes: int) -> int:
-        """Take memory for the first bytes, where that was put off; return for how many (`Slab.prepare`)."""
+        """Take memory for the first bytes, if that was put off; return for how many (`Slab.prepare`)."""
         return self.nbytes if self.slab is None else self.slab.prepare(nbytes)
 
     def array(self, offset: int, nbytes: int, owner: object = None, *, writable: bool = False) -> Any:
@@ -173,7 +173,7 @@ class Region:
         return f"<Region {kind} {self.device.name} {self.nbytes} bytes>"
 
 
-# What lost readers may still look at, and we cannot keep its owner from using again but by keeping it.
+# Memory that lost readers may still read, and that its owner would use again if it were not kept.
 _kept: set[Region] = set()
 
 
@@ -183,16 +183,7 @@ def kept_for_good() -> int:
 
 
 def foreign_region(address: int, nbytes: int, owner: object, device: Device | None = None) -> Region:
-    """Return memory of somebody else as a region; `owner` is kept alive as long as the region.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> numbers = np.arange(3, dtype=np.uint8)
-    >>> region = foreign_region(numbers.ctypes.data, 3, numbers)
-    >>> region.array(1, 2).tolist(), region.shareable
-    ([1, 2], False)
-    """
+    """Return memory of another library as a region; `owner` is kept alive as long as the region."""
     return Region(device or cpu(), address, nbytes, owner=owner)
 
 

@@ -1,6 +1,6 @@
 """A slab: physical memory with a name of its own, and the file descriptor by which another process maps it.
 
-A slab is what a pool keeps warm and what a mapping cache keeps mapped. While somebody uses it, a
+A pool keeps slabs warm, and a mapping cache keeps them mapped. While one is in use, a
 :class:`~bowstring.memory.region.Region` stands for that use.
 """
 
@@ -55,9 +55,9 @@ class Slab:
     writable
         Whether this process mapped it for writing (it made the memory).
     fd
-        A read-only descriptor to hand to others, owned by the slab, or -1 for memory of somebody else.
+        A read-only descriptor for other processes, owned by the slab, or -1 for memory of another process.
     identity
-        What memory of somebody else is known by: to the kernel (:func:`identity_of`), or, where it was opened by a
+        What memory of another process is known by: to the kernel (:func:`identity_of`), or, if it was opened by a
         handle of the driver's, that handle.
     ipc_handle
         The handle of the driver's by which others open memory that another library allocated in this process.
@@ -100,19 +100,16 @@ class Slab:
         self.identity = identity
         self.ipc_handle = ipc_handle
         self.writable = writable
-        # For so many bytes, from its beginning, the kernel was asked for large pages.
+        # Bytes, from its beginning, for which the kernel was asked for large pages.
         self.asked = 0
-        # A retired slab is never written again: somebody whom we lost sight of may still look at it.
+        # A retired slab is never written again: a reader that was lost may still read it.
         self.retired = False
 
     def prepare(self, nbytes: int) -> int:
-        """Have large pages for the first `nbytes` bytes, as far as the kernel gives some; only of fresh memory.
+        """Get large pages for the first `nbytes` bytes of fresh memory, as far as the kernel gives some.
 
-        What lies there stays. It may take as long as writing the bytes once, and takes memory for all of them.
-
-        Returns
-        -------
-        For how many of the first bytes that was done by now; all, where there is nothing more to do.
+        Contents stay. It may take as long as writing the bytes once, and takes memory for all of them. Return for
+        how many of the first bytes that was done by now; all, if there is nothing more to do.
         """
         most = self.nbytes & -LARGE_PAGE if self.device.is_host else 0
         wanted = min(-(-nbytes // LARGE_PAGE) * LARGE_PAGE, most)
@@ -132,7 +129,7 @@ class Slab:
 
 
 def let_go(slabs: list[Slab], seconds: float = DEFAULT_LIMITS.close_timeout) -> None:
-    """Empty a list of slabs, and let their devices unmap what nobody uses; never under a lock."""
+    """Empty a list of slabs, and let their devices unmap what nothing uses; never under a lock."""
     devices = {slab.device for slab in slabs}
     slabs.clear()
     for device in devices:
@@ -204,7 +201,7 @@ def reopen(fd: int, flags: int) -> int:
 def host_slab(device: Device, nbytes: int) -> Slab:
     """Make host memory of `nbytes` bytes that only this mapping can ever write.
 
-    It can neither shrink, nor grow, nor be sealed further, and nobody can map it for writing again, not even by
+    It can neither shrink, nor grow, nor be sealed further, and no process can map it for writing again, not even by
     opening the descriptor anew.
 
     Raises
@@ -249,16 +246,13 @@ def map_host_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab:
 
 
 def check_sealed(fd: int, nbytes: int) -> tuple[int, int]:
-    """Refuse a descriptor whose memory could shrink under our views, or that is not what was announced.
+    """Return the identity of a descriptor's memory (:func:`identity_of`), or raise `InvalidRegion`.
 
-    A file is taken where it is ours, has no name, and all of its room on the disk: only processes of this user have
-    it open then, and those are trusted to leave its length alone, as they are trusted for what is in it.
-
-    Returns
-    -------
-    What the memory is known by (:func:`identity_of`).
+    Refused is memory that could shrink under views of it, or is not of the announced size. A file is accepted if it
+    is this user's, has no name, and all of its disk space: then only processes of this user have it open, and those
+    are trusted to leave its length alone, as they are trusted for its contents.
     """
-    # The seals before the size: one that was right a moment before it could not change any more says nothing.
+    # The seals before the size: a size that was right before it was sealed may have changed.
     refused = _why_not_sealed(fd)
     found = os.fstat(fd)
     if refused is not None and not _is_reserved_file(fd, found):
@@ -275,7 +269,7 @@ def _why_not_sealed(fd: int) -> InvalidRegion | None:
         return InvalidRegion(
             "a region must be a sealed memfd, or a file of ours without a name",
             found=f"a descriptor without seals ({error.strerror})",
-            hint="A file with a name could be cut short by anybody under the views of its reader.",
+            hint="Any process could cut a file with a name short under the views of its reader.",
         )
     if seals & SEALS == SEALS:
         return None
@@ -288,5 +282,5 @@ def _is_reserved_file(fd: int, found: os.stat_result) -> bool:
         return False
     if found.st_blocks * _BLOCK < found.st_size:
         return False
-    # A memfd has no name either, but it can be sealed, and must be.
+    # A memfd has no name either, but it must be sealed.
     return not os.readlink(f"/proc/self/fd/{fd}").startswith("/memfd:")

@@ -1,4 +1,4 @@
-"""The driver of CUDA devices, through ``cuda.bindings``: each call in the words of the bindings, and its status."""
+"""The driver of CUDA devices: calls of ``cuda.bindings``, whose statuses become errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CudaDriver:
         self._contexts: dict[int, Any] = {}
 
     def _done(self, call: str, result: tuple[Any, ...], *, where: str | None = None) -> Any:
-        """Return what a call gave besides its status, or raise."""
+        """Return the results of a call besides its status, or raise."""
         status, *values = result
         if int(status) == _SUCCESS:
             return values[0] if len(values) == 1 else tuple(values)
@@ -99,7 +99,7 @@ class CudaDriver:
 
     def granularity(self, ordinal: int) -> int:
         least = self._api.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
-        # Whoever asks will use the device: a process that cannot have a context there hears of it now.
+        # The device will be used: a process that cannot have a context there fails here.
         with self._current(ordinal):
             found = self._api.cuMemGetAllocationGranularity(self._properties(ordinal), least)
             return int(self._done("cuMemGetAllocationGranularity", found))

@@ -60,7 +60,7 @@ class DeviceWaiter:
         self._thread: int | None = None
 
     def ask(self) -> None:
-        """Have a round begin from now on, and wait for nothing.
+        """Have a round begin from now on, without waiting.
 
         Raises
         ------
@@ -71,7 +71,7 @@ class DeviceWaiter:
             self._enter(_Request())
 
     def wait(self, seconds: float) -> None:
-        """Wait for a round that begins from now on. In the thread of the rounds itself, it is done at once.
+        """Wait for a round that begins from now on. In the waiter's own thread, it is run at once.
 
         Raises
         ------
@@ -142,7 +142,7 @@ class DeviceWaiter:
 
 
 class DeferredCalls:
-    """Calls that must wait for a device, each made once.
+    """Calls that wait for a device, each made once.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ class DeferredCalls:
         return bool(self._calls)
 
     def add(self, call: Call) -> None:
-        """Note a call for the next round. It may be any moment, in any thread, inside any lock."""
+        """Note a call for the next round; safe at any moment, in any thread, inside any lock."""
         self._calls.append(call)
 
     def begin(self) -> None:
@@ -194,7 +194,7 @@ class DeferredCalls:
         try:
             self._synchronize()
         except Capturing:
-            self._calls.extend(calls)  # nobody can wait now, and it may be read still
+            self._calls.extend(calls)  # it cannot be waited for now, and the memory may be read still
             raise
         except DeviceError:
             _make(calls)  # a device that failed reads nothing any more
@@ -212,16 +212,9 @@ def _make(calls: list[Call]) -> None:
 
 
 class Mapped:
-    """A mapped range. When nothing refers to it any more, it is unmapped as soon as the device is done.
+    """A mapped range. When nothing refers to it any more, `unmap` is deferred until the device is done.
 
-    Parameters
-    ----------
-    address
-        Where it begins.
-    unmap
-        Takes the mapping away.
-    deferred
-        Where that is noted: at any moment, maybe while a kernel reads it, so no driver is called then.
+    The last reference may go at any moment, even while a kernel reads the memory, so no driver is called then.
     """
 
     __slots__ = ("_end", "address")

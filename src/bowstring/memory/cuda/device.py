@@ -28,19 +28,10 @@ CUDA_DEVICE_TYPE: Final = 2  # ARROW_DEVICE_CUDA of the C Device interface
 
 
 class CudaDevice(DriverDevice):
-    """One GPU. There is one object for each, :func:`cuda_device`.
-
-    Parameters
-    ----------
-    driver
-        The CUDA driver.
-    ordinal
-        The number of the GPU in this process; other processes may number them otherwise, so they are known by
-        their UUID everywhere.
-    """
+    """One GPU, from :func:`cuda_device`. Processes may number GPUs differently, so a UUID identifies each."""
 
     arrow_device_type = CUDA_DEVICE_TYPE
-    # No GPU has shown yet that mapped memory outlives its producer and is never seen anew: see tests/gpu/probe.
+    # Not shown on a GPU yet: that mapped memory outlives its producer, and is never reused: tests/gpu/probe.
     maps_by_default = False
 
     def __init__(self, driver: Driver, ordinal: int) -> None:
@@ -94,7 +85,7 @@ class CudaDevice(DriverDevice):
             return self.xp.asarray(source)
 
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
-        """Copy a CuPy array to the host, when CuPy's current stream has come to it."""
+        """Copy a CuPy array to the host, in order with CuPy's current stream."""
         if not isinstance(array, self.xp.ndarray) or array.device.id != self.ordinal:
             raise NotOnDevice("not an array of this device", expected=self.name, found=type(array).__name__)
         with self.use():
@@ -102,7 +93,7 @@ class CudaDevice(DriverDevice):
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By its UUID: the number may mean another GPU in the other process.
+        # By its UUID: the number may be that of another GPU in the other process.
         return (find_cuda_device, (self.uuid,))
 
 
@@ -162,7 +153,7 @@ def cuda_device(ordinal: int) -> CudaDevice:
             where=f"cuda:{ordinal}",
             hint='Its data can be published from the host: to_device("cpu").',
         )
-    # Threads that come together here get the same one.
+    # Threads that get here at one time get the same object.
     return _devices.setdefault(ordinal, CudaDevice(driver, ordinal))
 
 
@@ -207,7 +198,7 @@ def _driver() -> Driver:
 
 @functools.cache
 def _first_process() -> int:
-    """Return the process that used the driver first, of those whose memory this one inherited."""
+    """Return the process that used the driver first: this one, or the parent that it was forked from."""
     return os.getpid()
 
 

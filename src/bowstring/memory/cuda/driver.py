@@ -1,4 +1,4 @@
-"""What regions ask of a driver: named calls that return or raise, and decide nothing."""
+"""The calls that devices make of a driver; an implementation of them decides nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Capturing", "Driver", "PointerAttributes", "uuid_text"]
 
 
 class Capturing(DeviceError):
-    """The device cannot be waited for now, because somebody captures a graph on it. It works on."""
+    """The device cannot be waited for now, because a graph is being captured on it. It works on."""
 
 
 class PointerAttributes(NamedTuple):
@@ -40,13 +40,13 @@ class PointerAttributes(NamedTuple):
 
 
 class Driver(Protocol):
-    """What regions ask of a driver. Each method is one call of CUDA's driver API, under the name given.
+    """A driver of devices. Each method is one call of CUDA's driver API, under the name given.
 
     Memory is a *handle* until it is mapped; a handle may be released as soon as it is mapped, or exported as a file
     descriptor: memory lives as long as any mapping, handle or descriptor of it does.
 
     Every method raises :class:`~bowstring.errors.DeviceError`, which names the call and the driver's error;
-    `create` and `pin` raise :class:`~bowstring.errors.OutOfBudget` where the device, or the host, has no room.
+    `create` and `pin` raise :class:`~bowstring.errors.OutOfBudget` if the device, or the host, has no memory left.
     """
 
     def device_count(self) -> int:
@@ -68,16 +68,16 @@ class Driver(Protocol):
         """Make memory that can be exported; return its handle (``cuMemCreate``)."""
 
     def export(self, handle: int) -> int:
-        """Return a file descriptor of some memory, the caller's own (``cuMemExportToShareableHandle``)."""
+        """Return a file descriptor of some memory, owned by the caller (``cuMemExportToShareableHandle``)."""
 
     def import_(self, fd: int) -> int:
-        """Return a handle of what a descriptor, which stays open, is of (``cuMemImportFromShareableHandle``)."""
+        """Return a handle of a descriptor's memory; it stays open (``cuMemImportFromShareableHandle``)."""
 
     def reserve(self, nbytes: int) -> int:
         """Return the address of a range where memory can be mapped (``cuMemAddressReserve``)."""
 
     def map(self, address: int, nbytes: int, handle: int) -> None:
-        """Map memory, which nobody may touch yet (``cuMemMap``)."""
+        """Map memory, which cannot be accessed yet (``cuMemMap``)."""
 
     def set_access(self, address: int, nbytes: int, ordinal: int, *, writable: bool) -> None:
         """Let a device read what is mapped, or write it too (``cuMemSetAccess``)."""
@@ -92,7 +92,7 @@ class Driver(Protocol):
         """Give a handle back (``cuMemRelease``)."""
 
     def pointer_attributes(self, ordinal: int, address: int) -> PointerAttributes:
-        """Return what an address is, asked in the context of a device (``cuPointerGetAttributes``)."""
+        """Return what an address is, in the context of a device (``cuPointerGetAttributes``)."""
 
     def address_range(self, ordinal: int, address: int) -> tuple[int, int]:
         """Return start and bytes of the allocation that an address lies in (``cuMemGetAddressRange``)."""
@@ -151,13 +151,13 @@ class Driver(Protocol):
         """
 
     def event_destroy(self, ordinal: int, event: int) -> None:
-        """Give an event back; whoever was told to wait for it waits all the same (``cuEventDestroy``)."""
+        """Give an event back; streams that wait for it go on waiting (``cuEventDestroy``)."""
 
     def event_record(self, ordinal: int, event: int, stream: int) -> None:
-        """Let an event mean all that is queued on a stream now (``cuEventRecord``)."""
+        """Let an event stand for all that is queued on a stream now (``cuEventRecord``)."""
 
     def event_done(self, ordinal: int, event: int) -> bool:
-        """Return whether all that an event means is done (``cuEventQuery``)."""
+        """Return whether all work that an event stands for is done (``cuEventQuery``)."""
 
     def get_ipc_event_handle(self, ordinal: int, event: int) -> bytes:
         """Return the 64 bytes by which another process opens an event (``cuIpcGetEventHandle``)."""
@@ -170,11 +170,5 @@ class Driver(Protocol):
 
 
 def uuid_text(uuid_bytes: bytes) -> str:
-    """Write a UUID of a device as ``nvidia-smi`` does, less ``GPU-`` or ``MIG-`` in front, which it does not tell.
-
-    Examples
-    --------
-    >>> uuid_text(bytes(range(16)))
-    '00010203-0405-0607-0809-0a0b0c0d0e0f'
-    """
+    """Return a device's UUID as ``nvidia-smi`` writes it, without ``GPU-`` or ``MIG-``, which it does not hold."""
     return str(uuid.UUID(bytes=uuid_bytes)) if len(uuid_bytes) == 16 else uuid_bytes.hex()

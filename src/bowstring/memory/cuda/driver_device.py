@@ -1,4 +1,4 @@
-"""Devices whose memory a driver makes, and exports as file descriptors: they travel the road of memfds."""
+"""Devices whose memory a driver makes, and exports as file descriptors, which are passed like memfds."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ _DEFAULT_STREAM: Final = 1
 class DriverDevice(Device):
     """A device with a :class:`~bowstring.memory.cuda.driver.Driver`.
 
-    Memory is mapped once in each process that uses it. What nobody refers to any more is unmapped by
-    :meth:`sweep`, which waits for the device first: work that was queued may still read it.
+    Memory is mapped once in each process that uses it. What nothing refers to any more is unmapped by
+    :meth:`sweep`, which waits for the device first: queued work may still read it. Every method that calls the
+    driver raises :class:`~bowstring.errors.ForkedError` in a child that was forked after its first use.
 
     Parameters
     ----------
@@ -83,8 +84,6 @@ class DriverDevice(Device):
             The device has no room.
         DeviceError
             The driver refuses for another reason.
-        ForkedError
-            This process was forked after the device came into use.
         """
         self.sweep()
         size = self._whole(nbytes)
@@ -98,59 +97,47 @@ class DriverDevice(Device):
                 # The mapping and the descriptor keep the memory.
                 self.driver.release(handle)
             undo.pop_all()
-        return Slab(
-            self,
-            mapped,
-            address=mapped.address,
-            nbytes=nbytes,
-            uuid=os.urandom(16),
-            fd=fd,
-            writable=True,
-        )
+        address = mapped.address
+        return Slab(self, mapped, address=address, nbytes=nbytes, uuid=os.urandom(16), writable=True, fd=fd)
 
     def map_slab(self, fd: int, nbytes: int, uuid: bytes) -> Slab:
         """Map memory that another process made, for reading. Takes ownership of `fd`, whatever happens.
 
-        Waits for no work of the device: a thread that must answer a producer is here.
+        It waits for no work of the device: the calling thread must answer a producer.
 
         Raises
         ------
         InvalidRegion
             The descriptor is no memory of this device, or not as large as announced.
-        ForkedError
-            This process was forked after the device came into use.
         """
         try:
             self._check_process()
             if nbytes <= 0:
                 raise InvalidRegion("a region has no bytes", found=nbytes)
             identity = identity_of(fd)
-            mapped = self._imported(fd, self._whole(nbytes))
+            handle = self.driver.import_(fd)
+            try:
+                mapped = self._mapped(handle, self._whole(nbytes), self._let_us_read)
+            finally:
+                self.driver.release(handle)
         except DeviceError as error:
             raise InvalidRegion(
                 "a region cannot be mapped on its device", found=str(error), where=self.name
             ) from error
         finally:
             os.close(fd)
+        address = mapped.address
         return Slab(
-            self,
-            mapped,
-            address=mapped.address,
-            nbytes=nbytes,
-            uuid=uuid,
-            identity=identity,
-            writable=False,
+            self, mapped, address=address, nbytes=nbytes, uuid=uuid, writable=False, identity=identity
         )
 
     def open_lent(self, handle: LentHandle) -> Slab:
-        """Open memory that another process allocated and lends; it is closed by :meth:`sweep`, as all is unmapped.
+        """Open memory that another process allocated and exports by a handle; :meth:`sweep` closes it.
 
         Raises
         ------
         InvalidRegion
             The driver cannot open it, or it is smaller than announced.
-        ForkedError
-            This process was forked after the device came into use.
         """
         self._check_process()
         if handle.nbytes <= 0:
@@ -161,58 +148,48 @@ class DriverDevice(Device):
             raise InvalidRegion(
                 "lent memory cannot be opened", found=str(error), where=self.name, hint=_why_not(handle)
             ) from error
+        mapped = Mapped(address, functools.partial(self.openings.close, address), self._deferred)
         return Slab(
             self,
-            Mapped(address, functools.partial(self.openings.close, address), self._deferred),
+            mapped,
             address=address,
             nbytes=handle.nbytes,
             uuid=handle.uuid,
-            identity=handle,
             writable=False,
+            identity=handle,
         )
 
     def is_borrowed(self, address: int) -> bool:
-        """Whether memory of another process lies there, which :meth:`open_lent` opened.
-
-        Raises
-        ------
-        ForkedError
-            This process was forked after the device came into use.
-        """
+        """Whether memory of another process lies there, which :meth:`open_lent` opened."""
         self._check_process()
         return self.openings.holds(address)
 
     def sweep(self, seconds: float = DEFAULT_LIMITS.close_timeout) -> None:
-        """Unmap what nobody refers to any more, once the device has done what was queued.
+        """Unmap what nothing refers to any more, once the device has done what was queued.
 
         What the device may still read after `seconds` is unmapped as soon as it is done.
-
-        Raises
-        ------
-        ForkedError
-            This process was forked after the device came into use.
         """
         self._check_process()
         self._events.drop_idle()
         self._shared_events.drop_idle()
         if self._deferred:
-            # A device that failed or went away has nothing left to wait for; its memory is gone with it.
+            # A device that failed has nothing left to wait for; its memory is gone with it.
             with contextlib.suppress(DeviceError, DeadlineExceeded):
                 self._deferred.wait(seconds)
 
     def later(self, call: Callable[[], object]) -> None:
-        """Do something as soon as all that is queued on this device now is done, in its own thread."""
+        """Call a function as soon as all that is queued on this device now is done, in a thread of its own."""
         self._deferred.add(call)
-        # Where no thread can be had, or in a child that was forked, the next sweep does it, or nobody.
+        # If no thread can be started, the next sweep calls it; in a forked child nothing does.
         if os.getpid() == self._pid:
             with contextlib.suppress(DeviceError):
                 self._deferred.begin()
 
     def settle(self, seconds: float = DEFAULT_LIMITS.device_timeout) -> None:
-        """Wait until all work queued on this device is done, for some time only.
+        """Wait until all work queued on this device is done, for a limited time.
 
-        A thread of the device's own waits: the driver's call cannot be interrupted. Where it is given up, the
-        thread goes on waiting, and unmaps what had ended when the device is done.
+        A thread of the device's own waits: the driver's call cannot be interrupted. After a timeout the thread goes
+        on waiting, and unmaps what had ended when the device is done.
 
         Raises
         ------
@@ -220,14 +197,12 @@ class DriverDevice(Device):
             It is not done after `seconds`.
         DeviceError
             The device failed, or cannot be waited for now.
-        ForkedError
-            This process was forked after the device came into use.
         """
         self._check_process()
         self._deferred.wait(seconds)
 
     def _come_to_rest(self) -> None:
-        self.synchronize()  # whatever it is by then
+        self.synchronize()  # looked up late: subclasses and tests replace it
 
     def _unmap(self, address: int, nbytes: int) -> None:
         self.driver.unmap(address, nbytes)
@@ -273,7 +248,7 @@ class DriverDevice(Device):
     def let_in(self, slab: Slab, peer: DriverDevice) -> None:
         """Let another device of the same driver read a slab of this one.
 
-        That of memory which others allocated, and lend, is not ours to say; the driver copies it all the same.
+        Access to memory that another library allocated cannot be set here; the driver copies it all the same.
         """
         self._check_process()
         if slab.ipc_handle is not None or isinstance(slab.identity, LentHandle):
@@ -284,7 +259,7 @@ class DriverDevice(Device):
             readers.add(peer.ordinal)
 
     def wait_stream(self, seconds: float) -> None:
-        """Wait until what was queued on the current stream is done; asks, since no wait of a driver can be ended.
+        """Wait until what was queued on the current stream is done; polls, since a driver's wait cannot be ended.
 
         Raises
         ------
@@ -306,15 +281,8 @@ class DriverDevice(Device):
     def _whole(self, nbytes: int) -> int:
         return max(1, -(-nbytes // self._granularity)) * self._granularity
 
-    def _imported(self, fd: int, nbytes: int) -> Mapped:
-        handle = self.driver.import_(fd)
-        try:
-            return self._mapped(handle, nbytes, self._let_us_read)
-        finally:
-            self.driver.release(handle)
-
     def _let_us_read(self, address: int, nbytes: int) -> None:
-        """Give this device access for reading only; for writing too where its driver refuses any less."""
+        """Give this device read access; write access too if its driver refuses read-only access."""
         if self.maps_read_only is not False:
             try:
                 self.driver.set_access(address, nbytes, self.ordinal, writable=False)
@@ -325,14 +293,14 @@ class DriverDevice(Device):
                 self.maps_read_only = True
                 return
         self._let_us_write(address, nbytes)
-        if self.maps_read_only is None:  # another thread may have found out meanwhile that it can
+        if self.maps_read_only is None:  # another thread may have set it to true meanwhile
             self.maps_read_only = False
 
     def _let_us_write(self, address: int, nbytes: int) -> None:
         self.driver.set_access(address, nbytes, self.ordinal, writable=True)
 
     def _mapped(self, handle: int, nbytes: int, let_in: Callable[[int, int], None]) -> Mapped:
-        """Map all of a handle; where that fails, nothing stays mapped or reserved."""
+        """Map all of a handle; on failure nothing stays mapped or reserved."""
         driver = self.driver
         with contextlib.ExitStack() as undo:
             address = driver.reserve(nbytes)
@@ -346,19 +314,13 @@ class DriverDevice(Device):
     # The order of work
 
     def record(self, *, shared: bool = False) -> RecordedEvent:
-        """Return an event after all that is queued on the current stream; other processes can open a `shared` one.
-
-        Raises
-        ------
-        ForkedError
-            This process was forked after the device came into use.
-        """
+        """Return an event after all work of the current stream; other processes can open a `shared` one."""
         self._check_process()
         events = self._shared_events if shared else self._events
         return events.record(self.current_stream())
 
     def open_event(self, token: bytes) -> Mapped:
-        """Return another process's event; it is destroyed by :meth:`sweep`, as all is unmapped."""
+        """Return another process's event; :meth:`sweep` destroys it once nothing refers to it."""
         self._check_process()
         event = self.driver.open_ipc_event_handle(self.ordinal, token)
         end = functools.partial(self.driver.event_destroy, self.ordinal, event)
@@ -371,7 +333,7 @@ class DriverDevice(Device):
         self.driver.stream_wait_event(self.ordinal, stream, handle)
 
     def order_for(self, stream: int | None) -> None:
-        """Let a stream come after the current one: -1 is none, ``None`` the default one, as in DLPack."""
+        """Let a stream wait for the current one: -1 is none, ``None`` the default one, as in DLPack."""
         if stream == _NO_STREAM:
             return
         if stream is not None and (stream == 0 or stream < _NO_STREAM):
@@ -381,7 +343,7 @@ class DriverDevice(Device):
 
 
 def _why_not(handle: LentHandle) -> str:
-    """Say why memory that is lent may not be there for us."""
+    """Return a hint why memory of a handle cannot be opened."""
     if not handle.exporter.alive:
         return "The process that lent it has ended, and its memory with it."
     return (

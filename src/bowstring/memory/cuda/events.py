@@ -40,12 +40,12 @@ class RecordedEvent:
     handle
         The driver's handle (``cudaEvent_t``).
     idle
-        Where the handle goes then: nobody may call a driver at that moment, which may be any, in any thread.
+        Queue for the handle then. That may be at any moment, in any thread, so no driver is called.
 
     Attributes
     ----------
     address : int
-        Where the handle is stored, as the C Device interface wants it (``cudaEvent_t*``). True while this lives.
+        Where the handle is stored, as the C Device interface wants it (``cudaEvent_t*``). Valid while this lives.
     """
 
     __slots__ = ("_cell", "_end", "address")
@@ -62,7 +62,7 @@ class RecordedEvent:
 
 
 class Events:
-    """The events of one device. Those that nobody holds any more are used again.
+    """The events of one device. Those that nothing refers to any more are used again.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Events:
     ordinal
         The device.
     shared
-        Whether other processes can open them. Whoever opened one must have destroyed it before ours is let go.
+        Whether other processes can open them. They must have destroyed theirs before ours is let go.
     """
 
     def __init__(self, driver: Driver, ordinal: int, *, shared: bool = False) -> None:
@@ -92,13 +92,13 @@ class Events:
             handle = self._idle.popleft()
         except IndexError:
             handle = self._driver.event_create(self._ordinal, shared=self._shared)
-        # From here on the handle is idle as soon as nobody has it.
+        # From here on the handle is idle as soon as nothing refers to it.
         event = RecordedEvent(handle, self._idle)
         self._driver.event_record(self._ordinal, handle, stream)
         return event
 
     def drop_idle(self) -> None:
-        """Destroy events that nobody holds; a stream that was told to wait for one waits all the same."""
+        """Destroy events that nothing refers to; streams that wait for one go on waiting."""
         with contextlib.suppress(IndexError):
             while True:
                 handle = self._idle.popleft()
@@ -113,11 +113,11 @@ class EventHandle:
     Attributes
     ----------
     arrow_device_type, device_uuid
-        Whose event it is.
+        The device of the event.
     token
         64 bytes of the driver (``CUipcEventHandle``), any of which may be zero.
     exporter
-        Who recorded it, and keeps it.
+        The process that recorded it, and keeps it.
     """
 
     arrow_device_type: int
@@ -139,7 +139,7 @@ class EventHandle:
         Raises
         ------
         ProtocolError
-            The bytes are not one.
+            The bytes are not a handle.
         """
         if len(data) != EVENT_BYTES:
             raise ProtocolError(
@@ -155,7 +155,7 @@ class Pending:
     Parameters
     ----------
     device
-        All that is queued on its current stream now is meant.
+        Its current stream: the work is all that is queued there now.
 
     Raises
     ------
@@ -172,7 +172,7 @@ class Pending:
 
     @property
     def done(self) -> bool:
-        """Whether the work is done; asks the driver until it is.
+        """Whether the work is done.
 
         Raises
         ------
@@ -185,17 +185,17 @@ class Pending:
 
 
 class OpenedEvent:
-    """An event of another process, opened here. It is destroyed when nobody has it and its device came to rest.
+    """An event of another process, opened here. It is destroyed when nothing refers to it and its device is done.
 
     Parameters
     ----------
     handle
-        What that process says of it.
+        The other process's handle of it.
 
     Raises
     ------
     InvalidRegion
-        Its process is this one, has ended, or is of a place that this one cannot see; or the driver refuses.
+        Its process is this one, has ended, or is in a place that this one cannot see; or the driver refuses.
     NotOnDevice
         It is of a device that this process does not have.
     """
@@ -218,7 +218,7 @@ class OpenedEvent:
 
     @property
     def device(self) -> Device:
-        """Whose event it is."""
+        """The device of the event."""
         return self._device
 
     def hold_back(self, stream: int) -> None:
@@ -232,7 +232,7 @@ class OpenedEvent:
         self._device.wait_event(self._opened.address, stream)
 
     def wait(self, seconds: float) -> None:
-        """Wait for it, and let the current stream do so.
+        """Wait for it, on the current stream and on the host.
 
         Raises
         ------

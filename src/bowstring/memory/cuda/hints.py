@@ -1,4 +1,4 @@
-"""Remedies: which setting of this machine keeps a process from a GPU, and what to do. For hints of errors only."""
+"""Hints for errors: which setting of this machine keeps a process from a GPU, and what to do."""
 
 from __future__ import annotations
 
@@ -32,19 +32,14 @@ _STARTS: Final = {
 def why_no_start(
     code: int | None, environment: Mapping[str, str] | None = None, root: Path = Path("/")
 ) -> str:
-    """Return what helps where CUDA does not start.
+    """Return what to do if CUDA does not start.
 
     Parameters
     ----------
     code
-        What ``cuInit`` said; ``None`` where there is no driver to ask.
+        Status of ``cuInit``; ``None`` without a driver.
     environment, root
         Variables and file system of this process.
-
-    Examples
-    --------
-    >>> why_no_start(802)
-    'nvidia-fabricmanager must run on this machine (NVSwitch).'
     """
     if code in _STARTS:
         return _STARTS[code]
@@ -63,18 +58,12 @@ def why_no_start(
 def no_gpu(
     error: BowstringError, environment: Mapping[str, str] | None = None, root: Path = Path("/")
 ) -> str:
-    """Return what helps where an error of the driver, or a missing package, keeps a process from all GPUs."""
+    """Return what to do if an error of the driver, or a missing package, keeps a process from all GPUs."""
     return error.hint or why_no_start(status_of(error), environment, root)
 
 
 def status_of(error: BowstringError) -> int | None:
-    """Return the driver's number of an error, which stands at the end of what was found.
-
-    Examples
-    --------
-    >>> status_of(BowstringError("cuInit failed", found="CUDA_ERROR_NO_DEVICE (100)"))
-    100
-    """
+    """Return the driver's number of an error, such as 100 for one that found ``CUDA_ERROR_NO_DEVICE (100)``."""
     found = re.search(r"\((\d+)\)$", str(error.found))
     return None if found is None else int(found[1])
 
@@ -82,19 +71,14 @@ def status_of(error: BowstringError) -> int | None:
 def hidden_gpu(
     names: Sequence[str], environment: Mapping[str, str] | None = None, root: Path = Path("/")
 ) -> str:
-    """Return what helps where a process does not see the GPU that memory is on.
+    """Return what to do if a process does not see the GPU that memory is on.
 
     Parameters
     ----------
     names
-        Those of the devices that it does see.
+        Names of the devices that it does see.
     environment, root
         Variables and file system of this process.
-
-    Examples
-    --------
-    >>> hidden_gpu(["NVIDIA L4"], {"CUDA_VISIBLE_DEVICES": "1"})
-    "CUDA_VISIBLE_DEVICES is '1' here: name the producer's GPU, too, best by its UUID (nvidia-smi -L)."
     """
     if any(re.search(r"\bMIG\b", name) for name in names):
         return (

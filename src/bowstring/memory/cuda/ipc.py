@@ -22,17 +22,17 @@ __all__ = ["OpenHandles", "exported_here", "lend", "lendable", "used_here"]
 
 _DEVICE_MEMORY: Final = 2  # CU_MEMORYTYPE_DEVICE
 
-# What this process lends now, by the UUIDs of the handles.
+# Memory that this process exports now, by the UUIDs of the handles.
 _exported: weakref.WeakValueDictionary[bytes, Slab] = weakref.WeakValueDictionary()
 
 
 def lendable(device: Device, address: int) -> LentHandle | str:
-    """Return the handle of the allocation that an address lies in, or why it cannot be lent, in words.
+    """Return the handle of the allocation that an address lies in, or the reason why it has none.
 
     Raises
     ------
     DeviceError
-        The driver refuses to say.
+        The driver fails.
     """
     if device.is_host:
         return "memory of the host"
@@ -64,38 +64,28 @@ def lendable(device: Device, address: int) -> LentHandle | str:
 
 
 def lend(device: Device, handle: LentHandle, owner: object) -> Region:
-    """Return an allocation of this process as a region that others can open, which keeps `owner` alive."""
+    """Return an allocation of this process as a region that other processes can open; it keeps `owner` alive."""
+    nbytes, uuid = handle.nbytes, handle.uuid
     slab = Slab(
-        device,
-        None,
-        address=handle.address,
-        nbytes=handle.nbytes,
-        uuid=handle.uuid,
-        writable=False,
-        ipc_handle=handle,
+        device, None, address=handle.address, nbytes=nbytes, uuid=uuid, writable=False, ipc_handle=handle
     )
-    slab = _exported.setdefault(handle.uuid, slab)
+    slab = _exported.setdefault(uuid, slab)
     return Region(device, slab.address, slab.nbytes, slab=slab, owner=owner)
 
 
 def exported_here(handle: LentHandle) -> Slab | None:
-    """Return what this process itself lends by a handle."""
+    """Return the memory that this process itself exports by a handle."""
     return _exported.get(handle.uuid)
 
 
 def used_here(slab: Slab) -> Slab:
-    """Return lent memory as a reader in the lending process uses it: it lends nothing on.
+    """Return exported memory for a reader in the same process, which cannot export it again.
 
-    The memory is kept alive as for any reader, by the lender.
+    The memory is kept alive as for any reader, by the exporter.
     """
+    nbytes, uuid, handle = slab.nbytes, slab.uuid, slab.ipc_handle
     return Slab(
-        slab.device,
-        slab,
-        address=slab.address,
-        nbytes=slab.nbytes,
-        uuid=slab.uuid,
-        identity=slab.ipc_handle,
-        writable=False,
+        slab.device, slab, address=slab.address, nbytes=nbytes, uuid=uuid, writable=False, identity=handle
     )
 
 
@@ -117,14 +107,14 @@ class OpenHandles:
         self._lock = threading.Lock()
 
     def open(self, handle: LentHandle) -> int:
-        """Open all of an allocation; return its address.
+        """Open all of an allocation; return its address. On an error nothing stays open.
 
         Raises
         ------
         InvalidRegion
-            It is smaller than announced; nothing stays open.
+            It is smaller than announced.
         DeviceError
-            The driver refuses; nothing stays open.
+            The driver refuses.
         """
         driver = self._driver
         with contextlib.ExitStack() as undo:
@@ -142,13 +132,7 @@ class OpenHandles:
         return address
 
     def close(self, address: int) -> None:
-        """Close what was opened, once for each time.
-
-        Raises
-        ------
-        DeviceError
-            The driver refuses.
-        """
+        """Close an allocation, once for each time it was opened, or raise `DeviceError`."""
         with self._lock:
             size, count = self._open.pop(address)
             if count > 1:
@@ -156,7 +140,7 @@ class OpenHandles:
         self._driver.close_ipc_handle(self._ordinal, address)
 
     def holds(self, address: int) -> bool:
-        """Return whether an address lies in what is open."""
+        """Whether an address lies in an open allocation."""
         with self._lock:
             return any(start <= address < start + size for start, (size, _) in self._open.items())
 
