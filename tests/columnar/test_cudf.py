@@ -14,7 +14,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.columnar import Batch
-from bowstring.columnar.interchange.cudf import well_placed
+from bowstring.columnar.interchange.cudf import aligned_for_libcudf
 from bowstring.errors import (
     MissingDependency,
     NotExportable,
@@ -116,7 +116,7 @@ def test_offsets_are_there_without_rows(device: FakeDevice, value: list[Any]) ->
     """Libcudf reads the last offset of a list of no rows, at any depth: there is one, and it is 0."""
     lists = pa.array(value, pa.list_(pa.list_(pa.string())))
     ours = Batch.from_arrow(pa.record_batch({"n": [0] * len(value), "l": lists})).to_device(device)
-    batch = well_placed(ours)
+    batch = aligned_for_libcudf(ours)
     column = batch["l"]
     for _ in range(3):
         offsets = device.to_host(column.offsets)

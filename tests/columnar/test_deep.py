@@ -13,7 +13,7 @@ import pytest
 import bowstring as bow
 from bowstring import ipc
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.interchange.cudf import well_placed
+from bowstring.columnar.interchange.cudf import aligned_for_libcudf
 from bowstring.columnar.layout import Layout
 from bowstring.errors import LimitExceeded, NotExportable
 from bowstring.limits import DEFAULT_LIMITS
@@ -101,7 +101,7 @@ def test_nested_dictionaries_are_taken_in_and_handed_out() -> None:
     batch.validate(full=True)
     assert batch.to_arrow().equals(source)
     assert batch["a"].to_arrow().equals(source["a"])
-    assert well_placed(batch).to_arrow().equals(source)
+    assert aligned_for_libcudf(batch).to_arrow().equals(source)
 
 
 def test_nested_dictionaries_without_rows_are_made() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -169,3 +170,14 @@ def test_what_is_too_deep_or_too_wide_in_a_dictionary_is_named_by_its_column() -
         schema = pa.schema({"a": pa.int8(), "coded": pa.dictionary(pa.int8(), values)})
         with pytest.raises(LimitExceeded, match=where):
             Layout.of(schema, limits=limits)
+
+
+def test_bytes_that_buffers_need_never_overflow() -> None:
+    """Lengths whose bytes do not fit 64 bits are never computed with: they are refused, or Python's integers."""
+    layout = Layout.of(pa.schema({"a": pa.decimal256(10), "n": pa.null()}))
+    longest = np.full(2, layout.longest)
+    assert layout.minimum_lengths(longest).tolist() == [(layout.longest + 7) // 8, 32 * layout.longest]
+    with pytest.raises(AssertionError):
+        layout.minimum_lengths(np.array([1 << 60, 0]))
+    exact = layout.minimum_lengths(np.array([1 << 60, 1 << 62], object))
+    assert exact.tolist() == [1 << 57, 1 << 65]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "batches"]
 
 
-class Batch(export.Exporting, cudf.ForRapids):
+class Batch(export.Exporting, cudf.RapidsExport):
     """Some rows of a table, as Arrow lays them out, on one device: from :meth:`from_arrow` or from a stream.
 
     It never changes, and it and all that is made from it outlive its stream, its connection and its producer.
@@ -39,7 +39,7 @@ class Batch(export.Exporting, cudf.ForRapids):
         The nodes and buffers of the schema.
     num_rows : int
     nodes : ndarray of int64, shape (nodes, 2)
-        Length and null count of each node, pre-order; the null count is -1 where nobody has counted.
+        Length and null count of each node, pre-order; the null count is -1 where it is unknown.
     variadic_counts : tuple of int
         Number of variadic buffers of each view node.
     dictionaries : dict of int to Dictionary
@@ -209,7 +209,7 @@ class Batch(export.Exporting, cudf.ForRapids):
     def __getitem__(self, key: str | SupportsIndex) -> Column:
         return Column(self, column_index(self.schema, key))
 
-    __iter__ = None  # len() counts rows: `for column in batch.columns` says what it does
+    __iter__ = None  # len() counts rows: `for column in batch.columns` is clear
 
     def __len__(self) -> int:
         return self.num_rows
@@ -334,12 +334,12 @@ class Batch(export.Exporting, cudf.ForRapids):
         Raises
         ------
         OutOfBudget
-            The pool has no room.
+            The pool's budget is used up.
         """
         return on_device(self, device, pool)
 
     def validate(self, *, full: bool = False) -> None:
-        """Check that the buffers hold what the nodes say.
+        """Check that the buffers fit the nodes.
 
         Parameters
         ----------
@@ -362,7 +362,7 @@ class Batch(export.Exporting, cudf.ForRapids):
         validate(self, full=full)
 
     def release(self) -> None:
-        """Give up the batch now, and with it its claim on the producer's memory. Does nothing the second time.
+        """Release the batch now, and with it the producer's memory. Does nothing the second time.
 
         Raises
         ------

@@ -47,11 +47,6 @@ def combine_chunks(table: pa.Table) -> pa.Table:
     ------
     InvalidBody
         A column of several chunks is malformed.
-
-    Examples
-    --------
-    >>> combine_chunks(pa.table({"a": pa.chunked_array([["x"], ["y"]])})).column("a").num_chunks
-    1
     """
     _check_columns(table, (index for index, column in enumerate(table.columns) if column.num_chunks > 1))
     return table.combine_chunks()
@@ -66,11 +61,6 @@ def combine_column(chunks: pa.ChunkedArray, name: str = "") -> pa.Array:
         There are several, and they are malformed.
     UsageError
         They are too much for their offsets.
-
-    Examples
-    --------
-    >>> combine_column(pa.chunked_array([["x"], ["y"]])).to_pylist()
-    ['x', 'y']
     """
     column = combine_chunks(pa.table({name: chunks})).column(0)
     if column.num_chunks > 1:
@@ -87,12 +77,6 @@ def unify_dictionaries(table: pa.Table) -> pa.Table:
         A column with dictionaries is malformed.
     pyarrow.ArrowException
         Pyarrow cannot unify them: those of nested values.
-
-    Examples
-    --------
-    >>> words = pa.chunked_array([pa.array([word]).dictionary_encode() for word in "xy"])
-    >>> unify_dictionaries(pa.table({"a": words})).column("a").chunk(0).dictionary.to_pylist()
-    ['x', 'y']
     """
     nodes = Layout.of(table.schema).nodes
     encoded = {node.column for node in nodes if node.dictionary_id is not None}
@@ -157,12 +141,7 @@ def _malformed(name: str, found: object) -> InvalidBody:
 
 
 def _check_chunks(chunks: Iterable[pa.Array]) -> None:
-    """Raise what pyarrow raises where one of them would lead it elsewhere when they are joined.
-
-    Examples
-    --------
-    >>> _check_chunks([pa.array([bytes([255])]).view(pa.string())])
-    """
+    """Raise what pyarrow raises where one of them would lead it elsewhere when they are joined."""
     known: set[Any] = set()
     for chunk in chunks:
         chunk.validate()
@@ -226,14 +205,7 @@ def _inner_arrays(array: pa.Array) -> list[pa.Array]:
 
 
 def _identity(array: pa.Array) -> Any:
-    """Return what two arrays of one type have in common if they are one.
-
-    Examples
-    --------
-    >>> words = pa.array(["a", "b"])
-    >>> _identity(words) == _identity(words.slice(0)), _identity(words[:1]) == _identity(words[1:])
-    (True, False)
-    """
+    """Return what two arrays of one type have in common if they are one."""
     places = tuple(None if each is None else (each.address, each.size) for each in array.buffers())
     return array.offset, len(array), places, tuple(_identity(each) for each in _inner_arrays(array))
 
@@ -247,11 +219,6 @@ def _stray_indices(array: pa.Array, *, whole: bool) -> bool:
         That has a dictionary.
     whole
         Whether to look at all of their buffer, which may reach beyond the array.
-
-    Examples
-    --------
-    >>> _stray_indices(pa.array(["a", None]).dictionary_encode(), whole=True)
-    False
     """
     indices = array.indices
     data = indices.buffers()[1]

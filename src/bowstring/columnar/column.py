@@ -78,7 +78,7 @@ class Column(export.Exporting):
 
     @property
     def null_count(self) -> int:
-        """Number of nulls; counted on first use where nobody has (one read by the host)."""
+        """Number of nulls; counted on first use where it is unknown (one read by the host)."""
         nodes = self.batch.nodes
         if nodes[self._index, 1] < 0:
             validity = self.validity
@@ -402,9 +402,9 @@ class Column(export.Exporting):
             raise AttributeError(f"the column is on {self.device.name}, and not on a GPU")
         # What the caller gets is a dict, which keeps nothing alive.
         self._lent = array = array_of_numbers(self)
-        said = dict(array.__cuda_array_interface__)
-        said["data"] = said["data"][0], True
-        return said
+        interface = dict(array.__cuda_array_interface__)
+        interface["data"] = interface["data"][0], True  # read-only
+        return interface
 
     def __arrow_c_schema__(self) -> Any:
         return self.field.__arrow_c_schema__()

@@ -1,4 +1,4 @@
-"""Compact batches: what is written or published. Offsets start at 0, and nothing is there that no slot needs."""
+"""Compact batches, as they are written or published: offsets start at 0, and nothing is left that no slot needs."""
 
 from __future__ import annotations
 

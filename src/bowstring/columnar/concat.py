@@ -1,4 +1,4 @@
-"""Joining: the rows of several batches one after the other, by one copy where they are."""
+"""Concatenation: the rows of several batches one after the other, by one copy where they are."""
 
 from __future__ import annotations
 
@@ -48,14 +48,6 @@ def concatenate(parts: Sequence[Batch]) -> Batch:
     ------
     LimitExceeded
         They are too many bytes for the column's offsets.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from bowstring.columnar.batch import Batch
-    >>> words = [Batch.from_arrow(pa.record_batch({"word": column})) for column in (["a", None], ["b"])]
-    >>> concatenate(words)["word"].to_arrow().to_pylist()
-    ['a', None, 'b']
     """
     full = [compacted(part) for part in parts if part.num_rows] or [parts[0]]
     first = full[0]

@@ -1,4 +1,4 @@
-"""Filling: pieces that lie anywhere on one device become one contiguous buffer, here or on another device.
+"""Copy pieces that lie anywhere on one device into one contiguous buffer, here or on another device.
 
 There is one rule. What of a piece is large goes by a copy of its own, which the copy engines do best; all that is
 small, and the ends of what is large with the padding behind them, is gathered by one kernel.
@@ -35,8 +35,8 @@ _LARGE_AWAY: Final = 1 * _MIB
 _PIECE: Final = 384 << 10
 _END: Final = 64
 _SEVERAL: Final = 4
-# Room on the source for what is gathered before it goes to another device.
-_ROOM: Final = 16 * _MIB
+# Memory on the source for what is gathered before it goes to another device.
+_GATHERED: Final = 16 * _MIB
 
 
 class Pieces(NamedTuple):
@@ -54,7 +54,7 @@ class Pieces(NamedTuple):
 
 
 def fill(target: Buffer, pieces: Pieces, source: Device, regions: list[Region], seconds: float) -> Road:
-    """Copy pieces into a buffer, with zeros between them, and say which road they took.
+    """Copy pieces into a buffer, with zeros between them, and return the path that they took.
 
     Between two devices the host waits until all has arrived; on one device the work is queued on its current
     stream.
@@ -101,7 +101,7 @@ def _fill_on_host(target: int, pieces: Pieces) -> None:
     for address, size, start, end in zip(*columns, strict=True):
         copy = ctypes.memmove if size < _SEVERAL * _PIECE else _copy_in_pieces
         copy(target + start, address, size)
-        if end > start + size:  # what lay here before belongs to somebody else's table
+        if end > start + size:  # what lay here before may be of another table
             ctypes.memset(target + start + size, 0, end - start - size)
 
 
@@ -168,20 +168,24 @@ def _stretches(source: Device, pieces: Pieces, regions: list[Region]) -> Iterato
     for group in _groups(small):
         first, end = int(group.starts[0]), int(group.ends[-1])
         with source.use():
-            room = source.xp.empty((end - first) // 8, np.uint64)
+            gathered = source.xp.empty((end - first) // 8, np.uint64)
             moved = group._replace(starts=group.starts - first, ends=group.ends - first)
-            _gather(source, room, moved, regions)
-        # The copy is queued behind the kernel, and whatever gets this room next behind the copy.
-        yield Stretch(first, end - first, int(room.data.ptr))
+            _gather(source, gathered, moved, regions)
+        # The copy is queued behind the kernel, and the next use of this memory behind the copy.
+        yield Stretch(first, end - first, int(gathered.data.ptr))
 
 
 def _groups(pieces: Pieces) -> Iterator[Pieces]:
-    """Yield runs of pieces that lie together in the target and need a bounded room."""
+    """Yield runs of pieces that lie together in the target and need bounded memory."""
     ends = pieces.ends.tolist()
     starts = pieces.starts.tolist()
     first = 0
     for index in range(1, len(starts) + 1):
-        if index == len(starts) or starts[index] != ends[index - 1] or ends[index] - starts[first] > _ROOM:
+        if (
+            index == len(starts)
+            or starts[index] != ends[index - 1]
+            or ends[index] - starts[first] > _GATHERED
+        ):
             yield pieces.take(slice(first, index))
             first = index
 

@@ -63,15 +63,7 @@ class Dictionary:
 
 
 class Dictionaries(dict[int, Dictionary]):
-    """The dictionaries of a batch by id; asking for one that is missing raises InvalidBody.
-
-    Examples
-    --------
-    >>> Dictionaries()[7]
-    Traceback (most recent call last):
-        ...
-    bowstring.errors.InvalidBody: ...
-    """
+    """The dictionaries of a batch by id; asking for one that is missing raises InvalidBody."""
 
     __slots__ = ()
 
@@ -83,14 +75,6 @@ def dictionaries_of(batch: Batch) -> Iterator[tuple[str, Dictionary]]:
     """Yield the dictionaries that a batch reaches, outer ones first, each with the path of a field that uses it.
 
     Dictionaries inside the values of another are those of its values. One that is missing is left out.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from bowstring.columnar.batch import Batch
-    >>> batch = Batch.from_arrow({"a": pa.array(["x", "y", "x"]).dictionary_encode()})
-    >>> list(dictionaries_of(batch))
-    [('a.dictionary', <Dictionary 0: 2 values of string>)]
     """
     seen: set[int] = set()
     waiting: list[tuple[Batch, tuple[str, ...]]] = [(batch, ())]
@@ -99,7 +83,7 @@ def dictionaries_of(batch: Batch) -> Iterator[tuple[str, Dictionary]]:
             dictionary = None if node.dictionary_id is None else reached.dictionaries.get(node.dictionary_id)
             if dictionary is not None and id(dictionary) not in seen:
                 seen.add(id(dictionary))
-                # The one column of a dictionary's values has a name, but it is nobody's.
+                # The one column of a dictionary's values has a name of no meaning.
                 inside = (*before, *node.path[bool(before) :], "dictionary")
                 waiting.append((dictionary.values, inside))
                 yield ".".join(inside), dictionary

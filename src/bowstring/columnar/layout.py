@@ -1,7 +1,7 @@
 """The physical layout of a schema: its nodes and buffers in the order in which Arrow IPC lists them.
 
 A layout is derived once per schema. It flattens the columns and their children in pre-order, as
-``RecordBatch.nodes`` and ``RecordBatch.buffers`` do (Message.fbs), and says of each buffer what it holds.
+``RecordBatch.nodes`` and ``RecordBatch.buffers`` do (Message.fbs), and has the kind of each buffer.
 Its NumPy tables let a whole batch be checked with a handful of array operations.
 
 Extension types are laid out as their storage, dictionary-encoded fields as their indices; the values of a
@@ -194,13 +194,6 @@ class Layout:
         -------
         ndarray of int64, shape (num_buffers,)
             Not to be written.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> layout = Layout.of(pa.schema({"a": pa.string_view(), "b": pa.int8()}))
-        >>> layout.fixed_buffers([3]).tolist()
-        [0, 1, 5, 6]
         """
         first = self.first_buffers(variadic_counts)
         if first is self._first_buffers:
@@ -268,14 +261,7 @@ class Layout:
         return Layout.of(schema, ids), nodes, buffers
 
     def plain_rows(self, num_rows: int) -> PlainRows:
-        """What batches of this length have in common, where no column has children; the last answer is kept.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> Layout.of(pa.schema({"a": pa.int16()})).plain_rows(9).minimum.tolist()
-        [2, 18]
-        """
+        """What batches of this length have in common, where no column has children; the last answer is kept."""
         plain = self._plain_rows
         if plain is None or plain.num_rows != num_rows:
             minimum = self.minimum_lengths(np.full(self.num_nodes, num_rows, np.int64))
@@ -285,15 +271,7 @@ class Layout:
         return plain
 
     def is_like(self, other: Layout) -> bool:
-        """Whether batches of both layouts have the same nodes and buffers.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> pair, triple = (Layout.of(pa.schema({"a": pa.list_(pa.uuid(), size)})) for size in (2, 3))
-        >>> pair.is_like(pair), pair.is_like(triple)
-        (True, False)
-        """
+        """Whether batches of both layouts have the same nodes and buffers."""
         tables = ("columns", "buffer_nodes", "buffer_kinds", "buffer_bits", "bounding_factors")
         return self is other or (
             len(self.dictionary_ids) == len(other.dictionary_ids)

@@ -1,4 +1,4 @@
-"""Lending what is published in place: whose memory each buffer is, and what cannot go as it lies."""
+"""Lend memory that is published in place: the allocation of each buffer, and what must be copied."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Lender", "Lending", "wholly_lent"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lending:
-    """What became of a data set that was to be lent where it lies.
+    """How much of a data set is lent where it lies.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Lender:
         self._refused: collections.Counter[str] = collections.Counter()
 
     def result(self, placed: Sequence[Batch], device: Device) -> Lending:
-        """Return what became of it.
+        """Return how much is lent.
 
         Parameters
         ----------
@@ -85,7 +85,7 @@ class Lender:
         Raises
         ------
         DeviceError
-            The driver refuses to say what an address is, or to make a handle.
+            The driver refuses to describe an address, or to make a handle.
         """
         dictionaries = {id_: self._dictionary(each) for id_, each in batch.dictionaries.items()}
         spans, device = batch.spans, batch.device

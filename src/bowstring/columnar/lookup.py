@@ -64,11 +64,6 @@ def column_positions(schema: pa.Schema, names: Iterable[str]) -> list[int]:
     ------
     UnknownColumn
         There is no such column, or several have the name.
-
-    Examples
-    --------
-    >>> column_positions(pa.schema({"a": pa.int8(), "b": pa.int8()}), ["b"])
-    [1]
     """
     return [_position_of(schema, name) for name in names]
 

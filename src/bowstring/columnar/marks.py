@@ -1,7 +1,7 @@
-"""What a field says beyond its type, where a pyarrow array, which has no field, is to carry it.
+"""The mark of a Variant on pyarrow arrays, which have no field whose metadata could carry it.
 
-A Variant is a struct, and the name ``arrow.parquet.variant`` in the metadata of its field. A pyarrow array can say
-that by an extension type only.
+A Variant is a struct, and the name ``arrow.parquet.variant`` in the metadata of its field. A pyarrow array can be
+marked by an extension type only.
 """
 
 from __future__ import annotations
@@ -64,13 +64,7 @@ class VariantStorage(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no 
 
 
 def is_variant(field: pa.Field) -> bool:
-    """Return whether a field is marked as a Variant: by its metadata, or by its type.
-
-    Examples
-    --------
-    >>> is_variant(pa.field("a", pa.int8())), is_variant(pa.field("a", VariantStorage(pa.struct([]))))
-    (False, True)
-    """
+    """Return whether a field is marked as a Variant: by its metadata, or by its type."""
     name = (field.metadata or {}).get(_KEY, b"").decode(errors="replace")
     return name in VARIANT_NAMES or getattr(field.type, "extension_name", None) in VARIANT_NAMES
 
@@ -83,7 +77,7 @@ def with_mark(array: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def without_mark(array: pa.Array, field: pa.Field) -> tuple[pa.Array, pa.Field]:
-    """Return an array and its field, where the metadata of the field says what an extension array of ours did."""
+    """Return an array and its field, with the mark of an extension array moved to the metadata of the field."""
     if not isinstance(array.type, VariantStorage):
         return array, field
     metadata = {**(field.metadata or {}), _KEY: VARIANT_NAMES[0].encode(), _SERIALIZED: b""}

@@ -1,4 +1,4 @@
-"""Placing: the one copy that publishing costs, into a region that other processes can map."""
+"""Materialize batches: the one copy that publishing costs, into a region that other processes can map."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.spans import Spans, Table
-    from bowstring.memory import Road
+    from bowstring.memory import Lease, Road
 
 __all__ = ["dictionaries_placed", "elsewhere", "on_device", "placed", "placed_bytes", "placed_compact"]
 
@@ -33,7 +33,7 @@ def placed_bytes(batch: Batch, device: Device) -> int:
     """
     batches = [batch, *(dictionary.values for dictionary in batch.dictionaries.values())]
     alignment = _alignment(batch.device, device)
-    return sum(int(_room(each.spans.table[:, 2], alignment).sum()) for each in batches)
+    return sum(int(_aligned(each.spans.table[:, 2], alignment).sum()) for each in batches)
 
 
 def placed(
@@ -65,12 +65,12 @@ def placed(
     seconds
         The most that each wait for a device may take.
     note
-        Told by which road something was copied.
+        Called with the path that a copy took.
 
     Raises
     ------
     OutOfBudget
-        The allocator has no room.
+        The allocator's budget is used up.
     NotOnDevice
         There is no way from the batch's device to the allocator's.
     DeviceError, DeadlineExceeded
@@ -111,24 +111,30 @@ def placed_compact(
         placed_compact, dictionaries=known, in_place=in_place, seconds=seconds, note=note
     )
     inner = {id_: _placed(each, allocator, known, place) for id_, each in compact.dictionaries.items()}
-    table, regions, moving = _settled(compact.spans, device, in_place=in_place)
+    table, regions, moving = _already_placed(compact.spans, device, in_place=in_place)
     if moving.any():
-        table, regions, road = _copied(compact.spans, moving, table, regions, allocator, seconds)
+        table, regions, path = _copied(compact.spans, moving, table, regions, allocator, seconds)
         if note is not None:
-            note(road)
+            note(path)
     return elsewhere(compact, inner, table, regions, device)
 
 
 def elsewhere(
-    batch: Batch, dictionaries: dict[int, Dictionary], table: Table, regions: Sequence[Region], device: Device
+    batch: Batch,
+    dictionaries: dict[int, Dictionary],
+    table: Table,
+    regions: Sequence[Region],
+    device: Device,
+    lease: Lease | None = None,
 ) -> Batch:
-    """Return a batch of the same rows whose buffers and dictionaries lie in another place."""
+    """Return a batch of the same rows with other buffers and dictionaries; it has a lease of its own by default."""
     return type(batch).from_parts(
         batch.layout,
         batch.num_rows,
         batch.nodes,
         variadic_counts=batch.variadic_counts,
         dictionaries=dictionaries,
+        lease=lease,
         custom_metadata=batch.custom_metadata,
         spans=table,
         regions=regions,
@@ -165,7 +171,7 @@ def dictionaries_placed(
     Raises
     ------
     OutOfBudget
-        The allocator has no room.
+        The allocator's budget is used up.
     """
     if all(each.values.device is batch.device for each in batch.dictionaries.values()):
         return batch
@@ -174,18 +180,8 @@ def dictionaries_placed(
         if dictionary not in known:
             known[dictionary] = Dictionary(id_, placed(dictionary.values, allocator, known, in_place=False))
         inner[id_] = known[dictionary]
-    return type(batch).from_parts(
-        batch.layout,
-        batch.num_rows,
-        batch.nodes,
-        variadic_counts=batch.variadic_counts,
-        dictionaries=inner,
-        lease=batch.lease,
-        custom_metadata=batch.custom_metadata,
-        spans=batch.spans.table,
-        regions=batch.spans.regions,
-        device=batch.device,
-    )
+    spans = batch.spans
+    return elsewhere(batch, inner, spans.table, spans.regions, batch.device, batch.lease)
 
 
 def _placed(
@@ -200,7 +196,7 @@ def _placed(
     return done
 
 
-def _settled(
+def _already_placed(
     spans: Spans, device: Device, *, in_place: bool
 ) -> tuple[Table, list[Region], npt.NDArray[np.bool_]]:
     """Find what lies in regions of ours already, and freeze it.
@@ -229,7 +225,7 @@ def _settled(
     return table, regions, present & ~stays
 
 
-def _room(sizes: Any, alignment: int) -> Any:
+def _aligned(sizes: Any, alignment: int) -> Any:
     return -(-sizes // alignment) * alignment
 
 
@@ -243,17 +239,17 @@ def _copied(
     for region, offset, size in spans.table[rows].tolist():
         if not 0 <= offset <= bounds[region] - size or size < 0:
             raise InvalidBody("a buffer lies outside its region")
-    rooms = _room(sizes, _alignment(spans.device, allocator.device))
-    ends = np.cumsum(rooms)
+    padded = _aligned(sizes, _alignment(spans.device, allocator.device))
+    ends = np.cumsum(padded)
     target = allocator.allocate(int(ends[-1]))
-    starts = ends - rooms
+    starts = ends - padded
     pieces = Pieces(spans.addresses()[rows], sizes, starts, ends)
-    road = fill(target, pieces, spans.device, list(spans.regions), seconds)
+    path = fill(target, pieces, spans.device, list(spans.regions), seconds)
     target.freeze()
     table[rows, 0] = len(regions)
     table[rows, 1] = starts + target.offset
     table[rows, 2] = sizes
-    return table, [*regions, target.region], road
+    return table, [*regions, target.region], path
 
 
 def _alignment(source: Device, target: Device) -> int:

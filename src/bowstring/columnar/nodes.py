@@ -28,13 +28,7 @@ __all__ = [
 
 
 class Kind(enum.IntEnum):
-    """What one buffer of a node holds.
-
-    Examples
-    --------
-    >>> Kind.OFFSETS32.bits, Kind.OFFSETS32.has_end
-    (32, True)
-    """
+    """What one buffer of a node holds."""
 
     VALIDITY = 0
     """One bit per slot, set where the slot is valid; may be absent when nothing is null."""
@@ -65,7 +59,7 @@ class Kind(enum.IntEnum):
 
     @property
     def bits(self) -> int:
-        """Bits per slot; 0 where the slots do not fix the size, and for DATA, whose node says it."""
+        """Bits per slot; 0 where the slots do not fix the size, and for DATA, whose node has it."""
         return _BITS[self]
 
     @property
@@ -281,12 +275,6 @@ def _physical(type_: pa.DataType, path: tuple[str, ...]) -> tuple[tuple[Kind, ..
         A type that Bowstring does not know.
     InvalidMetadata
         A size that is part of the type is negative: pyarrow takes it.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> _physical(pa.int16(), ("a",))[1]
-    16
     """
     known = _PHYSICAL.get(type_.id)
     if known is not None:

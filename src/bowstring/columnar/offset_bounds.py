@@ -1,4 +1,4 @@
-"""Where offsets and run ends begin and end: all that the host must know of the data to tell whether they fit."""
+"""The first and last offsets and run ends: all that the host must read of the data to check whether they fit."""
 
 from __future__ import annotations
 
@@ -28,12 +28,6 @@ def offset_bounds(batch: Batch) -> list[OffsetBounds]:
     ------
     InvalidBody
         A buffer is too short for its slots.
-
-    Examples
-    --------
-    >>> from bowstring.columnar.batch import Batch
-    >>> [(end.first, end.last, end.bound) for end in offset_bounds(Batch.from_arrow({"a": ["x", "yz"]}))]
-    [(0, 3, 3)]
     """
     layout, spans = batch.layout, batch.spans
     if not layout.offsets and not layout.run_ends:

@@ -260,7 +260,7 @@ class _Slicing:
         self.ranges = ranges
 
     def null_counts(self) -> None:
-        """A part of what is all null or all valid is so too; of anything else nobody knows."""
+        """A part of what is all null or all valid is so too; of anything else it is unknown."""
         lengths, nulls = self.before.nodes[:, 0], self.before.nodes[:, 1]
         now = self.ranges.lengths
         self.nodes[:, 0] = now

@@ -1,4 +1,4 @@
-"""Spans: where the buffers of a batch lie, as one table; a Buffer is made of a row when somebody asks."""
+"""Spans: where the buffers of a batch lie, as one table; Buffers are made of its rows on demand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Spans(Sequence["Buffer | None"]):
     Parameters
     ----------
     table : ndarray of int64, shape (buffers, 3)
-        Index into `regions`, offset and length in bytes. A row of length 0 says nothing else.
+        Index into `regions`, offset and length in bytes. The rest of a row of length 0 means nothing.
     regions
         The memory.
     lease
@@ -202,12 +202,6 @@ def joint_lease(buffers: Iterable[Buffer | None]) -> Lease:
 
 
 def buffer_of(array: Any, device: Device) -> Buffer:
-    """Return the memory of a contiguous array of a device as a buffer, without a copy.
-
-    Examples
-    --------
-    >>> buffer_of(np.array([1, 2], np.int16), cpu()).nbytes
-    4
-    """
+    """Return the memory of a contiguous array of a device as a buffer, without a copy."""
     address = array.ctypes.data if device.is_host else array.data.ptr
     return Buffer(foreign_region(address, array.nbytes, array, device), 0, array.nbytes)

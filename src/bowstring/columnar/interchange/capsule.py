@@ -3,7 +3,7 @@
 ``struct ArrowArray`` is ten words: length, null_count, offset, n_buffers, n_children, buffers, children,
 dictionary, release, private_data. Every struct that leaves Bowstring is first made by pyarrow, over memory
 that hangs on the batch, and then gets other first eight words: so its release callback is pyarrow's own, and
-no Python code runs when somebody calls it, in whatever thread, after whatever else was torn down.
+no Python code runs when a consumer calls it, in whatever thread, even after the interpreter's end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
     "empty_device_capsule",
     "event_in",
     "is_released",
-    "say_device",
+    "write_device",
 ]
 
 STRUCT_WORDS: Final = 10
@@ -69,7 +69,7 @@ class Anchor:
     __slots__ = ("_array",)
 
     def __init__(self, owner: object) -> None:
-        # Any address will do: the structs made of this array are told other buffers.
+        # Any address will do: the structs made of this array get other buffers.
         held = pa.foreign_buffer(STRUCT_BYTES, 0, base=owner)
         self._array = pa.Array.from_buffers(pa.int8(), 0, [None, held], 0)
 
@@ -93,12 +93,12 @@ def device_in(address: int) -> tuple[int, int]:
 
 
 def event_in(address: int) -> int | None:
-    """Return the handle of the event (``cudaEvent_t``) that the struct at an address says, if it says one."""
+    """Return the handle of the event (``cudaEvent_t``) of the struct at an address, if it has one."""
     at = ctypes.c_void_p.from_address(address + STRUCT_BYTES + _EVENT_AT).value
     return None if at is None else ctypes.c_uint64.from_address(at).value
 
 
-def say_device(address: int, device: Device, event: RecordedEvent | None = None) -> None:
+def write_device(address: int, device: Device, event: RecordedEvent | None = None) -> None:
     """Write a device into the struct ArrowDeviceArray at an address, and an event, which it must keep alive.
 
     Without an event its data must be ready.

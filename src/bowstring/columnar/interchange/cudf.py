@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.batch import Batch
 
-__all__ = ["ForRapids", "arrow_of_cudf", "as_told", "well_placed"]
+__all__ = ["RapidsExport", "aligned_for_libcudf", "arrow_of_cudf", "with_names_of_cudf"]
 
 _WORD: Final = 4  # libcudf reads bitmaps by words of so many bytes
 _WIDEST: Final = 16  # bytes that a GPU loads at once
 
 
-class ForRapids:
-    """What hands its columns to CuPy and cuDF: batches."""
+class RapidsExport:
+    """Hands columns to CuPy and cuDF."""
 
     __slots__ = ()
 
@@ -98,7 +98,7 @@ class ForRapids:
         }
         if not names:
             metadata["index"] = cudf.RangeIndex(self.num_rows)
-        aligned = well_placed(self)
+        aligned = aligned_for_libcudf(self)
         try:
             table = pylibcudf.Table.from_arrow(aligned)
         except (TypeError, ValueError, RuntimeError) as error:  # what C++ throws comes as RuntimeError
@@ -146,17 +146,17 @@ def _child_names(type_: pa.DataType, where: str) -> dict[str, Any]:
     return {}
 
 
-def well_placed(batch: Batch) -> Batch:
+def aligned_for_libcudf(batch: Batch) -> Batch:
     """Return the batch with other buffers where libcudf cannot read its own.
 
     Copied is what does not begin where a GPU can load it. Offsets without rows, which Arrow need not have, libcudf
     reads all the same: they become a zero.
     """
-    return _well_placed(batch, {})
+    return _aligned_for_libcudf(batch, {})
 
 
-def _well_placed(batch: Batch, known: dict[Dictionary, Dictionary]) -> Batch:
-    """Do what :func:`well_placed` does; `known` are the dictionaries that were looked at before."""
+def _aligned_for_libcudf(batch: Batch, known: dict[Dictionary, Dictionary]) -> Batch:
+    """Do what :func:`aligned_for_libcudf` does; `known` are the dictionaries that were looked at before."""
     layout, kinds = batch.layout, batch.layout.buffer_kinds
     rows = layout.fixed_buffers(batch.variadic_counts)
     widths = layout.buffer_bits >> 3
@@ -168,7 +168,7 @@ def _well_placed(batch: Batch, known: dict[Dictionary, Dictionary]) -> Batch:
     replaced = np.flatnonzero((addresses % units != 0) | absent).tolist()
     for id_, each in batch.dictionaries.items():
         if each not in known:
-            known[each] = Dictionary(id_, _well_placed(each.values, known))
+            known[each] = Dictionary(id_, _aligned_for_libcudf(each.values, known))
     dictionaries = {id_: known[each] for id_, each in batch.dictionaries.items()}
     if not replaced and all(
         dictionaries[id_].values is each.values for id_, each in batch.dictionaries.items()
@@ -192,7 +192,7 @@ def _well_placed(batch: Batch, known: dict[Dictionary, Dictionary]) -> Batch:
 def arrow_of_cudf(source: Any) -> tuple[Any, Mapping[Any, Any]] | None:
     """Return what of a ``cudf.DataFrame`` speaks the C Device interface, and its dtypes by name; else ``None``.
 
-    cuDF's other roads to Arrow copy to the host, so they are not for data that shall stay on their device.
+    cuDF's other interfaces to Arrow copy to the host.
 
     Raises
     ------
@@ -214,7 +214,7 @@ def arrow_of_cudf(source: Any) -> tuple[Any, Mapping[Any, Any]] | None:
     return table, dict(source.dtypes.items())
 
 
-def as_told(schema: pa.Schema, dtypes: Mapping[Any, Any] | None = None) -> pa.Schema:
+def with_names_of_cudf(schema: pa.Schema, dtypes: Mapping[Any, Any] | None = None) -> pa.Schema:
     """Return the schema of a pylibcudf table with what it does not know: names, and time zones.
 
     Parameters
@@ -229,13 +229,13 @@ def as_told(schema: pa.Schema, dtypes: Mapping[Any, Any] | None = None) -> pa.Sc
             return schema
         dtypes = {str(index): None for index in range(len(schema))}
     fields = [
-        pa.field(str(name), _told(field.type, dtype), field.nullable, field.metadata)
+        pa.field(str(name), _type_of_cudf(field.type, dtype), field.nullable, field.metadata)
         for field, (name, dtype) in zip(schema, dtypes.items(), strict=True)
     ]
     return pa.schema(fields, metadata=schema.metadata)
 
 
-def _told(type_: pa.DataType, dtype: Any) -> pa.DataType:
+def _type_of_cudf(type_: pa.DataType, dtype: Any) -> pa.DataType:
     """Return a type with the names and time zones of a dtype of cuDF's or pandas'."""
     dtype = getattr(dtype, "pyarrow_dtype", dtype)
     zone = getattr(dtype, "tz", None)
@@ -245,13 +245,13 @@ def _told(type_: pa.DataType, dtype: Any) -> pa.DataType:
         inside = dtype.value_type if isinstance(dtype, pa.DataType) else getattr(dtype, "element_type", None)
         value = type_.value_field
         make = pa.list_ if pa.types.is_list(type_) else pa.large_list
-        return make(value.with_type(_told(value.type, inside)))
+        return make(value.with_type(_type_of_cudf(value.type, inside)))
     if not pa.types.is_struct(type_) or dtype is None:
         return type_
     fields = {each.name: each.type for each in dtype} if isinstance(dtype, pa.StructType) else dtype.fields
     return pa.struct(
         [
-            pa.field(name, _told(child.type, inside), child.nullable)
+            pa.field(name, _type_of_cudf(child.type, inside), child.nullable)
             for child, (name, inside) in zip(type_, fields.items(), strict=True)
         ]
     )

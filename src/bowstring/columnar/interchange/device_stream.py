@@ -1,4 +1,4 @@
-"""Taking in batches by the Arrow C Device Stream interface, one after the other, where they lie.
+"""Import of batches by the Arrow C Device Stream interface, one after the other, where they lie.
 
 The producer's callbacks are called, and its structs are written into capsules of pyarrow's, so that their release
 is C code. The other way there is nothing: a stream of ours would have to hand out callbacks, and each of them would
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from bowstring.columnar.interchange.capsule import address_in, device_in, empty_device_capsule, is_released
-from bowstring.columnar.interchange.cudf import as_told
+from bowstring.columnar.interchange.cudf import with_names_of_cudf
 from bowstring.errors import DeviceError, UsageError
 from bowstring.memory import CPU_DEVICE_TYPE
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["device_stream"]
 
-_Taking: Final = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-_Saying: Final = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)
+_GetStruct: Final = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+_GetLastError: Final = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)
 _SCHEMA_WORDS: Final = 9
 
 
@@ -36,9 +36,9 @@ class _Struct(ctypes.Structure):
 
     _fields_ = [
         ("device_type", ctypes.c_int32),
-        ("get_schema", _Taking),
-        ("get_next", _Taking),
-        ("get_last_error", _Saying),
+        ("get_schema", _GetStruct),
+        ("get_next", _GetStruct),
+        ("get_last_error", _GetLastError),
         ("release", ctypes.c_void_p),
         ("private_data", ctypes.c_void_p),
     ]
@@ -71,8 +71,8 @@ class _Source:
 
     def _check(self, status: int, what: str) -> None:
         if status:
-            said = self._struct.get_last_error(self._address) if self._struct.get_last_error else None
-            words = said.decode(errors="replace") if said else os.strerror(status)
+            message = self._struct.get_last_error(self._address) if self._struct.get_last_error else None
+            words = message.decode(errors="replace") if message else os.strerror(status)
             raise DeviceError(f"a stream of a device could not give its {what}", found=f"{words} ({status})")
 
 
@@ -95,7 +95,7 @@ def device_stream(capsule: Any, importer: Importer) -> tuple[pa.Schema, Iterator
     """
     source = _Source(capsule)
     schema = source.schema()
-    return as_told(schema), _batches(source, schema, importer)
+    return with_names_of_cudf(schema), _batches(source, schema, importer)
 
 
 def _batches(source: _Source, schema: pa.Schema, importer: Importer) -> Iterator[Batch]:

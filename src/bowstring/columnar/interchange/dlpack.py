@@ -2,7 +2,7 @@
 
 NumPy makes the capsules, over memory that hangs on the batch, and then another device is written into them: so what
 a consumer calls when it is done is NumPy's own code, and no Python code runs then, in whatever thread. A consumer
-that does not say that it knows DLPack 1.0 could not see that the data are read-only, and is refused, as by NumPy.
+that does not ask for DLPack 1.0 could not see that the data are read-only, and is refused, as by NumPy.
 
 https://dmlc.github.io/dlpack/latest/python_spec.html
 """
@@ -131,14 +131,14 @@ def dlpack_capsule(
             lent = array.copy() if copied else array
         device.order_for(stream)
         named = np.asarray(_Elsewhere(lent, read_only=not copied))
-    capsule = _made(named, max_version if versioned else None)
-    tensor = _say(capsule, wanted, copied=copied)
+    capsule = _numpy_capsule(named, max_version if versioned else None)
+    tensor = _write_device(capsule, wanted, copied=copied)
     if wanted != _HOST and not array.size:
         tensor.data = None  # NumPy gives what is empty an address of the host
     return capsule
 
 
-def _made(named: np.ndarray[Any, Any], max_version: tuple[int, int] | None) -> Any:
+def _numpy_capsule(named: np.ndarray[Any, Any], max_version: tuple[int, int] | None) -> Any:
     if max_version is None:
         return named.__dlpack__()
     try:
@@ -147,7 +147,7 @@ def _made(named: np.ndarray[Any, Any], max_version: tuple[int, int] | None) -> A
         raise NotExportable("DLPack 1.0 needs NumPy 2.1", found=np.__version__) from error
 
 
-def _say(capsule: Any, device: tuple[int, int], *, copied: bool) -> _Tensor:
+def _write_device(capsule: Any, device: tuple[int, int], *, copied: bool) -> _Tensor:
     """Write a device, and whether it is a copy, into what NumPy made; return the tensor."""
     try:
         struct = _Versioned.from_address(address_in(capsule, b"dltensor_versioned"))

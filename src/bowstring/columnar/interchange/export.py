@@ -1,4 +1,4 @@
-"""Handing a batch to others through Arrow's C data interface, without a copy and at any depth of any type.
+"""Export of batches through Arrow's C data interface, without a copy and at any depth of any type.
 
 All structs of a batch lie in one block of words, laid out by a plan that is made once per layout: the structs
 of the nodes, then the tables of child pointers and of buffer pointers, the sizes of variadic buffers, and
@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.interchange.capsule import STRUCT_BYTES, STRUCT_WORDS, Anchor, address_in, say_device
+from bowstring.columnar.interchange.capsule import (
+    STRUCT_BYTES,
+    STRUCT_WORDS,
+    Anchor,
+    address_in,
+    write_device,
+)
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import storage_type
 from bowstring.columnar.spans import Table
@@ -30,7 +36,7 @@ __all__ = ["Exporting", "to_pyarrow_array", "to_pyarrow_batch"]
 
 _ZEROS = 4  # words; the widest slot is 256 bits
 _DEEPEST = 64  # levels that Arrow C++ imports; the batch is the first one
-_SAID = 8  # the words of a struct that say what it holds; release and private_data are pyarrow's
+_FIELDS = 8  # the words of a struct that describe it; release and private_data are pyarrow's
 
 
 class _Plan:
@@ -57,17 +63,17 @@ class _Plan:
         self.template = np.zeros(self.words, np.int64)
         # What is counted from the beginning of the block, and becomes an address with that of the block.
         self.relative = np.zeros(self.words, np.int64)
-        said, relative = self.said(self.template), self.said(self.relative)
-        said[:nodes, 3] = pointers
-        said[:nodes, 4] = num_children
-        said[:nodes, 5] = 8 * (self.buffers_at + ends - pointers)
-        said[:nodes, 6] = 8 * (self.children_at + child_ends - num_children)
+        fields, relative = self.fields(self.template), self.fields(self.relative)
+        fields[:nodes, 3] = pointers
+        fields[:nodes, 4] = num_children
+        fields[:nodes, 5] = 8 * (self.buffers_at + ends - pointers)
+        fields[:nodes, 6] = 8 * (self.children_at + child_ends - num_children)
         # A struct array has one buffer, its validity, which a batch has not: the word before the sizes is 0.
         columns_at = self.buffers_at - len(layout.columns)
-        said[nodes, 3:7] = 1, len(layout.columns), 8 * (self.sizes_at - 1), 8 * columns_at
+        fields[nodes, 3:7] = 1, len(layout.columns), 8 * (self.sizes_at - 1), 8 * columns_at
         relative[:, 5] = 1
-        relative[:, 6] = said[:, 4] != 0
-        said[:, 6] *= relative[:, 6]
+        relative[:, 6] = fields[:, 4] != 0
+        fields[:, 6] *= relative[:, 6]
         children = [child for node in layout.nodes for child in node.children] + list(layout.columns)
         self.template[self.children_at : self.buffers_at] = STRUCT_BYTES * np.array(children, np.int64)
         self.relative[self.children_at : self.buffers_at] = 1
@@ -81,12 +87,12 @@ class _Plan:
         if not self.is_plain:
             self._plan_variadic(layout, counts, first, ends - pointers)
 
-    def said(self, words: Table) -> Table:
-        """Return what the structs of a block say: all of them but what pyarrow put there."""
-        return words[: self.children_at].reshape(self.structs, STRUCT_WORDS)[:, :_SAID]
+    def fields(self, words: Table) -> Table:
+        """Return the describing words of all structs of a block."""
+        return words[: self.children_at].reshape(self.structs, STRUCT_WORDS)[:, :_FIELDS]
 
     def _plan_variadic(self, layout: Layout, counts: tuple[int, ...], first: Table, before: Table) -> None:
-        """Say where buffers go when some nodes have one pointer more than buffers: the variadic sizes."""
+        """Plan where buffers go when some nodes have one pointer more than buffers: the variadic sizes."""
         owners = np.repeat(np.arange(layout.num_nodes), np.diff(first))
         self.slots = self.buffers_at + np.arange(len(owners)) + (before - first[:-1])[owners]
         views = list(layout.variadic_nodes)
@@ -121,10 +127,10 @@ class _Block:
         for address in range(self.base, self.base + (plan.structs - 1) * STRUCT_BYTES, STRUCT_BYTES):
             if address != self.root:
                 fill(address)
-        said = plan.said(whole)
-        said[:-1, :2] = batch.nodes
-        said[-1, 0] = batch.num_rows
-        plan.said(words)[:] = said
+        fields = plan.fields(whole)
+        fields[:-1, :2] = batch.nodes
+        fields[-1, 0] = batch.num_rows
+        plan.fields(words)[:] = fields
         self._write_buffers(batch, plan)
         for (index, _), block in zip(plan.dictionaries, inner, strict=True):
             words[index * STRUCT_WORDS + 7] = block.base
@@ -146,14 +152,14 @@ class _Block:
 
     def complete(self) -> int:
         """Make the struct of the root complete and return its address."""
-        said = ctypes.string_at(self.root, 8 * _SAID)
+        fields = ctypes.string_at(self.root, 8 * _FIELDS)
         self.anchor.fill(self.root)
-        ctypes.memmove(self.root, said, 8 * _SAID)
+        ctypes.memmove(self.root, fields, 8 * _FIELDS)
         return self.root
 
-    def say_at(self, address: int) -> None:
-        """Tell the struct at `address`, made by the same anchor, what the root's says."""
-        ctypes.memmove(address, self.root, 8 * _SAID)
+    def copy_to(self, address: int) -> None:
+        """Copy the root's fields to the struct at `address`, made by the same anchor."""
+        ctypes.memmove(address, self.root, 8 * _FIELDS)
 
 
 def check_depth(layout: Layout) -> None:
@@ -209,7 +215,7 @@ def to_pyarrow_array(column: Batch) -> pa.Array:
 
 
 class Exporting(abc.ABC):
-    """What speaks the Arrow PyCapsule interface, on the host and on devices: batches and columns."""
+    """Speaks the Arrow PyCapsule interface, on the host and on devices: batches and columns."""
 
     __slots__ = ()
 
@@ -224,7 +230,7 @@ class Exporting(abc.ABC):
 
     @abc.abstractmethod
     def _root(self) -> tuple[Batch, int]:
-        """Return a batch, and the node whose struct says it all; the number of nodes stands for the batch."""
+        """Return a batch, and the node whose struct is exported; the number of nodes stands for the batch."""
 
     def _whole(self) -> tuple[Batch, int]:
         batch, root = self._root()
@@ -243,7 +249,7 @@ class Exporting(abc.ABC):
             return converted
         block = _Block(*self._whole())
         capsule = block.anchor.capsule()
-        block.say_at(address_in(capsule, b"arrow_array"))
+        block.copy_to(address_in(capsule, b"arrow_array"))
         return self.__arrow_c_schema__(), capsule
 
     def __arrow_c_device_array__(self, requested_schema: Any = None, **options: Any) -> tuple[Any, Any]:
@@ -259,6 +265,6 @@ class Exporting(abc.ABC):
         block = _Block(*whole, event)
         capsule = block.anchor.device_capsule()
         address = address_in(capsule, b"arrow_device_array")
-        block.say_at(address)
-        say_device(address, self.device, event)
+        block.copy_to(address)
+        write_device(address, self.device, event)
         return self.__arrow_c_schema__(), capsule

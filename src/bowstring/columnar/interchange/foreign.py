@@ -1,4 +1,4 @@
-"""Taking in the structs of Arrow's C data interface: they are read, and the memory stays where it is."""
+"""Import of the structs of Arrow's C data interface: they are read, and the memory stays where it is."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bowstring.columnar.interchange.capsule import (
     event_in,
     is_released,
 )
-from bowstring.columnar.interchange.cudf import as_told
+from bowstring.columnar.interchange.cudf import with_names_of_cudf
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.slice import Parts, slice_parts
 from bowstring.columnar.spans import Spans, Table
@@ -229,7 +229,7 @@ class Importer:
         walk = _Walk(Layout.of(source.schema), _HostMemory())
         capsule = source.__arrow_c_array__()[1]
         walk.batch(address_in(capsule, b"arrow_array"))
-        return self._made(walk, source.num_rows, source)
+        return self._batch_of(walk, source.num_rows, source)
 
     def device_batch(
         self, schema_capsule: Any, capsule: Any, dtypes: Mapping[Any, Any] | None = None
@@ -263,16 +263,16 @@ class Importer:
             schema = pa.Schema._import_from_c_capsule(schema_capsule)
         except pa.ArrowException as error:
             raise UsageError("the data of a device are no record batch", found=str(error)) from error
-        if is_released(address):  # who took it may have freed its event
+        if is_released(address):  # its consumer may have freed its event
             raise UsageError("a struct of a device was released, or taken by somebody else")
         event = event_in(address)
         if event is not None:
             device.wait_event(event)
-        walk = _Walk(Layout.of(as_told(schema, dtypes)), _DeviceMemory(device, capsule))
+        walk = _Walk(Layout.of(with_names_of_cudf(schema, dtypes)), _DeviceMemory(device, capsule))
         walk.batch(address)
-        return self._made(walk, walk.num_rows, capsule)
+        return self._batch_of(walk, walk.num_rows, capsule)
 
-    def _made(self, walk: _Walk, num_rows: int, owner: object) -> Batch:
+    def _batch_of(self, walk: _Walk, num_rows: int, owner: object) -> Batch:
         layout = walk.layout
         table = walk.table()
         counts = tuple(walk.variadic_counts)
@@ -307,7 +307,7 @@ class Importer:
         known = self._known.get(id_)
         if known is not None and known[0] == mark and not walk.dictionaries:
             return known[1]
-        dictionary = Dictionary(id_, self._made(walk, walk.words[0][0], owner))
+        dictionary = Dictionary(id_, self._batch_of(walk, walk.words[0][0], owner))
         self._known[id_] = (mark, dictionary)
         return dictionary
 

@@ -43,13 +43,6 @@ def swapped(batch: Batch) -> Batch:
     ------
     MissingDependency
         The batch is on a device, and numba, which compiles the kernel, is not installed.
-
-    Examples
-    --------
-    >>> from bowstring.columnar.batch import Batch
-    >>> big = Batch.from_arrow({"a": np.array([1, 256], np.int16)})
-    >>> swapped(big)["a"].values.tolist()
-    [256, 1]
     """
     spans = batch.spans
     widths = _widths(batch)
@@ -59,11 +52,11 @@ def swapped(batch: Batch) -> Batch:
     sizes = spans.table[rows, 2]
     ends = np.cumsum(-(-sizes // _PLACEMENT) * _PLACEMENT)
     with batch.device.use():
-        room = batch.device.xp.zeros(int(ends[-1]) + _PLACEMENT, np.uint8)
-        target = buffer_of(room, batch.device)
+        memory = batch.device.xp.zeros(int(ends[-1]) + _PLACEMENT, np.uint8)
+        target = buffer_of(memory, batch.device)
         starts = -target.address % _PLACEMENT + np.concatenate(([0], ends[:-1]))
         for row, start, nbytes in zip(rows.tolist(), starts.tolist(), sizes.tolist(), strict=True):
-            _swap(spans.array(row), room[start : start + nbytes], int(widths[row]), batch.device)
+            _swap(spans.array(row), memory[start : start + nbytes], int(widths[row]), batch.device)
         table = spans.table.copy()
         table[rows, 0] = len(spans.regions)
         table[rows, 1] = starts

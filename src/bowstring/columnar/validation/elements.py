@@ -52,11 +52,6 @@ def check_elements(batch: Batch) -> None:
         dictionary, where several rows or none might use it.
     MissingDependency
         No compiler for this device is installed.
-
-    Examples
-    --------
-    >>> from bowstring.columnar.batch import Batch
-    >>> check_elements(Batch.from_arrow({"a": ["x", "yz"]}))
     """
     with batch.device.use():
         probes = [probe for subject in _subjects(batch) for probe in _probes(subject)]
@@ -91,20 +86,20 @@ def _probes(subject: Subject) -> Iterator[Probe]:
 
 
 def _null_count(subject: Subject, index: int, node: Node, *, never: bool) -> Iterator[Probe]:
-    """Compare what the node says with the bitmap; a count of -1 says nothing."""
-    rows, said = subject.batch.nodes[index].tolist()
+    """Compare the null count of the node with the bitmap; -1 is unknown."""
+    rows, claimed = subject.batch.nodes[index].tolist()
     bits = Kind.VALIDITY in node.buffer_kinds and subject.validity(index)
     if bits is False or not len(bits):
-        if never and said > 0:
-            subject.refuse(index, "nulls where none can be", expected=0, found=said)
+        if never and claimed > 0:
+            subject.refuse(index, "nulls where none can be", expected=0, found=claimed)
         return
-    if said < 0 and not never:
+    if claimed < 0 and not never:
         return
 
     def judge(valid: int) -> None:
-        if said >= 0 and rows - valid != said:
+        if claimed >= 0 and rows - valid != claimed:
             what = "the null count is not that of the bitmap"
-            subject.refuse(index, what, expected=rows - valid, found=said)
+            subject.refuse(index, what, expected=rows - valid, found=claimed)
         if never and valid != rows:
             subject.refuse(index, "nulls where none can be", expected=0, found=rows - valid)
 

@@ -28,12 +28,12 @@ _FIXED_LIST = pa.lib.Type_FIXED_SIZE_LIST
 
 
 class Probe(NamedTuple):
-    """One number about a node, still on its device, and who judges it."""
+    """One number about a node, still on its device, and the function that judges it."""
 
     answer: Any
     """Array of int64, shape (1,), of the batch's device."""
     judge: Callable[[int], None]
-    """Raises where the number says that something is wrong."""
+    """Raises where the number shows an error."""
 
 
 class Subject:
@@ -107,7 +107,7 @@ class Subject:
         what: str,
         explain: Callable[[int], tuple[object, object]],
     ) -> Probe:
-        """Return a probe whose answer is the first wrong row; `explain` says what was expected and found there."""
+        """Return a probe whose answer is the first wrong row; `explain` returns what was expected and found."""
 
         def judge(row: int) -> None:
             if row != NO_ROW:
@@ -125,7 +125,7 @@ class Subject:
     def refuse(
         self, index: int, what: str, slot: int | None = None, *, expected: object, found: object
     ) -> NoReturn:
-        """Raise an error that names a node, and the row if it can be told."""
+        """Raise an error that names a node, and the row if it is known."""
         where = ".".join(filter(None, (self.path, *self.node(index).path[bool(self.path) :])))
         if slot is not None:
             row = None if self.path else self._row(index, slot)

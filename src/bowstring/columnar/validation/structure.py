@@ -1,4 +1,4 @@
-"""Whether the buffers of a batch hold what its nodes say."""
+"""Validation of batches: counts, sizes, first and last offsets, and optionally every element."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _check_ends(batch: Batch) -> None:
 
 
 def _check_elements(batch: Batch) -> None:
-    """Every element: by kernels on a device; on the host pyarrow tells quickly whether a small batch is right."""
+    """Every element: by kernels on a device; on the host pyarrow checks small batches sooner."""
     if not batch.device.is_host or _kernels_are_quicker(batch):
         check_elements(batch)
         return
@@ -112,7 +112,7 @@ def _kernels_are_quicker(batch: Batch) -> bool:
 
 
 def _name_the_row(batch: Batch) -> None:
-    """Say the same as the kernels would, where they can run."""
+    """Raise the error of the kernels, which names the row, where they can run."""
     if is_installed("numba"):
         check_elements(batch)
 

@@ -31,7 +31,7 @@ def check_text(subject: Subject, index: int) -> Iterator[Probe]:
     width = kind.bits >> 3
     offsets = subject.array(index, kind, f"i{width}")
     data = subject.array(index, Kind.BYTES, np.uint8)
-    # The ends were right when they were checked; whoever shares the memory may have changed them since.
+    # They were right when they were checked; another process that shares the memory may have changed them.
     stop = min(subject.end(index).last, len(data))
     start = max(subject.end(index).first, 0)
     if start >= stop:
@@ -62,7 +62,7 @@ def check_text(subject: Subject, index: int) -> Iterator[Probe]:
 
 
 def _marks(data: Any, address: int, start: int, stop: int) -> tuple[Any, int]:
-    """Return what :func:`~bowstring.kernels.validation.text.check_text` says of each block, and the lead.
+    """Return what :func:`~bowstring.kernels.validation.text.check_text` finds for each block, and the lead.
 
     The text ``[start, stop)`` lies in `data`, which lies at `address`.
     """
