@@ -22,8 +22,8 @@ from bowstring.variant.python.rows import in_row
 __all__ = [
     "BLOCK_ROWS",
     "STORAGE",
+    "ByteBudget",
     "Encoded",
-    "Room",
     "built",
     "column_of",
     "encoded",
@@ -40,7 +40,7 @@ STORAGE: Final = (
     pa.field("metadata", pa.dictionary(pa.int32(), pa.binary()), nullable=False),
     pa.field("value", pa.binary(), nullable=False),
 )
-"""What the Variant columns that this room writes are made of."""
+"""The children of the Variant columns that Bowstring writes."""
 _LARGEST: Final = (1 << 31) - 1
 
 Encoded = tuple[bytes, bytes] | None
@@ -48,7 +48,7 @@ Encoded = tuple[bytes, bytes] | None
 
 
 def variant_field(name: str) -> pa.Field:
-    """Return the field of the Variant columns that this room writes."""
+    """Return the field of the Variant columns that Bowstring writes."""
     return mark(pa.field(name, pa.struct(STORAGE)))
 
 
@@ -96,8 +96,8 @@ def storage_array(
     return pa.StructArray.from_arrays([dictionary, values], fields=list(STORAGE), mask=mask)
 
 
-class Room:
-    """How many bytes one column may still take: an error comes before the bytes that are too many are copied.
+class ByteBudget:
+    """How many bytes one column may still take: counted before they are copied.
 
     Parameters
     ----------

@@ -7,8 +7,9 @@ Bowstring never registers ``arrow.parquet.variant`` with pyarrow: writing such a
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -47,7 +48,6 @@ _SERIALIZED: Final = b"ARROW:extension:metadata"
 _BINARY: Final = (pa.lib.Type_BINARY, pa.lib.Type_LARGE_BINARY)
 _MOST_ROWS: Final = (1 << 31) - 1
 
-_NAME: Final = b"ARROW:extension:name"
 _TABULAR: Final = pa.RecordBatch | pa.Table | pa.RecordBatchReader
 
 
@@ -315,16 +315,18 @@ def one_column(source: Any, name: str) -> Column:
     if isinstance(source, Column):
         return source
     alone = _alone(source, name)
-    if alone is None:
+    if alone is not None:
+        batch = Batch.from_arrow(alone)
+    else:
         try:
             batch = Batch.from_arrow(source)
         except UsageError:
             # Streams say only when they are opened whether they are of columns or of one array.
             if isinstance(source, _TABULAR | Batch) or not hasattr(source, "__arrow_c_stream__"):
                 raise
-            batch = Batch.from_arrow(pa.table({name: _chunks(source)}))
-    else:
-        batch = Batch.from_arrow(alone)
+            with _not_a_column(source):
+                chunks = pa.chunked_array(source)
+            batch = Batch.from_arrow(pa.table({name: _widened(chunks)}))
     if batch.num_columns != 1:
         raise UsageError("one column is needed", expected="one column", found=batch.schema.names)
     return batch[0]
@@ -335,40 +337,32 @@ def _alone(source: Any, name: str) -> pa.Table | None:
     if isinstance(source, pa.Array):
         return pa.table({name: source})
     if isinstance(source, pa.ChunkedArray):
-        return pa.table({name: _without_cut(source)})
+        return pa.table({name: _widened(source)})
     if isinstance(source, Batch | Mapping | _TABULAR) or not hasattr(source, "__arrow_c_array__"):
         return None
-    try:
-        field = _field(source)
+    with _not_a_column(source):
+        # The field has the metadata that mark an extension type.
+        field = None
+        if hasattr(source, "__arrow_c_schema__"):
+            field = pa.Field._import_from_c_capsule(source.__arrow_c_schema__())
         found = pa.Array._import_from_c_capsule(*source.__arrow_c_array__())
-    except ClosedError:
-        raise
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise UsageError("not a column", found=f"{source.__class__.__name__}: {error}") from error
-    marked = field is not None and _NAME in (field.metadata or {})
-    if found.type.id == pa.lib.Type_STRUCT and not marked:
+    metadata = (field.metadata or {}) if field is not None else {}
+    if found.type.id == pa.lib.Type_STRUCT and _KEY not in metadata:
         return None
-    metadata = field.metadata if field is not None else None
     return pa.table([found], schema=pa.schema([pa.field(name, found.type, metadata=metadata)]))
 
 
-def _field(source: Any) -> pa.Field | None:
-    """Return an array's type with its metadata, which say of what extension it is."""
-    if not hasattr(source, "__arrow_c_schema__"):
-        return None
-    return pa.Field._import_from_c_capsule(source.__arrow_c_schema__())
-
-
-def _chunks(source: Any) -> pa.ChunkedArray:
+@contextlib.contextmanager
+def _not_a_column(source: Any) -> Iterator[None]:
     try:
-        return _without_cut(pa.chunked_array(source))
+        yield
     except ClosedError:
         raise
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise UsageError("not a column", found=f"{source.__class__.__name__}: {error}") from error
 
 
-def _without_cut(chunks: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return chunks that can become one: the offsets of all texts together may not fit 32 bits."""
+def _widened(chunks: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return chunks that can be concatenated: the offsets of all texts together may not fit 32 bits."""
     wide = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(chunks.type)
     return chunks.cast(wide) if wide is not None and chunks.num_chunks > 1 else chunks

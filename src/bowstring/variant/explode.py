@@ -13,7 +13,7 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 from bowstring.errors import BowstringError, LimitExceeded
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.variant.build import Room, column_of, storage_array, variant_field
+from bowstring.variant.build import ByteBudget, column_of, storage_array, variant_field
 from bowstring.variant.codec.decode import children_of, value_size
 from bowstring.variant.column import VariantColumn
 from bowstring.variant.python.rows import Names, in_row, open_on_host, raw_rows
@@ -88,10 +88,10 @@ class _Children:
 
     def __init__(self, opened: VariantColumn, limits: Limits) -> None:
         self._opened = opened
-        self._count = Room("the children of an exploded Variant column", limits)
-        self._bytes = Room("the values of an exploded Variant column", limits)
-        self._text = Room("the keys of an exploded Variant column", limits)
-        self._blobs = Room("the metadata of an exploded Variant column", limits)
+        self._count = ByteBudget("the children of an exploded Variant column", limits)
+        self._bytes = ByteBudget("the values of an exploded Variant column", limits)
+        self._text = ByteBudget("the keys of an exploded Variant column", limits)
+        self._blobs = ByteBudget("the metadata of an exploded Variant column", limits)
         self._metadata: dict[bytes, int] = {}
         self._indices = array.array("i")
         self._rows = array.array("q")
@@ -210,12 +210,12 @@ def keys(column: Any, *, plain: bool = False, limits: Limits = DEFAULT_LIMITS) -
     """
     opened = open_on_host(column, "keys", plain=plain)
     names = Names()
-    room = Room("the keys of a Variant column", limits)
+    budget = ByteBudget("the keys of a Variant column", limits)
     rows: list[list[str] | None] = []
     for row, raw in enumerate(raw_rows(opened)):
         try:
             found = None if raw is None else _keys(names[raw[0]], raw[1])
-            room.take(_ROW + sum(_KEY + len(key.encode()) for key in found or ()))
+            budget.take(_ROW + sum(_KEY + len(key.encode()) for key in found or ()))
             rows.append(found)
         except BowstringError as error:
             raise in_row(error, row) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +32,6 @@ from bowstring.variant.walk import extract, locate
 if TYPE_CHECKING:
     from bowstring.memory import Device
     from bowstring.variant.column import VariantColumn
-    from bowstring.variant.walk import Located, Read
 
 __all__ = ["KINDS", "OnError", "get", "get_many", "type_of"]
 
@@ -138,19 +137,10 @@ def get(
     [[('a', '42')]]
     """
     _check(cast, on_error)
-    wanted = _target(cast, type, limits)
-    steps = parse_path(path)
-    opened = open_column(column, plain=plain)
-    name = path if isinstance(path, str) else repr(list(steps))
-    with opened.column.device.use():
-        source = Source(opened, limits, name)
-        [located] = extract(opened, source.dictionary, [(steps, inline_number(wanted, cast))])
-        columns = [gather(source, located, type, wanted)]
-        _raise_errors(opened, located, name, on_error)
-        if not with_status:
-            return batch_of(columns, opened)[0]
-        columns.append(status_column("status", located, opened.column.device))
-        return batch_of(columns, opened)
+    name = _name_of(path)
+    status = "status" if with_status else ""
+    batch = _batch_of(column, {name: (path, type)}, cast, on_error, status, plain=plain, limits=limits)
+    return batch if with_status else batch[0]
 
 
 def get_many(
@@ -207,23 +197,41 @@ def get_many(
             found=repr(f"{twice}.status"),
             hint=f"Get what is at {wanted[f'{twice}.status'][0]!r} under another name.",
         )
+    status = "{}.status" if with_status else ""
+    return _batch_of(column, wanted, cast, on_error, status, plain=plain, limits=limits)
+
+
+def _batch_of(
+    column: Any,
+    wanted: Mapping[str, tuple[str | Sequence[Step], Any]],
+    cast: Cast,
+    on_error: OnError,
+    status: str,
+    *,
+    plain: bool,
+    limits: Limits,
+) -> Batch:
+    """Return the values at paths as columns, each with its statuses behind it where `status` gives these a name."""
     targets = {name: _target(cast, type_, limits) for name, (_, type_) in wanted.items()}
+    paths = [(parse_path(path), inline_number(targets[name], cast)) for name, (path, _) in wanted.items()]
     opened = open_column(column, plain=plain)
     with opened.column.device.use():
         source = Source(opened, limits)
-        found = extract(
-            opened,
-            source.dictionary,
-            [(parse_path(path), inline_number(targets[name], cast)) for name, (path, _) in wanted.items()],
-        )
         columns = []
-        for (name, (_, type_)), located in zip(wanted.items(), found, strict=True):
+        for (name, (_, type_)), located in zip(
+            wanted.items(), extract(opened, source.dictionary, paths), strict=True
+        ):
             source.name = name
             columns.append(gather(source, located, type_, targets[name]))
-            _raise_errors(opened, located, name, on_error)
-            if with_status:
-                columns.append(status_column(f"{name}.status", located, opened.column.device))
+            if on_error == "raise":
+                _raise_first(opened, located.statuses, name)
+            if status:
+                columns.append(status_column(status.format(name), located, opened.column.device))
         return batch_of(columns, opened)
+
+
+def _name_of(path: str | Sequence[Step]) -> str:
+    return path if isinstance(path, str) else repr(list(parse_path(path)))
 
 
 def _names_pairs(wanted: object) -> bool:
@@ -250,20 +258,17 @@ def _check(cast: Cast, on_error: OnError) -> None:
         raise UsageError("no way to treat errors", expected="null or raise", found=repr(on_error))
 
 
-def _raise_errors(opened: VariantColumn, located: Located | Read, name: str, on_error: OnError) -> None:
-    if on_error == "null":
-        return
+def _raise_first(opened: VariantColumn, statuses: Any, name: str) -> None:
+    """Raise the error of the first row whose status is one."""
     device = opened.column.device
-    rows = device.xp.flatnonzero(located.statuses > np.uint8(Status.VARIANT_NULL))
-    if len(rows):
-        row = int(device.to_host(rows[:1])[0])
-        _refuse(row, Status(int(device.to_host(located.statuses[row : row + 1])[0])), len(rows), name)
-
-
-def _refuse(row: int, status: Status, count: int, name: str) -> NoReturn:
+    rows = device.xp.flatnonzero(statuses > np.uint8(Status.VARIANT_NULL))
+    if not len(rows):
+        return
+    row = int(device.to_host(rows[:1])[0])
+    status = Status(int(device.to_host(statuses[row : row + 1])[0]))
     raise _ERRORS.get(status, InvalidData)(
         f"the value at {name} cannot be had",
-        found=f"{status.name} in {count} rows",
+        found=f"{status.name} in {len(rows)} rows",
         where=f"row {row}",
         hint='on_error="null" gives nulls, with_status=True says of what kind each is.',
     )
@@ -305,8 +310,7 @@ def type_of(column: Any, path: str | Sequence[Step] = "$", *, plain: bool = Fals
         [located] = locate(opened, [steps])
         kinds = device.xp.empty(rows, np.int8)
         launch(name_kinds, rows, opened.value.data, located.positions, located.statuses, kinds)
-        name = path if isinstance(path, str) else repr(list(steps))
-        layout = Layout.of(pa.schema([pa.field(name, pa.dictionary(pa.int8(), pa.string()))]))
+        layout = Layout.of(pa.schema([pa.field(_name_of(path), pa.dictionary(pa.int8(), pa.string()))]))
         return Batch.from_parts(
             layout,
             rows,

@@ -144,33 +144,17 @@ def _leaf(value: Value) -> pa.DataType:
 
 
 def _common(one: pa.DataType, other: pa.DataType) -> _Shape:
-    for rule in (_of_timestamps, _of_numbers):
-        found = rule(one, other)
-        if found is not None:
-            return found
-    return _Mixed()
-
-
-def _of_timestamps(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    if not (pa.types.is_timestamp(one) and pa.types.is_timestamp(other)) or one.tz != other.tz:
-        return None
-    return pa.timestamp("ns", one.tz)
-
-
-def _of_numbers(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_timestamp(one) and pa.types.is_timestamp(other) and one.tz == other.tz:
+        return pa.timestamp("ns", one.tz)
     exact = [_digits(type_) for type_ in (one, other)]
     if any(digits is None and type_ not in _REALS for digits, type_ in zip(exact, (one, other), strict=True)):
-        return None
+        return _Mixed()
     if one in _INTS and other in _INTS:
-        return _INTS[max(_INTS.index(one), _INTS.index(other))]
-    whole_and_scale = [digits for digits in exact if digits is not None]
-    if len(whole_and_scale) < len(exact):
+        return max(one, other, key=_INTS.index)
+    if None in exact:
         return pa.float64()
-    whole = max(digits for digits, _ in whole_and_scale)
-    scale = max(scale for _, scale in whole_and_scale)
-    if whole + scale > _MOST_DIGITS:
-        return pa.float64()
-    return pa.decimal128(whole + scale, scale)
+    whole, scale = (max(each) for each in zip(*exact, strict=True))
+    return pa.decimal128(whole + scale, scale) if whole + scale <= _MOST_DIGITS else pa.float64()
 
 
 def _digits(type_: pa.DataType) -> tuple[int, int] | None:
