@@ -16,7 +16,7 @@ from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Status, Value, open_column
 from bowstring.variant.codec.encode import encode
 from bowstring.variant.json.writer import rows_of
-from bowstring.variant.walk import dictionary_of
+from bowstring.variant.metadata_dictionary import dictionary_of
 from tests.variant.conftest import Move
 from tests.variant.get_columns import MARK, VALUE_FORMS
 

@@ -8,7 +8,7 @@ import pytest
 from bowstring import variant
 from bowstring.columnar.batch import Batch
 from bowstring.errors import InvalidBody, Unsupported, UsageError
-from bowstring.variant.walk import dictionary_of
+from bowstring.variant.metadata_dictionary import dictionary_of
 from tests.variant.get_columns import MARK, METADATA_FORMS, Row, column_of
 
 ROW = (b"\x01\x00\x00", b"\x0c\x2a")

@@ -19,11 +19,12 @@ from bowstring.variant import Status, Value, open_column
 from bowstring.variant.cast import target_of
 from bowstring.variant.codec.encode import Widths, encode, encode_with, metadata_bytes, object_bytes
 from bowstring.variant.gather import gather
+from bowstring.variant.metadata_dictionary import dictionary_of
 from bowstring.variant.nested import Source
 from bowstring.variant.path import Path
 from bowstring.variant.result import batch_of, status_column
 from bowstring.variant.tree import Number, Tree, inline_number
-from bowstring.variant.walk import Located, Read, dictionary_of, extract, locate
+from bowstring.variant.walk import Located, Read, extract, locate
 from tests.variant.conftest import Move
 from tests.variant.get_columns import Row, column_of
 from tests.variant.hostile import flipped, prefixes

@@ -27,8 +27,8 @@ from bowstring.variant.codec.decode import Value, children_of, decode
 from bowstring.variant.codec.encode import Widths, encode, metadata_bytes, object_bytes
 from bowstring.variant.json import writer as json_texts
 from bowstring.variant.json.writer import texts_of
+from bowstring.variant.metadata_dictionary import dictionary_of
 from bowstring.variant.python.rows import in_row
-from bowstring.variant.walk import dictionary_of
 from tests.variant.conftest import Move
 from tests.variant.get_columns import MARK, METADATA_FORMS, VALUE_FORMS, Row, column_of
 from tests.variant.hostile import GOOD, corpus_of, flipped, prefixes

@@ -12,7 +12,7 @@ from bowstring.variant import Status
 from bowstring.variant.codec.decode import Value, decode
 from bowstring.variant.json.source import Rules
 from bowstring.variant.json.writer import texts_of
-from bowstring.variant.walk import dictionary_of
+from bowstring.variant.metadata_dictionary import dictionary_of
 from tests.variant.get_columns import Row
 from tests.variant.json_write import json_of
 

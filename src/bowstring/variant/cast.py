@@ -32,7 +32,6 @@ __all__ = [
     "SparkText",
     "Target",
     "Value",
-    "nested_target",
     "target_of",
 ]
 
@@ -154,8 +153,8 @@ Target = (
 )
 
 
-def target_of(type_: Any) -> Target:
-    """Return how values become an Arrow type.
+def target_of(type_: Any, cast: str = "exact") -> Target:
+    """Return how values become an Arrow type; with the cast ``"spark"`` as in Spark.
 
     Raises
     ------
@@ -168,9 +167,20 @@ def target_of(type_: Any) -> Target:
         return Value()
     if not isinstance(type_, pa.DataType):
         raise UsageError("no type to cast to", expected="a pyarrow.DataType", found=repr(type_))
-    if type_ == pa.uuid():
-        return FixedBytes(int(of_bytes.UUID), 16)
-    found = _FIXED.get(type_.id) or _others(type_) or nested_target(type_, target_of)
+    if cast == "spark":
+        found = _SPARK.get(type_.id) or _spark_others(type_)
+    elif type_ == pa.uuid():
+        found = FixedBytes(int(of_bytes.UUID), 16)
+    else:
+        found = _FIXED.get(type_.id) or _others(type_)
+    found = found or _nested(type_, cast)
+    if found is None and cast == "spark":
+        raise Unsupported(
+            f"Spark has no type {type_}",
+            expected="null, bool, int8 to int64, float32, float64, a decimal of at most 38 digits, date32, "
+            "timestamps in microseconds with the time zone UTC or without one, string, binary, variant.type(), or "
+            "lists, structs and maps of these",
+        )
     if found is None:
         raise Unsupported(
             f"no Variant value becomes {type_}",
@@ -180,8 +190,8 @@ def target_of(type_: Any) -> Target:
     return found
 
 
-def nested_target(type_: pa.DataType, inner: Callable[[Any], Target]) -> Elements | Fields | Entries | None:
-    """Return how arrays and objects become a type that holds others, whose own are found by `inner`.
+def _nested(type_: pa.DataType, cast: str) -> Elements | Fields | Entries | None:
+    """Return how arrays and objects become a type that holds others.
 
     Raises
     ------
@@ -190,12 +200,12 @@ def nested_target(type_: pa.DataType, inner: Callable[[Any], Target]) -> Element
     """
     if type_.id in _LISTS:
         large, views = _LISTS[type_.id]
-        return Elements(_inside(type_.value_field, inner), large, None, views)
+        return Elements(_inside(type_.value_field, cast), large, None, views)
     if type_.id == pa.lib.Type_FIXED_SIZE_LIST:
-        return Elements(_inside(type_.value_field, inner), size=type_.list_size)
+        return Elements(_inside(type_.value_field, cast), size=type_.list_size)
     if type_.id == pa.lib.Type_STRUCT:
         fields = [type_.field(index) for index in range(type_.num_fields)]
-        return Fields(tuple(each.name for each in fields), tuple(_inside(each, inner) for each in fields))
+        return Fields(tuple(each.name for each in fields), tuple(_inside(each, cast) for each in fields))
     if type_.id == pa.lib.Type_MAP:
         key = _FIXED.get(type_.key_type.id)
         if not isinstance(key, Bytes) or key.family != of_bytes.TEXT or key.views or type_.keys_sorted:
@@ -204,18 +214,18 @@ def nested_target(type_: pa.DataType, inner: Callable[[Any], Target]) -> Element
                 expected="keys of string or large_string that need no order",
                 found=str(type_),
             )
-        return Entries(key, _inside(type_.item_field, inner))
+        return Entries(key, _inside(type_.item_field, cast))
     return None
 
 
-def _inside(field: pa.Field, inner: Callable[[Any], Target]) -> Target:
+def _inside(field: pa.Field, cast: str) -> Target:
     if not field.nullable:
         raise Unsupported(
             "what is in a Variant may be missing or null",
             expected="a field that may be null",
             found=f"{field.name}: {field.type} not null",
         )
-    return inner(field.type)
+    return target_of(field.type, cast)
 
 
 def _unsigned(kernel: Callable[..., None], dtype: Any) -> Numbers:
@@ -285,4 +295,44 @@ def _others(type_: pa.DataType) -> Target | None:
         return _number(numbers.cast_numbers_32, numbers.TIME, np.int32, _UNITS[type_.unit])
     if type_.id == pa.lib.Type_FIXED_SIZE_BINARY:
         return FixedBytes(int(of_bytes.BINARY), type_.byte_width)
+    return None
+
+
+def _spark_number(family: Any, dtype: Any, *, bits: bool = False) -> SparkNumbers:
+    limits = np.iinfo(dtype)
+    return SparkNumbers(int(family), int(limits.min), int(limits.max), dtype, bits)
+
+
+_SPARK: Final[dict[int, Target]] = {
+    pa.lib.Type_NA: Nulls(),
+    pa.lib.Type_BOOL: _spark_number(numbers.BOOLEAN, np.int8, bits=True),
+    pa.lib.Type_INT8: _spark_number(numbers.INTEGER, np.int8),
+    pa.lib.Type_INT16: _spark_number(numbers.INTEGER, np.int16),
+    pa.lib.Type_INT32: _spark_number(numbers.INTEGER, np.int32),
+    pa.lib.Type_INT64: _spark_number(numbers.INTEGER, np.int64),
+    pa.lib.Type_FLOAT: _spark_number(numbers.FLOAT, np.int32),
+    pa.lib.Type_DOUBLE: _spark_number(numbers.DOUBLE, np.int64),
+    pa.lib.Type_DATE32: _spark_number(numbers.DATE, np.int32),
+    pa.lib.Type_STRING: SparkText(large=False),
+    pa.lib.Type_LARGE_STRING: SparkText(large=True),
+    pa.lib.Type_STRING_VIEW: SparkText(large=False, views=True),
+    pa.lib.Type_BINARY: Bytes(int(of_bytes.EITHER), large=False),
+    pa.lib.Type_LARGE_BINARY: Bytes(int(of_bytes.EITHER), large=True),
+    pa.lib.Type_BINARY_VIEW: Bytes(int(of_bytes.EITHER), large=False, views=True),
+}
+_SPARK_DECIMALS: Final = {
+    pa.lib.Type_DECIMAL32: (np.uint32, 1),
+    pa.lib.Type_DECIMAL64: (np.uint64, 1),
+    pa.lib.Type_DECIMAL128: (np.uint64, 2),
+}
+
+
+def _spark_others(type_: pa.DataType) -> Target | None:
+    if type_.id in _SPARK_DECIMALS and type_.scale >= 0:
+        return SparkDecimals(type_.scale, 10**type_.precision, *_SPARK_DECIMALS[type_.id])
+    if type_.id == pa.lib.Type_TIMESTAMP and type_.unit == "us":
+        if type_.tz is None:
+            return _spark_number(numbers.TIMESTAMP_NTZ, np.int64)
+        if type_.tz == "UTC":
+            return _spark_number(numbers.TIMESTAMP, np.int64)
     return None

@@ -17,10 +17,10 @@ from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.codec.decode import Value, decode, decode_names
 from bowstring.variant.column import VariantColumn, open_column
 from bowstring.variant.json.writer import Names, Rows, block_of, rows_of
+from bowstring.variant.metadata_dictionary import check_order, dictionary_of
 from bowstring.variant.python.rows import in_row
 from bowstring.variant.result import Gathered, batch_of, buffer_or_none, first_error, raise_error
 from bowstring.variant.status import Status
-from bowstring.variant.walk import check_order, dictionary_of
 
 if TYPE_CHECKING:
     from bowstring.memory import Device

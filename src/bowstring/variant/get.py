@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -24,7 +24,6 @@ from bowstring.variant.gather import gather
 from bowstring.variant.nested import Source
 from bowstring.variant.path import Step, parse_path
 from bowstring.variant.result import batch_of, buffer_or_none, status_column
-from bowstring.variant.spark.casts import spark_target_of
 from bowstring.variant.status import Status
 from bowstring.variant.tree import inline_number
 from bowstring.variant.walk import extract, locate
@@ -38,7 +37,7 @@ __all__ = ["KINDS", "OnError", "get", "get_many", "type_of"]
 
 OnError = Literal["null", "raise"]
 Cast = Literal["exact", "spark"]
-_TARGETS: Final[dict[str, Callable[[Any], Target]]] = {"exact": target_of, "spark": spark_target_of}
+_CASTS: Final = ("exact", "spark")
 _ERRORS: Final = {
     Status.MALFORMED: InvalidBody,
     Status.UNSUPPORTED: Unsupported,
@@ -248,12 +247,12 @@ def _target(cast: Cast, type_: Any, limits: Limits) -> Target:
         depth = min(limits.depth, DEFAULT_LIMITS.depth)
         columns = min(limits.columns, DEFAULT_LIMITS.columns)
         Layout.of(pa.schema([pa.field("", type_)]), limits=limits.replace(depth=depth, columns=columns))
-    return _TARGETS[cast](type_)
+    return target_of(type_, cast)
 
 
 def _check(cast: Cast, on_error: OnError) -> None:
-    if cast not in _TARGETS:
-        raise UsageError("no way to cast", expected=" or ".join(_TARGETS), found=repr(cast))
+    if cast not in _CASTS:
+        raise UsageError("no way to cast", expected=" or ".join(_CASTS), found=repr(cast))
     if on_error not in ("null", "raise"):
         raise UsageError("no way to treat errors", expected="null or raise", found=repr(on_error))
 

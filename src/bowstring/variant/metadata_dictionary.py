@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MetadataDictionary", "check_order", "check_overlap", "dictionary_of"]
 
+# How often the bytes of metadata may be read where views share them.
 _MOST_READ: Final = 16
-"""How often the bytes of metadata may be looked at where views share them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def dictionary_of(opened: VariantColumn, *, full: bool = False) -> MetadataDicti
         else:
             indices = opened.indices
             starts, stops = metadata.starts.astype(np.int64), metadata.stops.astype(np.int64)
-            if metadata.shared and _work_on(opened, starts, stops) > _most_work(metadata):
+            if not _is_bounded(opened, starts, stops):
                 numbers, starts, stops = _distinct_views(opened, starts, stops)
                 known = (indices >= np.int32(0)) & (indices < np.int32(len(numbers)))
                 indices = xp.where(known, numbers[xp.where(known, indices, np.int32(0))], np.int32(-1))
@@ -73,7 +73,7 @@ def _distinct(opened: VariantColumn) -> tuple[Any, Any, Any]:
     """Return which metadata is that of each row, and where the distinct ones begin and end."""
     metadata, xp, rows = opened.metadata, opened.column.device.xp, opened.rows
     starts, stops = metadata.starts[:rows], metadata.stops[:rows]
-    if metadata.shared and _work_on(opened, starts, stops, following=True) > _most_work(metadata):
+    if not _is_bounded(opened, starts, stops, following=True):
         indices, starts, stops = _distinct_views(opened, starts, stops)
     else:
         changed = xp.empty(rows, np.uint8)
@@ -95,27 +95,25 @@ def check_overlap(opened: VariantColumn) -> None:
     InvalidBody
         Offsets decrease, or views overlap, so that the same bytes belong to many metadata.
     """
-    metadata, rows = opened.metadata, opened.rows
+    metadata, following = opened.metadata, opened.indices is None
     check_order(opened, metadata)
-    starts, stops, following = metadata.starts, metadata.stops, opened.indices is None
-    if following:
-        starts, stops = starts[:rows], stops[:rows]
-    if metadata.shared and _work_on(opened, starts, stops, following=following) > _most_work(metadata):
+    count = opened.rows if following else len(metadata.starts)
+    starts, stops = metadata.starts[:count], metadata.stops[:count]
+    if not _is_bounded(opened, starts, stops, following=following):
         _distinct_views(opened, starts.astype(np.int64), stops.astype(np.int64))
 
 
-def _most_work(metadata: Slots) -> int:
-    return _MOST_READ * len(metadata.data)
-
-
-def _work_on(opened: VariantColumn, starts: Any, stops: Any, *, following: bool = False) -> int:
-    """Return how many bytes are in all slots; in those that are not that of the row before, if they follow rows."""
+def _is_bounded(opened: VariantColumn, starts: Any, stops: Any, *, following: bool = False) -> bool:
+    """Return whether slots have few bytes; where they follow rows, those that differ from the row before."""
+    if not opened.metadata.shared:
+        return True
     device, size = opened.column.device, np.int64(len(opened.metadata.data))
     inside = (starts >= np.int64(0)) & (starts <= stops) & (stops <= size)
     if following:
         inside[1:] &= (starts[1:] != starts[:-1]) | (stops[1:] != stops[:-1])
     lengths = device.xp.where(inside, stops - starts, np.int64(0))
-    return int(device.to_host(lengths.sum(dtype=np.int64, keepdims=True))[0])
+    work = int(device.to_host(lengths.sum(dtype=np.int64, keepdims=True))[0])
+    return work <= _MOST_READ * int(size)
 
 
 def _distinct_views(opened: VariantColumn, starts: Any, stops: Any) -> tuple[Any, Any, Any]:
@@ -132,7 +130,7 @@ def _distinct_views(opened: VariantColumn, starts: Any, stops: Any) -> tuple[Any
         inside = (starts >= np.int64(0)) & (starts <= stops) & (stops < end)
         keys, numbers = xp.unique(xp.where(inside, starts * end + stops, np.int64(-1)), return_inverse=True)
         starts, stops = keys // end, keys % end
-        if _work_on(opened, starts, stops) <= _most_work(metadata):
+        if _is_bounded(opened, starts, stops):
             return numbers.astype(np.int32), starts, stops
     raise InvalidBody(
         "the metadata of a Variant column overlap",

@@ -29,9 +29,10 @@ from bowstring.kernels.variant.nested import (
     worst_of,
 )
 from bowstring.variant.column import Slots
+from bowstring.variant.metadata_dictionary import MetadataDictionary, dictionary_of
 from bowstring.variant.result import buffer_or_none
 from bowstring.variant.status import Status
-from bowstring.variant.walk import Located, MetadataDictionary, dictionary_of, locate_in
+from bowstring.variant.walk import Located, locate_in
 
 if TYPE_CHECKING:
     from bowstring.limits import Limits

@@ -11,8 +11,9 @@ from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.validate import WORDS, validate_values
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.column import open_column
+from bowstring.variant.metadata_dictionary import check_order, dictionary_of
 from bowstring.variant.result import batch_of, status_column
-from bowstring.variant.walk import Located, check_order, dictionary_of
+from bowstring.variant.walk import Located
 
 __all__ = ["validate"]
 

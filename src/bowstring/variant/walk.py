@@ -13,7 +13,7 @@ from bowstring.kernels.variant.metadata import find_names
 from bowstring.kernels.variant.walk import LOCATED
 from bowstring.kernels.variant.walk import locate as locate_rows
 from bowstring.kernels.variant.walk_fast import read_plain
-from bowstring.variant.metadata_dictionary import MetadataDictionary, check_order, dictionary_of
+from bowstring.variant.metadata_dictionary import MetadataDictionary, dictionary_of
 from bowstring.variant.tree import Tree
 
 if TYPE_CHECKING:
@@ -22,17 +22,7 @@ if TYPE_CHECKING:
     from bowstring.variant.path import Path
     from bowstring.variant.tree import Node, Number
 
-__all__ = [
-    "ROWS_PER_CALL",
-    "Located",
-    "MetadataDictionary",
-    "Read",
-    "check_order",
-    "dictionary_of",
-    "extract",
-    "locate",
-    "locate_in",
-]
+__all__ = ["ROWS_PER_CALL", "Located", "Read", "extract", "locate", "locate_in"]
 
 ROWS_PER_CALL: Final = 1024
 """Rows that one call of a kernel takes on the host; a GPU has a thread for each."""

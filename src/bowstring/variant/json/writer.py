@@ -16,15 +16,16 @@ from bowstring.kernels.variant.text.writer import SPARE, WORDS, quote_names, wri
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.column import open_column
 from bowstring.variant.json.source import Rules, check_rules
+from bowstring.variant.metadata_dictionary import check_order, dictionary_of
 from bowstring.variant.result import Gathered, batch_of, buffer_or_none, first_error, raise_error, validity_of
-from bowstring.variant.walk import Located, check_order, dictionary_of
+from bowstring.variant.walk import Located
 
 if TYPE_CHECKING:
     from bowstring.limits import Limits
     from bowstring.memory import Device
     from bowstring.variant.column import VariantColumn
     from bowstring.variant.json.source import Rules
-    from bowstring.variant.walk import MetadataDictionary
+    from bowstring.variant.metadata_dictionary import MetadataDictionary
 
 __all__ = ["Names", "Rows", "Texts", "block_of", "rows_of", "texts_of", "to_json"]
 

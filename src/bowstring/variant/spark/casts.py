@@ -1,4 +1,4 @@
-"""Casts as Spark's ``try_variant_get`` does them, in UTC: what becomes what, and the launches that do it."""
+"""Casts as Spark's ``try_variant_get`` does them, in UTC: the launches that do them."""
 
 from __future__ import annotations
 
@@ -8,30 +8,17 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pyarrow as pa
 
-from bowstring.errors import Unsupported, UsageError
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant import numbers
-from bowstring.kernels.variant.bytes import EITHER
 from bowstring.kernels.variant.nested import copy_slots
 from bowstring.kernels.variant.spark.decimals import spark_decimals, spark_text_decimals
 from bowstring.kernels.variant.spark.format import IS_HOLDER, measure_spark_strings, write_spark_strings
 from bowstring.kernels.variant.spark.numbers import IS_TEXT, spark_numbers
 from bowstring.kernels.variant.spark.parse import IS_LONG, spark_text_numbers, spark_text_reals
 from bowstring.kernels.variant.spark.times import spark_text_times
-from bowstring.variant.cast import (
-    Bytes,
-    Nulls,
-    SparkDecimals,
-    SparkNumbers,
-    SparkText,
-    Target,
-    Value,
-    nested_target,
-)
-from bowstring.variant.column import VariantType
+from bowstring.variant.cast import SparkDecimals, SparkNumbers, SparkText
 from bowstring.variant.json.writer import texts_of
 from bowstring.variant.nested import bounds_of, ends_of
 from bowstring.variant.status import Status
@@ -40,76 +27,11 @@ if TYPE_CHECKING:
     from bowstring.variant.nested import Source
     from bowstring.variant.walk import Located
 
-__all__ = ["spark_decimals_at", "spark_numbers_at", "spark_strings_at", "spark_target_of"]
+__all__ = ["spark_decimals_at", "spark_numbers_at", "spark_strings_at"]
 
 _INTEGERS: Final = (int(numbers.BOOLEAN), int(numbers.INTEGER))
 _LARGEST: Final = float(np.finfo(np.float32).max)
 _REALS: Final = (int(numbers.FLOAT), int(numbers.DOUBLE))
-
-
-def spark_target_of(type_: Any) -> Target:
-    """Return how values become an Arrow type as in Spark.
-
-    Raises
-    ------
-    UsageError
-        It is no type.
-    Unsupported
-        Spark has no such type.
-    """
-    if isinstance(type_, VariantType):
-        return Value()
-    if not isinstance(type_, pa.DataType):
-        raise UsageError("no type to cast to", expected="a pyarrow.DataType", found=repr(type_))
-    found = _FIXED.get(type_.id) or _others(type_) or nested_target(type_, spark_target_of)
-    if found is None:
-        raise Unsupported(
-            f"Spark has no type {type_}",
-            expected="null, bool, int8 to int64, float32, float64, a decimal of at most 38 digits, date32, "
-            "timestamps in microseconds with the time zone UTC or without one, string, binary, variant.type(), or "
-            "lists, structs and maps of these",
-        )
-    return found
-
-
-def _number(family: Any, dtype: Any, *, bits: bool = False) -> SparkNumbers:
-    limits = np.iinfo(dtype)
-    return SparkNumbers(int(family), int(limits.min), int(limits.max), dtype, bits)
-
-
-_FIXED: Final[dict[int, Target]] = {
-    pa.lib.Type_NA: Nulls(),
-    pa.lib.Type_BOOL: _number(numbers.BOOLEAN, np.int8, bits=True),
-    pa.lib.Type_INT8: _number(numbers.INTEGER, np.int8),
-    pa.lib.Type_INT16: _number(numbers.INTEGER, np.int16),
-    pa.lib.Type_INT32: _number(numbers.INTEGER, np.int32),
-    pa.lib.Type_INT64: _number(numbers.INTEGER, np.int64),
-    pa.lib.Type_FLOAT: _number(numbers.FLOAT, np.int32),
-    pa.lib.Type_DOUBLE: _number(numbers.DOUBLE, np.int64),
-    pa.lib.Type_DATE32: _number(numbers.DATE, np.int32),
-    pa.lib.Type_STRING: SparkText(large=False),
-    pa.lib.Type_LARGE_STRING: SparkText(large=True),
-    pa.lib.Type_STRING_VIEW: SparkText(large=False, views=True),
-    pa.lib.Type_BINARY: Bytes(int(EITHER), large=False),
-    pa.lib.Type_LARGE_BINARY: Bytes(int(EITHER), large=True),
-    pa.lib.Type_BINARY_VIEW: Bytes(int(EITHER), large=False, views=True),
-}
-_DECIMALS: Final = {
-    pa.lib.Type_DECIMAL32: (np.uint32, 1),
-    pa.lib.Type_DECIMAL64: (np.uint64, 1),
-    pa.lib.Type_DECIMAL128: (np.uint64, 2),
-}
-
-
-def _others(type_: pa.DataType) -> Target | None:
-    if type_.id in _DECIMALS and type_.scale >= 0:
-        return SparkDecimals(type_.scale, 10**type_.precision, *_DECIMALS[type_.id])
-    if type_.id == pa.lib.Type_TIMESTAMP and type_.unit == "us":
-        if type_.tz is None:
-            return _number(numbers.TIMESTAMP_NTZ, np.int64)
-        if type_.tz == "UTC":
-            return _number(numbers.TIMESTAMP, np.int64)
-    return None
 
 
 def spark_numbers_at(source: Source, located: Located, target: SparkNumbers) -> Any:
