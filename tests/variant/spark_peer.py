@@ -40,6 +40,8 @@ def typed(array: Any) -> list[Any]:
     """
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
+    if isinstance(array, pa.ExtensionArray):  # a Variant
+        array = array.storage
     type_ = array.type
     if pa.types.is_map(type_):
         keys, items = typed(array.keys), typed(array.items)

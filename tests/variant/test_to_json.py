@@ -26,7 +26,7 @@ from bowstring.variant import Status
 from bowstring.variant.codec.decode import Value, children_of, decode
 from bowstring.variant.codec.encode import Widths, encode, metadata_bytes, object_bytes
 from bowstring.variant.json import writer as json_texts
-from bowstring.variant.json.writer import texts_of
+from bowstring.variant.json.writer import rows_of
 from bowstring.variant.metadata_dictionary import dictionary_of
 from bowstring.variant.python.rows import in_row
 from tests.variant.conftest import Move
@@ -119,7 +119,7 @@ def test_wild_offsets(on_device: Move) -> None:
     starts = device.xp.asarray(np.array([0, size, 1 << 40], np.int64))
     stops = device.xp.asarray(np.array([size, 1 << 40, (1 << 63) - 1], np.int64))
     opened = dataclasses.replace(opened, value=dataclasses.replace(opened.value, starts=starts, stops=stops))
-    texts = texts_of(opened, dictionary_of(opened), rules="plain", limits=DEFAULT_LIMITS)
+    texts = rows_of(opened, dictionary_of(opened), rules="plain", limits=DEFAULT_LIMITS).texts()
     assert device.to_host(texts.statuses).tolist() == [Status.OK, Status.MALFORMED, Status.MALFORMED]
     assert device.to_host(texts.data).tobytes() == b'{"species":{"name":"good"}}'
 
@@ -327,15 +327,8 @@ def test_texts_of_places_within_rows(on_device: Move) -> None:
     )
     stops = xp.asarray(np.array([1, 1, 3]) * len(value))
     wanted = xp.asarray(np.array([0b101], np.uint8))
-    texts = texts_of(
-        opened,
-        dictionary_of(opened),
-        starts=starts,
-        stops=stops,
-        wanted=wanted,
-        rules="spark",
-        limits=DEFAULT_LIMITS,
-    )
+    bounds = {"starts": starts, "stops": stops, "wanted": wanted}
+    texts = rows_of(opened, dictionary_of(opened), **bounds, rules="spark", limits=DEFAULT_LIMITS).texts()
     to_host = column.device.to_host
     assert to_host(texts.statuses).tolist() == [Status.OK, Status.SQL_NULL, Status.OK]
     assert to_host(texts.data).tobytes() == b'["x"]["x"]'

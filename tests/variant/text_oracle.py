@@ -11,7 +11,7 @@ from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Status
 from bowstring.variant.codec.decode import Value, decode
 from bowstring.variant.json.source import Rules
-from bowstring.variant.json.writer import texts_of
+from bowstring.variant.json.writer import rows_of
 from bowstring.variant.metadata_dictionary import dictionary_of
 from tests.variant.get_columns import Row
 from tests.variant.json_write import json_of
@@ -36,7 +36,7 @@ def texts_by_host(rows: list[Row], rules: Rules) -> list[str | BowstringError | 
 def texts_by_kernel(column: Column, rules: Rules) -> list[str | Status | None]:
     """Return the JSON text of each row, or its status where that is an error."""
     opened = variant.open_column(column)
-    texts = texts_of(opened, dictionary_of(opened), rules=rules, limits=DEFAULT_LIMITS)
+    texts = rows_of(opened, dictionary_of(opened), rules=rules, limits=DEFAULT_LIMITS).texts()
     to_host = column.device.to_host
     offsets, data = to_host(texts.offsets).tolist(), to_host(texts.data).tobytes()
     found: list[str | Status | None] = []

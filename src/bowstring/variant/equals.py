@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any, Final
 
@@ -139,25 +140,25 @@ class _Trees:
     """Rows that are right as trees, on the host; metadata are parsed once for the rows that share them."""
 
     def __init__(self, side: Rows, limits: Limits) -> None:
-        self._side, self._limits, self._names = side, limits, dict[int, tuple[str, ...]]()
+        self._side, self._limits = side, limits
+        self._names = functools.lru_cache(_NAMES_KEPT)(
+            lambda number: decode_names(_slot(side, side.metadata, number))
+        )
         self.metadata_ids = side.device.to_host(side.metadata_ids)
 
     def at(self, row: int) -> Value:
-        side, number = self._side, int(self.metadata_ids[row])
-        names = self._names.get(number)
-        if names is None:
-            if len(self._names) == _NAMES_KEPT:
-                self._names.clear()
-            names = self._names[number] = decode_names(self._bytes(side.metadata, number))
+        side = self._side
         try:
-            return decode(names, self._bytes((side.starts, side.stops, side.data), row), limits=self._limits)
+            names = self._names(int(self.metadata_ids[row]))
+            return decode(names, _slot(side, (side.starts, side.stops, side.data), row), limits=self._limits)
         except BowstringError as error:
             raise in_row(error, row) from error
 
-    def _bytes(self, slots: tuple[Any, Any, Any], slot: int) -> bytes:
-        start, stop = (int(self._side.device.to_host(each[slot : slot + 1])[0]) for each in slots[:2])
-        found: bytes = self._side.device.to_host(slots[2][start:stop]).tobytes()
-        return found
+
+def _slot(side: Rows, slots: tuple[Any, Any, Any], slot: int) -> bytes:
+    start, stop = (int(side.device.to_host(each[slot : slot + 1])[0]) for each in slots[:2])
+    found: bytes = side.device.to_host(slots[2][start:stop]).tobytes()
+    return found
 
 
 def names_for_comparing(sides: list[Names], device: Device) -> list[Names]:

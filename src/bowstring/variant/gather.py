@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -41,13 +41,6 @@ __all__ = ["gather"]
 _ANY_WIDTH: Final = -1
 
 
-class _Wanted(NamedTuple):
-    """What is gathered into one node of a result: its field, and how values become it."""
-
-    field: pa.Field
-    target: Target
-
-
 def gather(source: Source, located: Located | Read, type_: pa.DataType, target: Target) -> Gathered:
     """Cast the values at some located, and write into the statuses there what became of them.
 
@@ -63,7 +56,7 @@ def gather(source: Source, located: Located | Read, type_: pa.DataType, target: 
     metadata_ids = source.device.xp.empty(0, np.int32)
     if _needs_metadata(target):
         metadata_ids = source.dictionary.indices
-    return _gather(source, located, metadata_ids, _Wanted(pa.field(source.name, type_), target))
+    return _gather(source, located, metadata_ids, pa.field(source.name, type_), target)
 
 
 def _read(source: Source, read: Read, field: pa.Field) -> Gathered:
@@ -83,19 +76,18 @@ def _needs_metadata(target: Target) -> bool:
     return isinstance(target, Value | Fields | Entries)
 
 
-def _gather(source: Source, located: Located, metadata_ids: Any, wanted: _Wanted) -> Gathered:
+def _gather(source: Source, located: Located, metadata_ids: Any, field: pa.Field, target: Target) -> Gathered:
     """Return the values at some located, whose metadata `metadata_ids` name where they matter."""
-    target = wanted.target
     if isinstance(target, Value):
-        return _inner_values(source, located, metadata_ids, wanted.field)
+        return _inner_values(source, located, metadata_ids, field)
     if isinstance(target, Elements):
-        return _list(source, located, metadata_ids, wanted.field, target)
+        return _list(source, located, metadata_ids, field, target)
     if isinstance(target, Fields):
-        return _struct(source, located, metadata_ids, wanted.field, target)
+        return _struct(source, located, metadata_ids, field, target)
     if isinstance(target, Entries):
-        return _map(source, located, metadata_ids, wanted.field, target)
+        return _map(source, located, metadata_ids, field, target)
     if isinstance(target, Nulls):
-        return _nulls(source, located, wanted.field)
+        return _nulls(source, located, field)
     device = source.device
     views = isinstance(target, Bytes | SparkText) and target.views
     if isinstance(target, SparkNumbers):
@@ -113,7 +105,7 @@ def _gather(source: Source, located: Located, metadata_ids: Any, wanted: _Wanted
     if views:
         arrays = _views(source, *arrays)
     buffers = [validity_of(located, device), *(buffer_or_none(each, device) for each in arrays)]
-    return Gathered(wanted.field, [(len(located.statuses), -1)], buffers, (1,) if views else ())
+    return Gathered(field, [(len(located.statuses), -1)], buffers, (1,) if views else ())
 
 
 def _nulls(source: Source, located: Located, field: pa.Field) -> Gathered:
@@ -244,7 +236,7 @@ def _list(source: Source, located: Located, metadata_ids: Any, field: pa.Field, 
     large = target.large or target.size is not None
     offsets, inside, groups = elements(source, located, metadata_ids, size=target.size, large=large)
     validity = validity_of(located, device)
-    item = _gather(source, inside, groups, _Wanted(field.type.value_field, target.item))
+    item = _gather(source, inside, groups, field.type.value_field, target.item)
     merge(located, offsets, inside)
     stored = offsets if large else offsets.astype(np.int32)
     arrays = [] if target.size is not None else [stored]
@@ -277,7 +269,7 @@ def _struct(source: Source, located: Located, metadata_ids: Any, field: pa.Field
     children = []
     worst = xp.zeros(len(located.statuses), np.uint8)
     for index, (inside, inner) in enumerate(zip(found, target.targets, strict=True)):
-        children.append(_gather(source, inside, metadata_ids, _Wanted(field.type.field(index), inner)))
+        children.append(_gather(source, inside, metadata_ids, field.type.field(index), inner))
         bad = xp.where(inside.statuses > np.uint8(Status.VARIANT_NULL), inside.statuses, np.uint8(Status.OK))
         worst = xp.maximum(worst, bad)
     located.statuses[...] = xp.where(located.statuses == np.uint8(Status.OK), worst, located.statuses)
@@ -291,7 +283,7 @@ def _map(source: Source, located: Located, metadata_ids: Any, field: pa.Field, t
     validity = validity_of(located, device)
     large = target.key.large
     ends, names = copied(source, starts, stops, source.dictionary.data, large=large)
-    item = _gather(source, inside, groups, _Wanted(field.type.item_field, target.item))
+    item = _gather(source, inside, groups, field.type.item_field, target.item)
     merge(located, offsets, inside)
     count = len(starts)
     stored = [ends if large else ends.astype(np.int32), names]

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from bowstring.errors import LimitExceeded
 
-__all__ = ["Keys", "join_keys", "metadata_of"]
+__all__ = ["Keys", "join_keys"]
 
 _Array = np.ndarray[Any, Any]
 Keys = tuple[_Array, _Array]
@@ -22,7 +22,13 @@ _LARGEST: Final = (1 << 31) - 1
 
 
 def join_keys(chunks: Sequence[Keys]) -> tuple[bytes, list[_Array]]:
-    """Return the metadata of the distinct keys of all chunks, and the rank of each key of each chunk."""
+    """Return the metadata of the distinct keys of all chunks, and the rank of each key of each chunk.
+
+    Raises
+    ------
+    LimitExceeded
+        The distinct keys take more than 2 GiB.
+    """
     import pyarrow.compute as pc  # takes long to import
 
     lengths = np.concatenate([np.zeros(1, np.uint64), *(chunk[1] for chunk in chunks)])
@@ -39,17 +45,11 @@ def join_keys(chunks: Sequence[Keys]) -> tuple[bytes, list[_Array]]:
     ranks = np.empty(len(keys), np.uint32)
     ranks[order.to_numpy()] = np.cumsum(is_new, dtype=np.uint32) - np.uint32(1)
     bounds = np.cumsum([len(chunk[1]) for chunk in chunks])[:-1]
-    return metadata_of(ascending.filter(pa.array(is_new))), np.split(ranks, bounds)
+    return _metadata(ascending.filter(pa.array(is_new))), np.split(ranks, bounds)
 
 
-def metadata_of(names: pa.LargeBinaryArray) -> bytes:
-    """Return the metadata of distinct names that ascend.
-
-    Raises
-    ------
-    LimitExceeded
-        They take more than 2 GiB.
-    """
+def _metadata(names: pa.LargeBinaryArray) -> bytes:
+    """Return the metadata of distinct names that ascend."""
     if not len(names):
         return _EMPTY
     _, buffer, data = names.buffers()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bowstring.variant.json.source import Rules
     from bowstring.variant.metadata_dictionary import MetadataDictionary
 
-__all__ = ["Names", "Rows", "Texts", "block_of", "rows_of", "texts_of", "to_json"]
+__all__ = ["Names", "Rows", "Texts", "block_of", "rows_of", "to_json"]
 
 
 _LARGEST_TEXT: Final = (1 << 31) - 1
@@ -36,11 +36,11 @@ _ROWS: Final = 1 << 14
 _BLOCK: Final = 256
 _FEWEST: Final = 8  # so that each begins with a byte of the bitmaps
 _LONG_ROW: Final = 1 << 12
-# Room for the text of a work item, in bytes for each byte and for each row; what needs more is written twice.
+# Scratch for the text of a work item, in bytes for each byte and for each row; what needs more is written twice.
 _GROWTH: Final = 6
 _PER_ROW: Final = 64
 _MOST_SCRATCH: Final = 1 << 26
-# So many work items at most on a device, for each needs room of its own.
+# So many work items at most on a device, for each needs scratch of its own.
 _ITEMS: Final = 1 << 15
 # Each container takes four bytes at least, its children not counted.
 _SMALLEST_CONTAINER: Final = 4
@@ -89,7 +89,7 @@ def to_json(
     opened = open_column(column, plain=plain)
     with opened.column.device.use():
         check_order(opened, opened.value)
-        texts = texts_of(opened, dictionary_of(opened), rules=rules, limits=limits)
+        texts = rows_of(opened, dictionary_of(opened), rules=rules, limits=limits).texts()
         device = opened.column.device
         row = first_error(texts.statuses, device)
         if row is not None:
@@ -140,38 +140,8 @@ class Names(NamedTuple):
 
 
 def block_of(rows: int, device: Device) -> int:
-    """Return how many rows one work item takes where each needs room of its own."""
+    """Return how many rows one work item takes where each needs scratch of its own."""
     return max(_BLOCK if device.is_host else 1, -(-rows // _ITEMS))
-
-
-def texts_of(
-    opened: VariantColumn,
-    dictionary: MetadataDictionary,
-    *,
-    starts: Any = None,
-    stops: Any = None,
-    wanted: Any = None,
-    rules: Rules,
-    limits: Limits,
-) -> Texts:
-    """Return the JSON text of every row, or of the value that begins somewhere in it.
-
-    Parameters
-    ----------
-    starts, stops : arrays of int64, shape (rows,) or of any other number of slots
-        Where in the values' bytes those begin that are wanted, and before which place they must end; left out,
-        the rows themselves.
-    wanted : array of uint8
-        A bitmap of the rows that are wanted: the others are ``SQL_NULL``. Left out, those that are valid; empty,
-        all.
-
-    Raises
-    ------
-    LimitExceeded
-        The text takes more than 2 GiB.
-    """
-    rows = rows_of(opened, dictionary, starts=starts, stops=stops, wanted=wanted, rules=rules, limits=limits)
-    return rows.on_host() if opened.column.device.is_host else rows.on_device()
 
 
 def rows_of(
@@ -184,7 +154,17 @@ def rows_of(
     rules: Rules = "plain",
     limits: Limits,
 ) -> Rows:
-    """Return what a launch takes of the rows, or of values in them: see :func:`texts_of`."""
+    """Return what kernels take of the rows, or of values in them.
+
+    Parameters
+    ----------
+    starts, stops : arrays of int64, shape (rows,) or of any other number of slots
+        Where in the values' bytes those begin that are wanted, and before which byte they must end; left out,
+        the rows themselves.
+    wanted : array of uint8
+        A bitmap of the rows that are wanted: the others are ``SQL_NULL``. Left out, those that are valid; empty,
+        all.
+    """
     device, data = opened.column.device, opened.value.data
     if starts is None:
         starts, stops = opened.value.starts[: opened.rows], opened.value.stops[: opened.rows]
@@ -278,7 +258,7 @@ def _check(size: int) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rows:
-    """What a launch over rows takes: where their values are, their metadata, and how they are to be written."""
+    """Rows as kernels take them: where their values are, their metadata, and how they are written."""
 
     device: Device
     validity: Any
@@ -328,7 +308,17 @@ class Rows:
         self._write(0, block, nothing, nothing, statuses, sizes, xp.empty(0, np.uint8))
         return statuses, sizes
 
-    def on_device(self) -> Texts:
+    def texts(self) -> Texts:
+        """Return the JSON text of every row.
+
+        Raises
+        ------
+        LimitExceeded
+            The text takes more than 2 GiB.
+        """
+        return self._on_host() if self.device.is_host else self._on_device()
+
+    def _on_device(self) -> Texts:
         """Measure all rows, and write them."""
         xp, rows = self.device.xp, len(self.starts)
         statuses, sizes = self.measured()
@@ -341,8 +331,8 @@ class Rows:
         self._write(0, block, begins, xp.concatenate([begins[1:], offsets[rows:]]), statuses, sizes, out)
         return Texts(statuses, offsets, out)
 
-    def on_host(self) -> Texts:
-        """Write some thousand rows at a time to where there is room for most, and put their texts together."""
+    def _on_host(self) -> Texts:
+        """Write some thousand rows at a time into scratch that most fit, and concatenate their texts."""
         rows = len(self.starts)
         statuses, sizes = np.empty(rows, np.uint8), np.empty(rows, np.int64)
         scratch = np.empty(0, np.uint8)
@@ -368,7 +358,7 @@ class Rows:
         return Texts(statuses, _offsets(np, sizes), data)
 
     def _scratch_bounds(self, first: int) -> tuple[int, Any]:
-        """Return how many rows a work item takes, and where the room of each begins and of the last ends."""
+        """Return how many rows a work item takes, and the bounds of the scratch of each item."""
         part = slice(first, first + _ROWS)
         lengths = np.clip(self.stops[part] - self.starts[part], 0, len(self.data))
         block = _BLOCK if lengths.sum() <= len(lengths) * _LONG_ROW else _FEWEST
@@ -376,5 +366,5 @@ class Rows:
             np, np.add.reduceat(lengths * _GROWTH + _PER_ROW, np.arange(0, len(lengths), block))
         )
         count = int(np.searchsorted(bounds, _MOST_SCRATCH, side="right")) - 1
-        # Where not even one has room, it is measured first.
+        # Where not even one fits, it is measured first.
         return block, bounds[: count + 1] if count else np.zeros(2, np.int64)

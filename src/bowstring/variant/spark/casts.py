@@ -19,7 +19,7 @@ from bowstring.kernels.variant.spark.numbers import IS_TEXT, spark_numbers
 from bowstring.kernels.variant.spark.parse import IS_LONG, spark_text_numbers, spark_text_reals
 from bowstring.kernels.variant.spark.times import spark_text_times
 from bowstring.variant.cast import SparkDecimals, SparkNumbers, SparkText
-from bowstring.variant.json.writer import texts_of
+from bowstring.variant.json.writer import rows_of
 from bowstring.variant.nested import bounds_of, ends_of
 from bowstring.variant.status import Status
 
@@ -91,16 +91,8 @@ def spark_strings_at(source: Source, located: Located, metadata_ids: Any, target
         inside = dataclasses.replace(source.dictionary, indices=indices)
         starts, stops = bounds_of(source, located)
         stops = xp.where(holds, stops, starts)
-        wanted = bitmap.packed(holds)
-        texts = texts_of(
-            source.opened,
-            inside,
-            starts=starts,
-            stops=stops,
-            wanted=wanted,
-            rules="spark",
-            limits=source.limits,
-        )
+        bounds = {"starts": starts, "stops": stops, "wanted": bitmap.packed(holds)}
+        texts = rows_of(source.opened, inside, **bounds, rules="spark", limits=source.limits).texts()
         located.statuses[...] = xp.where(holds, texts.statuses, located.statuses)
         sizes = xp.where(holds, texts.offsets[1:] - texts.offsets[:-1], sizes)
     offsets, total = ends_of(source, sizes, large=target.large)
