@@ -8,14 +8,17 @@ laid out by size, the last declared first, and tables of one shape share a vtabl
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bowstring.ipc.flatbuf.reader import KeyValueMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = ["Builder", "Reference", "Scalar", "Struct"]
 
 _REFERENCE_BYTES = 4
+_UINT32 = struct.Struct("<I")
 
 
 class Scalar(NamedTuple):
@@ -65,6 +68,11 @@ class Builder:
 
     A position is counted from the end of what will be the flatbuffer, so it stays true while more is put before.
 
+    Parameters
+    ----------
+    tail
+        What stands at the end: bytes that are aligned already, a multiple of 8.
+
     Examples
     --------
     >>> builder = Builder()
@@ -78,8 +86,8 @@ class Builder:
     (3, b'x')
     """
 
-    def __init__(self) -> None:
-        self._backwards = bytearray()
+    def __init__(self, tail: bytes = b"") -> None:
+        self._backwards = bytearray(tail[::-1])
         self._largest = 1
         self._vtables: dict[bytes, int] = {}
 
@@ -87,7 +95,8 @@ class Builder:
         """Write a string; return its position."""
         data = text.encode() if isinstance(text, str) else text
         self._pad(len(data) + 1, 4)
-        return self._counted(len(data), data + b"\0")
+        self._push(_UINT32.pack(len(data)) + data + b"\0")
+        return len(self._backwards)
 
     def vector(self, code: str, values: Sequence[int]) -> int:
         """Write a vector of numbers of one ``struct`` code; return its position."""
@@ -96,10 +105,20 @@ class Builder:
     def structs(self, layout: str, rows: Sequence[tuple[int, ...]], alignment: int = 8) -> int:
         """Write a vector of structs; return its position."""
         codec = struct.Struct(f"<{layout}")
-        if rows:  # where there are no elements, none has to be aligned
-            self._pad(codec.size * len(rows), 4)
-            self._pad(codec.size * len(rows), alignment)
-        return self._counted(len(rows), b"".join(codec.pack(*row) for row in rows))
+        return self.elements(b"".join(codec.pack(*row) for row in rows), codec.size, alignment)
+
+    def elements(self, data: bytes, width: int, alignment: int = 8) -> int:
+        """Write a vector whose elements of `width` bytes are there already; return its position."""
+        if data:  # where there are no elements, none has to be aligned
+            self._pad(len(data), 4)
+            self._pad(len(data), alignment)
+        return self._counted(len(data) // width, data)
+
+    def key_values(self, pairs: Mapping[Any, Any]) -> int:
+        """Write a vector of KeyValue tables, of text or bytes, repeated keys included; return its position."""
+        items = pairs.pairs if isinstance(pairs, KeyValueMetadata) else pairs.items()
+        tables = [self.table([Reference(self.string(text)) for text in pair]) for pair in items]
+        return self.references(tables)
 
     def references(self, positions: Sequence[int]) -> int:
         """Write a vector of references; return its position."""
@@ -137,7 +156,11 @@ class Builder:
         """Return the flatbuffer whose root is the table at `root`."""
         self._pad(_REFERENCE_BYTES, self._largest)
         self._refer(root)
-        return bytes(reversed(self._backwards))
+        return self.data()
+
+    def data(self) -> bytes:
+        """Return all that was written, without a root."""
+        return bytes(self._backwards[::-1])
 
     def _field(self, field: Scalar | Reference | Struct) -> bool:
         if isinstance(field, Reference):
@@ -152,12 +175,11 @@ class Builder:
 
     def _refer(self, position: int) -> None:
         self._pad(0, _REFERENCE_BYTES)
-        distance = len(self._backwards) + _REFERENCE_BYTES - position
-        self._push(struct.pack("<I", distance))
+        self._push(_UINT32.pack(len(self._backwards) + _REFERENCE_BYTES - position))
 
     def _counted(self, count: int, elements: bytes) -> int:
         self._push(elements)
-        self._put(struct.pack("<I", count), 4)
+        self._put(_UINT32.pack(count), 4)
         return len(self._backwards)
 
     def _put(self, data: bytes, alignment: int) -> None:
@@ -167,7 +189,7 @@ class Builder:
     def _pad(self, nbytes: int, alignment: int) -> None:
         """Make what stands `nbytes` before the next byte aligned."""
         self._largest = max(self._largest, alignment)
-        self._push(bytes(-(len(self._backwards) + nbytes) % alignment))
+        self._backwards += bytes(-(len(self._backwards) + nbytes) % alignment)
 
     def _push(self, data: bytes) -> None:
         self._backwards += data[::-1]

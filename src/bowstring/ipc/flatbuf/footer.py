@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bowstring.errors import InvalidMetadata, LimitExceeded, Truncated, Unsupported
+from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar
 from bowstring.ipc.flatbuf.message import MetadataVersion, decode_message
 from bowstring.ipc.flatbuf.reader import KeyValueMetadata, Tables, follow
 from bowstring.ipc.flatbuf.schema import DecodedSchema, decode_schema_of_footer
-from bowstring.ipc.flatbuf.template import encode_key_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,10 +41,6 @@ _BLOCK = np.dtype(
         "itemsize": 24,
     }
 )
-# Root offset, vtable and table: version, schema, dictionaries, record batches, custom metadata.
-_FOOTER = struct.Struct("<I2x7Hih2xIIII")
-_FOOTER_SCHEMA_AT = 28
-_UINT32 = struct.Struct("<I")
 
 
 class Block(NamedTuple):
@@ -218,28 +214,12 @@ def encode_footer(
     >>> len(encode_footer(encode_schema(pa.schema([])), [], [Block(8, 64, 128)]))
     128
     """
-    first = _FOOTER.size + _UINT32.size
-    second = first + 24 * len(dictionaries) + 8
-    pairs_at = second + 24 * len(batches)
-    pairs = encode_key_values(metadata) if metadata else b""
-    schema_at = pairs_at + len(pairs)
-    table = schema_at + decode_message(schema).header
-    head = _FOOTER.pack(
-        *(20, 14, 24, 4, 8, 12, 16, 20 if metadata else 0, 14, version),
-        table - _FOOTER_SCHEMA_AT,
-        first - 4 - (_FOOTER_SCHEMA_AT + 4),
-        second - 4 - (_FOOTER_SCHEMA_AT + 8),
-        pairs_at - (_FOOTER_SCHEMA_AT + 12) if metadata else 0,
-    )
-    return b"".join(
-        (
-            head,
-            _UINT32.pack(len(dictionaries)),
-            np.array(dictionaries, _BLOCK).tobytes(),
-            bytes(4),
-            _UINT32.pack(len(batches)),
-            np.array(batches, _BLOCK).tobytes(),
-            pairs,
-            schema,
-        )
-    )
+    tail = schema + bytes(-len(schema) % 8)
+    builder = Builder(tail)
+    pairs = Reference(builder.key_values(metadata)) if metadata else None
+    blocks = [
+        Reference(builder.elements(np.array(each, _BLOCK).tobytes(), _BLOCK.itemsize))
+        for each in (dictionaries, batches)
+    ]
+    table = Reference(len(tail) - decode_message(schema).header)
+    return builder.finish(builder.table([Scalar("h", version), table, *blocks, pairs]))

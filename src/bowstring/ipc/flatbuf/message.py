@@ -15,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from bowstring.errors import InvalidMetadata, LimitExceeded, Unsupported
-from bowstring.ipc.flatbuf.reader import KeyValueMetadata, Tables, follow, slots_of
+from bowstring.ipc.flatbuf.reader import KeyValueMetadata, Tables, follow, number, slots_of, vector
 from bowstring.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 __all__ = [
+    "CODECS",
     "DictionaryHeader",
     "Message",
     "MessageKind",
@@ -117,8 +118,8 @@ class DictionaryHeader(NamedTuple):
 
 _KINDS = {int(kind): kind for kind in MessageKind}
 _VERSIONS = {int(version): version for version in (MetadataVersion.V4, MetadataVersion.V5)}
-_CODECS = {0: "lz4", 1: "zstd"}
-_UINT32 = struct.Struct("<I")
+CODECS = {0: "lz4", 1: "zstd"}
+"""The members of the enumeration ``CompressionType``."""
 _INT64 = struct.Struct("<q")
 _UINT8 = struct.Struct("<B")
 _INT16 = struct.Struct("<h")
@@ -167,17 +168,17 @@ def decode_message(data: ReadableBuffer, limits: Limits = DEFAULT_LIMITS) -> Mes
         raise InvalidMetadata("too short for a message", expected="8 bytes or more", found=f"{size} bytes")
     table = follow(data, size, 0, "Message")
     version, kind, header, body, custom, *_ = slots_of(data, size, table, "Message")
-    number = _number(data, size, table + version, _INT16, "Message.version") if version else 0
-    known = _VERSIONS.get(number)
+    found = number(data, size, table + version, _INT16, "Message.version") if version else 0
+    known = _VERSIONS.get(found)
     if known is None:
-        raise _wrong_version(number)
-    number = _number(data, size, table + kind, _UINT8, "Message.header_type") if kind else 0
-    member = _KINDS.get(number)
+        raise _wrong_version(found)
+    found = number(data, size, table + kind, _UINT8, "Message.header_type") if kind else 0
+    member = _KINDS.get(found)
     if member is None:
-        raise _wrong_kind(number)
+        raise _wrong_kind(found)
     if not header:
         raise InvalidMetadata("the message has no header", where="Message.header")
-    body_length = _number(data, size, table + body, _INT64, "Message.bodyLength") if body else 0
+    body_length = number(data, size, table + body, _INT64, "Message.bodyLength") if body else 0
     if not 0 <= body_length <= limits.message_bytes:
         raise _wrong_body_length(body_length, limits)
     pairs = Tables(data).key_values(table, custom, "Message.custom_metadata") if custom else None
@@ -244,8 +245,8 @@ def decode_dictionary(message: Message) -> DictionaryHeader:
     if not batch:
         raise InvalidMetadata("the dictionary has no values", where="DictionaryBatch.data")
     return DictionaryHeader(
-        _number(data, size, table + id_, _INT64, "DictionaryBatch.id") if id_ else 0,
-        bool(_number(data, size, table + delta, _UINT8, "DictionaryBatch.isDelta")) if delta else False,
+        number(data, size, table + id_, _INT64, "DictionaryBatch.id") if id_ else 0,
+        bool(number(data, size, table + delta, _UINT8, "DictionaryBatch.isDelta")) if delta else False,
         _record_batch(data, follow(data, size, table + batch, "DictionaryBatch.data")),
     )
 
@@ -254,7 +255,7 @@ def _record_batch(data: bytes, table: int) -> RecordBatchHeader:
     size = len(data)
     length, nodes, buffers, compression, variadic, *_ = slots_of(data, size, table, "RecordBatch")
     return RecordBatchHeader(
-        _number(data, size, table + length, _INT64, "RecordBatch.length") if length else 0,
+        number(data, size, table + length, _INT64, "RecordBatch.length") if length else 0,
         _pairs(data, size, table + nodes, "RecordBatch.nodes") if nodes else _NONE,
         _pairs(data, size, table + buffers, "RecordBatch.buffers") if buffers else _NONE,
         _counts(data, size, table + variadic) if variadic else (),
@@ -263,49 +264,26 @@ def _record_batch(data: bytes, table: int) -> RecordBatchHeader:
 
 
 def _pairs(data: bytes, size: int, position: int, where: str) -> Table64:
-    start, count = _vector(data, size, position, _PAIR_BYTES, where)
+    start, count = vector(data, size, position, _PAIR_BYTES, where)
     return np.ndarray((count, 2), _LITTLE_INT64, data, start)
 
 
 def _counts(data: bytes, size: int, position: int) -> tuple[int, ...]:
-    start, count = _vector(data, size, position, _INT64.size, "RecordBatch.variadicBufferCounts")
+    start, count = vector(data, size, position, _INT64.size, "RecordBatch.variadicBufferCounts")
     return tuple(np.frombuffer(data, _LITTLE_INT64, count, start).tolist()) if count else ()
-
-
-def _vector(data: bytes, size: int, position: int, width: int, where: str) -> tuple[int, int]:
-    start = follow(data, size, position, where)
-    if start & 3 or start + 4 > size:
-        raise InvalidMetadata("a vector is out of bounds or misaligned", found=f"offset {start}", where=where)
-    count: int = _UINT32.unpack_from(data, start)[0]
-    start += 4
-    if start + count * width > size or (start & 7 and count):
-        raise InvalidMetadata(
-            "a vector is out of bounds or misaligned", found=f"{count} elements at {start}", where=where
-        )
-    return start, count
 
 
 def _codec(data: bytes, size: int, position: int) -> str:
     table = follow(data, size, position, "RecordBatch.compression")
     codec, method, *_ = slots_of(data, size, table, "BodyCompression")
-    if method and _number(data, size, table + method, _UINT8, "BodyCompression.method"):
+    if method and number(data, size, table + method, _UINT8, "BodyCompression.method"):
         raise Unsupported(
             "a body compressed in another way than buffer by buffer", where="BodyCompression.method"
         )
-    number = _number(data, size, table + codec, _UINT8, "BodyCompression.codec") if codec else 0
-    if number not in _CODECS:
-        raise Unsupported(f"compression codec {number}", expected="0 (LZ4 frame) or 1 (ZSTD)")
-    return _CODECS[number]
-
-
-def _number(data: bytes, size: int, position: int, codec: struct.Struct, where: str) -> int:
-    width = codec.size
-    if position + width > size or position & (width - 1):
-        raise InvalidMetadata(
-            "a field is out of bounds or misaligned", found=f"offset {position}", where=where
-        )
-    value: int = codec.unpack_from(data, position)[0]
-    return value
+    found = number(data, size, table + codec, _UINT8, "BodyCompression.codec") if codec else 0
+    if found not in CODECS:
+        raise Unsupported(f"compression codec {found}", expected="0 (LZ4 frame) or 1 (ZSTD)")
+    return CODECS[found]
 
 
 def _bound_metadata(nbytes: int, limits: Limits) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from bowstring.errors import InvalidMetadata
 
-__all__ = ["MAX_SLOTS", "KeyValueMetadata", "Slots", "Tables", "follow", "slots_of"]
+__all__ = ["MAX_SLOTS", "KeyValueMetadata", "Slots", "Tables", "follow", "number", "slots_of", "vector"]
 
 Slots = tuple[int, ...]
 
@@ -112,6 +112,43 @@ def follow(data: bytes, size: int, position: int, where: str) -> int:
     return position + distance
 
 
+def number(data: bytes, size: int, position: int, codec: struct.Struct, where: str) -> int:
+    """Return the number stored at ``position``, a multiple of its size.
+
+    Raises
+    ------
+    InvalidMetadata
+        It is out of bounds or misaligned.
+    """
+    width = codec.size
+    if position + width > size or position & (width - 1):
+        raise InvalidMetadata(
+            "a field is out of bounds or misaligned", found=f"offset {position}", where=where
+        )
+    value: int = codec.unpack_from(data, position)[0]
+    return value
+
+
+def vector(data: bytes, size: int, position: int, width: int, where: str) -> tuple[int, int]:
+    """Return where the first element is of the vector that the offset at ``position`` points at, and their number.
+
+    Raises
+    ------
+    InvalidMetadata
+        The vector is out of bounds, or its elements of ``width`` bytes are misaligned.
+    """
+    start = follow(data, size, position, where)
+    if start & 3 or start + 4 > size:
+        raise InvalidMetadata("a vector is out of bounds or misaligned", found=f"offset {start}", where=where)
+    count: int = _UINT32.unpack_from(data, start)[0]
+    start += 4
+    if start + count * width > size or (width >= 8 and start & 7 and count):
+        raise InvalidMetadata(
+            "a vector is out of bounds or misaligned", found=f"{count} elements at {start}", where=where
+        )
+    return start, count
+
+
 class Tables:
     """Walks the tables of one flatbuffer, for metadata that is read once per stream.
 
@@ -147,14 +184,7 @@ class Tables:
         """Return a number (``struct`` code ``code``), or its default where the field is absent."""
         if not slot:
             return default
-        codec = _SCALARS[code]
-        position = table + slot
-        if position % codec.size or position + codec.size > self.size:
-            raise InvalidMetadata(
-                "a field is out of bounds or misaligned", found=f"offset {position}", where=where
-            )
-        value: int = codec.unpack_from(self.data, position)[0]
-        return value
+        return number(self.data, self.size, table + slot, _SCALARS[code], where)
 
     def reference(self, table: int, slot: int, where: str) -> int:
         """Return the position that a reference field points at, or -1 where the field is absent."""
@@ -166,17 +196,7 @@ class Tables:
         """Return the position of the first element and the number of elements; (0, 0) where absent."""
         if not slot:
             return 0, 0
-        start = follow(self.data, self.size, table + slot, where)
-        if start & 3 or start + 4 > self.size:
-            raise InvalidMetadata(
-                "a vector is out of bounds or misaligned", found=f"offset {start}", where=where
-            )
-        count: int = _UINT32.unpack_from(self.data, start)[0]
-        start += 4
-        if count * width > self.size - start or (width >= 8 and count and start & 7):
-            raise InvalidMetadata(
-                "a vector is out of bounds or misaligned", found=f"{count} elements at {start}", where=where
-            )
+        start, count = vector(self.data, self.size, table + slot, width, where)
         self._budget -= count * width
         if self._budget < 0:
             raise InvalidMetadata(

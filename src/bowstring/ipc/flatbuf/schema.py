@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from bowstring.columnar.layout import Layout
 from bowstring.errors import BowstringError, InvalidMetadata, LimitExceeded, Unsupported, UsageError
+from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar
 from bowstring.ipc.flatbuf.message import Message, MessageKind, MetadataVersion, decode_message
 from bowstring.ipc.flatbuf.reader import Tables, follow
 from bowstring.limits import DEFAULT_LIMITS, Limits
@@ -321,9 +322,6 @@ def _verified(data: bytes, read: Callable[[bytes], pa.Schema]) -> pa.Schema:
         raise InvalidMetadata(f"not a valid schema: {error}") from error
 
 
-_NEW_ENCODING = struct.Struct("<5H4H6x iIqB3x iiB3x")
-
-
 def _renumber(data: bytes, ids: Sequence[int]) -> bytes:
     """Put other dictionary ids into a schema that we wrote ourselves."""
     dictionaries = _Walk(data, decode_message(data).header, DEFAULT_LIMITS).dictionaries
@@ -335,23 +333,28 @@ def _renumber(data: bytes, ids: Sequence[int]) -> bytes:
             struct.pack_into("<q", changed, dictionary.table + dictionary.id_slot, id_)
         elif id_:
             # Flatbuffers leave out a 0, so there is no place for another id: refer to a new table behind the rest.
+            table, at = _encoding(data, dictionary, id_)
             changed += bytes(-len(changed) % 8)
-            struct.pack_into("<I", changed, dictionary.reference, len(changed) + 24 - dictionary.reference)
-            changed += _encoding(data, dictionary, id_)
+            struct.pack_into("<I", changed, dictionary.reference, len(changed) + at - dictionary.reference)
+            changed += table
     return bytes(changed)
 
 
-def _encoding(data: bytes, dictionary: _Dictionary, id_: int) -> bytes:
-    """A ``DictionaryEncoding`` table like the one given, 24 bytes into what is returned."""
+def _encoding(data: bytes, dictionary: _Dictionary, id_: int) -> tuple[bytes, int]:
+    """Return a ``DictionaryEncoding`` like the one given but for its id, and where in these bytes its table is."""
     tables = Tables(data)
     where = "DictionaryEncoding"
     _, index_type, ordered, *_ = tables.slots(dictionary.table, where)
     is_ordered = tables.scalar(dictionary.table, ordered, "B", 0, where)
-    width, signed = 32, 1
+    builder = Builder()
+    type_ = None
     if index_type:
         table = tables.reference(dictionary.table, index_type, where)
         width_slot, signed_slot, *_ = tables.slots(table, "Int")
         width = tables.scalar(table, width_slot, "i", 0, "Int.bitWidth")
         signed = tables.scalar(table, signed_slot, "B", 0, "Int.is_signed")
-    vtables = (10, 20, 8, 4, 16, 8, 12, 4, 8)
-    return _NEW_ENCODING.pack(*vtables, 24, 16, id_, is_ordered, 34, width, signed)
+        type_ = Reference(builder.table([Scalar("i", width), Scalar("B", signed)]))
+    position = builder.table([Scalar("q", id_), type_, Scalar("B", is_ordered)])
+    whole = builder.data()
+    whole = bytes(-len(whole) % 8) + whole
+    return whole, len(whole) - position
