@@ -23,7 +23,7 @@ from bowstring.errors import (
     UsageError,
 )
 from bowstring.ipc.body.offset_bounds import check_offsets
-from bowstring.ipc.dictionary.concat import join
+from bowstring.ipc.dictionary.concat import GrowingValues
 from bowstring.testing import fake_device, strategies
 
 
@@ -251,7 +251,9 @@ def test_deltas_that_cannot_be_joined_are_refused() -> None:
     with pytest.raises(InvalidMetadata, match="delta"):
         ipc.open_stream(messages[0] + messages[3]).read_all()
     views = Batch.from_arrow(pa.record_batch({"values": pa.array([[1]], pa.list_view(pa.int8()))}))
-    assert join([views, views]).num_rows == 2
+    values = GrowingValues(views)
+    values.append(views)
+    assert values.batch().num_rows == 2
 
 
 def test_batches_on_a_device_are_written_through_the_host() -> None:

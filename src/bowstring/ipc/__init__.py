@@ -3,7 +3,6 @@
 from bowstring.ipc.dictionary.reader import DictionaryMemo
 from bowstring.ipc.file import RecordBatchFileReader, RecordBatchFileWriter, new_file, open_file
 from bowstring.ipc.flatbuf.reader import KeyValueMetadata
-from bowstring.ipc.frames import deserialize_pandas, serialize_pandas
 from bowstring.ipc.message import (
     Message,
     MessageReader,
@@ -17,7 +16,14 @@ from bowstring.ipc.message import (
 )
 from bowstring.ipc.options import Alignment, IpcReadOptions, IpcWriteOptions, MetadataVersion
 from bowstring.ipc.reader import ReadStats, RecordBatchReader, RecordBatchWithMetadata
-from bowstring.ipc.stream import RecordBatchStreamReader, RecordBatchStreamWriter, new_stream, open_stream
+from bowstring.ipc.stream import (
+    RecordBatchStreamReader,
+    RecordBatchStreamWriter,
+    deserialize_pandas,
+    new_stream,
+    open_stream,
+    serialize_pandas,
+)
 from bowstring.ipc.tensor.sparse.message import read_sparse_tensor, write_sparse_tensor
 from bowstring.ipc.tensor.sparse.tensor import SparseTensor
 from bowstring.ipc.tensor.tensor import Tensor, get_tensor_size, read_tensor, write_tensor

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from bowstring.columnar.layout import Layout
-from bowstring.errors import Truncated, Unsupported
+from bowstring.columnar.materialize import dictionaries_placed, placed
+from bowstring.errors import Truncated, Unsupported, UsageError
 from bowstring.ipc.body.pack import unpack
 from bowstring.ipc.body.readahead import ReadAhead
 from bowstring.ipc.body.select import Selection
 from bowstring.ipc.compression.codec import Means, with_older_compression
+from bowstring.ipc.compression.device.decompress import DeviceBodies
 from bowstring.ipc.dictionary.reader import Arrival, DictionaryMemo
 from bowstring.ipc.flatbuf.message import (
     Message,
@@ -21,6 +24,7 @@ from bowstring.ipc.flatbuf.message import (
 from bowstring.ipc.flatbuf.metadata_v4 import without_bitmaps_of_4
 from bowstring.ipc.flatbuf.schema import in_native_order
 from bowstring.ipc.options import Alignment, IpcReadOptions
+from bowstring.memory import Device, device_by_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,12 +33,74 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
-    from bowstring.ipc.device_target import Landing
     from bowstring.ipc.flatbuf.schema import DecodedSchema
     from bowstring.limits import Limits
     from bowstring.memory import Buffer
 
-__all__ = ["Decoder"]
+__all__ = ["Decoder", "DeviceTarget"]
+
+
+class DeviceTarget:
+    """The device that a reader brings its batches to, and their dictionaries once.
+
+    Parameters
+    ----------
+    device
+        Not the host.
+    trusted
+        As of :class:`~bowstring.ipc.compression.device.decompress.DeviceBodies`.
+
+    Attributes
+    ----------
+    bodies
+        What compressed bodies are decompressed by.
+    """
+
+    def __init__(self, device: Device, *, trusted: bool) -> None:
+        self.bodies = DeviceBodies(device, trusted=trusted)
+        self._known: weakref.WeakKeyDictionary[Dictionary, Dictionary] = weakref.WeakKeyDictionary()
+
+    @classmethod
+    def of(cls, device: Device | str | None, *, trusted: bool) -> DeviceTarget | None:
+        """Return the target for a device or its name; None for the host.
+
+        Raises
+        ------
+        NotOnDevice
+            This process has no such device.
+        """
+        found = _device_of(device)
+        return None if found is None or found.is_host else cls(found, trusted=trusted)
+
+    def place(self, batch: Batch) -> Batch:
+        """Return a batch on the device.
+
+        Raises
+        ------
+        OutOfBudget
+            The device has not enough memory.
+        """
+        bodies = self.bodies
+        if batch.device is not bodies.device:
+            return placed(batch, bodies.allocator, self._known, in_place=False)
+        return dictionaries_placed(batch, bodies.allocator, self._known)
+
+
+def _device_of(device: Any) -> Device | None:
+    """Return a device, by its name if need be.
+
+    Raises
+    ------
+    UsageError
+        It is neither a device nor a name.
+    NotOnDevice
+        This process has no such device.
+    """
+    if isinstance(device, str):
+        return device_by_name(device)
+    if not isinstance(device, Device | None):
+        raise UsageError("not a device", expected="a Device, or a name such as 'cuda:0'", found=repr(device))
+    return device
 
 
 class Decoder:
@@ -50,7 +116,7 @@ class Decoder:
         Bounds on nesting and bodies.
     memo
         Dictionaries that came before; by default none.
-    landing
+    target
         What brings the batches to a device; without it they stay where their bodies are.
     memory_pool
         Where decompressed buffers come from; by default from pyarrow's default pool.
@@ -74,7 +140,7 @@ class Decoder:
         options: IpcReadOptions,
         limits: Limits,
         memo: DictionaryMemo | None = None,
-        landing: Landing | None = None,
+        target: DeviceTarget | None = None,
         memory_pool: pa.MemoryPool | None = None,
     ) -> None:
         self._is_big_endian = decoded.endianness == "big"
@@ -90,7 +156,7 @@ class Decoder:
         self._options = options
         self._means = Means(options.use_threads, memory_pool)
         self._limits = limits
-        self._landing = landing
+        self._target = target
 
     def batch(self, message: Message, body: Buffer) -> Batch:
         """Make the batch of a message.
@@ -101,7 +167,7 @@ class Decoder:
             The message does not fit the schema or its body, or uses a dictionary that has not come.
         """
         header, version = self._header(message)
-        landing = self._landing
+        target = self._target
         batch = self._unpacked(
             header,
             self.layout,
@@ -109,22 +175,22 @@ class Decoder:
             version=version,
             dictionaries=self._memo.complete(self.layout, header.nodes),
             custom_metadata=message.custom_metadata,
-            target=None if landing is None else landing.bodies,
+            target=None if target is None else target.bodies,
         )
-        return batch if landing is None else landing.landed(batch)
+        return batch if target is None else target.place(batch)
 
     def ahead(self, memory: Buffer) -> ReadAhead | None:
-        """Return what reads batches ahead in memory; None where each must be looked at by itself."""
-        if self._is_big_endian or self._selection is not None or self._landing is not None:
+        """Return what reads batches ahead in memory; None where each message is decoded by itself."""
+        if self._is_big_endian or self._selection is not None or self._target is not None:
             return None
         if self._options.ensure_alignment is not Alignment.Any or not memory.device.is_host:
             return None
         return ReadAhead(self.layout, memory, self._limits, self._means)
 
     @property
-    def roads(self) -> str:
-        """By which roads compressed buffers came to a device, in words."""
-        return "" if self._landing is None else str(self._landing.bodies.roads)
+    def decompressed(self) -> str:
+        """How compressed buffers came to a device, in words."""
+        return "" if self._target is None else str(self._target.bodies.roads)
 
     def dictionaries(self) -> dict[int, Dictionary] | None:
         """Return the dictionaries that all batches use now; None where some have not come yet."""
@@ -158,9 +224,9 @@ class Decoder:
         """
         id_, is_delta, header = decode_dictionary(message)
         header = with_older_compression(header, message)
-        layout, landing = self._memo.layout_of(id_), self._landing
+        layout = self._memo.layout_of(id_)
         # Values with dictionaries of their own are put together when these are known: on the host.
-        target = None if landing is None or layout.dictionaries else landing.bodies
+        target = None if self._target is None or layout.dictionaries else self._target.bodies
         values = self._unpacked(header, layout, body, version=message.version, target=target)
         return self._memo.take(id_, values, is_delta=is_delta)
 

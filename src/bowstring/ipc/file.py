@@ -2,34 +2,29 @@ r"""The file format: a stream between ``ARROW1\0\0`` and a footer that says wher
 
 from __future__ import annotations
 
+import itertools
+import operator
 import struct
 import threading
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from bowstring.columnar.chunked import unify_dictionaries
-from bowstring.errors import (
-    ClosedError,
-    InvalidMetadata,
-    UsageError,
-)
-from bowstring.ipc.arguments import check_reading, footer_end
-from bowstring.ipc.decoder import Decoder
-from bowstring.ipc.device_target import Landing
+from bowstring.errors import BowstringError, ClosedError, InvalidMetadata, UsageError
+from bowstring.ipc.decoder import Decoder, DeviceTarget
 from bowstring.ipc.dictionary.reader import Arrival
-from bowstring.ipc.first_schema import compare, first_schema
 from bowstring.ipc.flatbuf.footer import (
     FILE_MAGIC,
     FILE_START,
     Block,
-    Footer,
     encode_footer,
     overlapping,
     read_footer,
 )
 from bowstring.ipc.flatbuf.message import Message, MessageKind, decode_message, decode_record_batch
+from bowstring.ipc.flatbuf.schema import DecodedSchema, decode_schema
 from bowstring.ipc.framing import read_metadata
-from bowstring.ipc.options import IpcReadOptions
+from bowstring.ipc.options import IpcReadOptions, check_reading
 from bowstring.ipc.reader import ReadCounts, RecordBatchReader, RecordBatchWithMetadata
 from bowstring.ipc.source import Source, open_source
 from bowstring.ipc.writer import RecordBatchWriter
@@ -48,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["RecordBatchFileReader", "RecordBatchFileWriter", "new_file", "open_file"]
 
 _LENGTH = struct.Struct("<i")
+_MOST_SHOWN = 500
 
 
 def open_file(
@@ -187,13 +183,13 @@ class RecordBatchFileReader(RecordBatchReader):
         check_reading(limits, memory_pool)
         self._limits = limits
         self._counts = ReadCounts()
-        chosen, landing = IpcReadOptions.of(options), Landing.on(device, trusted=trusted)
+        chosen, target = IpcReadOptions.of(options), DeviceTarget.of(device, trusted=trusted)
         self._turn = threading.RLock()
         self._source: Source | None = open_source(source, memory_pool)
         try:
-            footer = _read_footer(self._source, footer_offset, limits)
-            compare(footer.schema, first_schema(self._source, footer.start, limits))
-            self._decoder = Decoder(footer.schema, chosen, limits, landing=landing, memory_pool=memory_pool)
+            footer = read_footer(self._source, _footer_end(footer_offset, self._source.size()), limits)
+            _compare(footer.schema, _first_schema(self._source, footer.start, limits))
+            self._decoder = Decoder(footer.schema, chosen, limits, target=target, memory_pool=memory_pool)
         except BaseException:
             self.close()
             raise
@@ -299,7 +295,7 @@ class RecordBatchFileReader(RecordBatchReader):
         self._dictionary_blocks = None
 
     def _message(self, block: Block, kind: MessageKind, where: str) -> Message:
-        """Read a message up to its body, and see that it is what the footer says."""
+        """Read a message up to its body, and check it against the footer."""
         offset, metadata_length, body_length = block
         whole = offset + metadata_length + body_length
         if offset < len(FILE_START) or metadata_length <= 0 or body_length < 0 or whole > self._end:
@@ -339,8 +335,48 @@ def _lies_over_another(block: Block, where: str) -> InvalidMetadata:
     return InvalidMetadata("a block of the footer lies over another one", found=block, where=where)
 
 
-def _read_footer(source: Source, footer_offset: int | None, limits: Limits) -> Footer:
-    return read_footer(source, footer_end(footer_offset, source.size()), limits)
+def _footer_end(offset: Any, size: int) -> int:
+    """Return where a file ends within a source of some size; by default the source's end.
+
+    Raises
+    ------
+    UsageError
+        It is no number, or lies outside.
+    """
+    if offset is None:
+        return size
+    if isinstance(offset, bool) or not hasattr(offset, "__index__"):
+        raise UsageError("footer_offset is a number of bytes", found=repr(offset)[:80])
+    end = operator.index(offset)
+    if not 0 <= end <= size:
+        raise UsageError("footer_offset lies outside the source", expected=f"0 to {size}", found=end)
+    return end or size
+
+
+def _first_schema(source: Source, end: int, limits: Limits) -> DecodedSchema | None:
+    """Return the schema that the stream inside the file begins with, if there is one: Arrow C++ asks for none."""
+    source.seek(len(FILE_START))
+    try:
+        metadata = read_metadata(source, limits)
+        if metadata is None or source.position > end:
+            return None
+        return decode_schema(decode_message(metadata, limits), limits)
+    except BowstringError:
+        return None
+
+
+def _compare(footer: DecodedSchema, stream: DecodedSchema | None) -> None:
+    """Refuse a footer that says other columns than the stream; their metadata may differ."""
+    if stream is None or (footer.schema.equals(stream.schema) and footer[1:] == stream[1:]):
+        return
+    here, there = ([f"{each.endianness}-endian", *map(str, each.schema)] for each in (stream, footer))
+    differ = (pair for pair in itertools.zip_longest(here, there) if pair[0] != pair[1])
+    expected, found = next(differ, (stream.dictionary_ids, footer.dictionary_ids))
+    raise InvalidMetadata(
+        "the footer has another schema than the file begins with",
+        expected=str(expected)[:_MOST_SHOWN],
+        found=str(found)[:_MOST_SHOWN],
+    )
 
 
 class RecordBatchFileWriter(RecordBatchWriter):

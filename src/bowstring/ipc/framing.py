@@ -7,7 +7,7 @@ Arrow 0.15 the first word was missing. A length of 0 ends the stream.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bowstring.errors import InvalidMetadata, LimitExceeded, Truncated
 from bowstring.ipc.source import cut_off
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bowstring.ipc.source import Source
     from bowstring.limits import Limits
 
-__all__ = ["ALIGNMENT", "end_of_stream", "frame", "read_metadata"]
+__all__ = ["ALIGNMENT", "end_of_stream", "frame", "read_metadata", "write_all"]
 
 ALIGNMENT = 64
 """Bodies, and the buffers in them, begin at multiples of this, counted from the start of the stream."""
@@ -43,11 +43,6 @@ def frame(
         A multiple of 8.
     is_legacy
         Whether the prefix is that of before Arrow 0.15.
-
-    Examples
-    --------
-    >>> len(frame(bytes(100))), len(frame(bytes(100), position=8)), len(frame(bytes(60), is_legacy=True))
-    (128, 120, 64)
     """
     prefix = _WORD.size if is_legacy else _PREFIX.size
     padding = -(position + prefix + len(metadata)) % alignment
@@ -57,14 +52,21 @@ def frame(
 
 
 def end_of_stream(*, is_legacy: bool = False) -> bytes:
-    """Return the marker behind the last message.
-
-    Examples
-    --------
-    >>> end_of_stream().hex(), end_of_stream(is_legacy=True).hex()
-    ('ffffffff00000000', '00000000')
-    """
+    """Return the marker behind the last message."""
     return _WORD.pack(0) if is_legacy else _PREFIX.pack(_CONTINUATION, 0)
+
+
+def write_all(sink: Any, piece: Any) -> int:
+    """Write a contiguous piece of memory to a file; return its size in bytes."""
+    whole = memoryview(piece)
+    left = whole.cast("B") if whole.nbytes else whole
+    while left.nbytes:
+        count = sink.write(left)
+        # Unbuffered files may take a part only; other sinks return nothing, or take it all.
+        if not isinstance(count, int) or count >= left.nbytes:
+            break
+        left = left[count:]
+    return whole.nbytes
 
 
 def read_metadata(source: Source, limits: Limits) -> bytes | None:
@@ -80,16 +82,6 @@ def read_metadata(source: Source, limits: Limits) -> bytes | None:
         The metadata are larger than ``limits.metadata_bytes``.
     InvalidMetadata
         The length is negative, or the source is an Arrow file.
-
-    Examples
-    --------
-    >>> from bowstring.ipc.source import open_source
-    >>> from bowstring.limits import DEFAULT_LIMITS
-    >>> source = open_source(frame(b"metadata", alignment=8) + b"the body" + end_of_stream())
-    >>> read_metadata(source, DEFAULT_LIMITS), source.body(8).to_arrow().to_pybytes()
-    (b'metadata', b'the body')
-    >>> read_metadata(source, DEFAULT_LIMITS) is None
-    True
     """
     start = source.position
     word = source.read(_WORD.size)

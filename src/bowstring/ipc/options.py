@@ -11,11 +11,12 @@ from pyarrow.ipc import Alignment
 
 from bowstring.errors import Unsupported, UsageError
 from bowstring.ipc.flatbuf.message import MetadataVersion
+from bowstring.limits import Limits
 
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["Alignment", "IpcReadOptions", "IpcWriteOptions", "MetadataVersion"]
+__all__ = ["Alignment", "IpcReadOptions", "IpcWriteOptions", "MetadataVersion", "check_reading"]
 
 _CODECS = ("lz4", "zstd")
 _OTHER_NAMES = {"lz4_frame": "lz4"}  # pyarrow has two names for one codec
@@ -188,3 +189,17 @@ def _version(value: object) -> MetadataVersion:
         if each == value:
             return each
     raise Unsupported(f"writing metadata version {value!r}", expected="V4 or V5")
+
+
+def check_reading(limits: Any, memory_pool: Any = None) -> None:
+    """Refuse bounds and pools that are none.
+
+    Raises
+    ------
+    UsageError
+        One of them is something else.
+    """
+    if not isinstance(limits, Limits):
+        raise UsageError("not limits", expected="a bowstring.Limits", found=repr(limits)[:80])
+    if memory_pool is not None and not isinstance(memory_pool, pa.MemoryPool):
+        raise UsageError("not a memory pool", expected="a pyarrow.MemoryPool", found=repr(memory_pool)[:80])

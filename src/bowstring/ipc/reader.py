@@ -38,13 +38,13 @@ class RecordBatchWithMetadata(NamedTuple):
     custom_metadata: dict[bytes, bytes] | None
 
 
-class ReadStatistics(ReadStats):  # type: ignore[misc]  # pyarrow says no types
-    """pyarrow's counts, and what pyarrow has no word for.
+class ReadStatistics(ReadStats):  # type: ignore[misc]  # pyarrow has no types
+    """pyarrow's counts, and how buffers were decompressed.
 
     Attributes
     ----------
     decompressed : str
-        Which road compressed buffers took to a device that was asked for, and why not another one.
+        How compressed buffers came to the device that was asked for, and why not in another way.
     """
 
     decompressed: str = ""
@@ -152,11 +152,11 @@ class RecordBatchReader(Closing):
 
     @property
     def stats(self) -> ReadStatistics:
-        """What was read so far, the schema and dictionaries included; ``decompressed`` is our own word."""
-        return self._counts.stats(self._roads())
+        """What was read so far, the schema and dictionaries included; ``decompressed`` is not pyarrow's."""
+        return self._counts.stats(self._decompressed())
 
-    def _roads(self) -> str:
-        return self._decoder.roads
+    def _decompressed(self) -> str:
+        return self._decoder.decompressed
 
     def read_all(self) -> pa.Table:
         """Return all batches, of a stream those that are left, as one ``pyarrow.Table``.
@@ -179,7 +179,7 @@ class RecordBatchReader(Closing):
 
     @abstractmethod
     def _check_open(self) -> None:
-        """Raise `ClosedError` where the reader was closed: here, and not out of what somebody makes of it."""
+        """Raise `ClosedError` where the reader was closed: here, and not later in what is made of it."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[Batch]:
@@ -256,7 +256,7 @@ class IteratedReader(SequentialReader):
     def layout(self) -> Layout:
         return Layout.of(self._schema)
 
-    def _roads(self) -> str:
+    def _decompressed(self) -> str:
         return ""  # whatever was decompressed was so before it came here
 
     def read_next_batch(self) -> Batch:

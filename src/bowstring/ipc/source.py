@@ -7,24 +7,28 @@ import io
 import mmap
 import os
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from bowstring.errors import ClosedError, LimitExceeded, Truncated, UsageError
-from bowstring.ipc.arguments import check_file, file_path
-from bowstring.ipc.pooled import kept_with
 from bowstring.memory import Buffer, foreign_region, wrap
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     Parts = npt.NDArray[np.int64]
+    from collections.abc import Sequence
 
-__all__ = ["Source", "cut_off", "open_source"]
+    import pyarrow as pa
+
+    from bowstring.memory import Region
+
+__all__ = ["Source", "check_file", "cut_off", "file_path", "kept_with", "open_source", "region_around"]
 
 _PLACEMENT = 64
+_PURPOSES = {"readable": "reading", "writable": "writing"}
 
 
 class Source(ABC):
@@ -97,11 +101,6 @@ def open_source(source: Any, memory_pool: pa.MemoryPool | None = None) -> Source
     ------
     UsageError
         It is none of these.
-
-    Examples
-    --------
-    >>> open_source(b"abc").read(2)
-    b'ab'
     """
     if isinstance(source, Buffer):
         return _BufferSource(source)
@@ -206,7 +205,7 @@ class _FileSource(Source):
             self._read_into(target.data)
         else:
             end = self.position + nbytes
-            # What lies outside of the body is refused by whoever checks the parts.
+            # What lies outside of the body is refused where the parts are checked.
             for offset, length in np.clip(parts, 0, nbytes).tolist():
                 self._skip_to(end - nbytes + offset)
                 self._read_into(target[offset : offset + length].data)
@@ -309,17 +308,17 @@ def _open_path(path: str, memory_pool: pa.MemoryPool | None) -> Source:
 def _allocate(
     nbytes: int, memory_pool: pa.MemoryPool | None
 ) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], object]:
-    """Return room for a body, and what must be kept with it."""
+    """Return memory for a body, and what must be kept with it."""
     # Pages are only taken as they are filled, so a body that claims to be huge costs no more than what comes.
     try:
         if memory_pool is not None:
             buffer = pa.allocate_buffer(nbytes, memory_pool)
             return np.frombuffer(buffer, np.uint8), kept_with(buffer, memory_pool)
-        room = np.empty(nbytes + _PLACEMENT, dtype=np.uint8)
+        memory = np.empty(nbytes + _PLACEMENT, dtype=np.uint8)
     except MemoryError as error:
         raise _too_large(nbytes) from error
-    start = -room.ctypes.data % _PLACEMENT
-    return room[start : start + nbytes], room
+    start = -memory.ctypes.data % _PLACEMENT
+    return memory[start : start + nbytes], memory
 
 
 def _cannot_seek(file: Any) -> UsageError:
@@ -343,3 +342,55 @@ def cut_off(what: str, expected: int, found: int, where: str) -> Truncated:
         found=f"{found} bytes",
         where=where,
     )
+
+
+def kept_with(buffers: Any, memory_pool: pa.MemoryPool | None) -> object:
+    """Return an owner of buffers and of the pool that they come from; None is pyarrow's default pool."""
+    # A tuple lets go of its last member first.
+    return buffers if memory_pool is None else (memory_pool, buffers)
+
+
+def region_around(
+    buffers: Sequence[pa.Buffer], memory_pool: pa.MemoryPool | None
+) -> tuple[list[int], list[Region]]:
+    """Return where each buffer begins in one region around them all, and that region; none where all are empty.
+
+    Without NumPy: what was decompressed has driven its code from the caches, and a buffer is asked one by one.
+    """
+    places = [(buffer.address, buffer.size) for buffer in buffers]
+    begin = min((address for address, nbytes in places if nbytes), default=0)
+    end = max((address + nbytes for address, nbytes in places if nbytes), default=0)
+    offsets = [address - begin if nbytes else 0 for address, nbytes in places]
+    return offsets, [foreign_region(begin, end - begin, kept_with(buffers, memory_pool))] if end else []
+
+
+def file_path(path: Any) -> str:
+    """Return what names a file, if it can: it may not be there.
+
+    Raises
+    ------
+    UsageError
+        No file can have that name.
+    """
+    try:
+        name = os.fsencode(path)
+    except (TypeError, UnicodeEncodeError) as error:
+        raise UsageError("this is no path of a file", found=ascii(path)[:80]) from error
+    if b"\0" in name:
+        raise UsageError("a path holds no zero byte", found=ascii(path)[:80])
+    return os.fsdecode(name)
+
+
+def check_file(file: Any, wanted: Literal["readable", "writable"]) -> None:
+    """Refuse a file object that is closed, or says that it was opened for something else.
+
+    Raises
+    ------
+    UsageError
+        It is.
+    """
+    if getattr(file, "closed", False) is True:
+        raise UsageError("the file is closed", found=repr(file)[:120])
+    asked = getattr(file, wanted, None)
+    if callable(asked) and asked() is False:
+        raise UsageError(f"the file was not opened for {_PURPOSES[wanted]}", found=repr(file)[:120])

@@ -5,15 +5,15 @@ from __future__ import annotations
 import collections
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from bowstring.errors import ClosedError, EndOfStream, InvalidMetadata, Truncated
-from bowstring.ipc.arguments import check_reading
 from bowstring.ipc.body.template import MessageDecoder
-from bowstring.ipc.decoder import Decoder
-from bowstring.ipc.device_target import Landing
+from bowstring.ipc.decoder import Decoder, DeviceTarget
 from bowstring.ipc.flatbuf.message import Message, MessageKind
 from bowstring.ipc.flatbuf.schema import decode_schema
 from bowstring.ipc.framing import read_metadata
-from bowstring.ipc.options import IpcReadOptions
+from bowstring.ipc.options import IpcReadOptions, check_reading
 from bowstring.ipc.reader import ReadCounts, SequentialReader
 from bowstring.ipc.source import Source, open_source
 from bowstring.ipc.writer import RecordBatchWriter
@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     from bowstring.ipc.body.readahead import ReadAhead
     from bowstring.memory import Device
 
-__all__ = ["RecordBatchStreamReader", "RecordBatchStreamWriter", "new_stream", "open_stream"]
+__all__ = [
+    "RecordBatchStreamReader",
+    "RecordBatchStreamWriter",
+    "deserialize_pandas",
+    "new_stream",
+    "open_stream",
+    "serialize_pandas",
+]
 
 
 def open_stream(
@@ -140,7 +147,7 @@ class RecordBatchStreamReader(SequentialReader):
         check_reading(limits, memory_pool)
         self._limits = limits
         self._counts = ReadCounts()
-        chosen, landing = IpcReadOptions.of(options), Landing.on(device, trusted=trusted)
+        chosen, target = IpcReadOptions.of(options), DeviceTarget.of(device, trusted=trusted)
         self._source: Source | None = open_source(source, memory_pool)
         self._ended = False
         self._messages = MessageDecoder(limits)
@@ -150,7 +157,7 @@ class RecordBatchStreamReader(SequentialReader):
             if message is None:
                 raise Truncated("the stream ends before its schema")
             decoded = decode_schema(message, limits)
-            self._decoder = Decoder(decoded, chosen, limits, landing=landing, memory_pool=memory_pool)
+            self._decoder = Decoder(decoded, chosen, limits, target=target, memory_pool=memory_pool)
             # Made when it is known what to look for: most streams are over before.
             self._ahead: ReadAhead | None = None
             self._has_asked = False
@@ -257,3 +264,55 @@ class RecordBatchStreamWriter(RecordBatchWriter):
 
     def _note(self, kind: MessageKind, metadata_length: int, body_length: int) -> None:
         """Nobody asks a stream where its messages are."""
+
+
+def serialize_pandas(
+    df: Any, *, nthreads: int | None = None, preserve_index: bool | None = None
+) -> pa.Buffer:
+    """Return a ``pandas.DataFrame`` as a stream of one batch.
+
+    Parameters
+    ----------
+    df
+        The data frame.
+    nthreads
+        Threads that pyarrow may use to convert it; all processors by default.
+    preserve_index
+        Whether the index becomes a column; by default a ``RangeIndex`` becomes metadata, and any other a column.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> deserialize_pandas(serialize_pandas(pd.DataFrame({"a": [1, 2]})))["a"].tolist()
+    [1, 2]
+    """
+    batch = pa.RecordBatch.from_pandas(df, nthreads=nthreads, preserve_index=preserve_index)
+    sink = pa.BufferOutputStream()
+    with new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def deserialize_pandas(buf: Any, *, use_threads: bool = True) -> Any:
+    """Return the ``pandas.DataFrame`` of a stream.
+
+    Parameters
+    ----------
+    buf
+        What :func:`serialize_pandas` gave; anything with the buffer protocol.
+    use_threads
+        Whether pyarrow may convert columns by several threads.
+
+    Raises
+    ------
+    InvalidData
+        It is not a stream.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> deserialize_pandas(serialize_pandas(pd.DataFrame({"a": ["x"]}, index=[7]))).index.tolist()
+    [7]
+    """
+    with open_stream(buf) as reader:
+        return reader.read_pandas(use_threads=use_threads)

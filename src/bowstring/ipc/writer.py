@@ -15,17 +15,17 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.layout import Layout
 from bowstring.errors import ClosedError, UsageError
-from bowstring.ipc.arguments import check_file, file_path
 from bowstring.ipc.body.pack import Packed, pack
 from bowstring.ipc.compression.codec import codec_of
 from bowstring.ipc.dictionary.reader import Arrival
-from bowstring.ipc.dictionary.writer import Change, SentDictionaries
+from bowstring.ipc.dictionary.writer import Change, WrittenDictionaries
 from bowstring.ipc.flatbuf.message import MessageKind, MetadataVersion
 from bowstring.ipc.flatbuf.metadata_v4 import with_bitmaps_of_4
 from bowstring.ipc.flatbuf.schema import check_dictionaries, encode_schema
 from bowstring.ipc.flatbuf.template import Template
-from bowstring.ipc.framing import end_of_stream, frame
+from bowstring.ipc.framing import end_of_stream, frame, write_all
 from bowstring.ipc.options import IpcWriteOptions
+from bowstring.ipc.source import check_file, file_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,7 +71,7 @@ class RecordBatchWriter(Closing):
         self._value_templates = {
             id_: Template(values, version) for id_, values in self.layout.dictionaries.items()
         }
-        self._sent = SentDictionaries(self.layout, deltas=self._options.emit_dictionary_deltas)
+        self._written = WrittenDictionaries(self.layout, deltas=self._options.emit_dictionary_deltas)
         self._arrivals: list[Arrival] = []
         self._num_batches = 0
         self._position = 0
@@ -177,7 +177,7 @@ class RecordBatchWriter(Closing):
         """Write what comes behind the end marker."""
 
     def _write_dictionaries(self, batch: Batch) -> None:
-        for change in self._sent.changes(batch):
+        for change in self._written.changes(batch):
             if change.arrival is Arrival.REPLACEMENT and not self._may_replace:
                 raise _replaces(change)
             values = change.values
@@ -225,14 +225,7 @@ class RecordBatchWriter(Closing):
         self._note(kind, len(first), packed.body_length)
 
     def _put(self, piece: Any) -> None:
-        view = memoryview(piece)
-        self._position += view.nbytes
-        while view.nbytes:
-            count = self._sink.write(view)
-            # Unbuffered files may take a part only; others say nothing, or that they took it all.
-            if not isinstance(count, int) or count >= view.nbytes:
-                return
-            view = view[count:]
+        self._position += write_all(self._sink, piece)
 
 
 def _binary(sink: Any) -> Any:

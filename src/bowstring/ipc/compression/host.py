@@ -16,7 +16,7 @@ from bowstring.ipc.compression.claims import check_claims
 from bowstring.ipc.compression.codec import ANY_MEANS, PREFIX_BYTES, Means, decompressed
 from bowstring.ipc.compression.device.decompress import DeviceBodies, Frames
 from bowstring.ipc.compression.host_flat import decompressed_few
-from bowstring.ipc.pooled import region_around
+from bowstring.ipc.source import region_around
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

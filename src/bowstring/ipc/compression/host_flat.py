@@ -18,7 +18,7 @@ from bowstring.errors import InvalidBody, LimitExceeded
 from bowstring.ipc.body.check_scalar import MOST_FEW, Rule, nodes_are_right, rules_of
 from bowstring.ipc.compression.claims import SLACK, most_decompressed
 from bowstring.ipc.compression.codec import PREFIX_BYTES, STORED, decompressed
-from bowstring.ipc.pooled import region_around
+from bowstring.ipc.source import region_around
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -178,7 +178,7 @@ class DictionaryMemo:
         if growing is not None:
             values = growing.batch(self._complete(layout, growing.nodes, made))
         used = self._used.get(id_)
-        # The same object for as long as nothing changes: whoever writes the batches again sends it once.
+        # The same object for as long as nothing changes: a writer of the batches writes it once.
         if used is None or used.values is not values:
             dictionary = Dictionary(id_, _nothing(layout) if values is None else values)
             used = self._used[id_] = _Used(dictionary, values)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.layout import Layout
 
-__all__ = ["Change", "SentDictionaries", "has_grown", "same_values"]
+__all__ = ["Change", "WrittenDictionaries", "has_grown", "same_values"]
 
 
 class Change(NamedTuple):
@@ -27,7 +27,7 @@ class Change(NamedTuple):
     arrival: Arrival
 
 
-class SentDictionaries:
+class WrittenDictionaries:
     """Remembers what was written of each dictionary.
 
     Parameters
@@ -41,7 +41,7 @@ class SentDictionaries:
     def __init__(self, layout: Layout, *, deltas: bool) -> None:
         self._layout = layout
         self._deltas = deltas
-        self._sent: dict[int, Batch] = {}
+        self._written: dict[int, Batch] = {}
 
     def changes(self, batch: Batch) -> Iterator[Change]:
         """Yield what must be written before a batch, inner dictionaries before those that use them.
@@ -55,12 +55,12 @@ class SentDictionaries:
             change = self._change(id_, values, must_repeat=not replaced.isdisjoint(layout.dictionaries))
             if change is not None:
                 yield change
-                self._sent[id_] = values
+                self._written[id_] = values
                 if change.arrival is Arrival.REPLACEMENT:
                     replaced.add(id_)
 
     def _change(self, id_: int, values: Batch, *, must_repeat: bool) -> Change | None:
-        known = self._sent.get(id_)
+        known = self._written.get(id_)
         if known is None:
             return Change(id_, values, Arrival.NEW)
         # Positions in an inner dictionary mean something else once that is replaced.
@@ -75,14 +75,6 @@ def has_grown(before: Batch, after: Batch) -> bool:
     """Whether a dictionary has only new values behind the old ones: then a delta will do.
 
     Not where values use dictionaries themselves: Arrow C++ reads no deltas of those.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from bowstring.columnar.batch import Batch
-    >>> one, two = (Batch.from_arrow(pa.record_batch({"values": list(words)})) for words in ("a", "ab"))
-    >>> has_grown(one, two), has_grown(two, one)
-    (True, False)
     """
     count = before.num_rows
     if after.dictionaries or not 0 < count < after.num_rows:
@@ -91,16 +83,7 @@ def has_grown(before: Batch, after: Batch) -> bool:
 
 
 def same_values(before: Batch, after: Batch) -> bool:
-    """Whether two dictionaries hold the same values, looking at them only where they lie in different memory.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from bowstring.columnar.batch import Batch
-    >>> first, same, other = (Batch.from_arrow(pa.record_batch({"values": [word]})) for word in "aab")
-    >>> same_values(first, same), same_values(first, other)
-    (True, False)
-    """
+    """Whether two dictionaries hold the same values, looking at them only where they lie in different memory."""
     if before is after:
         return True
     if before.num_rows != after.num_rows:

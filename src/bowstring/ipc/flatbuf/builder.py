@@ -72,18 +72,6 @@ class Builder:
     ----------
     tail
         What stands at the end: bytes that are aligned already, a multiple of 8.
-
-    Examples
-    --------
-    >>> builder = Builder()
-    >>> name = builder.string("x")
-    >>> root = builder.table([Scalar("q", 3), Reference(name)])
-    >>> from bowstring.ipc.flatbuf.reader import Tables, follow
-    >>> tables = Tables(builder.finish(root))
-    >>> table = follow(tables.data, tables.size, 0, "Example")
-    >>> size, name, *_ = tables.slots(table, "Example")
-    >>> tables.scalar(table, size, "q", 0, "Example"), tables.string(table, name, "Example")
-    (3, b'x')
     """
 
     def __init__(self, tail: bytes = b"") -> None:

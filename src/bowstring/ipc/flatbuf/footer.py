@@ -169,11 +169,6 @@ def overlapping(blocks: npt.NDArray[np.void], end: int) -> npt.NDArray[np.bool_]
     Without such blocks, reading everything costs no more than the file is large; with them, a footer of a few
     kilobytes could ask for the same bytes over and over. Blocks that do not lie before ``end`` do not count: they
     are refused when they are read.
-
-    Examples
-    --------
-    >>> overlapping(np.array([(72, 64, 0), (8, 64, 0), (72, 64, 0), (128, 8, 0)], _BLOCK), 136).tolist()
-    [False, False, True, True]
     """
     starts, metadata, bodies = (blocks[name] for name in _BLOCK.names or ())
     # Each number by itself first, so that the sums cannot overflow.
@@ -206,13 +201,6 @@ def encode_footer(
         Key-value pairs of the file.
     version
         Of all its messages.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from bowstring.ipc.flatbuf.schema import encode_schema
-    >>> len(encode_footer(encode_schema(pa.schema([])), [], [Block(8, 64, 128)]))
-    128
     """
     tail = schema + bytes(-len(schema) % 8)
     builder = Builder(tail)

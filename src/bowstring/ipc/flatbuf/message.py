@@ -137,7 +137,7 @@ def decode_message(data: ReadableBuffer, limits: Limits = DEFAULT_LIMITS) -> Mes
     ----------
     data
         The flatbuffer, without length prefix; trailing padding is allowed. It is copied unless it is
-        ``bytes``, so that nobody can change it once it has been checked.
+        ``bytes``, so that it cannot change once it has been checked.
     limits
         ``metadata_bytes`` and ``message_bytes`` apply.
 
@@ -149,14 +149,6 @@ def decode_message(data: ReadableBuffer, limits: Limits = DEFAULT_LIMITS) -> Mes
         The metadata version is not V4 or V5, or the kind of message is unknown.
     LimitExceeded
         The metadata, or the body it announces, are larger than the limits.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> batch = pa.record_batch({"a": [1, 2, 3]})
-    >>> message = decode_message(pa.ipc.read_message(batch.serialize()).metadata)
-    >>> message.kind.name, message.version.name, message.body_length
-    ('RECORD_BATCH', 'V5', 24)
     """
     if type(data) is not bytes:
         view = memoryview(data)
@@ -198,14 +190,6 @@ def decode_record_batch(message: Message) -> RecordBatchHeader:
         The header is not a record batch.
     Unsupported
         The compression codec is unknown.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> batch = pa.record_batch({"a": [1, None, 3]})
-    >>> header = decode_record_batch(decode_message(pa.ipc.read_message(batch.serialize()).metadata))
-    >>> header.length, header.nodes.tolist(), header.buffers.tolist()
-    (3, [[3, 1]], [[0, 1], [8, 24]])
     """
     if message.record_batch is not None:
         return message.record_batch
@@ -223,19 +207,6 @@ def decode_dictionary(message: Message) -> DictionaryHeader:
         The header is not a dictionary batch.
     Unsupported
         The compression codec is unknown.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> table = pa.table({"a": pa.array(["x", "y"]).dictionary_encode()})
-    >>> sink = pa.BufferOutputStream()
-    >>> with pa.ipc.new_stream(sink, table.schema) as writer:
-    ...     writer.write_table(table)
-    >>> messages = pa.ipc.MessageReader.open_stream(sink.getvalue())
-    >>> schema, dictionary = messages.read_next_message(), messages.read_next_message()
-    >>> header = decode_dictionary(decode_message(dictionary.metadata))
-    >>> header.id, header.is_delta, header.batch.length
-    (0, False, 2)
     """
     if message.kind is not MessageKind.DICTIONARY_BATCH:
         raise _unexpected(MessageKind.DICTIONARY_BATCH, message.kind)

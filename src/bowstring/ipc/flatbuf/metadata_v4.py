@@ -25,15 +25,7 @@ __all__ = ["bitmaps_of_4", "with_bitmaps_of_4", "without_bitmaps_of_4"]
 
 
 def bitmaps_of_4(layout: Layout) -> list[int]:
-    """Return the nodes that have a validity bitmap in version 4 only.
-
-    Examples
-    --------
-    >>> from bowstring.columnar.layout import Layout
-    >>> union = pa.sparse_union([pa.field("a", pa.int8())])
-    >>> bitmaps_of_4(Layout.of(pa.schema({"x": pa.int8(), "u": union})))
-    [1]
-    """
+    """Return the nodes that have a validity bitmap in version 4 only."""
     return [
         index
         for index, node in enumerate(layout.nodes)
@@ -76,15 +68,7 @@ def without_bitmaps_of_4(header: RecordBatchHeader, layout: Layout) -> RecordBat
 def with_bitmaps_of_4(
     buffers: npt.NDArray[np.int64], layout: Layout, variadic_counts: Sequence[int] = ()
 ) -> npt.NDArray[np.int64]:
-    """Return a table of buffers of version 5 as version 4 has it: the bitmaps are empty.
-
-    Examples
-    --------
-    >>> from bowstring.columnar.layout import Layout
-    >>> layout = Layout.of(pa.schema({"u": pa.sparse_union([pa.field("a", pa.int8())])}))
-    >>> with_bitmaps_of_4(np.array([[0, 3], [64, 0], [64, 3]]), layout).tolist()
-    [[0, 0], [0, 3], [64, 0], [64, 3]]
-    """
+    """Return a table of buffers of version 5 as version 4 has it: the bitmaps are empty."""
     at = layout.first_buffers(variadic_counts)[bitmaps_of_4(layout)]
     result: npt.NDArray[np.int64] = np.insert(buffers, at, 0, axis=0)
     return result

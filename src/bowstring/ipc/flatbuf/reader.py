@@ -64,12 +64,6 @@ def slots_of(data: bytes, size: int, table: int, where: str) -> Slots:
     ------
     InvalidMetadata
         The table or its vtable is out of bounds or misaligned.
-
-    Examples
-    --------
-    >>> data = bytes.fromhex("0800 0800 0400 0000  08000000 2a000000")
-    >>> slots_of(data, len(data), 8, "Example")[:2]
-    (4, 0)
     """
     if table & 3 or table < 0 or table + 4 > size:
         raise InvalidMetadata("a table is out of bounds or misaligned", found=f"offset {table}", where=where)
@@ -94,11 +88,6 @@ def follow(data: bytes, size: int, position: int, where: str) -> int:
     ------
     InvalidMetadata
         The offset is misaligned, zero, or points outside.
-
-    Examples
-    --------
-    >>> follow(bytes.fromhex("04000000ffffffff"), 8, 0, "Example")
-    4
     """
     if position & 3 or position + 4 > size:
         raise InvalidMetadata(
@@ -171,7 +160,7 @@ class Tables:
         """Return the field offsets of a table; see :func:`slots_of`."""
         if table & 3 or not 0 <= table <= self.size - 4:
             return slots_of(self.data, self.size, table, where)
-        # Tables alike share one vtable, and what a vtable says does not depend on the table.
+        # Tables alike share one vtable, and its contents do not depend on the table.
         vtable = table - _INT32.unpack_from(self.data, table)[0]
         slots = self._vtables.get(vtable)
         if slots is None:

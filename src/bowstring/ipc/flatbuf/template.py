@@ -59,18 +59,6 @@ class Template:
         Of the batches, or of a dictionary's values.
     version
         Of the metadata: in V4, unions and runs have one buffer more.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pyarrow as pa
-    >>> from bowstring.columnar.layout import Layout
-    >>> from bowstring.ipc.flatbuf.message import decode_message, decode_record_batch
-    >>> template = Template(Layout.of(pa.schema({"a": pa.int64()})))
-    >>> data = template.encode_batch(3, np.array([[3, 0]]), np.array([[0, 0], [0, 24]]), 24)
-    >>> header = decode_record_batch(decode_message(data))
-    >>> header.length, header.buffers.tolist()
-    (3, [[0, 0], [0, 24]])
     """
 
     def __init__(self, layout: Layout, version: MetadataVersion = MetadataVersion.V5) -> None:

@@ -30,25 +30,13 @@ def as_array(values: Any) -> Any:
 
 
 def device_of(array: Any) -> Device:
-    """Return the device whose array it is; the host for all others, and for GPUs that this process cannot name.
-
-    Examples
-    --------
-    >>> device_of(np.zeros(1)).name
-    'cpu'
-    """
+    """Return the device whose array it is; the host for all others, and for GPUs that this process cannot name."""
     found = None if isinstance(array, np.ndarray) else _on_device(array)
     return cpu() if found is None else found[0]
 
 
 def as_type(array: Any, dtype: npt.DTypeLike) -> Any:
-    """Return the elements in another type, made on their device.
-
-    Examples
-    --------
-    >>> as_type(np.zeros(1, np.int32), np.int64).dtype
-    dtype('int64')
-    """
+    """Return the elements in another type, made on their device."""
     with device_of(array).use():
         return array.astype(dtype)
 
@@ -69,7 +57,7 @@ def host_array(array: Any) -> np.ndarray[Any, Any]:
     Raises
     ------
     NotOnDevice
-        It is on another device, and nobody asked for a copy.
+        It is on another device, and no copy was asked for.
     """
     if isinstance(array, np.ndarray):
         return array
@@ -110,12 +98,6 @@ def body_of(arrays: Sequence[Any]) -> tuple[list[int], int, list[Any]]:
     -------
     starts, length, pieces
         Where each array begins, the body's length, and what to write: on the host the arrays' own memory.
-
-    Examples
-    --------
-    >>> starts, length, pieces = body_of([np.zeros(3, np.int8), np.zeros(1, np.int64)])
-    >>> starts, length, len(pieces)
-    ([0, 8], 16, 3)
     """
     device = device_of(arrays[0])
     with device.use():

@@ -7,12 +7,12 @@ import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from bowstring.errors import InvalidMetadata, Unsupported
+from bowstring.errors import InvalidMetadata, Unsupported, UsageError
 from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar, Struct
 from bowstring.ipc.flatbuf.message import Message, MessageKind, MetadataVersion
 from bowstring.ipc.flatbuf.reader import Slots, Tables
-from bowstring.ipc.tensor.element_type import decode_type, encode_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,17 +20,131 @@ if TYPE_CHECKING:
 __all__ = [
     "TensorHeader",
     "decode_buffer",
+    "decode_integer",
     "decode_shape",
     "decode_strides",
     "decode_tensor",
+    "decode_type",
+    "element_type",
+    "encode_integer",
     "encode_message",
     "encode_shape",
     "encode_tensor",
+    "encode_type",
     "header_slots",
+    "index_type",
     "row_major",
     "same_count",
     "within",
 ]
+
+_INT = 2
+_FLOATING_POINT = 3
+_FLOATS = (np.dtype("<f2"), np.dtype("<f4"), np.dtype("<f8"))
+_WIDTHS = (8, 16, 32, 64)
+
+DType = np.dtype[Any]
+
+
+def element_type(dtype: npt.DTypeLike) -> DType:
+    """Return the type in which elements are written: little-endian, and booleans as ``uint8``, as pyarrow has it.
+
+    Raises
+    ------
+    UsageError
+        Arrow has no tensors of this type.
+    """
+    dtype = np.dtype(dtype)
+    if dtype.kind == "b":
+        return np.dtype(np.uint8)
+    little = _little(dtype)
+    if dtype.kind not in "iu" and little not in _FLOATS:
+        raise UsageError(
+            "Arrow has no tensors of this type", expected="integers or floats of 16 to 64 bits", found=dtype
+        )
+    return little
+
+
+def index_type(dtype: npt.DTypeLike) -> DType:
+    """Return the type in which indices are written.
+
+    Raises
+    ------
+    UsageError
+        They are no integers.
+    """
+    dtype = np.dtype(dtype)
+    if dtype.kind not in "iu":
+        raise UsageError("indices must be integers", found=dtype)
+    return _little(dtype)
+
+
+def encode_type(builder: Builder, dtype: DType) -> tuple[Scalar, Reference]:
+    """Write an element type; return the two fields of the union ``Type``."""
+    if dtype.kind == "f":
+        table = builder.table([Scalar("h", _FLOATS.index(dtype))])
+        return Scalar("B", _FLOATING_POINT), Reference(table)
+    return Scalar("B", _INT), encode_integer(builder, dtype)
+
+
+def encode_integer(builder: Builder, dtype: DType) -> Reference:
+    """Write an integer type; return the field that refers to it."""
+    return Reference(builder.table([Scalar("i", 8 * dtype.itemsize), Scalar("B", dtype.kind == "i")]))
+
+
+def decode_type(tables: Tables, table: int, kind_slot: int, slot: int, where: str) -> DType:
+    """Read the element type that the union in the slots `kind_slot` and `slot` of a table holds.
+
+    Raises
+    ------
+    InvalidMetadata
+        There is none, or its parameters are impossible.
+    Unsupported
+        It is neither an integer nor a float.
+    """
+    kind = tables.scalar(table, kind_slot, "B", 0, where)
+    at = tables.reference(table, slot, where)
+    if at < 0 or not kind:
+        raise InvalidMetadata("a tensor has no type", where=where)
+    if kind == _INT:
+        return _integer(tables, at, where)
+    if kind == _FLOATING_POINT:
+        precision = tables.scalar(at, tables.slots(at, where)[0], "h", 0, where)
+        if not 0 <= precision < len(_FLOATS):
+            raise InvalidMetadata(
+                "not a precision of floats", expected="0, 1 or 2", found=precision, where=where
+            )
+        return _FLOATS[precision]
+    raise Unsupported(f"tensors of the type number {kind} of Schema.fbs; only integers and floats are read")
+
+
+def decode_integer(tables: Tables, table: int, slot: int, where: str) -> DType:
+    """Read the integer type that a field refers to.
+
+    Raises
+    ------
+    InvalidMetadata
+        There is none, or its width is impossible.
+    """
+    at = tables.reference(table, slot, where)
+    if at < 0:
+        raise InvalidMetadata("indices have no type", where=where)
+    return _integer(tables, at, where)
+
+
+def _little(dtype: DType) -> DType:
+    # By its name, since a type that was turned round does not print as the native one that it is.
+    return np.dtype(dtype.newbyteorder("<").str)
+
+
+def _integer(tables: Tables, at: int, where: str) -> DType:
+    width_slot, signed_slot, *_ = tables.slots(at, where)
+    width = tables.scalar(at, width_slot, "i", 0, where)
+    if width not in _WIDTHS:
+        raise InvalidMetadata("not a width of integers", expected=_WIDTHS, found=width, where=where)
+    signed = tables.scalar(at, signed_slot, "B", 0, where)
+    return np.dtype(f"<{'i' if signed else 'u'}{width // 8}")
+
 
 _MOST_DIMENSIONS = 64
 _MOST_BYTES = 2**63 - 1
@@ -60,13 +174,7 @@ class TensorHeader(NamedTuple):
 
 
 def row_major(shape: Sequence[int], width: int) -> tuple[int, ...]:
-    """Return the strides of a contiguous tensor, the last dimension fastest.
-
-    Examples
-    --------
-    >>> row_major((2, 3, 4), 8), row_major((2, 0), 8)
-    ((96, 32, 8), (8, 8))
-    """
+    """Return the strides of a contiguous tensor, the last dimension fastest."""
     if 0 in shape:
         return (width,) * len(shape)
     return tuple(width * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
@@ -81,13 +189,6 @@ def decode_tensor(message: Message) -> TensorHeader:
         The header is not a tensor's, or its numbers contradict each other or the body.
     Unsupported
         The elements are neither integers nor floats, or there are more than 64 dimensions.
-
-    Examples
-    --------
-    >>> from bowstring.ipc.flatbuf.message import decode_message
-    >>> header = TensorHeader(np.dtype("<i2"), (2, 3), (6, 2), ("row", ""), 0, 12)
-    >>> decode_tensor(decode_message(encode_tensor(header))) == header
-    True
     """
     slots = header_slots(message, MessageKind.TENSOR)
     tables, table, where = Tables(message.data), message.header, "Tensor"

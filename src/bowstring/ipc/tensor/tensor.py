@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from bowstring.errors import LimitExceeded, UsageError
-from bowstring.ipc.framing import frame
+from bowstring.errors import EndOfStream, LimitExceeded, UsageError
+from bowstring.ipc.flatbuf.message import Message, decode_message
+from bowstring.ipc.framing import frame, read_metadata, write_all
+from bowstring.ipc.source import check_file, file_path, open_source
 from bowstring.ipc.tensor.array import any_is_true, as_array, device_of, host_array, on_host, readable
-from bowstring.ipc.tensor.element_type import element_type
-from bowstring.ipc.tensor.message import read_message, write_message
-from bowstring.ipc.tensor.metadata import TensorHeader, decode_tensor, encode_tensor, row_major
+from bowstring.ipc.tensor.metadata import TensorHeader, decode_tensor, element_type, encode_tensor, row_major
 from bowstring.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from bowstring.limits import Limits
     from bowstring.memory import Buffer, Device
 
-__all__ = ["Tensor", "get_tensor_size", "read_tensor", "write_tensor"]
+__all__ = ["Tensor", "get_tensor_size", "read_message", "read_tensor", "write_message", "write_tensor"]
 
 
 class Tensor:
@@ -340,3 +343,55 @@ def _view(header: TensorHeader, body: Buffer) -> np.ndarray[Any, Any]:
     view: np.ndarray[Any, Any] = np.ndarray(header.shape, header.dtype, buffer=raw, strides=header.strides)
     view.flags.writeable = False
     return view
+
+
+Header = TypeVar("Header")
+
+
+def read_message(source: Any, limits: Limits, decode: Callable[[Message], Header]) -> tuple[Header, Buffer]:
+    """Read one message: its header by `decode`, and its body without a copy where that can be.
+
+    A file is read up to the end of the message and not further; memory is read from its start.
+
+    Raises
+    ------
+    EndOfStream
+        The source has no more messages.
+    InvalidData
+        The bytes are not such a message, or end before it does (`Truncated`).
+    """
+    with contextlib.closing(open_source(source)) as opened:
+        metadata = read_metadata(opened, limits)
+        if metadata is None:
+            raise EndOfStream("the source has no more messages")
+        message = decode_message(metadata, limits)
+        header = decode(message)
+        return header, opened.body(message.body_length)
+
+
+def write_message(dest: Any, metadata: bytes, pieces: Iterable[Any]) -> int:
+    """Write a message whose body begins at a multiple of 64 bytes of the sink; return how many bytes it took.
+
+    Parameters
+    ----------
+    dest
+        A path, a binary file opened for writing, or a ``pyarrow.NativeFile``. A sink that cannot tell where it
+        is counts from here.
+    metadata
+        The flatbuffer.
+    pieces
+        The body, anything with the buffer protocol.
+    """
+    if isinstance(dest, str | os.PathLike):
+        with open(file_path(dest), "wb") as file:
+            return write_message(file, metadata, pieces)
+    check_file(dest, "writable")
+    first = frame(metadata, _position(dest))
+    return sum(write_all(dest, piece) for piece in (first, *pieces))
+
+
+def _position(dest: Any) -> int:
+    try:
+        return int(dest.tell())
+    except (AttributeError, OSError):
+        return 0

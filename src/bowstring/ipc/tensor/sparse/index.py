@@ -10,15 +10,72 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bowstring.errors import InvalidBody
-from bowstring.ipc.tensor.array import any_is_true, device_of, on_host
+from bowstring.errors import InvalidBody, LimitExceeded, UsageError
+from bowstring.ipc.tensor.array import any_is_true, as_array, as_type, device_of, host_array, on_host
+from bowstring.ipc.tensor.metadata import element_type, index_type
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bowstring.ipc.tensor.sparse.tensor import SparseTensor
     from bowstring.memory import Device
 
-__all__ = ["CooIndex", "CsfIndex", "CsxIndex", "SparseIndex", "columns_of", "is_in_order"]
+__all__ = [
+    "CooIndex",
+    "CsfIndex",
+    "CsxIndex",
+    "SparseIndex",
+    "columns_of",
+    "coordinates",
+    "dense",
+    "index_array",
+    "index_arrays",
+    "is_in_order",
+    "value_array",
+]
+
+
+def value_array(data: Any) -> Any:
+    """Return the values of a tensor, one-dimensional; booleans become ``uint8``."""
+    array = as_array(data)
+    if array.dtype.kind == "b":
+        array = array.view(np.uint8)
+    return _plain(array.reshape(-1), element_type(array.dtype))
+
+
+def index_array(source: Any, ndim: int = 1) -> Any:
+    """Return an array of indices.
+
+    Raises
+    ------
+    UsageError
+        They are no integers, or have another number of dimensions.
+    """
+    array = as_array(source)
+    if array.ndim != ndim:
+        raise UsageError("indices of another dimension", expected=ndim, found=array.ndim)
+    # An empty list has no integers in it, nor anything else.
+    is_anything = not array.size and array.dtype.kind not in "iu"
+    return _plain(array, np.dtype(np.int64) if is_anything else index_type(array.dtype))
+
+
+def index_arrays(arrays: Sequence[Any]) -> tuple[Any, ...]:
+    """Return index arrays of one type, since a message names one for all."""
+    plain = tuple(map(index_array, arrays))
+    if len({array.dtype for array in plain}) <= 1:
+        return plain
+    return tuple(as_type(array, np.int64) for array in plain)
+
+
+def _plain(array: Any, dtype: np.dtype[Any]) -> Any:
+    """Contiguous, row by row, in the type that is written."""
+    if isinstance(array, np.ndarray):
+        return np.ascontiguousarray(array, dtype)
+    return array if array.dtype == dtype else as_type(array, dtype)
+
 
 Array = Any
+HostArray = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 _LEAST_LEVELS = 2
 
@@ -175,27 +232,13 @@ SparseIndex = CooIndex | CsxIndex | CsfIndex
 
 
 def columns_of(matrix: Array) -> tuple[Array, ...]:
-    """Return the columns of a matrix of coordinates, one per dimension, without a copy.
-
-    Examples
-    --------
-    >>> columns_of(np.array([[0, 1], [2, 3]]))
-    (array([0, 2]), array([1, 3]))
-    """
+    """Return the columns of a matrix of coordinates, one per dimension, without a copy."""
     with device_of(matrix).use():
         return tuple(matrix[:, axis] for axis in range(matrix.shape[1]))
 
 
 def is_in_order(coords: tuple[Array, ...]) -> bool:
-    """Whether each row of coordinates comes behind the one before, the last dimension fastest.
-
-    Examples
-    --------
-    >>> is_in_order((np.array([0, 0, 1]), np.array([1, 2, 0])))
-    True
-    >>> is_in_order((np.array([0, 0]), np.array([1, 1])))
-    False
-    """
+    """Whether each row of coordinates comes behind the one before, the last dimension fastest."""
     if not coords:
         return True
     rises: Array | None = None
@@ -235,3 +278,36 @@ def _count(what: str, found: int, expected: int) -> None:
 
 def _all_on(device: Device, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
     return tuple(device.from_host(on_host(array)) for array in arrays)
+
+
+def coordinates(tensor: SparseTensor) -> tuple[HostArray, ...]:
+    """Return one array of positions per dimension, of a tensor whose indices have been checked."""
+    index = tensor.index
+    if isinstance(index, CooIndex):
+        return tuple(map(host_array, index.coords))
+    if isinstance(index, CsxIndex):
+        lines = np.repeat(np.arange(tensor.shape[index.axis]), _lengths(index.indptr))
+        others = host_array(index.indices)
+        return (lines, others) if index.axis == 0 else (others, lines)
+    levels = [host_array(index.indices[0])]
+    for indptr, nodes in zip(index.indptr, index.indices[1:], strict=True):
+        levels = [np.repeat(level, _lengths(indptr)) for level in levels]
+        levels.append(host_array(nodes))
+    return tuple(levels[index.axis_order.index(axis)] for axis in range(tensor.ndim))
+
+
+def dense(tensor: SparseTensor) -> HostArray:
+    """Return a new array with all zeros in it, of a tensor whose indices have been checked."""
+    places = coordinates(tensor)
+    try:
+        result = np.zeros(tensor.shape, tensor.dtype)
+    except (MemoryError, ValueError) as error:
+        raise LimitExceeded(
+            "there is no memory for a sparse tensor with all its zeros", found=f"shape {tensor.shape}"
+        ) from error
+    np.add.at(result, places, host_array(tensor.data))
+    return result
+
+
+def _lengths(indptr: Any) -> HostArray:
+    return np.diff(host_array(indptr).astype(np.int64, copy=False))

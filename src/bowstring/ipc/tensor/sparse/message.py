@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bowstring.ipc.tensor.array import as_type, body_of, readable
-from bowstring.ipc.tensor.message import read_message, write_message
 from bowstring.ipc.tensor.sparse.index import CooIndex, CsfIndex, CsxIndex, SparseIndex, columns_of
 from bowstring.ipc.tensor.sparse.metadata import Part, SparseHeader, decode_sparse, encode_sparse
 from bowstring.ipc.tensor.sparse.tensor import SparseTensor
+from bowstring.ipc.tensor.tensor import read_message, write_message
 from bowstring.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:

@@ -9,13 +9,16 @@ from bowstring.errors import InvalidMetadata
 from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar, Struct
 from bowstring.ipc.flatbuf.message import Message, MessageKind
 from bowstring.ipc.flatbuf.reader import Tables
-from bowstring.ipc.tensor.element_type import decode_integer, decode_type, encode_integer, encode_type
 from bowstring.ipc.tensor.metadata import (
     decode_buffer,
+    decode_integer,
     decode_shape,
     decode_strides,
+    decode_type,
+    encode_integer,
     encode_message,
     encode_shape,
+    encode_type,
     header_slots,
     reach,
     row_major,
@@ -92,17 +95,6 @@ def decode_sparse(message: Message) -> SparseHeader:
         The header is not a sparse tensor's, or its numbers contradict each other or the body.
     Unsupported
         The values are neither integers nor floats, or there are more than 64 dimensions.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from bowstring.ipc.flatbuf.message import decode_message
-    >>> indptr, indices, data = (
-    ...     Part(np.dtype("<i8"), at, length) for at, length in ((0, 3), (24, 1), (32, 1))
-    ... )
-    >>> header = SparseHeader("csr", (2, 5), (), data, (indptr, indices))
-    >>> decode_sparse(decode_message(encode_sparse(header, 40))) == header
-    True
     """
     slots = header_slots(message, MessageKind.SPARSE_TENSOR)
     index = _Index(message)

@@ -12,19 +12,20 @@ import pyarrow as pa
 
 from bowstring.errors import InvalidBody, UsageError
 from bowstring.ipc.tensor.array import device_of, on_host
-from bowstring.ipc.tensor.sparse import cupyx as sparse_cupyx
-from bowstring.ipc.tensor.sparse import pyarrow as sparse_arrow
-from bowstring.ipc.tensor.sparse import scipy as sparse_scipy
+from bowstring.ipc.tensor.sparse import convert
 from bowstring.ipc.tensor.sparse.index import (
     CooIndex,
     CsfIndex,
     CsxIndex,
     SparseIndex,
     columns_of,
+    coordinates,
+    dense,
+    index_array,
+    index_arrays,
     is_in_order,
+    value_array,
 )
-from bowstring.ipc.tensor.sparse.input import index_array, index_arrays, value_array
-from bowstring.ipc.tensor.sparse.order import coordinates, dense
 from bowstring.ipc.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ class SparseTensor:
         >>> SparseTensor.from_scipy(scipy.sparse.eye_array(3, format="csc"))
         <SparseTensor csc float64 (3, 3) with 3 values on cpu>
         """
-        return sparse_scipy.imported(cls, matrix, dim_names)
+        return convert.from_scipy(cls, matrix, dim_names)
 
     @classmethod
     def from_arrow(cls, tensor: Any, axis_order: Sequence[int] | None = None) -> SparseTensor:
@@ -214,7 +215,7 @@ class SparseTensor:
         >>> SparseTensor.from_arrow(pa.SparseCSRMatrix.from_dense_numpy(np.eye(2)))
         <SparseTensor csr float64 (2, 2) with 2 values on cpu>
         """
-        return sparse_arrow.imported(cls, tensor, axis_order)
+        return convert.from_arrow(cls, tensor, axis_order)
 
     @property
     def format(self) -> str:
@@ -299,7 +300,7 @@ class SparseTensor:
         >>> SparseTensor.from_coo([5], [[1, 1]], (2, 2)).to_numpy()
         (array([[5]]), array([[1, 1]]))
         """
-        return sparse_arrow.arrays(self)
+        return convert.arrays(self)
 
     def to_scipy(self) -> Any:
         """Return a ``scipy.sparse`` array: ``csr_array``, ``csc_array``, or ``coo_array`` for COO and CSF.
@@ -321,7 +322,7 @@ class SparseTensor:
         array([[0., 0., 0.],
                [0., 0., 1.]])
         """
-        return sparse_scipy.exported(self)
+        return convert.to_scipy(self)
 
     def to_cupyx(self) -> Any:
         """Return a matrix of ``cupyx.scipy.sparse``: ``csr_matrix``, ``csc_matrix`` or ``coo_matrix``.
@@ -339,7 +340,7 @@ class SparseTensor:
         MissingDependency
             CuPy is not installed.
         """
-        return sparse_cupyx.exported(self)
+        return convert.to_cupyx(self)
 
     def to_arrow(self) -> Any:
         """Return pyarrow's ``SparseCOOTensor``, ``SparseCSRMatrix``, ``SparseCSCMatrix`` or ``SparseCSFTensor``.
@@ -356,7 +357,7 @@ class SparseTensor:
         >>> SparseTensor.from_csr([1.0], [0, 0, 1], [2], shape=(2, 3)).to_arrow().shape
         (2, 3)
         """
-        return sparse_arrow.exported(self)
+        return convert.to_arrow(self)
 
     def to_coo(self) -> SparseTensor:
         """Return the same tensor by coordinates, over the same values; the arrays must be on the host.
