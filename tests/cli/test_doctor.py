@@ -10,10 +10,9 @@ import pytest
 from bowstring.cli import doctor, main
 from bowstring.cli.doctor import paths
 from bowstring.cli.doctor.check import Check, State
-from bowstring.cli.doctor.connections import try_connections
 from bowstring.cli.doctor.devices import Look
 from bowstring.cli.doctor.report import examine
-from bowstring.cli.doctor.shared_memory import try_shared_memory
+from bowstring.cli.doctor.sharing import try_connections, try_shared_memory
 from bowstring.cli.doctor.sides import CONSUMER, PRODUCER
 from bowstring.cli.doctor.trials import REAL, Outcome, Programs, Trial
 

@@ -14,7 +14,7 @@ import pytest
 
 from bowstring.cli.doctor import child as child_module
 from bowstring.cli.doctor.child import Child, ChildFault
-from bowstring.cli.doctor.trials import Outcome, Programs, Trial, try_roads
+from bowstring.cli.doctor.trials import Outcome, Programs, Trial, run_trials
 from bowstring.transport.socket_file import runtime_folder
 
 HANG = "import time; time.sleep(600)"
@@ -118,7 +118,7 @@ def state(pid: int) -> str:
 
 def test_all_roads() -> None:
     """Every road of a host works, its bytes were looked at, and the stream says which one it was."""
-    found = try_roads("cpu", ROADS, 30.0)
+    found = run_trials("cpu", ROADS, 30.0)
     assert [outcome.failure for outcome in found] == [None] * 4
     assert [outcome.path for outcome in found] == [
         "unix: mapped",
@@ -135,7 +135,7 @@ def test_all_roads() -> None:
 def test_a_side_that_fails(side: str, code: str) -> None:
     """Whichever side hangs, crashes or talks nonsense, every trial has an outcome that names the side."""
     programs = Programs(producer=code) if side == "producer" else Programs(OFFERS, code)
-    found = try_roads("cpu", ROADS[:3], 1.0, programs)
+    found = run_trials("cpu", ROADS[:3], 1.0, programs)
     said = FAULTS.get(code, "talked nonsense")
     first = found[0].failure
     assert first is not None
@@ -160,7 +160,7 @@ sides.consume()
 @pytest.mark.parametrize("number", ["SIGSEGV", "SIGKILL"])
 def test_a_road_that_kills(number: str) -> None:
     """A road that takes the consumer down is told so, and those behind it are tried all the same."""
-    found = try_roads("cpu", ROADS, 30.0, Programs(consumer=DIES.format(signal=number)))
+    found = run_trials("cpu", ROADS, 30.0, Programs(consumer=DIES.format(signal=number)))
     assert [outcome.failure is None for outcome in found] == [True, False, True, True]
     assert number in str(found[1].failure)
 
@@ -200,7 +200,7 @@ sides.consume()
 
 def test_a_producer_that_dies_later() -> None:
     """A producer that is killed after it offered its table is what failed, not its consumer."""
-    found = try_roads("cpu", ROADS[:1], 30.0, Programs(KILLS, WAITS))
+    found = run_trials("cpu", ROADS[:1], 30.0, Programs(KILLS, WAITS))
     assert found[0].failure == "the producer killed by signal 9 (SIGKILL)"
 
 
@@ -214,14 +214,14 @@ sides.produce()
 
 def test_other_bytes() -> None:
     """A road that delivers something else than was sent does not work."""
-    [found] = try_roads("cpu", ROADS[:1], 30.0, Programs(producer=LIES))
+    [found] = run_trials("cpu", ROADS[:1], 30.0, Programs(producer=LIES))
     assert "other bytes came than were sent" in str(found.failure)
 
 
 def test_no_folder_for_sockets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Where no socket can be made that is the outcome, with its hint, and nothing was started."""
     monkeypatch.setattr("bowstring.cli.doctor.trials.runtime_folder", lambda: str(tmp_path / ("x" * 120)))
-    found = try_roads("cpu", ROADS[:2], 30.0)
+    found = run_trials("cpu", ROADS[:2], 30.0)
     assert all(str(outcome.failure).startswith("UsageError: the path is too long") for outcome in found)
     assert all("set XDG_RUNTIME_DIR to a short folder" in str(outcome.hint) for outcome in found)
     assert all(str(outcome.hint) not in str(outcome.failure) for outcome in found)
@@ -230,8 +230,8 @@ def test_no_folder_for_sockets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 def test_time_is_bounded() -> None:
     """Roads behind several that hang are not tried, and that is said."""
     trials = [Trial(str(number), "unix") for number in range(9)]
-    found = try_roads("cpu", trials, 0.3, Programs(OFFERS, HANG))
-    assert found[-1] == Outcome("not tried: the roads before it took too long")
+    found = run_trials("cpu", trials, 0.3, Programs(OFFERS, HANG))
+    assert found[-1] == Outcome("not tried: the paths before it took too long")
 
 
 INTERRUPTED = """

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from bowstring.cli.doctor.check import Check, State
+from bowstring.cli.doctor.environment import find_limits, find_namespaces
 from bowstring.cli.doctor.gpu_files import find_gpu_files
-from bowstring.cli.doctor.gpu_software import find_gpu_software
-from bowstring.cli.doctor.limits import find_limits
-from bowstring.cli.doctor.namespaces import find_namespaces
-from bowstring.cli.doctor.shared_memory import try_shared_memory
+from bowstring.cli.doctor.packages import find_gpu_software
+from bowstring.cli.doctor.sharing import try_shared_memory
 
 
 def put(root: Path, path: str, text: str = "") -> None:
@@ -141,7 +140,7 @@ def test_limits_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("scope", "state"), [("0", State.OK), ("1", State.ABSENT), ("3", State.ABSENT)])
 def test_yama(monkeypatch: pytest.MonkeyPatch, scope: str, state: State) -> None:
     """What Yama forbids is told, though Bowstring does not need it."""
-    monkeypatch.setattr("bowstring.cli.doctor.shared_memory._read", lambda _path: scope)
+    monkeypatch.setattr("bowstring.cli.doctor.sharing._read", lambda _path: scope)
     assert by_name(try_shared_memory())["pidfd_getfd"].state is state
 
 

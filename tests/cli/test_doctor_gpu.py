@@ -10,8 +10,8 @@ from bowstring.cli import doctor, main
 from bowstring.cli.doctor import paths
 from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.devices import Seen, _described
-from bowstring.cli.doctor.gpu_software import BINDINGS, CUPY
 from bowstring.cli.doctor.nvml import read_topology
+from bowstring.cli.doctor.packages import BINDINGS, CUPY
 from bowstring.cli.doctor.paths import Path, try_paths
 from bowstring.cli.doctor.report import examine
 from bowstring.cli.doctor.topology import Topology
@@ -62,7 +62,7 @@ def test_a_driver_that_takes_processes_down() -> None:
 
 def outcomes(monkeypatch: pytest.MonkeyPatch, found: Outcome) -> None:
     """Let all roads have one outcome, without any process."""
-    monkeypatch.setattr(paths, "try_roads", lambda _device, trials, *_rest: [found] * len(trials))
+    monkeypatch.setattr(paths, "run_trials", lambda _device, trials, *_rest: [found] * len(trials))
 
 
 @pytest.mark.parametrize("check", ["CUDA driver", CUPY, BINDINGS])

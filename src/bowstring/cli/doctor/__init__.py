@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bowstring.cli.doctor.as_json import print_json
-from bowstring.cli.doctor.as_text import print_text
+from bowstring.cli.doctor.output import print_json, print_text
 from bowstring.cli.doctor.report import examine
 
 if TYPE_CHECKING:

@@ -75,7 +75,7 @@ class Child:
         return self._process.pid
 
     def tell(self, order: Any) -> None:
-        """Give it its order. A line that a pipe holds: nobody waits, though the child may not read it."""
+        """Send its order, one line that fits into a pipe: this does not wait, even if the child never reads."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError, BlockingIOError):
             self._process.stdin.write(json.dumps(order).encode() + b"\n")
@@ -95,7 +95,7 @@ class Child:
             left = end - time.monotonic()
             if left <= 0:
                 raise ChildFault(f"did not answer within {seconds:g} s")
-            # Somebody whom it started may hold its pipes open: so they are not all that is looked at.
+            # A process that it started may hold its pipes open, so its end is watched, too.
             ended = self._has_ended()
             if not self._read(0.0 if ended else min(left, _TICK)) and ended:
                 raise ChildFault(self._how_it_ended())
@@ -114,7 +114,7 @@ class Child:
             if not part:
                 self._selector.unregister(key.fileobj)
             elif key.fileobj is self._out:
-                # More than that is no line, and whoever goes on for ever fills no memory of ours.
+                # A longer line is cut, so that a child that writes for ever does not fill our memory.
                 self._ahead += part if len(self._ahead) <= _MOST else b""
             else:
                 self._said = (self._said + part)[-_TAIL:]

@@ -7,8 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
-from bowstring.cli.doctor.topology import Gpu, Link, MigInstance, Pair, Topology
-from bowstring.cli.doctor.visible import visible_devices
+from bowstring.cli.doctor.topology import Gpu, Link, MigInstance, Pair, Topology, visible_devices
 
 __all__ = ["read_topology"]
 

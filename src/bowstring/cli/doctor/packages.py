@@ -1,15 +1,17 @@
-"""Which versions of what are installed."""
+"""Versions of installed packages, and whether those for GPUs fit each other and the driver. None is imported."""
 
 from __future__ import annotations
 
+import ctypes.util
 import importlib.metadata
 import os
 import platform
+from typing import Final
 
 from bowstring import __version__
 from bowstring.cli.doctor.check import Check, State
 
-__all__ = ["find_packages", "version_of"]
+__all__ = ["BINDINGS", "CUPY", "UCX", "find_gpu_software", "find_packages", "version_of"]
 
 _OPTIONAL = {
     "rich": ("tables and progress bars of this program", "cli"),
@@ -53,3 +55,106 @@ def version_of(name: str) -> str | None:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0))
+
+
+CUPY: Final = "CuPy"
+BINDINGS: Final = "cuda.bindings"
+UCX: Final = "UCX"
+_EXTRA: Final = "pip install 'bowstring[cuda13]' (or cuda12)"
+_WHEELS: Final = {"cupy-cuda13x": 13, "cupy-cuda12x": 12, "cupy": None}
+_NVCOMP_WHEELS: Final = ("nvidia-libnvcomp-cu13", "nvidia-libnvcomp-cu12")
+_CUDF_WHEELS: Final = ("cudf-cu13", "cudf-cu12")
+_UCX_WHEELS: Final = ("libucx-cu13", "libucx-cu12")
+# numba-cuda 0.30 asks NumPy for `row_stack`, which 2.5 took away.
+_LAST_NUMPY: Final = (2, 5)
+
+
+def find_gpu_software(driver_cuda: str | None = None) -> list[Check]:
+    """Return one check for each package.
+
+    Parameters
+    ----------
+    driver_cuda
+        The newest CUDA that the driver knows, such as ``"13.0"``, where that is known.
+
+    Examples
+    --------
+    >>> [check.name for check in find_gpu_software()]
+    ['CuPy', 'cuda.bindings', 'numba-cuda', 'nvCOMP', 'cuDF', 'UCX']
+    """
+    return [
+        _cupy(driver_cuda),
+        _bindings(driver_cuda),
+        _numba(),
+        _one_of("nvCOMP", _NVCOMP_WHEELS, "for compressed bodies on GPUs"),
+        _one_of("cuDF", _CUDF_WHEELS, "for tables of cuDF"),
+        _ucx(),
+    ]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    found: list[int] = []
+    for part in version.split("."):
+        if not part.isdecimal():
+            break
+        found.append(int(part))
+    return tuple(found)
+
+
+def _too_old(driver_cuda: str | None, wanted: int) -> bool:
+    return driver_cuda is not None and _numbers(driver_cuda)[:1] < (wanted,)
+
+
+def _cupy(driver_cuda: str | None) -> Check:
+    found = {wheel: version for wheel in _WHEELS if (version := version_of(wheel))}
+    if not found:
+        return Check(CUPY, State.ABSENT, "not installed; for data on GPUs", _EXTRA)
+    seen = ", ".join(f"{wheel} {version}" for wheel, version in found.items())
+    if len(found) > 1:
+        hint = f"pip uninstall {' '.join(found)}, then {_EXTRA}"
+        return Check(CUPY, State.BROKEN, f"{seen}: they overwrite each other", hint)
+    wanted = _WHEELS[next(iter(found))]
+    if wanted is not None and _too_old(driver_cuda, wanted):
+        hint = f"pip install 'bowstring[cuda{wanted - 1}]', or a newer driver"
+        return Check(CUPY, State.BROKEN, f"{seen} needs CUDA {wanted}, the driver knows {driver_cuda}", hint)
+    return Check(CUPY, State.OK, seen)
+
+
+def _bindings(driver_cuda: str | None) -> Check:
+    version = version_of("cuda-bindings")
+    if version is None:
+        return Check(BINDINGS, State.ABSENT, "not installed; for memory of GPUs", _EXTRA)
+    wanted = _numbers(version)[0] if _numbers(version) else 0
+    if _too_old(driver_cuda, wanted):
+        hint = f"pip install 'cuda-bindings<{wanted}'"
+        return Check(BINDINGS, State.ABSENT, f"{version} is newer than the driver's CUDA {driver_cuda}", hint)
+    return Check(BINDINGS, State.OK, version)
+
+
+def _numba() -> Check:
+    version, numpy = version_of("numba-cuda"), version_of("numpy")
+    if version is None:
+        return Check("numba-cuda", State.ABSENT, "not installed; for kernels on GPUs", _EXTRA)
+    if numpy is not None and _numbers(numpy)[:2] >= _LAST_NUMPY:
+        seen = f"{version} does not work with NumPy {numpy}"
+        return Check("numba-cuda", State.BROKEN, seen, "pip install 'numpy<2.5'")
+    return Check("numba-cuda", State.OK, version)
+
+
+def _one_of(name: str, wheels: tuple[str, ...], use: str) -> Check:
+    for wheel in wheels:
+        version = version_of(wheel)
+        if version:
+            return Check(name, State.OK, f"{wheel} {version}")
+    hint = f"pip install {wheels[0]} (or {wheels[1]}), as the driver's CUDA is"
+    return Check(name, State.ABSENT, f"not installed; {use}", hint)
+
+
+def _ucx() -> Check:
+    found = _one_of(UCX, _UCX_WHEELS, "for RDMA and NVLink")
+    if found.state is State.OK:
+        return found
+    system = ctypes.util.find_library("ucp")
+    if system:
+        return Check(UCX, State.OK, f"{system} of the system")
+    return Check(UCX, State.ABSENT, "not installed; for RDMA and NVLink", "pip install 'bowstring[ucx]'")

@@ -1,4 +1,4 @@
-"""Which road the bytes can take here: each is tried, and where one fails it is said what is in the way."""
+"""Which paths the bytes can take here: each is tried, and a failure is explained by what is in the way."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Final
 
 from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.devices import CUDA, Seen
-from bowstring.cli.doctor.gpu_software import BINDINGS, CUPY, UCX
+from bowstring.cli.doctor.packages import BINDINGS, CUPY, UCX
 from bowstring.cli.doctor.sides import IN_PLACE
 from bowstring.cli.doctor.topology import Gpu, Topology
-from bowstring.cli.doctor.trials import REAL, Outcome, Programs, Trial, try_roads
+from bowstring.cli.doctor.trials import REAL, Outcome, Programs, Trial, run_trials
 
 __all__ = ["Obstacle", "Path", "default_path", "try_paths"]
 
@@ -45,7 +45,7 @@ _GPU_CHECKS: Final = (
 )
 _IN_PLACE_CHECKS: Final = (*_GPU_CHECKS, "pid namespace", "ipc namespace")
 _UNEXPLAINED: Final = "Nothing that was looked at explains it: try `bowstring demo`, and dmesg after a crash."
-# What the stream calls the road, where the trial is of that one.
+# The stream's name of the path that the trial is of.
 _WORDS: Final = {"unix": "mapped", "tcp": "packed", "inproc": "mapped", IN_PLACE: "in place"}
 _HOST_SECONDS: Final = 20.0
 _GPU_SECONDS: Final = 60.0
@@ -72,7 +72,7 @@ class Path:
     first_view
         Seconds from `connect` to the first batch, in a process that had mapped nothing before.
     took
-        The road that the bodies took, and why, in the stream's words.
+        The path that the bodies took, and why, as the stream reports it.
     in_the_way
         What keeps it from being taken; nothing where it works.
     """
@@ -91,7 +91,7 @@ class Path:
 
 
 def default_path(found: Sequence[Path]) -> Path:
-    """Return the path that a server and a reader take where nobody says otherwise."""
+    """Return the path that a server and a reader take by default."""
     return next(path for path in found if path.name == _MAPPED.name)
 
 
@@ -112,7 +112,7 @@ def try_paths(
         For each answer of a process that needs no GPU.
     """
     by_name = {check.name: check for check in checks}
-    outcomes = try_roads("cpu", [trial for trial, _ in _HOST], host_seconds, programs)
+    outcomes = run_trials("cpu", [trial for trial, _ in _HOST], host_seconds, programs)
     found = [
         _path(trial, meaning, outcome, _causes(by_name, _HOST_CHECKS[trial.way]))
         for (trial, meaning), outcome in zip(_HOST, outcomes, strict=True)
@@ -164,14 +164,14 @@ def _ucx(by_name: dict[str, Check]) -> Path:
 
 
 def _from_gpu(device: str, seen: Seen, by_name: dict[str, Check], programs: Programs) -> list[Path]:
-    """Try every road that begins on a GPU."""
-    roads = [
+    """Try every path that begins on a GPU."""
+    trials = [
         (Trial(f"{device}: mapped", "unix"), "the producer's memory on its GPU, as a file descriptor"),
         (Trial(f"{device}: copied", "unix", "copy"), "the same, copied on the GPU by the reader"),
         (Trial(f"{device} → host", "unix", device="cpu"), "copied to the host by the reader"),
         (Trial(f"{device}: in place", IN_PLACE), "memory of CuPy or RMM, as a CUDA IPC handle"),
     ]
-    roads += [
+    trials += [
         (
             Trial(f"{device} → {other}", "unix", device=other),
             "to another GPU, by a peer copy or through the host",
@@ -179,9 +179,9 @@ def _from_gpu(device: str, seen: Seen, by_name: dict[str, Check], programs: Prog
         for other in seen.devices
         if other != device
     ]
-    outcomes = try_roads(device, [trial for trial, _ in roads], _GPU_SECONDS, programs)
+    outcomes = run_trials(device, [trial for trial, _ in trials], _GPU_SECONDS, programs)
     found: list[Path] = []
-    for (trial, meaning), outcome in zip(roads, outcomes, strict=True):
+    for (trial, meaning), outcome in zip(trials, outcomes, strict=True):
         causes = _causes(by_name, _IN_PLACE_CHECKS if trial.way == IN_PLACE else _GPU_CHECKS)
         if trial.device in seen.devices:
             causes = (*_between(device, str(trial.device), seen.topology), *causes)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from bowstring.cli.doctor.check import Check
-from bowstring.cli.doctor.connections import try_connections
 from bowstring.cli.doctor.devices import LOOK, Look, Seen
+from bowstring.cli.doctor.environment import find_limits, find_namespaces
 from bowstring.cli.doctor.gpu_files import find_gpu_files
-from bowstring.cli.doctor.gpu_software import find_gpu_software
-from bowstring.cli.doctor.limits import find_limits
-from bowstring.cli.doctor.namespaces import find_namespaces
-from bowstring.cli.doctor.packages import find_packages
+from bowstring.cli.doctor.packages import find_gpu_software, find_packages
 from bowstring.cli.doctor.paths import Path, default_path, try_paths
-from bowstring.cli.doctor.shared_memory import try_shared_memory
+from bowstring.cli.doctor.sharing import try_connections, try_shared_memory
 from bowstring.cli.doctor.topology import Topology
 from bowstring.cli.doctor.trials import REAL, Programs
 
@@ -24,16 +21,16 @@ _LOOK_SECONDS = 30.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Report:
-    """What was found.
+    """The findings.
 
     Attributes
     ----------
     groups
         The checks, by what they are about.
     topology
-        The GPUs, as NVML tells; ``None`` where nobody could ask.
+        The GPUs, from NVML; ``None`` if it could not be asked.
     paths
-        The roads between two processes.
+        The paths between two processes.
     """
 
     groups: dict[str, list[Check]]
@@ -42,7 +39,7 @@ class Report:
 
     @property
     def default(self) -> Path:
-        """The path that is taken where nobody says otherwise."""
+        """The path that is used by default."""
         return default_path(self.paths)
 
 
@@ -52,11 +49,11 @@ def examine(program: str = LOOK, programs: Programs = REAL, seconds: float = _LO
     Parameters
     ----------
     program
-        What the child runs that looks for GPUs.
+        Program of the child that looks for GPUs.
     programs
-        What the two processes of a trial run.
+        Programs of the two processes of a trial.
     seconds
-        For the look at GPUs, which goes on beside the others.
+        For the look at GPUs, which runs beside the other checks.
     """
     with Look.begin(program) as look:
         groups = {

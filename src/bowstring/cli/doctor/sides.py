@@ -1,4 +1,4 @@
-"""The two processes of a trial: one offers a small table, one takes it by a road and looks at each byte."""
+"""The two processes of a trial: one publishes a small table, the other reads it and compares each byte."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def sample() -> pa.Table:
 
 
 def produce() -> None:
-    """Be the producer: say where the table is offered, and wait until nobody wants it any more."""
+    """Run the producer: report where the table is published, and wait until stdin closes."""
     order, say = be_a_child()
     _load(order["preload"])
     with contextlib.ExitStack() as servers:
@@ -78,7 +78,7 @@ def _offer(way: str, address: str, device: Device, servers: contextlib.ExitStack
         return str(server.publish("doctor", batch))
     if "share" not in inspect.signature(server.publish).parameters:
         raise Unsupported("this version of Bowstring hands over no memory in place")
-    # Memory of somebody else's: arrays as a user has them, not one of our regions.
+    # Arrays as a user has them, not one of our regions.
     columns = {
         name: device.from_host(sample().column(name).combine_chunks().to_numpy()) for name in ("n", "f")
     }
@@ -87,7 +87,7 @@ def _offer(way: str, address: str, device: Device, servers: contextlib.ExitStack
 
 
 def consume() -> None:
-    """Be the consumer: take the table by one road after the other, and say what came of each."""
+    """Run the consumer: read the table by one path after the other, and report each outcome."""
     order, say = be_a_child()
     _load(order["preload"])
     for trial in order["trials"]:

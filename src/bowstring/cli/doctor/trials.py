@@ -1,4 +1,4 @@
-"""Trials: roads between two processes are taken for real, one after the other, whatever the processes do."""
+"""Trials: paths between two processes are used for real, one after the other, whatever the processes do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bowstring.cli.failure import as_json
 from bowstring.errors import BowstringError
 from bowstring.transport.socket_file import address_of, runtime_folder
 
-__all__ = ["REAL", "Outcome", "Programs", "Trial", "try_roads"]
+__all__ = ["REAL", "Outcome", "Programs", "Trial", "run_trials"]
 
 _MOMENT: Final = 0.2
 _WAYS: Final = ("unix", "tcp", IN_PLACE)
@@ -24,7 +24,7 @@ _WAYS: Final = ("unix", "tcp", IN_PLACE)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trial:
-    """One road to be tried.
+    """One path to be tried.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Outcome:
     device
         Where it was taken to.
     path, why, copied
-        The road that the bodies took, and how they were copied, in the stream's own words.
+        The path that the bodies took, and how they were copied, as the stream reports it.
     """
 
     failure: str | None = None
@@ -84,7 +84,7 @@ class Programs:
 REAL: Final = Programs()
 
 
-def try_roads(
+def run_trials(
     device: str, trials: Sequence[Trial], seconds: float, programs: Programs = REAL
 ) -> list[Outcome]:
     """Return what came of each trial from one device. All processes have ended then, and no socket is left.
@@ -104,7 +104,7 @@ def try_roads(
     end: float | None = None
     while len(outcomes) < len(trials):
         if end is not None and time.monotonic() > end:
-            why = Outcome("not tried: the roads before it took too long")
+            why = Outcome("not tried: the paths before it took too long")
             return outcomes + [why] * (len(trials) - len(outcomes))
         end = end or time.monotonic() + 3 * seconds
         outcomes += _round(device, trials[len(outcomes) :], seconds, programs)

@@ -1,18 +1,21 @@
-"""The report for people: groups of aligned lines, no wider than 100 columns."""
+"""The output of the report: aligned lines of at most 100 columns, or one JSON object (docs/doctor.md)."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
+from bowstring import __version__
 from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.paths import Path
 from bowstring.cli.doctor.report import Report
 from bowstring.cli.doctor.topology import Gpu, Topology
 from bowstring.cli.text import clipped, duration, shown, size
 
-__all__ = ["print_text"]
+__all__ = ["VERSION", "as_json", "print_json", "print_text"]
 
 _WIDTH: Final = 100
 _MARKS: Final = {State.OK: "✓", State.ABSENT: "·", State.BROKEN: "✗"}
@@ -101,3 +104,27 @@ def _matrix(topology: Topology) -> Iterator[str]:
                 links = "NVLink not told"
             parts = (pair.read or "not told", links, pair.ancestor or "not told")
             yield from _hanging(f"  {gpu.index:>3} ← {other.index:<3} ", "; ".join(parts))
+
+
+VERSION: Final = 1
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """Return the report as plain values. Within a version, fields are added and never change their meaning."""
+    return {
+        "version": VERSION,
+        "bowstring": __version__,
+        "default_path_works": report.default.works,
+        "checks": [
+            {"group": title, **dataclasses.asdict(check), "state": check.state.value}
+            for title, checks in report.groups.items()
+            for check in checks
+        ],
+        "topology": None if report.topology is None else dataclasses.asdict(report.topology),
+        "paths": [{**dataclasses.asdict(path), "works": path.works} for path in report.paths],
+    }
+
+
+def print_json(report: Report) -> None:
+    """Print the report in one line."""
+    print(json.dumps(as_json(report)))
