@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 BLOCK_ROWS: Final = 65_536
-"""Rows that share one dictionary of names, counted from the first row: the same whoever writes them."""
+"""Rows that share one dictionary of names, counted from the first row: the same in every writer."""
 
 # One type, whatever the number of blocks, so that the columns of a stream have one schema.
 STORAGE: Final = (

@@ -305,7 +305,7 @@ def _masked(indexed: Column, indices: Any, rows: int) -> Any:
 
 
 def one_column(source: Any, name: str) -> Column:
-    """Return the column that is given, or the only one of what is given; an array alone gets a name.
+    """Return a column, or the only column of a batch; an array alone gets the name.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Whether Variants mean the same."""
+"""Equality of Variants by their meaning."""
 
 from __future__ import annotations
 
@@ -121,13 +121,13 @@ def _verdicts(sides: list[Rows], names: list[Names], statuses: list[Any]) -> Any
             known.text,
             status,
         )
-    room = device.xp.empty(items * depth * int(WORDS), np.uint64)
-    launch(compare_values, items, block, *arguments, depth, room, verdicts)
+    scratch = device.xp.empty(items * depth * int(WORDS), np.uint64)
+    launch(compare_values, items, block, *arguments, depth, scratch, verdicts)
     return verdicts
 
 
 def _decide(sides: list[Rows], unknown: Any, verdicts: Any, limits: Limits) -> None:
-    """Write the verdicts on rows that the kernel could not tell, by their trees."""
+    """Write the verdicts on rows that the kernel left open, by their decoded values."""
     if not len(unknown):
         return
     left, right = (_Trees(side, limits) for side in sides)

@@ -88,15 +88,15 @@ def schema_of(column: Any, *, plain: bool = False, limits: Limits = DEFAULT_LIMI
 
 
 class _Object(dict[str, "_Shape"]):
-    """What has been found under each key of objects."""
+    """The type of each field of objects."""
 
 
 class _Array(dict[str, "_Shape"]):
-    """The one thing that has been found in arrays."""
+    """The type of the elements of arrays."""
 
 
 class _Mixed:
-    """Things of different kinds."""
+    """Values of different kinds."""
 
 
 _Shape: TypeAlias = pa.DataType | _Object | _Array | _Mixed
@@ -167,7 +167,7 @@ def _digits(type_: pa.DataType) -> tuple[int, int] | None:
 
 
 def _arrow(root: _Array) -> pa.DataType:
-    """Return what is in `root` as a type: from the leaves up, each thing is replaced by its type."""
+    """Return what is in `root` as an Arrow type: from the leaves up, each shape is replaced by its type."""
     found: list[tuple[_Object | _Array, str]] = [(root, _ITEM)]
     for holder, key in found:
         inside = holder[key]

@@ -1,4 +1,4 @@
-"""What became of a row: nine words, one byte each."""
+"""The status of a row: nine values, one byte each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Status"]
 
 
 class Status(enum.IntEnum):
-    """What became of a row of a Variant column.
+    """The status of a row of a Variant column.
 
     SQL NULL, missing and the Variant null are three different things, and none of them is an error.
 

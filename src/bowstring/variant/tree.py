@@ -55,7 +55,7 @@ _PLACES: Final = (lengths() << 8).tobytes()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Number:
-    """What a path is read as on the way.
+    """The number that a path is read as during the walk.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class Node:
     width
         Bytes of its number, 0 where it is a place.
     column
-        The how manieth it is of that width.
+        Index among the outputs of the same width.
     """
 
     index: int

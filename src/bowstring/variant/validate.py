@@ -17,7 +17,7 @@ from bowstring.variant.walk import Located
 
 __all__ = ["validate"]
 
-# So many work items at most, for each needs room of its own.
+# So many work items at most, for each needs scratch of its own.
 _ITEMS: Final = 4096
 _SMALLEST_BLOCK: Final = 64
 
@@ -72,7 +72,7 @@ def validate(
         device, rows = opened.column.device, opened.rows
         block = max(_SMALLEST_BLOCK, -(-rows // _ITEMS))
         items = -(-rows // block)
-        room = device.xp.empty(items * limits.depth * int(WORDS), np.uint64)
+        scratch = device.xp.empty(items * limits.depth * int(WORDS), np.uint64)
         statuses = device.xp.empty(rows, np.uint8)
         launch(
             validate_values,
@@ -90,7 +90,7 @@ def validate(
             dictionary.marks,
             int(full),
             limits.depth,
-            room,
+            scratch,
             statuses,
         )
         return batch_of([status_column("status", Located(None, statuses), device)], opened)[0]

@@ -46,7 +46,7 @@ class Located(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What numbers one path leads to.
+    """The numbers that one path leads to.
 
     Attributes
     ----------

@@ -34,7 +34,7 @@ _PRIMITIVE, _SHORT_STRING, _OBJECT, _ARRAY = range(4)
 # disjoint bytes of the value.
 SHARING: Final = 16
 
-# First byte, end of the room that it may take, and the step that leads to it.
+# First byte, end of the bytes that it may take, and the step that leads to it.
 _Child = tuple[int, int, str | int]
 
 
@@ -64,7 +64,7 @@ def decode(metadata: bytes | tuple[str, ...], value: bytes, *, limits: Limits = 
     names = decode_names(metadata) if isinstance(metadata, bytes) else metadata
     budget = Budget(nodes=len(value), bytes=SHARING * len(value))
     root: list[Value] = []
-    # First byte, end of the room that it may take, depth, path, and where the decoded value goes.
+    # First byte, end of the bytes that it may take, depth, path, and where the decoded value goes.
     work: list[tuple[int, int, int, Path, Any]] = [(0, len(value), 0, None, root)]
     while work:
         position, end, depth, path, target = work.pop()
@@ -300,7 +300,7 @@ def _name(encoded: bytes, index: int) -> str:
         ) from error
 
 
-def _check_name_offsets(offsets: list[int], room: int) -> None:
+def _check_name_offsets(offsets: list[int], available: int) -> None:
     if offsets[0] != 0:
         raise InvalidBody(
             "the first name of a Variant's metadata begins late",
@@ -316,10 +316,10 @@ def _check_name_offsets(offsets: list[int], room: int) -> None:
                 found=end,
                 where=f"metadata, name {index}",
             )
-    if offsets[-1] > room:
+    if offsets[-1] > available:
         raise Truncated(
             "a Variant's metadata end within their names",
             expected=f"{offsets[-1]} bytes of names",
-            found=room,
+            found=available,
             where="metadata",
         )

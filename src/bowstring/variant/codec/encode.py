@@ -59,7 +59,7 @@ def metadata_bytes(names: Sequence[str], *, width: int = 1, sorted_flag: bool | 
     width
         Least number of bytes of an offset, 1 to 4.
     sorted_flag
-        Whether the dictionary is said to be sorted and unique; by default the truth (not said of an empty one).
+        The flag "sorted and unique"; by default set where it is true and the dictionary is not empty.
 
     Raises
     ------

@@ -67,7 +67,6 @@ MICROSECONDS_PER_DAY: Final = 86_400_000_000
 _EXACT: Final = decimal.Context(prec=64)
 
 Path = tuple["Path", "str | int"] | None
-
 """The way from the root to a value: the way to its parent, and one step."""
 
 _SHORT_STRING: Final = 1

@@ -219,7 +219,7 @@ def _check_sharing(opened: VariantColumn, starts: Any, stops: Any, limits: Limit
 
 
 def _depth(device: Device, starts: Any, stops: Any, limits: Limits) -> int:
-    """Return how deep values may nest: not deeper than the longest has room for."""
+    """Return how deep values may nest: at most as deep as the bytes of the longest allow."""
     if not len(starts):
         return 1
     longest = int(device.to_host((stops - starts).max(keepdims=True))[0])

@@ -16,7 +16,7 @@ from bowstring.variant.metadata_dictionary import check_overlap
 
 __all__ = ["Names", "in_row", "open_on_host", "raw_rows", "values"]
 
-# So many distinct metadata are kept parsed.
+# Distinct metadata that are kept parsed.
 _NAMES_KEPT = 64
 _VARIANT_NULL: Final = b"\x00"
 
