@@ -13,7 +13,7 @@ import pyarrow as pa
 from bowstring.benchmarks.case import Case, LineUp, Measured, Role, Scale, Target, Way
 from bowstring.benchmarks.payload import fingerprint
 from bowstring.columnar.layout import Layout
-from bowstring.ipc.body.check import check
+from bowstring.ipc.body.check_scalar import check
 from bowstring.ipc.body.template import MessageDecoder
 from bowstring.ipc.flatbuf.message import RecordBatchHeader, decode_message, decode_record_batch
 from bowstring.ipc.flatbuf.template import Template

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from bowstring import Batch
 from bowstring.errors import BowstringError, ClosedError, InvalidBody, LimitExceeded
 from bowstring.ipc import IpcWriteOptions, new_stream, open_stream
-from bowstring.ipc.body import readahead_compressed as ahead_compressed
+from bowstring.ipc.body import readahead
 from bowstring.ipc.body.readahead import ReadAhead
 from bowstring.ipc.compression.codec import Means
 from bowstring.limits import Limits
@@ -170,7 +170,7 @@ def test_memory_for_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(len(places))
         raise LimitExceeded("there is no memory for a decompressed body")
 
-    monkeypatch.setattr(ahead_compressed, "decompressed", short)
+    monkeypatch.setattr(readahead, "decompressed", short)
     assert outcome(STREAMS["lz4"]) == outcome(STREAM)
     assert max(asked) > len(SCHEMA)
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.errors import BowstringError, InvalidBody, InvalidMetadata
-from bowstring.ipc.body import check as checks
-from bowstring.ipc.body.check import check, check_pairs
-from bowstring.ipc.body.offset_bounds import check_offsets
+from bowstring.ipc.body import check_bulk, check_scalar
+from bowstring.ipc.body.check_scalar import check, check_offsets, check_pairs
 from bowstring.ipc.body.pack import unpack
 from bowstring.ipc.flatbuf.message import RecordBatchHeader, decode_message, decode_record_batch
 from bowstring.ipc.flatbuf.template import Template
@@ -367,17 +366,128 @@ def test_bowstring_refuses_what_pyarrow_refuses(batch: pa.RecordBatch, data: st.
             raise
 
 
-@pytest.mark.parametrize("count", [8192, 8193])
-def test_of_the_largest_batches_nothing_is_kept(count: int) -> None:
-    """What a peer chooses the size of is not kept for the life of the process, and found all the same."""
-    view = pa.array(["x" * 20], pa.string_view())
+def test_a_wrong_place_is_found_among_very_many_buffers() -> None:
+    """Of many variadic buffers, one that is misaligned is named."""
+    view, count = pa.array(["x" * 20], pa.string_view()), 8193
     layout = Layout.of(pa.schema({"a": view.type}))
     buffers = np.zeros((count, 2), np.int64)
     buffers[1, LENGTH] = 16
     header = RecordBatchHeader(1, np.array([(1, 0)]), buffers, variadic_counts=(count - 2,))
-    checks._forbidden.cache_clear()
     check(header, layout, 16)
-    assert checks._forbidden.cache_info().currsize == (count <= 8192)
     buffers[-1] = 4, 8
     with pytest.raises(InvalidMetadata, match="misaligned"):
         check(header, layout, 16)
+
+
+def _verdicts(header: RecordBatchHeader, layout: Layout, body: int) -> tuple[bool, bool]:
+    """Return whether a header is right in arrays, and in plain integers."""
+    try:
+        check_scalar.check_counts(header, layout)
+    except InvalidMetadata:
+        return False, False
+    try:
+        check_scalar.check_spans(header, layout, body)
+        sizes = header.buffers[:, 1].tolist()
+        check_scalar.check_sizes(header, layout, check_scalar.check_nodes(header, layout), sizes)
+        scalar = True
+    except InvalidMetadata:
+        scalar = False
+    return check_bulk.header_is_right(header, layout, body), scalar
+
+
+@given(batch=strategies.record_batches())
+def test_both_forms_find_whole_batches_right(batch: pa.RecordBatch) -> None:
+    """Batches as pyarrow writes them are right in both forms; run-end encoded ones are left to plain integers."""
+    header, body = header_of(batch)
+    layout = Layout.of(batch.schema)
+    if layout.bitmapless.size:
+        header.nodes[layout.bitmapless, 1] = 0
+    assert _verdicts(header, layout, body) == (not layout.run_ends, True)
+
+
+@given(
+    batch=strategies.record_batches(),
+    changes=st.lists(
+        st.tuples(
+            st.sampled_from(["nodes", "buffers", "length"]), st.integers(0, 1000), EDGES | st.integers(-1, 40)
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+)
+def test_arrays_never_let_through_what_plain_integers_refuse(
+    batch: pa.RecordBatch, changes: list[tuple[str, int, int]]
+) -> None:
+    """Whatever numbers of a header are others, what arrays find right is right in plain integers, too."""
+    header, body = header_of(batch)
+    for what, place, number in changes:
+        if what == "length":
+            header = header._replace(length=number)
+        elif (table := getattr(header, what)).size:
+            table.flat[place % table.size] = number
+    bulk, scalar = _verdicts(header, Layout.of(batch.schema), body)
+    assert scalar or not bulk
+
+
+@pytest.mark.parametrize("columns", [1, 40])
+@pytest.mark.parametrize("length", [2**31, 2**32, 2**44, 2**58, 2**60, 2**61, 2**62, HUGE])
+@pytest.mark.parametrize(
+    "type_",
+    [pa.int64(), pa.int8(), pa.bool_(), pa.string(), pa.decimal256(5), pa.binary(1 << 30), pa.string_view()],
+    ids=str,
+)
+def test_sizes_in_bytes_do_not_wrap(type_: pa.DataType, length: int, columns: int) -> None:
+    """A batch that claims so many rows that their bytes do not fit 64 bits is refused in both forms."""
+    layout = Layout.of(pa.schema([(f"c{index}", type_) for index in range(columns)]))
+    counts = (0,) * len(layout.variadic_nodes)
+    nodes = np.full((layout.num_nodes, 2), (length, 0))
+    buffers = np.zeros((layout.num_buffers, 2), np.int64)
+    for size in (0, 8, 32):
+        buffers[:, 1] = size
+        header = RecordBatchHeader(length, nodes, buffers, counts)
+        assert _verdicts(header, layout, 32) == (False, False)
+        with pytest.raises(InvalidMetadata, match="too short"):
+            check(header, layout, 32)
+        with pytest.raises(InvalidMetadata, match="too short"):
+            check_pairs(header, layout, buffers[:, 1])
+
+
+@pytest.mark.parametrize("rows", [0, 2**61, HUGE])
+def test_minimum_sizes_are_never_asked_for_lengths_that_overflow(rows: int) -> None:
+    """Lengths that `nodes_are_right` would not let through are a bug of the caller, not wrong sizes."""
+    for schema in (pa.schema({"a": pa.int64()}), pa.schema({"a": pa.list_(pa.int64())})):
+        layout = Layout.of(schema)
+        nodes = np.full((1, layout.num_nodes, 2), (rows, 0))
+        nothing = np.zeros(1, np.int64)
+        table = check_bulk.MessageTable(np.array([rows]), nodes, nothing, nothing, nothing)
+        assert check_bulk.nodes_are_right(table, layout).tolist() == [rows == 0]
+        if rows:
+            with pytest.raises(AssertionError):
+                check_bulk.minimum_sizes(table, layout)
+        else:
+            assert not check_bulk.minimum_sizes(table, layout).any()
+
+
+@pytest.mark.parametrize("wrong", [None, (0, 1), (33, 5), (39, -1)])
+@pytest.mark.parametrize("type_", [pa.string(), pa.large_string(), pa.list_(pa.int8())], ids=str)
+def test_offsets_of_many_columns_are_looked_at(type_: pa.DataType, wrong: tuple[int, int] | None) -> None:
+    """In a batch of many columns, one offset that is wrong is found, and its column named."""
+    value = [1, 2] if pa.types.is_list(type_) else "ab"
+    batch = pa.record_batch({f"c{index}": pa.array([value, value], type_) for index in range(40)})
+    header, length = header_of(batch)
+    layout = Layout.of(batch.schema)
+    body = np.frombuffer(pa.ipc.read_message(batch.serialize()).body, np.uint8).copy()
+    assert len(body) == length
+    if wrong is None:
+        assert unpack(header, layout, wrap(body)).to_arrow().equals(batch)
+        return
+    column, number = wrong
+    offsets = layout.offsets[column]
+    start = int(header.buffers[offsets.buffer, OFFSET])
+    last = start + 2 * offsets.width
+    body[last : last + offsets.width].view(f"<i{offsets.width}")[:] = number
+    if number == 1:  # fewer than there are, which is no error
+        unpack(header, layout, wrap(body))
+        return
+    with pytest.raises(InvalidBody, match=f"'c{column}'"):
+        unpack(header, layout, wrap(body))

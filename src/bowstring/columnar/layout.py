@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bowstring.columnar.nodes import BITS, END_BITS, Kind, Node, Offsets, PlainRows, Walk, evenly
+from bowstring.columnar.nodes import BITS, END_BITS, Kind, Node, Offsets, Walk, evenly
 from bowstring.errors import InvalidMetadata, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
 
@@ -57,8 +57,8 @@ class Layout:
         Node index, :class:`Kind`, bits per slot, and bits beyond the last slot, of each buffer.
     validity_buffers, validity_nodes : ndarray
         The VALIDITY buffers and their nodes.
-    validity_at, validity_of, values_at : slice or ndarray
-        The same as an index, several times as fast where they lie evenly; and the other buffers.
+    validity_at, validity_of : slice or ndarray
+        The same as an index, several times as fast where they lie evenly.
     absent_length : ndarray of int64, shape (num_buffers,)
         0 for buffers that need not be there (VALIDITY), else -1.
     bounded_children, bounding_parents, bounding_factors : ndarray
@@ -102,7 +102,6 @@ class Layout:
         self._tabulate_buffers()
         self._tabulate_offsets()
         self._tabulate_children()
-        self._plain_rows: PlainRows | None = None
 
     @classmethod
     def of(
@@ -205,12 +204,13 @@ class Layout:
 
         Parameters
         ----------
-        lengths : ndarray of int64, shape (num_nodes,)
-            Slots per node, each at most :attr:`longest`; or an array of Python's integers of any size.
+        lengths : ndarray of int64, shape (…, num_nodes)
+            Slots per node, of one batch or of many, each at most :attr:`longest`; or Python's integers of any
+            size.
 
         Returns
         -------
-        ndarray of int64, shape (num_buffers,)
+        ndarray of int64, shape (…, num_buffers)
 
         Examples
         --------
@@ -219,7 +219,7 @@ class Layout:
         >>> layout.minimum_lengths(np.array([9, 9])).tolist()
         [2, 18, 2, 40, 0]
         """
-        slots = lengths[self.buffer_nodes]
+        slots = lengths[..., self.buffer_nodes]
         assert slots.dtype.hasobject or int(slots.max(initial=0)) * self._widest < _OVERFLOW
         return (slots * self.buffer_bits + (slots > 0) * self.buffer_end_bits + 7) >> 3
 
@@ -260,16 +260,6 @@ class Layout:
         buffers = _ranges([(int(first[start]), int(first[end])) for start, end in spans])
         return Layout.of(schema, ids), nodes, buffers
 
-    def plain_rows(self, num_rows: int) -> PlainRows:
-        """What batches of this length have in common, where no column has children; the last answer is kept."""
-        plain = self._plain_rows
-        if plain is None or plain.num_rows != num_rows:
-            minimum = self.minimum_lengths(np.full(self.num_nodes, num_rows, np.int64))
-            values = minimum[self.values_at]
-            plain = PlainRows.of(num_rows, self.num_nodes, minimum, values, known=num_rows <= self.longest)
-            self._plain_rows = plain
-        return plain
-
     def is_like(self, other: Layout) -> bool:
         """Whether batches of both layouts have the same nodes and buffers."""
         tables = ("columns", "buffer_nodes", "buffer_kinds", "buffer_bits", "bounding_factors")
@@ -302,7 +292,6 @@ class Layout:
         self.validity_nodes = self.buffer_nodes[self.validity_buffers]
         self.validity_at = evenly(self.validity_buffers)
         self.validity_of = evenly(self.validity_nodes)
-        self.values_at = evenly((~is_validity).nonzero()[0])
         self.absent_length = is_validity - np.int64(1)
 
     def _tabulate_offsets(self) -> None:

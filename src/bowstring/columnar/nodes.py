@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,6 @@ __all__ = [
     "Kind",
     "Node",
     "Offsets",
-    "PlainRows",
     "Walk",
     "evenly",
     "storage_type",
@@ -214,42 +213,6 @@ class Offsets(NamedTuple):
     """Bytes per offset, 4 or 8."""
     child: int
     """The node that the offsets count slots of, or -1 where they delimit the bytes of the next buffer."""
-
-
-class PlainRows(NamedTuple):
-    """What batches of one length have in common, in a layout without children.
-
-    ``minimum`` is that of :meth:`Layout.minimum_lengths`. ``nodes`` and ``lengths`` are the bytes of the node
-    table and of its first column where nothing is null; ``nodes`` is empty where the length is over
-    :attr:`Layout.longest`, and then ``minimum`` means nothing. ``bound`` is the length once more. ``values`` is
-    what buffers need that are no bitmaps, and ``bitmap`` what each bitmap needs.
-    """
-
-    num_rows: int
-    minimum: npt.NDArray[np.int64]
-    nodes: bytes
-    lengths: bytes
-    bound: npt.NDArray[np.uint64]
-    values: npt.NDArray[np.int64]
-    bitmap: npt.NDArray[np.int64]
-
-    @classmethod
-    def of(
-        cls,
-        num_rows: int,
-        num_nodes: int,
-        minimum: npt.NDArray[np.int64],
-        values: npt.NDArray[np.int64],
-        *,
-        known: bool,
-    ) -> Self:
-        """Return what batches of `num_rows` rows have in common; `known` is whether `minimum` means something."""
-        table = np.zeros((num_nodes, 2), dtype=np.int64)
-        table[:, 0] = num_rows
-        nodes = table.tobytes() if known else b""
-        bitmap = np.array((num_rows + 7) >> 3)
-        lengths = table[:, 0].tobytes()
-        return cls(num_rows, minimum, nodes, lengths, np.array(num_rows, np.uint64), values, bitmap)
 
 
 def storage_type(type_: pa.DataType) -> pa.DataType:

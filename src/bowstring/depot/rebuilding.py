@@ -13,8 +13,7 @@ import numpy as np
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.errors import InvalidBody, LimitExceeded, ProtocolError, Unsupported
-from bowstring.ipc.body.check import check_pairs
-from bowstring.ipc.body.offset_bounds import check_offsets
+from bowstring.ipc.body.check_scalar import check_offsets, check_pairs
 from bowstring.ipc.dictionary.reader import DictionaryMemo
 from bowstring.ipc.flatbuf.message import (
     MessageKind,

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from bowstring.dissociated.uri import Location
-    from bowstring.ipc.body.template import Likeness
+    from bowstring.ipc.body.template import MessageTemplate
     from bowstring.ipc.flatbuf.message import Message
     from bowstring.limits import Limits
 
@@ -172,9 +172,9 @@ class ConsumerProtocol:
             self.account.check(nbytes, None if message is None else packed_cost(message, nbytes))
 
     @property
-    def like(self) -> Likeness | None:
+    def template(self) -> MessageTemplate | None:
         """What the metadata of the last batches looked like; nothing while that is not known."""
-        return self._decoder.like
+        return self._decoder.template
 
     def foreseen(
         self, prefixes: npt.NDArray[np.uint8], tags: npt.NDArray[np.uint64], kind: int = PACKED

@@ -194,12 +194,6 @@ class AnnouncedRegions:
         self._ranges = None
         self.regions.insert(place, region)
 
-    @property
-    def alone(self) -> tuple[Region, int]:
-        """The region that was announced, where it is one, and its base."""
-        (region,), (base,) = self.regions, self._bases
-        return region, base
-
     def _as_arrays(self) -> tuple[Words, Words]:
         """Return bases and sizes."""
         if self._ranges is None:

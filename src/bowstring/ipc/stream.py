@@ -226,8 +226,8 @@ class RecordBatchStreamReader(SequentialReader):
 
     def _read_ahead(self) -> bool:
         """Take batches that look like the last ones; whether there are any."""
-        like, source = self._messages.like, self._source
-        if like is None or source is None or self._ended:
+        template, source = self._messages.template, self._source
+        if template is None or source is None or self._ended:
             return False
         if not self._has_asked:
             self._has_asked = True
@@ -236,7 +236,7 @@ class RecordBatchStreamReader(SequentialReader):
         dictionaries = None if self._ahead is None else self._decoder.dictionaries()
         if self._ahead is None or dictionaries is None:
             return False
-        batches, position = self._ahead.take(source.position, like, dictionaries)
+        batches, position = self._ahead.take(source.position, template, dictionaries)
         source.seek(position)
         self._ready.extend(batches)
         return bool(batches)

@@ -14,10 +14,9 @@ from bowstring.dissociated.credits import Account
 from bowstring.dissociated.events import Announced, Packed, Part, Pointers
 from bowstring.dissociated.leases import AnnouncedRegions
 from bowstring.errors import ProtocolError, Unsupported
-from bowstring.ipc.body.check import check_pairs
-from bowstring.ipc.body.offset_bounds import check_offsets
+from bowstring.ipc.body.check_bulk import leave_out_unused_bitmaps
+from bowstring.ipc.body.check_scalar import check_offsets, check_pairs
 from bowstring.ipc.body.pack import unpack
-from bowstring.ipc.body.unused_bitmaps import leave_out_unused_bitmaps
 from bowstring.ipc.dictionary.reader import DictionaryMemo
 from bowstring.ipc.flatbuf.message import (
     MessageKind,
@@ -29,7 +28,6 @@ from bowstring.ipc.flatbuf.message import (
 from bowstring.ipc.flatbuf.schema import decode_schema
 from bowstring.memory import Handle, Lease, LentHandle, Region, mappings, used_here, wrap
 from bowstring.reading.pointed import Found, PointedRun, pointed_ahead
-from bowstring.reading.pointed_few import pointed_few
 from bowstring.reading.together import Together
 from bowstring.transport.descriptors import close_all
 
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from bowstring.ipc.body.template import Likeness
+    from bowstring.ipc.body.template import MessageTemplate
     from bowstring.ipc.compression.device.decompress import DeviceBodies
     from bowstring.limits import Limits
     from bowstring.memory import Device, OpenedEvent
@@ -143,27 +141,27 @@ class Assembler:
             self._unchecked.clear()
         return found
 
-    def take_run(self, run: Run, like: Likeness | None) -> list[Assembled]:
+    def take_run(self, run: Run, template: MessageTemplate | None) -> list[Assembled]:
         """Make batches of a run: those in front that are surely right."""
-        if like is None or self._together is None or self._unchecked:
+        if template is None or self._together is None or self._unchecked:
             return []
-        batches, sizes = self._together.batches(run, like)
+        batches, sizes = self._together.batches(run, template)
         charged = self.charged
         return [
             Assembled(batch, nbytes, nbytes if charged else 0, until_delivered=True, cost=nbytes)
             for batch, nbytes in zip(batches, sizes, strict=True)
         ]
 
-    def take_pointed(self, run: PointedRun, like: Likeness | None) -> list[Assembled]:
+    def take_pointed(self, run: PointedRun, template: MessageTemplate | None) -> list[Assembled]:
         """Make batches of a run of pointers: those in front that are surely right."""
         layout = self._layout
-        if like is None or layout is None or self._unchecked:
+        if template is None or layout is None or self._unchecked:
             return []
         dictionaries = self._memo.all(layout)
         if dictionaries is None:
             return []
-        counts = like.variadic_counts
-        found = pointed_ahead(run, like, layout, self.announced, self._limits)
+        counts = template.variadic_counts
+        found = pointed_ahead(run, template, layout, self.announced, self._limits)
         return [self._lent(layout, each, counts, dictionaries) for each in found]
 
     def _lent(
@@ -317,15 +315,10 @@ class Assembler:
         """Make a batch over the producer's memory, with the lease that says so when it ends."""
         if header.compression is not None or part.message.version is not MetadataVersion.V5:
             raise Unsupported("a body of pointers must be plain and of metadata version V5")
-        regions: tuple[Region, ...]
-        few = pointed_few(header, layout, body.pairs, self.announced)
-        if few is not None:
-            spans, regions, addresses = few.spans, (few.region,), few.addresses
-        else:
-            check_pairs(header, layout, body.pairs[:, 1].astype(np.int64))
-            spans = self.announced.resolve(body.pairs)
-            regions = self._regions_of(spans)
-            addresses = body.pairs[body.pairs[:, 0] != 0, 0]
+        check_pairs(header, layout, body.pairs[:, 1].astype(np.int64))
+        spans = self.announced.resolve(body.pairs)
+        regions = self._regions_of(spans)
+        addresses = body.pairs[body.pairs[:, 0] != 0, 0]
         # A body without an address lends nothing, and there is nothing to give back.
         note = None
         if len(addresses):
@@ -344,8 +337,6 @@ class Assembler:
             lease=Lease(regions, self._notes if note is not None else None, note),
             custom_metadata=part.message.custom_metadata,
         )
-        if few is not None:  # its offsets, too, have been looked at
-            return batch
         if self.awaited is not None and not batch.device.is_host:
             self._unchecked.append(batch)
             return batch

@@ -13,20 +13,17 @@ import numpy as np
 from bowstring.dissociated.messages import PREFIX_BYTES
 from bowstring.dissociated.tags import POINTERS, is_pointers
 from bowstring.errors import ProtocolError
-from bowstring.ipc.body.message_table import (
+from bowstring.ipc.body.check_bulk import (
     Flags,
-    Numbers,
+    MessageTable,
     Table,
-    all_of,
-    can_take,
     leading,
+    leave_out_unused_bitmaps,
     minimum_sizes,
     nodes_are_right,
-    numbers_of,
+    offsets_are_right,
     sizes_are_right,
 )
-from bowstring.ipc.body.readahead_plain import offsets_are_right
-from bowstring.ipc.body.unused_bitmaps import leave_out_unused_bitmaps
 from bowstring.memory.arrays import distinct
 
 if TYPE_CHECKING:
@@ -37,7 +34,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.layout import Layout
     from bowstring.dissociated.consumer import ConsumerProtocol
     from bowstring.dissociated.leases import AnnouncedRegions
-    from bowstring.ipc.body.template import Likeness
+    from bowstring.ipc.body.template import MessageTemplate
     from bowstring.limits import Limits
     from bowstring.memory import Region
 
@@ -108,7 +105,7 @@ class Found(NamedTuple):
 
 
 def pointed_ahead(
-    run: PointedRun, like: Likeness, layout: Layout, announced: AnnouncedRegions, limits: Limits
+    run: PointedRun, template: MessageTemplate, layout: Layout, announced: AnnouncedRegions, limits: Limits
 ) -> list[Found]:
     """Return what the batches of a run in front are, as far as they are surely right.
 
@@ -116,8 +113,8 @@ def pointed_ahead(
     ----------
     run
         What came.
-    like
-        What the metadata of the last batches looked like.
+    template
+        What the metadata of the last batches looked template.
     layout
         Of the stream's schema.
     announced
@@ -127,17 +124,18 @@ def pointed_ahead(
     """
     count = len(run.tags)
     if (
-        like.compression is not None
-        or like.size != run.messages.shape[1] - PREFIX_BYTES
-        or not can_take(like, layout)
-        or like.buffers[1][0] != run.bodies.shape[1] - 1
+        template.compression is not None
+        or template.size != run.messages.shape[1] - PREFIX_BYTES
+        or not template.fits(layout)
+        or template.buffers[1][0] != run.bodies.shape[1] - 1
     ):
         return []
-    found = numbers_of(run.messages[:, PREFIX_BYTES:].tobytes(), [0] * count, like)
-    fixed = layout.fixed_buffers(like.variadic_counts)
+    found = template.table(run.messages[:, PREFIX_BYTES:].tobytes(), [0] * count)
+    right = _pairs_are_right(found, run.bodies[: len(found.lengths)], limits)
+    found = found.first(leading(right & nodes_are_right(found, layout)))
+    fixed = layout.fixed_buffers(template.variadic_counts)
     sizes = found.buffers[:, fixed, 1]
-    right = _pairs_are_right(found, run.bodies[: len(found.lengths)], limits) & nodes_are_right(found, layout)
-    count = leading(right & sizes_are_right(found, layout, sizes, minimum_sizes(found, layout)))
+    count = leading(sizes_are_right(found, layout, sizes, minimum_sizes(found, layout)))
     pairs = run.bodies[:count, 1:]
     if not (count and announced.regions):
         return []
@@ -155,15 +153,15 @@ def pointed_ahead(
     count = leading(right)
     made = _found(found, count, pairs, spans, [(regions[index],) for index in which.tolist()])
     # Their bytes are lent, and counted, all the same.
-    leave_out_unused_bitmaps(spans[:count], found.nodes[:count], layout, like.variadic_counts)
+    leave_out_unused_bitmaps(spans[:count], found.nodes[:count], layout, template.variadic_counts)
     return made
 
 
-def _pairs_are_right(found: Numbers, bodies: npt.NDArray[np.uint64], limits: Limits) -> Flags:
+def _pairs_are_right(found: MessageTable, bodies: npt.NDArray[np.uint64], limits: Limits) -> Flags:
     """Whether a body says of its buffers what its metadata says of them."""
     heads, lengths = bodies[:, 0], bodies[:, 1:, _LENGTH]
     said = found.buffers[:, :, 1]
-    fine = all_of((lengths == said.view(np.uint64)) & (said >= 0))
+    fine: Flags = ((lengths == said.view(np.uint64)) & (said >= 0)).all(axis=1)
     # The sum may wrap where lengths are larger than any region, and then they are not right either.
     fine &= (heads[:, 0] == lengths.sum(axis=1)) & (heads[:, 1] == lengths.shape[1])
     fine &= (found.bodies >= 0) & (found.bodies <= limits.message_bytes)
@@ -178,7 +176,9 @@ def _regions_of(spans: Table) -> tuple[Table, Flags]:
     present = spans[:, :, _NBYTES] != 0
     numbers = np.where(present, spans[:, :, _REGION], _NOWHERE)
     which = numbers.max(axis=1)
-    alone = all_of((numbers == which[:, None]) | ~present) & all_of(spans[:, :, _OFFSET] % _WORD == 0)
+    alone: Flags = (((numbers == which[:, None]) | ~present) & (spans[:, :, _OFFSET] % _WORD == 0)).all(
+        axis=1
+    )
     spans[:, :, _REGION] = 0
     return np.maximum(which, 0), alone
 
@@ -188,7 +188,7 @@ def _can_read(region: Region) -> bool:
 
 
 def _found(
-    found: Numbers,
+    found: MessageTable,
     count: int,
     pairs: npt.NDArray[np.uint64],
     spans: Table,

@@ -8,7 +8,7 @@ from bowstring.dissociated.devices import pack_answer
 from bowstring.dissociated.messages import Outgoing
 from bowstring.dissociated.tags import Control
 from bowstring.errors import BowstringError, InvalidRegion, NotOnDevice, ProtocolError, without_frames
-from bowstring.ipc.body.offset_bounds import check_offsets
+from bowstring.ipc.body.check_scalar import check_offsets
 from bowstring.memory import OpenedEvent, find_device
 
 if TYPE_CHECKING:

@@ -234,7 +234,7 @@ class Receiver:
     def _take_foreseen(self, run: Any, take: Callable[..., list[Assembled]]) -> int:
         with self._changed:
             in_order = self._error is None and run.in_order(self._protocol)
-            taken = take(run, self._protocol.like) if in_order else []
+            taken = take(run, self._protocol.template) if in_order else []
             if taken:
                 self._protocol.take(len(taken))
                 self._answerer.blocked = self._answerer.no_room = 0

@@ -13,8 +13,8 @@ import numpy as np
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.dictionary import Dictionaries
 from bowstring.dissociated.messages import PREFIX_BYTES
-from bowstring.ipc.body.message_table import can_take, leading, numbers_of
-from bowstring.ipc.body.readahead_plain import plain_ahead
+from bowstring.ipc.body.check_bulk import leading
+from bowstring.ipc.body.readahead import plain_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.columnar.layout import Layout
-    from bowstring.ipc.body.template import Likeness
+    from bowstring.ipc.body.template import MessageTemplate
     from bowstring.ipc.dictionary.reader import DictionaryMemo
     from bowstring.reading.runs import Run
 
@@ -59,19 +59,19 @@ class Together:
         self._memo = memo
         self._known: _Known | None = None
 
-    def batches(self, run: Run, like: Likeness) -> tuple[list[Batch], list[int]]:
+    def batches(self, run: Run, template: MessageTemplate) -> tuple[list[Batch], list[int]]:
         """Return the first batches of a run, as far as they are surely right, and the bytes of each.
 
         Parameters
         ----------
         run
             What came, in order.
-        like
-            What the metadata of the last batches looked like.
+        template
+            What the metadata of the last batches looked template.
         """
-        if like.compression is not None or like.size != run.messages.shape[1] - PREFIX_BYTES:
+        if template.compression is not None or template.size != run.messages.shape[1] - PREFIX_BYTES:
             return [], []
-        dictionaries = self._memo.all(self._layout) if can_take(like, self._layout) else None
+        dictionaries = self._memo.all(self._layout) if template.fits(self._layout) else None
         if dictionaries is None:
             return [], []
         count = len(run.tags)
@@ -83,12 +83,12 @@ class Together:
             return self._same(run, known, dictionaries), [known.nbytes] * count
         if count <= _FEW:
             return [], []
-        found = numbers_of(metadata, list(range(0, count * run.body, run.body)), like)
+        found = template.table(metadata, list(range(0, count * run.body, run.body)))
         found = found.first(leading(found.bodies == run.body))
-        batches = plain_ahead(found, like, self._layout, run.bodies, dictionaries)
+        batches = plain_ahead(found, template, self._layout, run.bodies, dictionaries)
         sizes: list[int] = found.buffers[: len(batches), :, 1].sum(axis=1).tolist()
         if batches and not self._layout.offset_groups:
-            self._known = self._noted(run, metadata[: like.size], batches[0], sizes[0])
+            self._known = self._noted(run, metadata[: template.size], batches[0], sizes[0])
         return batches, sizes
 
     @staticmethod

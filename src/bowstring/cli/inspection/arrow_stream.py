@@ -5,7 +5,7 @@ from __future__ import annotations
 from bowstring.cli.inspection.facts import Facts, metadata_facts, node_facts, schema_facts
 from bowstring.columnar import Layout
 from bowstring.errors import BowstringError, InvalidMetadata
-from bowstring.ipc.body.check import check
+from bowstring.ipc.body.check_scalar import check
 from bowstring.ipc.flatbuf.message import (
     Message,
     MessageKind,

@@ -1,53 +1,74 @@
-"""What a layout says of a few buffers in flat columns, in plain integers.
+"""Whether the header of one record batch fits its schema and its body: plain integers, which cannot overflow.
 
-Where other code has driven ours from the processor's caches, a batch of a few buffers costs what the code costs
-that is fetched again for it, and plain integers take far less of that than NumPy does.
+Structure only, in O(columns): counts, where buffers lie, how long they are, and the first and last of offsets. Full
+validation looks at what is in between. This form decides what is right, and names what is wrong.
+:mod:`bowstring.ipc.body.check_bulk` is the same over arrays: of batches of many buffers it is asked first, since
+there a loop takes longer.
+
+Two rules are stricter than Arrow C++'s reader. A validity bitmap that is there must be long enough even where the
+null count is 0, since some readers look at it. Nodes that have no bitmap, unions and runs, have a null count of 0;
+a stream's reader sets it, for writers that count the nulls of children there.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+
+import numpy as np
+import numpy.typing as npt
 
 from bowstring.columnar.nodes import Kind
+from bowstring.columnar.offset_bounds import offset_bounds
+from bowstring.errors import InvalidBody, InvalidMetadata
+from bowstring.ipc.body.check_bulk import header_is_right, offsets_are_right, pairs_are_right
 
 if TYPE_CHECKING:
+    from bowstring.columnar.batch import Batch
     from bowstring.columnar.layout import Layout
+    from bowstring.ipc.flatbuf.message import RecordBatchHeader
 
-__all__ = ["MOST_FEW", "Rule", "nodes_are_right", "rules_of"]
+__all__ = [
+    "FEW_BUFFERS",
+    "Rule",
+    "buffer_name",
+    "check",
+    "check_counts",
+    "check_nodes",
+    "check_offsets",
+    "check_pairs",
+    "check_sizes",
+    "check_spans",
+    "node_name",
+    "rules_of",
+]
 
-MOST_FEW: Final = 32
+FEW_BUFFERS: Final = 20
+"""Up to so many, plain integers are quicker than arrays."""
+_FEW_OFFSETS: Final = 5
 _LAYOUTS: Final = 32
 _UNKNOWN: Final = -1
+_WORD: Final = 8
+
+Table = npt.NDArray[np.int64]
 
 
 class Rule(NamedTuple):
-    """What a layout says of a buffer."""
+    """What a layout says of the size of a buffer."""
 
     node: int
     bits: int
     end_bits: int
     is_bitmap: bool
     is_bytes: bool
-    offset_width: int
-    """Of offsets into the buffer behind; 0 for all others."""
 
-    def needed(self, rows: int) -> int:
+    def needed(self, slots: int) -> int:
         """Return how many bytes so many slots take, if the buffer is there at all."""
-        return (rows * self.bits + (self.end_bits if rows else 0) + 7) >> 3
+        return (slots * self.bits + (self.end_bits if slots else 0) + 7) >> 3
 
 
-def nodes_are_right(nodes: list[list[int]], rows: int) -> bool:
-    """Whether all nodes have the length of their batch, and a null count that can be."""
-    for length, nulls in nodes:
-        if length != rows or not _UNKNOWN <= nulls <= rows:
-            return False
-    return rows >= 0
-
-
-@functools.lru_cache(_LAYOUTS)
-def rules_of(layout: Layout) -> tuple[Rule, ...] | None:
-    """Return what a layout says of its buffers; ``None`` where that is not all that there is to check.
+def rules_of(layout: Layout) -> tuple[Rule, ...]:
+    """Return what a layout says of its buffers, without variadic ones.
 
     Examples
     --------
@@ -56,16 +77,305 @@ def rules_of(layout: Layout) -> tuple[Rule, ...] | None:
     >>> [rule.needed(9) for rule in rules_of(Layout.of(pa.schema({"a": pa.int16(), "b": pa.string()})))]
     [2, 18, 2, 40, 0]
     """
-    if not layout.is_flat or layout.variadic_nodes or layout.num_buffers > MOST_FEW:
-        return None
-    kinds = layout.buffer_kinds.tolist()
+    return _kept_rules(layout) if layout.num_buffers <= FEW_BUFFERS else _rules(layout)
+
+
+def _rules(layout: Layout) -> tuple[Rule, ...]:
     return tuple(
-        Rule(node, bits, end_bits, kind == Kind.VALIDITY, kind == Kind.BYTES, end_bits >> 3)
+        Rule(node, bits, end_bits, kind == Kind.VALIDITY, kind == Kind.BYTES)
         for node, bits, end_bits, kind in zip(
             layout.buffer_nodes.tolist(),
             layout.buffer_bits.tolist(),
             layout.buffer_end_bits.tolist(),
-            kinds,
+            layout.buffer_kinds.tolist(),
             strict=True,
         )
     )
+
+
+_kept_rules = functools.lru_cache(_LAYOUTS)(_rules)
+
+
+def check(header: RecordBatchHeader, layout: Layout, body_length: int) -> None:
+    """Check the header of a batch whose buffers lie in one body.
+
+    Parameters
+    ----------
+    header
+        From :func:`bowstring.ipc.flatbuf.message.decode_record_batch`.
+    layout
+        Of the stream's schema.
+    body_length
+        Bytes of the body that is really there.
+
+    Raises
+    ------
+    InvalidMetadata
+        Something does not fit; the message names the column.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from bowstring.columnar.layout import Layout
+    >>> from bowstring.ipc.flatbuf.message import decode_message, decode_record_batch
+    >>> batch = pa.record_batch({"a": [1, 2, 3]})
+    >>> message = decode_message(pa.ipc.read_message(batch.serialize()).metadata)
+    >>> check(decode_record_batch(message), Layout.of(batch.schema), message.body_length)
+    >>> check(decode_record_batch(message), Layout.of(batch.schema), 16)
+    Traceback (most recent call last):
+      ...
+    bowstring.errors.InvalidMetadata: a buffer lies outside the body; expected an end of at most 16; ...
+    """
+    check_counts(header, layout)
+    if len(header.buffers) > FEW_BUFFERS and header_is_right(header, layout, body_length):
+        return
+    check_spans(header, layout, body_length)
+    nodes = check_nodes(header, layout)
+    check_sizes(header, layout, nodes, header.buffers[:, 1].tolist())
+
+
+def check_pairs(header: RecordBatchHeader, layout: Layout, lengths: Table) -> None:
+    """Check the header of a batch whose buffers are given by address (a type 1 body).
+
+    Parameters
+    ----------
+    header, layout
+        As for :func:`check`; the offsets in the header have no meaning here.
+    lengths : ndarray of int64, shape (buffers,)
+        Length of each pair. It must be the length in the header.
+
+    Raises
+    ------
+    InvalidMetadata
+        Something does not fit.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from bowstring.columnar.layout import Layout
+    >>> from bowstring.ipc.flatbuf.message import decode_message, decode_record_batch
+    >>> batch = pa.record_batch({"a": [1, 2, 3]})
+    >>> header = decode_record_batch(decode_message(pa.ipc.read_message(batch.serialize()).metadata))
+    >>> check_pairs(header, Layout.of(batch.schema), np.array([0, 24]))
+    """
+    check_counts(header, layout)
+    sizes, found = header.buffers[:, 1].tolist(), lengths.tolist()
+    if len(found) != len(sizes):
+        raise InvalidMetadata(
+            "wrong number of pairs", expected=f"{len(sizes)}, one a buffer", found=len(found)
+        )
+    if found != sizes:
+        position = next(at for at, size in enumerate(sizes) if size != found[at])
+        raise InvalidMetadata(
+            "a pair and the metadata differ in a buffer's length",
+            expected=sizes[position],
+            found=found[position],
+            where=buffer_name(header, layout, position),
+        )
+    if len(sizes) > FEW_BUFFERS and pairs_are_right(header, layout):
+        return
+    if min(sizes, default=0) < 0:
+        _refuse_buffer("the length of a buffer is negative", header, layout, sizes.index(min(sizes)))
+    check_sizes(header, layout, check_nodes(header, layout), sizes)
+
+
+def check_counts(header: RecordBatchHeader, layout: Layout) -> None:
+    """Check that a batch has as many nodes and buffers as its layout."""
+    if header.length < 0:
+        raise InvalidMetadata("the length of the batch is negative", found=header.length)
+    if len(header.nodes) != layout.num_nodes:
+        raise InvalidMetadata("wrong number of nodes", expected=layout.num_nodes, found=len(header.nodes))
+    expected = layout.num_buffers
+    counts = header.variadic_counts
+    if counts or layout.variadic_nodes:
+        if len(counts) != len(layout.variadic_nodes):
+            raise InvalidMetadata(
+                "wrong number of variadic buffer counts",
+                expected=len(layout.variadic_nodes),
+                found=len(counts),
+            )
+        if min(counts) < 0:
+            raise InvalidMetadata("a variadic buffer count is negative", found=min(counts))
+        expected += sum(counts)
+    if len(header.buffers) != expected:
+        raise InvalidMetadata("wrong number of buffers", expected=expected, found=len(header.buffers))
+
+
+def check_spans(header: RecordBatchHeader, layout: Layout, body_length: int) -> None:
+    """Check that all buffers lie in the body, at multiples of 8 bytes; the offset of an empty one is ignored."""
+    for position, (offset, length) in enumerate(header.buffers.tolist()):
+        if length == 0:
+            continue
+        if length < 0 or offset < 0:
+            _refuse_buffer("the offset or length of a buffer is negative", header, layout, position)
+        if offset + length > body_length:
+            expected = f"an end of at most {body_length}"
+            _refuse_buffer("a buffer lies outside the body", header, layout, position, expected)
+        if offset % _WORD:
+            expected = "an offset that is a multiple of 8"
+            _refuse_buffer("a buffer is misaligned", header, layout, position, expected)
+
+
+def check_nodes(header: RecordBatchHeader, layout: Layout) -> list[list[int]]:
+    """Check lengths and null counts against the schema and each other; return them, node by node."""
+    nodes: list[list[int]] = header.nodes.tolist()
+    for column in layout.columns:
+        if nodes[column][0] != header.length:
+            raise InvalidMetadata(
+                "a column has another length than the batch",
+                expected=header.length,
+                found=nodes[column][0],
+                where=node_name(layout, column),
+            )
+    if not layout.is_flat:
+        _check_children(layout, nodes)
+    for node, (length, nulls) in enumerate(nodes):
+        if not _UNKNOWN <= nulls <= length:
+            raise InvalidMetadata(
+                "impossible null count",
+                expected=f"0 to {length}, or -1 for unknown",
+                found=nulls,
+                where=node_name(layout, node),
+            )
+    for node in layout.never_null.tolist():
+        if nodes[node][1]:
+            raise InvalidMetadata(
+                "unions, runs, and entries and keys of maps cannot be null",
+                found=f"null count {nodes[node][1]}",
+                where=node_name(layout, node),
+            )
+    return nodes
+
+
+def _check_children(layout: Layout, nodes: list[list[int]]) -> None:
+    """Check the lengths of children against their parents'."""
+    for node, (length, _) in enumerate(nodes):
+        if length < 0:
+            where = node_name(layout, node)
+            raise InvalidMetadata("the length of a node is negative", found=length, where=where)
+    bounds = layout.bounded_children, layout.bounding_parents, layout.bounding_factors
+    for child, parent, factor in zip(*(bound.tolist() for bound in bounds), strict=True):
+        if nodes[child][0] < nodes[parent][0] * factor:
+            raise InvalidMetadata(
+                "a child is shorter than its parent needs",
+                expected=f"at least {nodes[parent][0] * factor}",
+                found=nodes[child][0],
+                where=node_name(layout, child),
+            )
+    for node in layout.run_ends:
+        ends, values = (nodes[child][0] for child in layout.nodes[node].children)
+        if values < ends or (nodes[node][0] and not ends):
+            raise InvalidMetadata(
+                "too few runs or too few values of runs",
+                expected=f"{ends or 1} of each",
+                found=f"{ends} ends and {values} values",
+                where=node_name(layout, node),
+            )
+
+
+def check_sizes(header: RecordBatchHeader, layout: Layout, nodes: list[list[int]], sizes: list[int]) -> None:
+    """Check that every buffer has the bytes that its node needs.
+
+    Parameters
+    ----------
+    header, layout
+        As for :func:`check`; the counts have been checked.
+    nodes
+        From :func:`check_nodes`.
+    sizes
+        Bytes of all buffers, variadic ones, too: those of the header, or what they will be when decompressed.
+    """
+    if header.variadic_counts:
+        sizes = [sizes[at] for at in layout.fixed_buffers(header.variadic_counts).tolist()]
+    for position, (rule, size) in enumerate(zip(rules_of(layout), sizes, strict=True)):
+        slots, nulls = nodes[rule.node]
+        needed = rule.needed(slots)
+        if size >= needed or (rule.is_bitmap and not size and nulls <= 0):
+            continue
+        if rule.is_bitmap and not size:
+            where = node_name(layout, rule.node)
+            raise InvalidMetadata("a validity bitmap is missing", found=f"{nulls} nulls", where=where)
+        at = int(layout.fixed_buffers(header.variadic_counts)[position])
+        raise InvalidMetadata(
+            "a buffer is too short for its node",
+            expected=f"{needed} bytes for {slots} slots",
+            found=f"{size} bytes",
+            where=buffer_name(header, layout, at),
+        )
+
+
+def check_offsets(batch: Batch) -> None:
+    """Check the first and the last offset of every offsets buffer of a batch, and its run ends alike.
+
+    Of a device it reads once.
+
+    Raises
+    ------
+    InvalidBody
+        They are negative, decrease, or end beyond the bytes or the child that they delimit; or runs end before
+        the column does.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from bowstring.columnar.batch import Batch
+    >>> check_offsets(Batch.from_arrow(pa.record_batch({"a": ["x", "yz"]})))
+    """
+    layout = batch.layout
+    if len(layout.offsets) > _FEW_OFFSETS and _offsets_are_right(batch):
+        return
+    for node in layout.run_ends:
+        child = layout.nodes[node].children[0]
+        if batch.nodes[node, 0] and batch.nodes[child, 0] <= 0:
+            raise InvalidBody("run ends are missing", found="0 runs", where=node_name(layout, child))
+    for node, first, last, bound, is_runs in offset_bounds(batch):
+        if is_runs:
+            right, what = 0 < first <= last and last >= bound, "runs do not cover their column"
+        else:
+            right, what = 0 <= first <= last <= bound, "offsets decrease, or point outside what they delimit"
+        if not right:
+            found = f"{first} to {last}"
+            raise InvalidBody(what, expected=f"against {bound}", found=found, where=node_name(layout, node))
+
+
+def _offsets_are_right(batch: Batch) -> bool:
+    """Whether the offsets of a batch of many columns are surely right."""
+    layout, regions = batch.layout, batch.spans.regions
+    if not batch.device.is_host or len(regions) != 1 or layout.run_ends or regions[0].address % _WORD:
+        return False
+    if regions[0].nbytes < _WORD:
+        return False
+    table, fixed = batch.spans.table, layout.fixed_buffers(batch.variadic_counts)
+    lengths = batch.nodes[:, 0]
+    for group in layout.offset_groups:
+        slots, spans = lengths[group[:, 0]], table[fixed[group[:, 1]]]
+        # Where there are slots there is one offset more.
+        spare = spans[:, 2] - slots * group[:, 2]
+        if np.count_nonzero((spare < group[:, 2]) & (slots > 0)) or np.count_nonzero(
+            spans[:, 1] & (_WORD - 1)
+        ):
+            return False
+    return bool(offsets_are_right(lengths, table, fixed, layout, regions[0]))
+
+
+def _refuse_buffer(
+    what: str, header: RecordBatchHeader, layout: Layout, position: int, expected: object = None
+) -> NoReturn:
+    offset, length = header.buffers[position].tolist()
+    found = f"{length} bytes at {offset}"
+    raise InvalidMetadata(what, expected=expected, found=found, where=buffer_name(header, layout, position))
+
+
+def node_name(layout: Layout, node: int) -> str:
+    """Return how errors call a node."""
+    return f"column {'.'.join(layout.nodes[node].path)!r} (node {node})"
+
+
+def buffer_name(header: RecordBatchHeader, layout: Layout, position: int) -> str:
+    """Return how errors call a buffer of a batch; the counts have been checked."""
+    first = layout.first_buffers(header.variadic_counts)
+    node = int(np.searchsorted(first, position, side="right")) - 1
+    kinds = layout.nodes[node].buffer_kinds
+    within = position - int(first[node])
+    kind = kinds[within] if within < len(kinds) else Kind.VARIADIC
+    return f"{kind.name} of {node_name(layout, node)}, buffer {position}"

@@ -12,9 +12,8 @@ from pyarrow.ipc import Alignment
 from bowstring.columnar.batch import Batch
 from bowstring.errors import InvalidMetadata
 from bowstring.ipc.body.align import aligned
-from bowstring.ipc.body.check import check
-from bowstring.ipc.body.offset_bounds import check_offsets
-from bowstring.ipc.body.unused_bitmaps import leave_out_unused_bitmaps
+from bowstring.ipc.body.check_bulk import leave_out_unused_bitmaps
+from bowstring.ipc.body.check_scalar import check, check_offsets
 from bowstring.ipc.compression.codec import ANY_MEANS, Means, all_compressed
 from bowstring.ipc.compression.host import decompressed_body
 from bowstring.ipc.flatbuf.message import MetadataVersion, RecordBatchHeader

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bowstring.errors import UsageError
-from bowstring.ipc.body.check import check_counts
+from bowstring.ipc.body.check_scalar import check_counts
 
 if TYPE_CHECKING:
     from bowstring.columnar.layout import Layout

@@ -1,38 +1,57 @@
-"""What a compressed body claims to hold, read and bounded before anything is allocated for it.
+"""What compressed bodies claim to hold, read and bounded before anything is allocated for it.
 
 A frame of 2 kB can claim gigabytes, and ZSTD makes them true. Three bounds hold: the claims of a message together,
 absolutely and in proportion to its body (:class:`~bowstring.limits.Limits`); and each claim by what its node needs,
-where the layout says that: only text, binary and the data of views may be of any length.
+where the layout fixes that: only text, binary and the data of views may be of any length.
+
+As in :mod:`bowstring.ipc.body`, there are two forms: plain integers for one message, which name what is wrong, and
+arrays for many.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from bowstring.columnar.nodes import Kind
 from bowstring.errors import InvalidBody, LimitExceeded
-from bowstring.ipc.body.check import buffer_name, check_counts, check_nodes, check_spans
+from bowstring.ipc.body.check_bulk import (
+    Flags,
+    MessageTable,
+    Table,
+    all_of,
+    minimum_sizes,
+    nodes_are_right,
+    places_are_right,
+    sizes_are_right,
+)
+from bowstring.ipc.body.check_scalar import (
+    FEW_BUFFERS,
+    buffer_name,
+    check_counts,
+    check_nodes,
+    check_sizes,
+    check_spans,
+    rules_of,
+)
 from bowstring.ipc.compression.codec import PREFIX_BYTES, STORED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bowstring.columnar.layout import Layout
     from bowstring.ipc.flatbuf.message import RecordBatchHeader
     from bowstring.limits import Limits
+    from bowstring.memory import Buffer
 
-__all__ = ["SLACK", "Claims", "check_claims", "most_decompressed"]
+__all__ = ["ClaimTable", "Claims", "check_claims", "claims_of", "most_decompressed"]
 
-SLACK = 1 << 16
+_SLACK: Final = 1 << 16
 """Bytes that a buffer may be longer than twice what its node needs: some writers send all that they allocated."""
-
-# As in `check`: on arrays this small, looking for a byte is ten times as fast as any reduction of NumPy's.
-_TRUE = 1
-_NOTHING = np.array(0)
-_BYTES = np.array(Kind.BYTES, np.uint8)
-
-Table = npt.NDArray[np.int64]
+_LARGEST: Final = 1 << 62
+_INT64: Final = struct.Struct("<q")
 
 
 class Claims(NamedTuple):
@@ -40,30 +59,43 @@ class Claims(NamedTuple):
 
     Attributes
     ----------
-    lengths : ndarray of int64, shape (buffers,)
-        Bytes.
-    framed, stored : ndarray of int64
+    lengths
+        Bytes of each buffer.
+    framed, stored
         Which buffers are frames, and which are there as they are, behind their prefix.
-    total : int
+    total
         Bytes of all.
     """
 
-    lengths: Table
-    framed: Table
-    stored: Table
+    lengths: list[int]
+    framed: list[int]
+    stored: list[int]
     total: int
 
 
-def check_claims(
-    header: RecordBatchHeader, layout: Layout, body: npt.NDArray[np.uint8], limits: Limits
-) -> Claims:
+class ClaimTable(NamedTuple):
+    """The lengths of the buffers of some messages, decompressed, and which are frames or stored as they are.
+
+    Each has the shape (messages, buffers).
+    """
+
+    lengths: Table
+    framed: Flags
+    stored: Flags
+
+    def first(self, count: int) -> ClaimTable:
+        """Return the claims of the first messages."""
+        return ClaimTable(self.lengths[:count], self.framed[:count], self.stored[:count])
+
+
+def check_claims(header: RecordBatchHeader, layout: Layout, body: Buffer, limits: Limits) -> Claims:
     """Check the header of a batch against its layout and its compressed body.
 
     Parameters
     ----------
     header, layout
-        As for :func:`bowstring.ipc.body.check.check`.
-    body : ndarray of uint8
+        As for :func:`bowstring.ipc.body.check_scalar.check`.
+    body
         All of the message's body, on the host.
     limits
         ``decompressed_bytes``, ``decompression_ratio`` and ``decompression_floor`` apply.
@@ -78,63 +110,48 @@ def check_claims(
         Decompressed, the body would be larger than the limits.
     """
     check_counts(header, layout)
-    check_spans(header, layout, len(body))
+    if len(header.buffers) > FEW_BUFFERS:
+        claims = _claims_of_one(header, layout, body, limits)
+        if claims is not None:
+            return claims
+    check_spans(header, layout, body.nbytes)
     claims = _read(header, layout, body)
-    _check_total(claims.total, len(body), limits)
-    # Places no longer matter; what counts from here on is what each buffer will be.
-    plain = header.buffers.copy()
-    plain[:, 1] = claims.lengths
-    plain_header = header._replace(buffers=plain)
-    check_nodes(plain_header, layout)
-    _check_each(plain_header, layout)
+    _check_total(claims.total, body.nbytes, limits)
+    nodes = check_nodes(header, layout)
+    check_sizes(header, layout, nodes, claims.lengths)
+    _check_each(header, layout, nodes, claims.lengths)
     return claims
 
 
-def _read(header: RecordBatchHeader, layout: Layout, body: npt.NDArray[np.uint8]) -> Claims:
-    offsets, lengths = header.buffers[:, 0], header.buffers[:, 1]
-    present = lengths.nonzero()[0]
-    sizes = lengths[present]
-    if _TRUE in (sizes < PREFIX_BYTES).tobytes():
-        position = int(present[np.flatnonzero(sizes < PREFIX_BYTES)[0]])
-        raise InvalidBody(
-            "a compressed buffer is too short for its length",
-            expected=f"at least {PREFIX_BYTES} bytes, or none",
-            found=f"{lengths[position]} bytes",
-            where=buffer_name(header, layout, position),
-        )
-    # Buffers begin at multiples of 8, and so do their lengths.
-    words = body[: len(body) & -PREFIX_BYTES].view("<i8")
-    found = words[offsets[present] >> 3]
-    is_stored = found == STORED
-    # No frame is that short, but some writers put a length of 0 before nothing.
-    is_nothing = (sizes == PREFIX_BYTES) & (found == _NOTHING)
-    if _TRUE in is_stored.tobytes():
-        found[is_stored] = sizes[is_stored] - PREFIX_BYTES
-    if _TRUE in (found < _NOTHING).tobytes():
-        position = int(np.flatnonzero(found < 0)[0])
-        raise InvalidBody(
-            "the length of a compressed buffer is negative",
-            expected=f"0 or more, or {STORED} for one that is not compressed",
-            found=int(found[position]),
-            where=buffer_name(header, layout, int(present[position])),
-        )
-    claimed = np.zeros(len(lengths), np.int64)
-    claimed[present] = found
-    framed = present[~(is_stored | is_nothing)]
-    return Claims(claimed, framed, present[is_stored], sum(found.tolist()))
-
-
-def most_decompressed(body_length: int, limits: Limits) -> int:
-    """Return how many bytes a body may become.
-
-    Examples
-    --------
-    >>> from bowstring.limits import Limits
-    >>> most_decompressed(10, Limits(decompression_floor=1, decompression_ratio=3.0))
-    30
-    """
-    in_proportion = max(limits.decompression_floor, int(limits.decompression_ratio * body_length))
-    return min(limits.decompressed_bytes, in_proportion)
+def _read(header: RecordBatchHeader, layout: Layout, body: Buffer) -> Claims:
+    view = body.to_host().data
+    claims = Claims([], [], [], 0)
+    for row, (offset, size) in enumerate(header.buffers.tolist()):
+        claimed = 0
+        if size:
+            if size < PREFIX_BYTES:
+                raise InvalidBody(
+                    "a compressed buffer is too short for its length",
+                    expected=f"at least {PREFIX_BYTES} bytes, or none",
+                    found=f"{size} bytes",
+                    where=buffer_name(header, layout, row),
+                )
+            (claimed,) = _INT64.unpack_from(view, offset)
+            if claimed == STORED:
+                claimed = size - PREFIX_BYTES
+                claims.stored.append(row)
+            elif claimed < 0:
+                raise InvalidBody(
+                    "the length of a compressed buffer is negative",
+                    expected=f"0 or more, or {STORED} for one that is not compressed",
+                    found=claimed,
+                    where=buffer_name(header, layout, row),
+                )
+            # No frame is that short, but some writers put a length of 0 before nothing.
+            elif claimed or size > PREFIX_BYTES:
+                claims.framed.append(row)
+        claims.lengths.append(claimed)
+    return claims._replace(total=sum(claims.lengths))
 
 
 def _check_total(total: int, body_length: int, limits: Limits) -> None:
@@ -150,24 +167,82 @@ def _check_total(total: int, body_length: int, limits: Limits) -> None:
     )
 
 
-def _check_each(header: RecordBatchHeader, layout: Layout) -> None:
+def most_decompressed(body_length: int, limits: Limits) -> int:
+    """Return how many bytes a body may become.
+
+    Examples
+    --------
+    >>> from bowstring.limits import Limits
+    >>> most_decompressed(10, Limits(decompression_floor=1, decompression_ratio=3.0))
+    30
+    """
+    in_proportion = max(limits.decompression_floor, int(limits.decompression_ratio * body_length))
+    return min(limits.decompressed_bytes, in_proportion)
+
+
+def _check_each(
+    header: RecordBatchHeader, layout: Layout, nodes: list[list[int]], lengths: Sequence[int]
+) -> None:
     """Refuse buffers that are longer than their nodes can need; that they are no shorter has been checked."""
-    needed = (
-        layout.plain_rows(header.length).minimum
-        if layout.is_flat
-        else layout.minimum_lengths(header.nodes[:, 0])
-    )
-    found = header.buffers[:, 1]
-    if header.variadic_counts:
-        found = found[layout.fixed_buffers(header.variadic_counts)]
-    # Where a node has more slots than can be counted in bytes, `needed` means nothing, and its buffers are absent.
-    long = (found - SLACK > needed + needed) & (found > _NOTHING) & (layout.buffer_kinds != _BYTES)
-    if _TRUE in long.tobytes():
-        position = int(np.flatnonzero(long)[0])
-        at = int(layout.fixed_buffers(header.variadic_counts)[position])
-        raise InvalidBody(
-            "a compressed buffer claims to be longer than its node needs",
-            expected=f"{needed[position]} bytes",
-            found=f"{found[position]} bytes",
-            where=buffer_name(header, layout, at),
-        )
+    fixed = layout.fixed_buffers(header.variadic_counts).tolist()
+    for rule, at in zip(rules_of(layout), fixed, strict=True):
+        needed, found = rule.needed(nodes[rule.node][0]), lengths[at]
+        if not rule.is_bytes and found and found - _SLACK > 2 * needed:
+            raise InvalidBody(
+                "a compressed buffer claims to be longer than its node needs",
+                expected=f"{needed} bytes",
+                found=f"{found} bytes",
+                where=buffer_name(header, layout, at),
+            )
+
+
+def _claims_of_one(header: RecordBatchHeader, layout: Layout, body: Buffer, limits: Limits) -> Claims | None:
+    """Return the claims of one message of many buffers, where they are surely right."""
+    numbers = np.array([header.length]), header.nodes[None], header.buffers[None]
+    table = MessageTable(*numbers, np.array([body.nbytes]), np.array([0]))
+    if layout.run_ends or body.address % PREFIX_BYTES:
+        return None
+    if not (nodes_are_right(table, layout) & places_are_right(table))[0]:
+        return None
+    claims, fine = claims_of(table, header.variadic_counts, layout, body, limits)
+    if not fine[0]:
+        return None
+    lengths, framed, stored = (each[0] for each in claims)
+    rows = framed.nonzero()[0].tolist(), stored.nonzero()[0].tolist()
+    return Claims(lengths.tolist(), *rows, int(lengths.sum()))
+
+
+def claims_of(
+    found: MessageTable, variadic_counts: tuple[int, ...], layout: Layout, memory: Buffer, limits: Limits
+) -> tuple[ClaimTable, Flags]:
+    """Return the claims of some messages, and which messages are right as :func:`check_claims` finds.
+
+    Parameters
+    ----------
+    found
+        Messages whose nodes and places are right.
+    variadic_counts, layout
+        Of all of them.
+    memory
+        All their bodies, on the host.
+    limits
+        As for :func:`check_claims`.
+    """
+    sizes = found.buffers[:, :, 1]
+    present = sizes > 0
+    readable = sizes >= PREFIX_BYTES
+    words = memory.to_host()[: memory.nbytes & -PREFIX_BYTES].view("<i8")
+    starts = np.where(readable, found.places[:, None] + found.buffers[:, :, 0], 0)
+    claimed = words[starts // PREFIX_BYTES] if len(words) else np.zeros_like(starts)
+    stored = readable & (claimed == STORED)
+    lengths = np.where(stored, sizes - PREFIX_BYTES, np.where(readable, claimed, 0))
+    framed = readable & ~stored & ~((sizes == PREFIX_BYTES) & (claimed == 0))
+    fine = all_of(found, (present == readable) & (lengths >= 0) & (lengths <= limits.decompressed_bytes))
+    most = [min(most_decompressed(nbytes, limits), _LARGEST) for nbytes in found.bodies.tolist()]
+    # A sum of floats does not wrap.
+    fine &= (lengths.sum(axis=1) <= np.array(most)) & (lengths.sum(axis=1, dtype=np.float64) < _LARGEST)
+    known = lengths[:, layout.fixed_buffers(variadic_counts)]
+    minimum = minimum_sizes(found, layout)
+    fine &= sizes_are_right(found, layout, known, minimum)
+    fine &= all_of(found, (known - _SLACK <= 2 * minimum) | (layout.buffer_kinds == Kind.BYTES))
+    return ClaimTable(lengths, framed, stored), fine

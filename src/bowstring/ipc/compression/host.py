@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,24 +9,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bowstring.errors import InvalidBody
-from bowstring.ipc.body.check import buffer_name
-from bowstring.ipc.body.unused_bitmaps import leave_out_unused_bitmaps
+from bowstring.ipc.body.check_bulk import leave_out_unused_bitmaps
+from bowstring.ipc.body.check_scalar import buffer_name
 from bowstring.ipc.compression.claims import check_claims
 from bowstring.ipc.compression.codec import ANY_MEANS, PREFIX_BYTES, Means, decompressed
 from bowstring.ipc.compression.device.decompress import DeviceBodies, Frames
-from bowstring.ipc.compression.host_flat import decompressed_few
 from bowstring.ipc.source import region_around
+from bowstring.memory import wrap
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from bowstring.columnar.layout import Layout
     from bowstring.ipc.compression.claims import Claims
     from bowstring.ipc.flatbuf.message import RecordBatchHeader
     from bowstring.limits import Limits
     from bowstring.memory import Buffer, Region
 
-__all__ = ["decompressed_body", "framed_regions"]
+__all__ = ["decompressed_body"]
 
 Table = npt.NDArray[np.int64]
 
@@ -67,18 +64,14 @@ def decompressed_body(
     LimitExceeded
         The body would be too large.
     """
-    if target is None and body.device.is_host:
-        few = decompressed_few(header, layout, body, limits, means)
-        if few is not None:
-            return few
-    whole = body.to_arrow() if body.device.is_host else pa.py_buffer(body.to_host())
-    on_host = np.frombuffer(whole, np.uint8)
+    on_host = body if body.device.is_host else wrap(body.to_host())
+    whole = on_host.to_arrow()
     claims = check_claims(header, layout, on_host, limits)
     means = means.for_bytes(claims.total)
 
-    def opened(rows: Table) -> list[pa.Buffer]:
+    def opened(rows: list[int]) -> list[pa.Buffer]:
         buffers = _decompressed(header, layout, whole, rows, means)
-        if [buffer.size for buffer in buffers] != claims.lengths[rows].tolist():
+        if [buffer.size for buffer in buffers] != [claims.lengths[row] for row in rows]:
             raise InvalidBody("the body changed while it was read")
         return buffers
 
@@ -86,23 +79,23 @@ def decompressed_body(
         spans, regions = _where_they_are(header, claims, body, opened(claims.framed), means)
     else:
         bodies = target or DeviceBodies(body.device)
-        spans, regions = bodies.decompressed(Frames(header, claims, on_host, opened))
+        spans, regions = bodies.decompressed(Frames(header, claims, np.frombuffer(whole, np.uint8), opened))
     leave_out_unused_bitmaps(spans, header.nodes, layout, header.variadic_counts)
     return spans, regions
 
 
 def _decompressed(
-    header: RecordBatchHeader, layout: Layout, whole: pa.Buffer, rows: Table, means: Means
+    header: RecordBatchHeader, layout: Layout, whole: pa.Buffer, rows: list[int], means: Means
 ) -> list[pa.Buffer]:
     codec = header.compression
     assert codec is not None
-    if not len(rows):
+    if not rows:
         return []
     places = header.buffers[rows]
     try:
         return decompressed(whole, places.astype("<i8").tobytes(), codec, means)
     except InvalidBody:
-        for row, place in zip(rows.tolist(), places, strict=True):
+        for row, place in zip(rows, places, strict=True):
             try:
                 decompressed(whole, place.astype("<i8").tobytes(), codec, means._replace(use_threads=False))
             except InvalidBody as error:
@@ -111,45 +104,14 @@ def _decompressed(
         raise
 
 
-def framed_regions(
-    tables: Table,
-    framed: npt.NDArray[np.bool_],
-    buffers: Sequence[pa.Buffer],
-    memory_pool: pa.MemoryPool | None = None,
-) -> list[list[Region]]:
-    """Return the regions of decompressed messages: for each one around all its frames, or none.
-
-    Parameters
-    ----------
-    tables : ndarray of int64, shape (messages, buffers, 3)
-        The spans of each message, with their lengths; indices and offsets of the frames are written.
-    framed : ndarray of bool, shape (messages, buffers)
-        Which buffers were frames.
-    buffers
-        What was in them, message by message.
-    memory_pool
-        Where they come from. It is kept as long as they are: their memory goes back to it.
-    """
-    regions: list[list[Region]] = []
-    offsets: list[int] = []
-    remaining = iter(buffers)
-    for count in framed.sum(axis=1).tolist():
-        begins, around = region_around(list(itertools.islice(remaining, count)), memory_pool)
-        offsets += begins
-        regions.append(around)
-    tables[framed, 1] = offsets
-    return regions
-
-
 def _where_they_are(
     header: RecordBatchHeader, claims: Claims, body: Buffer, buffers: list[pa.Buffer], means: Means
 ) -> tuple[Table, list[Region]]:
     spans = np.zeros((len(claims.lengths), 3), np.int64)
     spans[:, 2] = claims.lengths
-    framed = np.zeros(len(spans), np.bool_)
-    framed[claims.framed] = True
-    [regions] = framed_regions(spans[None], framed[None], buffers, means.memory_pool)
-    if len(claims.stored):
+    offsets, regions = region_around(buffers, means.memory_pool)
+    spans[claims.framed, 1] = offsets
+    if claims.stored:
         spans[claims.stored, 0] = len(regions)
         spans[claims.stored, 1] = header.buffers[claims.stored, 0] + (body.offset + PREFIX_BYTES)
         regions.append(body.region)

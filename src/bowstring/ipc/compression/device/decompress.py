@@ -86,7 +86,7 @@ class Frames(NamedTuple):
     header: RecordBatchHeader
     claims: Claims
     body: Bytes
-    on_host: Callable[[Table], list[pa.Buffer]]
+    on_host: Callable[[list[int]], list[pa.Buffer]]
 
 
 class DeviceBodies:
@@ -131,11 +131,11 @@ class DeviceBodies:
         claims = frames.claims
         road = self._decompressor(frames.header.compression or "")
         plans = {} if isinstance(road, str) else self._plans(frames, road)
-        rows = [row for row in claims.framed.tolist() if row not in plans]
+        rows = [row for row in claims.framed if row not in plans]
         pieces = dict(zip(rows, self._from_host(frames, rows), strict=True))
-        for row in claims.stored.tolist():
+        for row in claims.stored:
             start = int(frames.header.buffers[row, 0]) + PREFIX_BYTES
-            pieces[row] = frames.body[start : start + int(claims.lengths[row])]
+            pieces[row] = frames.body[start : start + claims.lengths[row]]
         spans = np.zeros((len(claims.lengths), 3), np.int64)
         spans[:, 2] = claims.lengths
         middle, end = self._laid_out(spans, [*pieces, *plans], len(pieces))
@@ -183,10 +183,10 @@ class DeviceBodies:
         """Take apart the frames that the device shall decompress."""
         codec, view = frames.header.compression or "", frames.body.data
         plans = {}
-        for row in frames.claims.framed.tolist():
+        for row in frames.claims.framed:
             start, nbytes = frames.header.buffers[row].tolist()
             first = start + PREFIX_BYTES
-            chunks = chunks_of(view[first : start + nbytes], int(frames.claims.lengths[row]), codec)
+            chunks = chunks_of(view[first : start + nbytes], frames.claims.lengths[row], codec)
             if isinstance(chunks, str):
                 self.roads.why = chunks
             elif chunks and road.takes(codec, max(chunk.size for chunk in chunks), _PLACE):
@@ -197,7 +197,7 @@ class DeviceBodies:
 
     def _from_host(self, frames: Frames, rows: list[int]) -> list[Bytes]:
         self.roads.on_host += len(rows)
-        return [np.frombuffer(each, np.uint8) for each in frames.on_host(np.array(rows, np.int64))]
+        return [np.frombuffer(each, np.uint8) for each in frames.on_host(rows)]
 
     def _laid_out(self, spans: Table, rows: list[int], first: int) -> tuple[int, int]:
         """Place the buffers of some rows one after the other; return where the first ones end, and all."""

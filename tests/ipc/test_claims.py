@@ -1,4 +1,4 @@
-"""The short road of compressed bodies of a few buffers, against the one that takes every body."""
+"""Claims of compressed bodies: plain integers for one message, arrays for many, and what both refuse."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
-from bowstring.errors import BowstringError
+from bowstring.errors import BowstringError, InvalidMetadata
+from bowstring.ipc.body.check_scalar import check_counts
 from bowstring.ipc.body.pack import pack, unpack
-from bowstring.ipc.compression import host_flat as compression_few
-from bowstring.ipc.compression.claims import check_claims
-from bowstring.ipc.compression.codec import ANY_MEANS
-from bowstring.ipc.compression.host_flat import claims_of_few, decompressed_few
+from bowstring.ipc.compression import claims as compression_claims
+from bowstring.ipc.compression.claims import Claims, check_claims
+from bowstring.ipc.compression.host import decompressed_body
 from bowstring.ipc.flatbuf.message import RecordBatchHeader, decode_message, decode_record_batch
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.memory import wrap
+from bowstring.memory import Buffer, wrap
 from bowstring.testing import strategies
 
 _ODD = (
@@ -86,10 +86,10 @@ _BATCHES = st.one_of(
 
 @settings(max_examples=300)
 @given(batch=_BATCHES, codec=st.sampled_from(("lz4", "zstd", "stored")), data=st.data())
-def test_what_the_short_road_takes_the_long_one_takes_alike(
+def test_what_is_right_in_arrays_is_right_in_plain_integers(
     batch: pa.RecordBatch, codec: str, data: st.DataObject
 ) -> None:
-    """Whatever number is changed, claims that the short road makes are those that all checks let through."""
+    """Whatever number is changed, claims that arrays find right are those of plain integers."""
     header, body = _stored(batch) if codec == "stored" else message_of(batch, codec)
     layout = Layout.of(batch.schema)
     changed, nodes, buffers = bytearray(body), header.nodes.copy(), header.buffers.copy()
@@ -107,19 +107,37 @@ def test_what_the_short_road_takes_the_long_one_takes_alike(
     _both_say_the_same(header, layout, bytes(changed), limits)
 
 
+def _in_arrays(
+    header: RecordBatchHeader, layout: Layout, body: bytes, limits: Limits = DEFAULT_LIMITS
+) -> Claims | None:
+    """Return the claims of a message that are surely right."""
+    check_counts(header, layout)
+    return compression_claims._claims_of_one(header, layout, _aligned(body), limits)
+
+
+def _in_integers(
+    header: RecordBatchHeader, layout: Layout, body: bytes, limits: Limits = DEFAULT_LIMITS
+) -> Claims:
+    """Return the claims of a message, or raise what is wrong with them."""
+    with mock.patch.object(compression_claims, "FEW_BUFFERS", 1 << 62):
+        return check_claims(header, layout, _aligned(body), limits)
+
+
+def _aligned(body: bytes) -> Buffer:
+    return wrap(np.frombuffer(body + bytes(-len(body) % 8), "<i8").copy()).slice(0, len(body))
+
+
 def _both_say_the_same(
     header: RecordBatchHeader, layout: Layout, body: bytes, limits: Limits = DEFAULT_LIMITS
 ) -> bool:
-    """Compare the claims of both roads; whether the short one was taken."""
-    few = claims_of_few(header, layout, memoryview(body), limits)
-    if few is None:
+    """Compare the claims of both forms; whether arrays find them right."""
+    try:
+        found = _in_arrays(header, layout, body, limits)
+    except InvalidMetadata:
         return False
-    claims = check_claims(header, layout, np.frombuffer(body, np.uint8), limits)
-    assert few.lengths == claims.lengths.tolist()
-    assert few.framed == claims.framed.tolist()
-    assert few.stored == claims.stored.tolist()
-    assert few.total == claims.total
-    assert few.places == header.buffers[claims.framed].astype("<i8").tobytes()
+    if found is None:
+        return False
+    assert found == _in_integers(header, layout, body, limits)
     return True
 
 
@@ -151,8 +169,8 @@ _CHANGES: dict[str, tuple[str, int, int]] = {
 
 
 @pytest.mark.parametrize("name", _CHANGES)
-def test_what_is_not_right_does_not_take_the_short_road(name: str) -> None:
-    """Each number that the long road refuses sends a body there."""
+def test_what_is_not_right_is_right_in_neither_form(name: str) -> None:
+    """Each wrong number is refused by plain integers, and not taken by arrays."""
     what, at, number = _CHANGES[name]
     header, stored = _stored(_SMALL)
     layout, body = Layout.of(_SMALL.schema), bytearray(stored)
@@ -164,59 +182,39 @@ def test_what_is_not_right_does_not_take_the_short_road(name: str) -> None:
         (nodes if what == "nodes" else buffers).flat[at] = number
     length = number if what == "length" else header.length
     changed = header._replace(length=length, nodes=nodes, buffers=buffers)
-    assert claims_of_few(changed, layout, memoryview(bytes(body)), DEFAULT_LIMITS) is None
+    assert not _both_say_the_same(changed, layout, bytes(body))
     with pytest.raises(BowstringError):
-        check_claims(changed, layout, np.frombuffer(bytes(body), np.uint8), DEFAULT_LIMITS)
+        _in_integers(changed, layout, bytes(body))
 
 
-@given(batch=_BATCHES, codec=st.sampled_from(("lz4", "zstd", "stored")))
-def test_both_roads_make_the_same_batch(batch: pa.RecordBatch, codec: str) -> None:
-    """With the short road and without it, a body becomes the same values."""
-    header, body = _stored(batch) if codec == "stored" else message_of(batch, codec)
-    layout = Layout.of(batch.schema)
-    taken = decompressed_few(header, layout, wrap(body), DEFAULT_LIMITS, ANY_MEANS)
-    if layout.is_flat and not layout.variadic_nodes and layout.num_buffers <= 16 and not layout.dictionaries:
-        assert taken is not None
-    if layout.dictionaries:
-        return
-    found = unpack(header, layout, wrap(body))
-    with mock.patch.object(compression_few, "_MOST", -1):
-        expected = unpack(header, layout, wrap(body))
-    assert found.spans.table[:, 2].tolist() == expected.spans.table[:, 2].tolist()
-    assert found.to_arrow().equals(expected.to_arrow())
-    found.validate(full=True)
-
-
-@pytest.mark.parametrize("columns", [16, 17, 300])
+@pytest.mark.parametrize("columns", [1, 16, 17, 300])
 def test_any_number_of_buffers_is_read(columns: int) -> None:
-    """At the bound of the short road, behind it and far behind, batches are what was written."""
+    """Up to the bound of plain integers, behind it and far behind, batches are what was written."""
     batch = pa.record_batch({f"column {index}": np.arange(50) + index for index in range(columns)})
     header, body = message_of(batch, "lz4")
     layout = Layout.of(batch.schema)
-    taken = decompressed_few(header, layout, wrap(body), DEFAULT_LIMITS, ANY_MEANS)
-    assert (taken is not None) == (columns == 16)
+    assert _both_say_the_same(header, layout, body)
     assert unpack(header, layout, wrap(body)).to_arrow().equals(batch)
 
 
-def test_batches_of_ours_take_the_short_road() -> None:
-    """What we compress, stored buffers among frames, is taken by the short road as well."""
+def test_stored_buffers_stay_in_the_body() -> None:
+    """Of what we compress, frames get memory of their own, and what did not shrink lies where it came."""
     noise = np.random.default_rng(3).integers(0, 1 << 62, 500)
     batch = Batch.from_arrow(pa.record_batch({"zeros": np.zeros(500), "noise": noise}))
     packed = pack(batch, pa.Codec("lz4"))
     body = b"".join(bytes(piece) for piece in packed.pieces)
     header = RecordBatchHeader(500, packed.nodes, packed.buffers, (), "lz4")
-    taken = decompressed_few(header, batch.layout, wrap(body), DEFAULT_LIMITS, ANY_MEANS)
-    assert taken is not None
-    spans, regions = taken
+    spans, regions = decompressed_body(header, batch.layout, wrap(body), DEFAULT_LIMITS)
     assert len(regions) == 2
     assert spans[:, 2].tolist() == [0, 4000, 0, 4000]
 
 
-def test_a_negative_length_without_columns_does_not_take_the_short_road() -> None:
+def test_a_negative_length_without_columns_is_refused() -> None:
     """Where no column contradicts it, a negative length is refused all the same."""
     nothing = np.zeros((0, 2), np.int64)
     header = RecordBatchHeader(-1, nothing, nothing, (), "lz4")
-    assert claims_of_few(header, Layout.of(pa.schema([])), memoryview(b""), DEFAULT_LIMITS) is None
+    with pytest.raises(InvalidMetadata, match="negative"):
+        check_claims(header, Layout.of(pa.schema([])), wrap(b""), DEFAULT_LIMITS)
 
 
 _AT_ONCE = struct.pack("<q", -1)
@@ -231,30 +229,30 @@ _AT_ONCE = struct.pack("<q", -1)
     ],
     ids=["a buffer that is misaligned", "a bitmap that is short, of no nulls", "a length that is cut off"],
 )
-def test_what_looks_right_and_is_not_does_not_take_the_short_road(
+def test_what_looks_right_and_is_not_is_refused(
     rows: int, places: list[tuple[int, int]], body: bytes
 ) -> None:
     """A column of numbers whose claims fit it is refused where they stand in the wrong place."""
     header = RecordBatchHeader(rows, np.array([[rows, 0]]), np.array(places), (), "lz4")
     layout = Layout.of(pa.schema({"n": pa.int64()}))
-    assert claims_of_few(header, layout, memoryview(body), DEFAULT_LIMITS) is None
+    assert _in_arrays(header, layout, body) is None
     with pytest.raises(BowstringError):
-        check_claims(header, layout, np.frombuffer(body, np.uint8), DEFAULT_LIMITS)
+        _in_integers(header, layout, body)
 
 
 @pytest.mark.parametrize("nulls", [0, 1])
-@pytest.mark.parametrize("most", [16, -1], ids=["short road", "long road"])
+@pytest.mark.parametrize("most", [16, -1], ids=["plain integers", "arrays"])
 def test_a_bitmap_without_nulls_is_left_out(nulls: int, most: int) -> None:
-    """On both roads a bitmap is kept where there are nulls, and left out where it says nothing."""
+    """In both forms a bitmap is kept where there are nulls, and left out where it says nothing."""
     body = _AT_ONCE + bytes([5]) + bytes(7) + _AT_ONCE + np.arange(3).tobytes()
     header = RecordBatchHeader(3, np.array([[3, nulls]]), np.array([(0, 9), (16, 32)]), (), "lz4")
-    with mock.patch.object(compression_few, "_MOST", most):
+    with mock.patch.object(compression_claims, "FEW_BUFFERS", most):
         batch = unpack(header, Layout.of(pa.schema({"n": pa.int64()})), wrap(body))
     assert batch.spans.table[:, 2].tolist() == [nulls, 24]
     assert batch["n"].to_arrow().to_pylist() == [0, None if nulls else 1, 2]
 
 
-def test_lengths_of_nothing_take_the_short_road() -> None:
+def test_lengths_of_nothing_are_taken() -> None:
     """A length of 0 with nothing behind it is an empty buffer, and no frame."""
     header = RecordBatchHeader(0, np.array([[0, 0]]), np.array([[0, 8], [8, 8]]), (), "lz4")
     assert _both_say_the_same(header, Layout.of(pa.schema({"n": pa.int64()})), bytes(16))
