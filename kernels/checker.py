@@ -1,9 +1,15 @@
-"""The checker: refuses kernels whose three runs could differ, compiled, on CUDA and interpreted.
+"""The types of a kernel: what gives its literals their types, and refuses what its runs could do differently.
 
-It follows the types of a signature through a kernel and all that it calls. What it refuses, and why:
+The checker follows the types of a signature through a kernel and all that it calls. A literal takes the type of
+what it meets: the other operand, the element it is stored to, the index or bound it is. NumPy does the same where a
+kernel is interpreted; compilers would make ``u64 + 1`` a float, so they get a copy of each function whose literals
+are typed constants (:func:`typed`). An integer of the module without a type is a literal with a name.
+
+What is refused, and why:
 
 * operands of two types: ``u64 - i64`` is a float in NumPy and an integer where it is compiled;
-* bare literals: they take another type in each run;
+* a literal that nothing gives a type, as one that is assigned to a name, returned, or an argument; and one that the
+  type cannot hold;
 * arithmetic narrower than 64 bits: NumPy wraps ``u8 + u8`` where compiled code widens;
 * float arithmetic (CUDA fuses ``a * b + c``) and floats made integers (out of range, each does its own);
 * a name with two types, or one that is not assigned on every way to where it is used;
@@ -21,16 +27,15 @@ import inspect
 import os
 import textwrap
 import types
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from bowstring.errors import UsageError
-from bowstring.kernels.jitable import called
-from bowstring.kernels.signature import Signature
+from bowstring.kernels.signature import Signature, called
 from bowstring.kernels.types import SCALARS
 
-__all__ = ["check"]
+__all__ = ["check", "typed"]
 
 # "u64", "u8[]", "u8[]!", "bool", "length" (of ``len``), "none", or a tuple of these.
 Type = str | tuple["Type", ...]
@@ -64,45 +69,90 @@ def check(signature: Signature) -> None:
 
     Examples
     --------
-    >>> from bowstring.kernels.registry import signatures
+    >>> from bowstring.kernels.signature import signatures
     >>> for signature in signatures():
     ...     check(signature)
     """
     parameters = ("i64", *map(str, signature.parameters))
-    if _Checked().result(signature.kernel, parameters) != "none":
+    if _followed(signature.kernel, parameters).returned != "none":
         raise UsageError("a kernel returns nothing; it writes arrays", found=str(signature))
 
 
-class _Checked:
-    """The functions that were checked for one signature, by the types they were called with."""
+def typed(function: Any, arguments: tuple[Type, ...]) -> Any:
+    """Return a copy of a function whose literals have the types that they take for arguments of some types.
 
-    def __init__(self) -> None:
-        self.results: dict[tuple[Any, tuple[Type, ...]], Type | None] = {}
+    It has the lines of the function, and its globals with the constants besides. A function without literals is
+    returned as it is.
 
-    def result(self, function: Any, arguments: tuple[Type, ...]) -> Type:
-        """Return what a function returns for arguments of these types."""
-        key = function, arguments
-        if key not in self.results:
-            self.results[key] = None
-            self.results[key] = _Function(self, function, arguments).check()
-        found = self.results[key]
-        if found is None:
-            raise UsageError("a kernel calls itself", found=function.__qualname__)
-        return found
+    Raises
+    ------
+    UsageError
+        The function does what could differ between its runs; the error names the line.
+
+    Examples
+    --------
+    >>> from bowstring.kernels.swap import swap_views
+    >>> copy = typed(swap_views, ("i64", "u8[]", "u8[]!"))
+    >>> copy.__globals__["u64(8)"].dtype.name
+    'uint64'
+    """
+    return _followed(function, arguments).copy
+
+
+class _Followed(NamedTuple):
+    """What a function returns for arguments of some types, and its copy with typed literals."""
+
+    returned: Type
+    copy: Any
+
+
+# None while it is followed.
+_known: dict[tuple[Any, tuple[Type, ...]], _Followed | None] = {}
+
+
+def _followed(function: Any, arguments: tuple[Type, ...]) -> _Followed:
+    key = function, arguments
+    if key not in _known:
+        _known[key] = None
+        try:
+            _known[key] = _Function(function, arguments).follow()
+        finally:
+            if _known[key] is None:
+                del _known[key]
+    found = _known[key]
+    if found is None:
+        raise UsageError("a kernel calls itself", found=function.__qualname__)
+    return found
+
+
+class _Typing(ast.NodeTransformer):
+    """Replaces literals by names, which are what the constants would be written as: ``u64(8)``."""
+
+    def __init__(self, literals: dict[ast.AST, np.generic]) -> None:
+        self.literals = literals
+        self.constants: dict[str, np.generic] = {}
+
+    def visit(self, node: ast.AST) -> Any:
+        value = self.literals.get(node)
+        if value is None:
+            return self.generic_visit(node)
+        name = f"{_NAMES[value.dtype]}({value})"
+        self.constants[name] = value
+        return ast.copy_location(ast.Name(name, ast.Load()), node)
 
 
 @dataclasses.dataclass(slots=True)
 class _Function:
-    """One function, checked from its first statement to its last."""
+    """One function, followed from its first statement to its last."""
 
-    checked: _Checked
     function: Any
     arguments: tuple[Type, ...]
     types: dict[str, Type] = dataclasses.field(default_factory=dict)
     assigned: set[str] = dataclasses.field(default_factory=set)
+    literals: dict[ast.AST, np.generic] = dataclasses.field(default_factory=dict)
     returned: Type | None = None
 
-    def check(self) -> Type:
+    def follow(self) -> _Followed:
         lines, first = inspect.getsourcelines(self.function)
         tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
         ast.increment_lineno(tree, first - 1)
@@ -119,7 +169,15 @@ class _Function:
         goes_on = self.block(tree.body)
         if goes_on and self.returned not in (None, "none"):
             raise self.refusal(tree, "a function that returns a value must return one on every way")
-        return self.returned or "none"
+        return _Followed(self.returned or "none", self.copy(tree) if self.literals else self.function)
+
+    def copy(self, tree: ast.FunctionDef) -> Any:
+        """Return the function with typed constants for its literals."""
+        typing = _Typing(self.literals)
+        module = ast.Module([typing.visit(tree)], [])
+        names = {**self.function.__globals__, **typing.constants}
+        exec(compile(module, self.function.__code__.co_filename, "exec"), names)  # noqa: S102  our own source
+        return names[tree.name]
 
     def refusal(self, node: ast.stmt | ast.expr, what: str) -> UsageError:
         file = os.path.basename(self.function.__code__.co_filename)
@@ -143,12 +201,11 @@ class _Function:
             case ast.Expr(ast.Call() as call) if self.type_of(call) == "none":
                 return True
             case ast.Assign([target], value):
-                self.assign(target, self.type_of(value))
+                self.store(target, value)
                 return True
             case ast.AugAssign(target, operator, value):
                 old: Any = ast.copy_location(ast.parse(ast.unparse(target), mode="eval").body, target)
-                found = self.arithmetic(node, operator, self.type_of(old), self.type_of(value))
-                self.assign(target, found)
+                self.assign(target, self.arithmetic(node, operator, old, value))
                 return True
             case ast.If(test, body, orelse):
                 self.require(test, "bool")
@@ -185,6 +242,13 @@ class _Function:
         self.block(body)
         self.assigned = before
 
+    def store(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, ast.Subscript) and self.is_literal(value):
+            self.give(value, self.type_of(target))
+            self.assign(target, self.type_of(target))
+        else:
+            self.assign(target, self.type_of(value))
+
     def assign(self, target: ast.expr, found: Type) -> None:
         match target, found:
             case ast.Name(name), str():
@@ -215,8 +279,9 @@ class _Function:
         self.returned = found
 
     def require(self, node: ast.expr, expected: Type) -> None:
-        found = self.type_of(node)
-        if found != expected:
+        if self.is_literal(node):
+            self.give(node, expected)
+        elif (found := self.type_of(node)) != expected:
             raise self.refusal(node, f"{expected} is needed here, and this is {found}")
 
     # Expressions.
@@ -225,12 +290,12 @@ class _Function:
         match node:
             case ast.Constant(bool()):
                 return "bool"
-            case ast.Constant():
-                raise self.refusal(node, "a bare literal: give it a type")
+            case _ if self.value_of(node) is not None:
+                raise self.refusal(node, "a literal that nothing here gives a type: write i64(…) or u64(…)")
             case ast.Name(name):
                 return self.name(node, name)
             case ast.BinOp(left, operator, right):
-                return self.arithmetic(node, operator, self.type_of(left), self.type_of(right))
+                return self.arithmetic(node, operator, left, right)
             case ast.UnaryOp(operator, operand):
                 return self.unary(node, operator, self.type_of(operand))
             case ast.BoolOp(_, values):
@@ -238,17 +303,61 @@ class _Function:
                     self.require(each, "bool")
                 return "bool"
             case ast.Compare(left, operators, others):
-                return self.comparison(node, operators, [self.type_of(each) for each in (left, *others)])
+                return self.comparison(node, operators, [left, *others])
             case ast.IfExp(test, body, orelse):
                 self.require(test, "bool")
                 return self.same(node, [self.type_of(body), self.type_of(orelse)])
             case ast.Subscript(value, index):
-                return self.element(node, self.type_of(value), self.type_of(index))
+                return self.element(node, self.type_of(value), index)
             case ast.Call(ast.Name(name), arguments, []):
                 return self.call(node, name, arguments)
             case ast.Tuple(elements):
                 return tuple(self.type_of(each) for each in elements)
         raise self.refusal(node, "an expression that kernels do not have")
+
+    def value_of(self, node: ast.expr) -> int | None:
+        """Return the value of a literal: an integer, one of the module without a type, or an expression of them."""
+        match node:
+            case ast.Constant(int(value)) if not isinstance(value, bool):
+                return value
+            case ast.Name(name) if name not in self.function.__code__.co_varnames:
+                value = self.function.__globals__.get(name)
+                return value if type(value) is int else None
+            case ast.UnaryOp(ast.USub(), operand) if self.value_of(operand) is not None:
+                return int(eval(ast.unparse(node), self.function.__globals__))  # noqa: S307  our own source
+            case ast.BinOp(left, _, right) if None not in (self.value_of(left), self.value_of(right)):
+                return int(eval(ast.unparse(node), self.function.__globals__))  # noqa: S307  our own source
+        return None
+
+    def is_literal(self, node: ast.expr) -> bool:
+        """Whether a value is a literal, or a choice of two."""
+        if isinstance(node, ast.IfExp):
+            return self.is_literal(node.body) and self.is_literal(node.orelse)
+        return self.value_of(node) is not None
+
+    def give(self, node: ast.expr, kind: Type) -> None:
+        """Give a literal a type."""
+        if isinstance(node, ast.IfExp):
+            self.require(node.test, "bool")
+            self.give(node.body, kind)
+            self.give(node.orelse, kind)
+        elif (value := self.value_of(node)) is not None:
+            self.literals[node] = self.constant(node, value, kind)
+
+    def constant(self, node: ast.stmt | ast.expr, value: int, kind: Type) -> np.generic:
+        dtype = np.dtype(SCALARS.get(str(kind), np.bool_))
+        if dtype.kind not in "iu" or not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
+            raise self.refusal(node, f"{kind} does not hold this literal")
+        return SCALARS[str(kind)](value)
+
+    def operands(self, node: ast.stmt | ast.expr, given: list[ast.expr]) -> Type:
+        """Return the one type of operands, which literals among them take."""
+        others = [each for each in given if not self.is_literal(each)] or given
+        found = self.same(node, [self.type_of(each) for each in others])
+        for each in given:
+            if self.is_literal(each):
+                self.give(each, found)
+        return found
 
     def name(self, node: ast.expr, name: str) -> Type:
         if name in self.function.__code__.co_varnames:
@@ -269,8 +378,10 @@ class _Function:
             raise self.refusal(node, f"operands of different types, {' and '.join(map(str, found))}")
         return found[0]
 
-    def arithmetic(self, node: ast.stmt | ast.expr, operator: ast.operator, left: Type, right: Type) -> Type:
-        found = self.same(node, [left, right])
+    def arithmetic(
+        self, node: ast.stmt | ast.expr, operator: ast.operator, left: ast.expr, right: ast.expr
+    ) -> Type:
+        found = self.operands(node, [left, right])
         if not isinstance(operator, _ARITHMETIC):
             raise self.refusal(node, "an operator that kernels do not have")
         if found not in _WIDE:
@@ -287,19 +398,23 @@ class _Function:
             raise self.refusal(node, f"this operator is not for {found}")
         return found
 
-    def comparison(self, node: ast.stmt | ast.expr, operators: list[ast.cmpop], found: list[Type]) -> Type:
-        kind = self.same(node, found)
+    def comparison(
+        self, node: ast.stmt | ast.expr, operators: list[ast.cmpop], given: list[ast.expr]
+    ) -> Type:
+        kind = self.operands(node, given)
         if not all(isinstance(each, _COMPARISONS) for each in operators):
             raise self.refusal(node, "an operator that kernels do not have")
         if kind != "bool" and kind not in SCALARS:
             raise self.refusal(node, f"a comparison of {kind}")
         return "bool"
 
-    def element(self, node: ast.stmt | ast.expr, array: Type, index: Type) -> Type:
+    def element(self, node: ast.stmt | ast.expr, array: Type, index: ast.expr) -> Type:
         if not isinstance(array, str) or not array.endswith(("[]", "[]!")):
             raise self.refusal(node, f"{array} has no elements")
-        if index not in _WIDE:
-            raise self.refusal(node, f"an index is i64 or u64, and this is {index}")
+        if self.is_literal(index):
+            self.give(index, "i64")
+        elif (found := self.type_of(index)) not in _WIDE:
+            raise self.refusal(node, f"an index is i64 or u64, and this is {found}")
         return array.partition("[")[0]
 
     def call(self, node: ast.expr, name: str, arguments: list[ast.expr]) -> Type:
@@ -310,7 +425,7 @@ class _Function:
         if isinstance(value, types.FunctionType):
             if value not in called(self.function).values():
                 raise self.refusal(node, f"{name} is no function of a kernel module")
-            return self.checked.result(value, tuple(found))
+            return _followed(value, tuple(found)).returned
         if value is None and name in ("min", "max") and len(found) > 1 and found[0] in _WIDE:
             return self.same(node, found)
         if value is None and name == "len" and len(found) == 1 and str(found[0]).endswith(("[]", "!")):
@@ -318,8 +433,11 @@ class _Function:
         raise self.refusal(node, f"a call of {name} with {', '.join(map(str, found))}")
 
     def conversion(self, node: ast.stmt | ast.expr, to: str, argument: ast.expr) -> Type:
-        if isinstance(argument, ast.Constant) and type(argument.value) in (int, float):
+        if isinstance(argument, ast.Constant) and type(argument.value) is float:
             return to  # a literal with its type
+        if to not in _FLOATS and (value := self.value_of(argument)) is not None:
+            self.literals[node] = self.constant(node, value, to)
+            return to
         found = self.type_of(argument)
         if found in _FLOATS and to not in _FLOATS:
             raise self.refusal(node, f"{found} becomes {to}: out of range, each run does its own")

@@ -13,8 +13,18 @@ import logging  # noqa: F401  see above
 import os
 import threading
 from collections.abc import Iterator
+from typing import Any, Final
 
-__all__ = ["compiling"]
+import numpy as np
+
+from bowstring.kernels.checker import typed
+from bowstring.kernels.signature import Kernel
+from bowstring.kernels.types import SCALARS
+
+__all__ = ["compiling", "make_jitable"]
+
+# What compilers call types.
+_SPELLINGS: Final = {np.dtype(scalar).name: name for name, scalar in SCALARS.items()} | {"bool": "bool"}
 
 _lock = threading.RLock()
 # A fork that waits takes its turn before the next kernel.
@@ -47,3 +57,22 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+
+
+def make_jitable(extending: Any, function: Kernel, **options: Any) -> None:
+    """Have a compiler, by its module ``extending``, compile a function where another calls it.
+
+    It asks for the function by the types of its arguments, and gets the copy whose literals have their types.
+    """
+
+    def copy_for(*arguments: Any) -> Any:
+        return typed(function, tuple(map(_spelled, arguments)))
+
+    extending.overload(function, jit_options=options, strict=False)(copy_for)
+
+
+def _spelled(kind: Any) -> str:
+    """Return a compiler's type as signatures spell it."""
+    if hasattr(kind, "dtype"):
+        return f"{_spelled(kind.dtype)}[]{'!' * kind.mutable}"
+    return _SPELLINGS[str(kind)]

@@ -20,9 +20,8 @@ import numpy as np
 
 from bowstring.errors import MissingDependency
 from bowstring.kernels.cache import cache_folder, store
-from bowstring.kernels.compiling import compiling
-from bowstring.kernels.jitable import fingerprint, reached
-from bowstring.kernels.signature import Parameter, Signature
+from bowstring.kernels.compiling import compiling, make_jitable
+from bowstring.kernels.signature import Parameter, Signature, fingerprint, reached
 
 __all__ = ["Machine", "compile_cubin", "grid_function", "load_cubin", "numba_cuda"]
 
@@ -94,7 +93,7 @@ def compile_cubin(signature: Signature, capability: tuple[int, int]) -> Machine:
     with compiling(), _compiling_for(capability):
         for function in reached(signature.kernel):
             if function not in _jitable:
-                cuda.extending.register_jitable(function)
+                make_jitable(cuda.extending, function)
                 _jitable.add(function)
         argument_types = [cuda.types.int64, *(_cuda_type(cuda, each) for each in signature.parameters)]
         function = grid_function(signature, cuda)

@@ -18,19 +18,9 @@ TILE: Final = 256
 ITEMS_PER_TILE: Final = 8
 """Work items for each tile."""
 
-ZERO = i64(0)
-ONE = i64(1)
-TWO = i64(2)
-THREE = i64(3)
-FOUR = i64(4)
-SEVEN = i64(7)
-EIGHT = i64(8)
 WORDS = i64(32)
-STRIDE = i64(64)
 TILE_BYTES = i64(TILE)
 NOTHING = u64(0)
-BIT = u64(1)
-WORD_BITS = i64(64)
 
 
 def gather_pieces(i: Any, source: Any, table: Any, pieces: Any, out: Any) -> None:
@@ -40,35 +30,35 @@ def gather_pieces(i: Any, source: Any, table: Any, pieces: Any, out: Any) -> Non
     rising from 0; which tile of the target that is; at which byte of `source` it lies; how many bytes it has. What
     is left of a piece's last tile is zeroed. No word of `source` is touched but those that hold a byte of a piece.
     """
-    tile, lane = i >> THREE, i & SEVEN
-    if pieces < ONE or pieces > i64(len(table)) >> TWO:
+    tile, lane = i >> 3, i & 7
+    if pieces < 1 or pieces > i64(len(table)) >> 2:
         return
-    low, high = ZERO, pieces
-    while high - low > ONE:
-        middle = (low + high) >> ONE
+    low, high = i64(0), pieces
+    while high - low > 1:
+        middle = (low + high) >> 1
         if table[middle] <= tile:
             low = middle
         else:
             high = middle
-    at, size = table[TWO * pieces + low], table[THREE * pieces + low]
+    at, size = table[2 * pieces + low], table[3 * pieces + low]
     inside = tile - table[low]
-    begin = (table[pieces + low] + inside) * WORDS + lane
-    first = inside * TILE_BYTES + lane * EIGHT
+    begin = (table[pieces + low] + inside) * 32 + lane
+    first = inside * TILE_BYTES + lane * 8
     held, room = i64(len(source)), i64(len(out))
-    for step in range(FOUR):
-        byte = first + i64(step) * STRIDE
-        word = NOTHING
-        place = (at + byte) >> THREE
-        if ZERO <= byte < size and ZERO <= place < held:
-            shift = ((at + byte) & SEVEN) << THREE
+    for step in range(4):
+        byte = first + i64(step) * 64
+        word = u64(0)
+        place = (at + byte) >> 3
+        if 0 <= byte < size and 0 <= place < held:
+            shift = ((at + byte) & 7) << 3
             word = source[place] >> u64(shift)
-            following = place + ONE
-            if shift > ZERO and following <= (at + size - ONE) >> THREE and following < held:
-                word |= source[following] << u64(WORD_BITS - shift)
-            if size - byte < EIGHT:
-                word &= (BIT << u64((size - byte) << THREE)) - BIT
-        target = begin + i64(step) * EIGHT
-        if ZERO <= target < room:
+            following = place + 1
+            if shift > 0 and following <= (at + size - 1) >> 3 and following < held:
+                word |= source[following] << u64(64 - shift)
+            if size - byte < 8:
+                word &= (1 << u64((size - byte) << 3)) - 1
+        target = begin + i64(step) * 8
+        if 0 <= target < room:
             out[target] = word
 
 

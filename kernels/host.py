@@ -15,11 +15,10 @@ from typing import Any
 
 from bowstring.errors import MissingDependency
 from bowstring.kernels.cache import cache_folder
-from bowstring.kernels.compiling import compiling
+from bowstring.kernels.compiling import compiling, make_jitable
 from bowstring.kernels.interpret import way
-from bowstring.kernels.jitable import fingerprint, reached
 from bowstring.kernels.prefetch import compile_prefetch, compile_prefetch_page, prefetch, prefetch_page
-from bowstring.kernels.signature import Parameter, Signature
+from bowstring.kernels.signature import Parameter, Signature, fingerprint, reached
 from bowstring.kernels.threads import run_ranges
 from bowstring.private_folders import make_folders
 
@@ -78,7 +77,7 @@ def _compile(signature: Signature) -> Any:
             if function in _INSTRUCTIONS:
                 _INSTRUCTIONS[function]()
             else:
-                numba.extending.register_jitable(boundscheck=checked)(function)
+                make_jitable(numba.extending, function, boundscheck=checked)
             _jitable.add(function)
     loop = _loop(signature)
     options = {"nopython": True, "nogil": True, "_nrt": False, "error_model": "numpy", "boundscheck": checked}

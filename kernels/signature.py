@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
+import importlib
+import pkgutil
 import re
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -18,9 +22,23 @@ import numpy as np
 from bowstring.errors import UsageError
 from bowstring.kernels.types import SCALARS
 
-__all__ = ["Kernel", "Parameter", "Signature", "match", "parse", "signatures_of"]
+__all__ = [
+    "Kernel",
+    "Parameter",
+    "Signature",
+    "called",
+    "fingerprint",
+    "kernels",
+    "match",
+    "parse",
+    "reached",
+    "signatures",
+    "signatures_of",
+]
 
 Kernel = Callable[..., None]
+
+_PACKAGE: Final = "bowstring.kernels"
 
 _SPELLING: Final = re.compile(r"(?P<scalar>[uif]\d+)(?P<array>\[\])?(?P<written>!)?")
 
@@ -129,6 +147,31 @@ def signatures_of(kernel: Kernel) -> tuple[Signature, ...]:
     return found
 
 
+def kernels() -> list[Kernel]:
+    """Return every kernel: those in the ``SIGNATURES`` of the modules of this package and of its sub-packages.
+
+    Examples
+    --------
+    >>> "count_bits" in [kernel.__name__ for kernel in kernels()]
+    True
+    """
+    found: list[Kernel] = []
+    for module in pkgutil.walk_packages(importlib.import_module(_PACKAGE).__path__, f"{_PACKAGE}."):
+        found.extend(getattr(importlib.import_module(module.name), "SIGNATURES", ()))
+    return found
+
+
+def signatures() -> list[Signature]:
+    """Return every signature of every kernel: all that is ever compiled.
+
+    Examples
+    --------
+    >>> "pack_flags(u8[], u64[]!)" in [str(signature) for signature in signatures()]
+    True
+    """
+    return [signature for kernel in kernels() for signature in signatures_of(kernel)]
+
+
 def match(kernel: Kernel, arguments: tuple[Any, ...]) -> tuple[Signature, tuple[Any, ...]]:
     """Return the signature that takes the arguments, and the arguments with scalars of its types.
 
@@ -212,3 +255,66 @@ def _refusal(signature: Signature, parameter: Parameter, argument: Any, what: st
         expected=str(parameter),
         found=found,
     )
+
+
+def called(function: Kernel) -> dict[str, types.FunctionType]:
+    """Return the plain functions of kernel modules that a function's code names, by these names.
+
+    Examples
+    --------
+    >>> from bowstring.kernels.validity import shift_bits
+    >>> list(called(shift_bits))
+    ['word_at']
+    """
+    return {
+        name: value
+        for name, value in _named(function).items()
+        if isinstance(value, types.FunctionType)
+        and (value.__module__ == function.__module__ or value.__module__.startswith(f"{_PACKAGE}."))
+    }
+
+
+def reached(kernel: Kernel) -> Iterator[Kernel]:
+    """Yield a kernel and every function that it reaches, each once.
+
+    Examples
+    --------
+    >>> from bowstring.kernels.validity import shift_bits
+    >>> [function.__name__ for function in reached(shift_bits)]
+    ['shift_bits', 'word_at']
+    """
+    seen: set[Kernel] = set()
+    waiting: list[Kernel] = [kernel]
+    while waiting:
+        function = waiting.pop()
+        if function not in seen:
+            seen.add(function)
+            yield function
+            waiting.extend(called(function).values())
+
+
+def fingerprint(kernel: Kernel) -> str:
+    """Return a hash of all that is compiled into a kernel: its code, that of what it reaches, and constants.
+
+    It tells what is loaded, where a hash of files would tell what an editor has written since.
+
+    Examples
+    --------
+    >>> from bowstring.kernels.validity import and_bits, or_bits
+    >>> fingerprint(and_bits) == fingerprint(or_bits)
+    False
+    """
+    total = hashlib.sha256()
+    for function in reached(kernel):
+        code = function.__code__
+        total.update(repr((code.co_code, code.co_consts, code.co_names, code.co_varnames)).encode())
+        for name, value in _named(function).items():
+            if isinstance(value, np.generic | np.ndarray):
+                total.update(repr((name, value.dtype.str, value.tobytes())).encode())
+            elif isinstance(value, int):
+                total.update(repr((name, value)).encode())
+    return total.hexdigest()
+
+
+def _named(function: Kernel) -> dict[str, Any]:
+    return {name: function.__globals__.get(name) for name in function.__code__.co_names}

@@ -16,14 +16,7 @@ BLOCK: Final = i64(64)
 SLOT: Final = i64(16)
 """Bytes of a view and of an interval of months, days and nanoseconds."""
 
-ZERO = i64(0)
-THREE = i64(3)
-FOUR = i64(4)
-SEVEN = i64(7)
-EIGHT = i64(8)
 LONGEST_INSIDE = i64(12)
-LARGEST = i64(2**31 - 1)
-NONE = u64(0)
 
 
 def swap_elements(i: Any, data: Any, last: Any, out: Any) -> None:
@@ -38,25 +31,25 @@ def swap_elements(i: Any, data: Any, last: Any, out: Any) -> None:
 def swap_intervals(i: Any, data: Any, out: Any) -> None:
     """Write an interval: months and days of four bytes each, then nanoseconds of eight."""
     first = i * SLOT
-    for at in range(first, first + EIGHT):
-        out[at] = data[i64(at) ^ THREE]
-    for at in range(first + EIGHT, first + SLOT):
-        out[at] = data[i64(at) ^ SEVEN]
+    for at in range(first, first + 8):
+        out[at] = data[i64(at) ^ 3]
+    for at in range(first + 8, first + SLOT):
+        out[at] = data[i64(at) ^ 7]
 
 
 def swap_views(i: Any, data: Any, out: Any) -> None:
     """Write a view: its size, and buffer and offset where it has them; text and prefix are bytes."""
     first = i * SLOT
-    size = NONE
-    for at in range(first, first + FOUR):
-        out[at] = data[i64(at) ^ THREE]
-        size = (size << u64(EIGHT)) | u64(data[at])
-    for at in range(first + FOUR, first + SLOT):
+    size = u64(0)
+    for at in range(first, first + 4):
+        out[at] = data[i64(at) ^ 3]
+        size = (size << 8) | u64(data[at])
+    for at in range(first + 4, first + SLOT):
         out[at] = data[at]
     # A negative size is as wrong before as after.
-    if i64(size) > LONGEST_INSIDE and i64(size) <= LARGEST:
-        for at in range(first + EIGHT, first + SLOT):
-            out[at] = data[i64(at) ^ THREE]
+    if i64(size) > LONGEST_INSIDE and i64(size) <= (2**31 - 1):
+        for at in range(first + 8, first + SLOT):
+            out[at] = data[i64(at) ^ 3]
 
 
 SIGNATURES = {

@@ -27,86 +27,73 @@ __all__ = [
     "word_at",
 ]
 
-ZERO = i64(0)
-ONE = i64(1)
-THREE = i64(3)
-SEVEN = i64(7)
 BYTES = i64(8)
 BITS = i64(64)
 COUNTED: Final = i64(64)
 """Words that one work item of :func:`count_bits` counts."""
 
-NONE = u64(0)
-BIT = u64(1)
-WORD = u64(64)
-UNSET = u8(0)
-SET = u8(1)
 
 # Counting by halves: pairs of bits, then fours, then bytes, whose sum a multiplication brings into the top byte.
 PAIRS = u64(0x5555555555555555)
 FOURS = u64(0x3333333333333333)
 EIGHTS = u64(0x0F0F0F0F0F0F0F0F)
 SUM = u64(0x0101010101010101)
-BY_ONE = u64(1)
-BY_TWO = u64(2)
-BY_FOUR = u64(4)
-TOP_BYTE = u64(56)
 
 
 def word_at(bitmap: Any, start: Any, count: Any) -> Any:
     """Return the bits ``[start, start + count)`` of a bitmap as a word; at most 64, at least none."""
-    first = start >> THREE
-    shift = u64(start & SEVEN)
+    first = start >> 3
+    shift = u64(start & 7)
     size = i64(len(bitmap))
-    word = NONE
-    for k in range(ZERO, BYTES):
+    word = u64(0)
+    for k in range(8):
         if first + k < size:
-            word |= u64(bitmap[first + k]) << u64(k << THREE)
+            word |= u64(bitmap[first + k]) << u64(k << 3)
     word >>= shift
-    if shift != NONE and first + BYTES < size:
-        word |= u64(bitmap[first + BYTES]) << (WORD - shift)
-    if count < BITS:
-        word &= (BIT << u64(count)) - BIT
+    if shift != 0 and first + 8 < size:
+        word |= u64(bitmap[first + 8]) << (64 - shift)
+    if count < 64:
+        word &= (1 << u64(count)) - 1
     return word
 
 
 def bit_is_set(bitmap: Any, slot: Any) -> Any:
     """Return whether a slot is valid; without a bitmap, and beyond its end, every slot is."""
-    at = slot >> THREE
-    return at >= i64(len(bitmap)) or (u64(bitmap[at]) >> u64(slot & SEVEN)) & BIT != NONE
+    at = slot >> 3
+    return at >= i64(len(bitmap)) or (u64(bitmap[at]) >> u64(slot & 7)) & 1 != 0
 
 
 def set_bits_of(word: Any) -> Any:
     """Return how many bits of a word are set."""
-    pairs = word - ((word >> BY_ONE) & PAIRS)
-    fours = (pairs & FOURS) + ((pairs >> BY_TWO) & FOURS)
-    eights = (fours + (fours >> BY_FOUR)) & EIGHTS
-    return i64((eights * SUM) >> TOP_BYTE)
+    pairs = word - ((word >> 1) & PAIRS)
+    fours = (pairs & FOURS) + ((pairs >> 2) & FOURS)
+    eights = (fours + (fours >> 4)) & EIGHTS
+    return i64((eights * SUM) >> 56)
 
 
 def shift_bits(i: Any, bitmap: Any, start: Any, length: Any, out: Any) -> None:
     """Write the bits ``[start, start + length)`` from bit 0 on."""
-    at = i * BITS
+    at = i * 64
     out[i] = word_at(bitmap, start + at, length - at)
 
 
 def and_bits(i: Any, left: Any, left_start: Any, right: Any, right_start: Any, length: Any, out: Any) -> None:
     """Write which slots are set in both of two bitmaps."""
-    at = i * BITS
+    at = i * 64
     out[i] = word_at(left, left_start + at, length - at) & word_at(right, right_start + at, length - at)
 
 
 def or_bits(i: Any, left: Any, left_start: Any, right: Any, right_start: Any, length: Any, out: Any) -> None:
     """Write which slots are set in one of two bitmaps, or in both."""
-    at = i * BITS
+    at = i * 64
     out[i] = word_at(left, left_start + at, length - at) | word_at(right, right_start + at, length - at)
 
 
 def count_bits(i: Any, bitmap: Any, start: Any, length: Any, out: Any) -> None:
     """Write how many of the bits ``[start, start + length)`` a block of words has set."""
-    total = ZERO
+    total = i64(0)
     for k in range(i * COUNTED, i * COUNTED + COUNTED):
-        at = k * BITS
+        at = k * 64
         if at < length:
             total += set_bits_of(word_at(bitmap, start + at, length - at))
     out[i] = total
@@ -114,29 +101,29 @@ def count_bits(i: Any, bitmap: Any, start: Any, length: Any, out: Any) -> None:
 
 def expand_bits(i: Any, bitmap: Any, start: Any, length: Any, out: Any) -> None:
     """Write the bits ``[start, start + length)`` as bytes of 0 and 1."""
-    at = i * BITS
+    at = i * 64
     word = word_at(bitmap, start + at, length - at)
-    for k in range(ZERO, min(BITS, length - at)):
-        out[at + k] = u8((word >> u64(k)) & BIT)
+    for k in range(min(i64(64), length - at)):
+        out[at + k] = u8((word >> u64(k)) & 1)
 
 
 def pack_flags(i: Any, flags: Any, out: Any) -> None:
     """Write bytes as bits: 0 for 0, 1 for anything else."""
-    at = i * BITS
-    word = NONE
-    for k in range(ZERO, min(BITS, i64(len(flags)) - at)):
-        if flags[at + k] != UNSET:
-            word |= BIT << u64(k)
+    at = i * 64
+    word = u64(0)
+    for k in range(min(i64(64), i64(len(flags)) - at)):
+        if flags[at + k] != 0:
+            word |= 1 << u64(k)
     out[i] = word
 
 
 def level_bits(i: Any, levels: Any, maximum: Any, out: Any) -> None:
     """Write which of Parquet's definition levels are the column's greatest, and so say that a value is there."""
-    at = i * BITS
-    word = NONE
-    for k in range(ZERO, min(BITS, i64(len(levels)) - at)):
+    at = i * 64
+    word = u64(0)
+    for k in range(min(i64(64), i64(len(levels)) - at)):
         if i64(levels[at + k]) == maximum:
-            word |= BIT << u64(k)
+            word |= 1 << u64(k)
     out[i] = word
 
 

@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Sequence
 
 from bowstring.kernels import cubin, host
-from bowstring.kernels.registry import signatures
+from bowstring.kernels.signature import signatures
 
 __all__ = ["warm"]
 

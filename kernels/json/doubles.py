@@ -44,16 +44,7 @@ POWERS.flags.writeable = False
 
 SMALLEST = i64(_FIRST)
 LARGEST = i64(_LAST)
-NONE = u64(0)
-ONE = u64(1)
-TWO = u64(2)
-THREE = u64(3)
-ZERO = i64(0)
-UNIT = i64(1)
 TWICE = i64(2)
-LOW_HALF = u64(0xFFFFFFFF)
-HALF = u64(32)
-TOP = u64(63)
 UNDECIDED = u64((1 << 9) - 1)  # the bits of the upper word below the 55 that count
 DROPPED = u64(9)
 WHOLE = u64(1 << 53)
@@ -71,61 +62,61 @@ EXACT_TO = i64(23)
 
 def high_product(left: Any, right: Any) -> Any:
     """Return the upper 64 bits of a product."""
-    left_low = left & LOW_HALF
-    left_high = left >> HALF
-    right_low = right & LOW_HALF
-    right_high = right >> HALF
-    middle = left_high * right_low + (left_low * right_low >> HALF)
-    other = left_low * right_high + (middle & LOW_HALF)
-    return left_high * right_high + (middle >> HALF) + (other >> HALF)
+    left_low = left & 0xFFFFFFFF
+    left_high = left >> 32
+    right_low = right & 0xFFFFFFFF
+    right_high = right >> 32
+    middle = left_high * right_low + (left_low * right_low >> 32)
+    other = left_low * right_high + (middle & 0xFFFFFFFF)
+    return left_high * right_high + (middle >> 32) + (other >> 32)
 
 
 def leading_zeros(word: Any) -> Any:
     """Return how many zeros are before the first bit of a word that is not 0."""
     rest = word
-    count = NONE
-    step = HALF
-    while step > NONE:
-        if rest >> (TOP + ONE - step) == NONE:
+    count = u64(0)
+    step = u64(32)
+    while step > 0:
+        if rest >> (64 - step) == 0:
             rest = rest << step
             count += step
-        step = step >> ONE
+        step = step >> 1
     return count
 
 
 def magnitude(digits: Any, exponent: Any) -> Any:
     """Return the bits of the double nearest to ``digits · 10^exponent``."""
-    if digits == NONE or exponent < SMALLEST:
-        return NONE
+    if digits == 0 or exponent < SMALLEST:
+        return u64(0)
     if exponent > LARGEST:
         return INFINITY
     zeros = leading_zeros(digits)
     word = digits << zeros
-    index = u64((exponent - SMALLEST) * TWICE)
+    index = u64((exponent - SMALLEST) * 2)
     power = u64(POWERS[index])
     high = high_product(word, power)
     low = word * power
     if high & UNDECIDED == UNDECIDED:
-        further = high_product(word, u64(POWERS[index + ONE]))
+        further = high_product(word, u64(POWERS[index + 1]))
         low += further
         if further > low:
-            high += ONE
-    upper = high >> TOP
+            high += 1
+    upper = high >> 63
     fraction = high >> (upper + DROPPED)
     place = ((LOG * exponent) >> LOG_BITS) + BIAS + i64(upper) - i64(zeros)
-    if place <= ZERO:
+    if place <= 0:
         # Below the normal doubles there is no hidden bit, and fewer digits.
-        if UNIT - place >= BITS:
-            return NONE
-        fraction = fraction >> u64(UNIT - place)
-        return (fraction + (fraction & ONE)) >> ONE
-    tie = low <= ONE and EXACT_FROM <= exponent <= EXACT_TO and fraction & THREE == ONE
+        if 1 - place >= 64:
+            return u64(0)
+        fraction = fraction >> u64(1 - place)
+        return (fraction + (fraction & 1)) >> 1
+    tie = low <= 1 and EXACT_FROM <= exponent <= EXACT_TO and fraction & 3 == 1
     if tie and fraction << (upper + DROPPED) == high:
-        fraction = fraction & ~ONE
-    fraction = (fraction + (fraction & ONE)) >> ONE
+        fraction = fraction & ~u64(1)
+    fraction = (fraction + (fraction & 1)) >> 1
     if fraction >= WHOLE:
         fraction = HIDDEN
-        place += UNIT
+        place += 1
     if place >= LARGEST_POWER:
         return INFINITY
     return (u64(place) << FRACTION) | (fraction & ~HIDDEN)
@@ -140,9 +131,9 @@ def nearest_double(digits: Any, exponent: Any, more: Any) -> Any:
     which may leave it open.
     """
     bits = magnitude(digits, exponent)
-    known = ONE
-    if more != NONE and magnitude(digits + ONE, exponent) != bits:
-        known = NONE
+    known = u64(1)
+    if more != 0 and magnitude(digits + 1, exponent) != bits:
+        known = u64(0)
     return bits, known
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from bowstring.kernels.types import i64, u8, u64
+from bowstring.kernels.types import u8, u64
 
 __all__ = [
     "ARRAY",
@@ -109,80 +109,60 @@ BODY: Final = u64(1)
 LINK: Final = u64(2)
 SIZE: Final = u64(3)
 
-ZERO = i64(0)
-NONE = u64(0)
-ONE = u64(1)
-TWO = u64(2)
-THREE = u64(3)
-FOUR = u64(4)
-FIVE = u64(5)
-SIX = u64(6)
-SEVEN = u64(7)
-EIGHT = u64(8)
-BYTE = u64(8)
-TWO_BYTES = u64(16)
-THREE_BYTES = u64(24)
-FOUR_BYTES = u64(32)
-FIVE_BYTES = u64(40)
-SIX_BYTES = u64(48)
-SEVEN_BYTES = u64(56)
 BITS = u64(3)
-MOST_1 = u64(0xFF)
-MOST_2 = u64(0xFFFF)
-MOST_3 = u64(0xFFFFFF)
 
 
 def eight(data: Any, at: Any) -> Any:
     """Return the 8 bytes at a place as a word; compilers make it one load."""
     return (
         u64(data[at])
-        | u64(data[at + ONE]) << BYTE
-        | u64(data[at + TWO]) << TWO_BYTES
-        | u64(data[at + THREE]) << THREE_BYTES
-        | u64(data[at + FOUR]) << FOUR_BYTES
-        | u64(data[at + FIVE]) << FIVE_BYTES
-        | u64(data[at + SIX]) << SIX_BYTES
-        | u64(data[at + SEVEN]) << SEVEN_BYTES
+        | u64(data[at + 1]) << 8
+        | u64(data[at + 2]) << 16
+        | u64(data[at + 3]) << 24
+        | u64(data[at + 4]) << 32
+        | u64(data[at + 5]) << 40
+        | u64(data[at + 6]) << 48
+        | u64(data[at + 7]) << 56
     )
 
 
 def masked(word: Any, size: Any) -> Any:
     """Return the first bytes of a word, less than 8 of them."""
-    return word & ((ONE << (size << BITS)) - ONE)
+    return word & ((1 << (size << BITS)) - 1)
 
 
 def put_eight(out: Any, at: Any, word: Any) -> None:
     """Write a word as 8 bytes."""
-    out[at] = u8(word & MOST_1)
-    out[at + ONE] = u8(word >> BYTE & MOST_1)
-    out[at + TWO] = u8(word >> TWO_BYTES & MOST_1)
-    out[at + THREE] = u8(word >> THREE_BYTES & MOST_1)
-    out[at + FOUR] = u8(word >> FOUR_BYTES & MOST_1)
-    out[at + FIVE] = u8(word >> FIVE_BYTES & MOST_1)
-    out[at + SIX] = u8(word >> SIX_BYTES & MOST_1)
-    out[at + SEVEN] = u8(word >> SEVEN_BYTES & MOST_1)
+    out[at] = u8(word & 0xFF)
+    out[at + 1] = u8(word >> 8 & 0xFF)
+    out[at + 2] = u8(word >> 16 & 0xFF)
+    out[at + 3] = u8(word >> 24 & 0xFF)
+    out[at + 4] = u8(word >> 32 & 0xFF)
+    out[at + 5] = u8(word >> 40 & 0xFF)
+    out[at + 6] = u8(word >> 48 & 0xFF)
+    out[at + 7] = u8(word >> 56 & 0xFF)
 
 
 def put(out: Any, at: Any, word: Any, width: Any) -> None:
     """Write the first 1 to 8 bytes of a word."""
-    out[at] = u8(word & MOST_1)
-    rest = word >> BYTE
-    k = ONE
+    out[at] = u8(word & 0xFF)
+    rest = word >> 8
+    k = u64(1)
     while k < width:
-        out[at + k] = u8(rest & MOST_1)
-        rest = rest >> BYTE
-        k += ONE
+        out[at + k] = u8(rest & 0xFF)
+        rest = rest >> 8
+        k += 1
 
 
 def width_of(number: Any) -> Any:
     """Return how many bytes a number below 2^32 takes."""
-    width = ONE
-    if number > MOST_1:
-        width = TWO
-        if number > MOST_2:
-            width = THREE
-            if number > MOST_3:
-                width = FOUR
+    width = u64(1)
+    if number > 0xFF:
+        width = u64(2)
+        if number > 0xFFFF:
+            width = u64(3)
+            if number > 0xFFFFFF:
+                width = u64(4)
     return width
 
 

@@ -14,14 +14,6 @@ from bowstring.kernels.types import u64
 
 __all__ = ["literal", "text"]
 
-NONE = u64(0)
-ONE = u64(1)
-TWO = u64(2)
-FOUR = u64(4)
-FIVE = u64(5)
-BYTE = u64(8)
-DIGIT_0 = u64(0x30)
-TEN = u64(10)
 
 WORD_NULL = u64(int.from_bytes(b"null", "little"))
 WORD_TRUE = u64(int.from_bytes(b"true", "little"))
@@ -39,36 +31,36 @@ LONGEST_SHORT = u64(63)
 
 def literal(data: Any, at: Any, stop: Any) -> Any:
     """Return where null, true or false ends, a status, and the node's head."""
-    word = word_before(data, at, min(stop, at + FOUR))
+    word = word_before(data, at, min(stop, at + 4))
     end = at
     status = READ
     header = NULL
     if word == WORD_NULL:
-        end = at + FOUR
+        end = at + 4
     elif word == WORD_TRUE:
-        end = at + FOUR
+        end = at + 4
         header = TRUE
-    elif word == WORD_FALS and byte_at(data, at + FOUR, stop) == LETTER_E:
-        end = at + FIVE
+    elif word == WORD_FALS and byte_at(data, at + 4, stop) == LETTER_E:
+        end = at + 5
         header = FALSE
     else:
         status = UNEXPECTED
-    return end, status, LITERAL | header << BYTE
+    return end, status, LITERAL | header << 8
 
 
 def text(data: Any, at: Any, stop: Any) -> Any:
     """Return where a string ends, a status, and the node's head, body and size."""
-    end, dropped, status = string_end(data, at + ONE, stop)
-    length = end - at - ONE - dropped
-    kind = PLAIN if dropped == NONE else ESCAPED
-    header = SHORT | length << TWO
-    size = length + ONE
+    end, dropped, status = string_end(data, at + 1, stop)
+    length = end - at - 1 - dropped
+    kind = PLAIN if dropped == 0 else ESCAPED
+    header = SHORT | length << 2
+    size = length + 1
     if length > LONGEST_SHORT:
         header = LONG
-        size = length + FIVE
+        size = length + 5
     if status == READ:
-        end += ONE
-    return end, status, kind | header << BYTE, at + ONE, size
+        end += 1
+    return end, status, kind | header << 8, at + 1, size
 
 
 SIGNATURES: dict[Any, tuple[str, ...]] = {}

@@ -13,11 +13,7 @@ from bowstring.kernels.types import u64
 
 __all__ = ["close", "take_key"]
 
-NONE = u64(0)
-ONE = u64(1)
 ABOVE = u64(24)
-HALF = u64(32)
-LOW_HALF = u64(0xFFFFFFFF)
 
 
 def take_key(
@@ -45,8 +41,8 @@ def take_key(
         status = TWICE
     elif owner > before:
         if origin + marks < limit:
-            children[origin + marks] = key << HALF | owner
-            marks += ONE
+            children[origin + marks] = key << 32 | owner
+            marks += 1
         else:
             status = UNEXPECTED
     names[owned] = current
@@ -72,10 +68,10 @@ def close(
     mark = u64(nodes[node + SIZE])
     left = undone
     while left > mark:
-        left -= ONE
+        left -= 1
         entry = u64(children[origin + left])
-        names[(first + (entry >> HALF)) * NAME + OWNER] = entry & LOW_HALF
+        names[(first + (entry >> 32)) * NAME + OWNER] = entry & 0xFFFFFFFF
     nodes[node + HEAD] = inside | count << ABOVE
-    nodes[node + BODY] = listed << HALF | count
-    nodes[node + SIZE] = NONE
+    nodes[node + BODY] = listed << 32 | count
+    nodes[node + SIZE] = 0
     return listed + count, left

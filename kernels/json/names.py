@@ -67,11 +67,6 @@ PLACE: Final = u64(3)
 SPARE: Final = u64(8)
 """Bytes that must follow the last key in the pool."""
 
-NONE = u64(0)
-ONE = u64(1)
-EIGHT = u64(8)
-HALF = u64(32)
-LOW_HALF = u64(0xFFFFFFFF)
 ESCAPES = u64(1 << 63)
 FACTOR = u64(0x9E3779B97F4A7C15)
 OTHER = u64(0xD6E8FEB86659FD93)
@@ -83,8 +78,8 @@ def mixed(word: Any) -> Any:
     The product of its halves is what makes the effect of a change depend on all of the word, and so on the seed:
     with constant factors only, changes of two words that follow each other could be chosen to cancel out.
     """
-    found = (word & LOW_HALF) * (word >> HALF) ^ word * FACTOR
-    return found ^ (found >> HALF)
+    found = (word & 0xFFFFFFFF) * (word >> 32) ^ word * FACTOR
+    return found ^ (found >> 32)
 
 
 def hash_of(pool: Any, start: Any, size: Any, seed: Any) -> Any:
@@ -92,26 +87,26 @@ def hash_of(pool: Any, start: Any, size: Any, seed: Any) -> Any:
     found = seed ^ (size * OTHER)
     at = start
     left = size
-    while left >= EIGHT:
+    while left >= 8:
         found = mixed(found ^ eight(pool, at))
-        at += EIGHT
-        left -= EIGHT
+        at += 8
+        left -= 8
     found = (found ^ masked(eight(pool, at), left) ^ seed) * OTHER
-    found ^= found >> HALF
+    found ^= found >> 32
     found *= FACTOR
-    return found ^ (found >> HALF)
+    return found ^ (found >> 32)
 
 
 def same(left: Any, one: Any, right: Any, other: Any, size: Any) -> Any:
     """Return whether two runs of bytes are equal, each followed by 8 bytes of anything."""
-    difference = NONE
-    done = NONE
-    while done + EIGHT <= size and difference == NONE:
+    difference = u64(0)
+    done = u64(0)
+    while done + 8 <= size and difference == 0:
         difference = eight(left, one + done) ^ eight(right, other + done)
-        done += EIGHT
-    if difference == NONE:
+        done += 8
+    if difference == 0:
         difference = masked(eight(left, one + done) ^ eight(right, other + done), size - done)
-    return difference == NONE
+    return difference == 0
 
 
 def expected_key(
@@ -122,27 +117,27 @@ def expected_key(
     Expected is the key that came after the last one before: rows are alike, so it nearly always is there again, and
     nothing has to be looked for.
     """
-    begin = u64(plan[part * PLAN + TABLE]) >> ONE
+    begin = u64(plan[part * PLAN + TABLE]) >> 1
     last = u64(states[part * STATE + LAST])
-    entry = NONE
-    size = NONE
-    if last != NONE:
-        entry = u64(names[(begin + last - ONE) * NAME + PLACE]) & LOW_HALF
+    entry = u64(0)
+    size = u64(0)
+    if last != 0:
+        entry = u64(names[(begin + last - 1) * NAME + PLACE]) & 0xFFFFFFFF
         if entry > u64(states[part * STATE + KEYS]):
-            entry = NONE
-    if entry != NONE:
-        name = (begin + entry - ONE) * NAME
+            entry = u64(0)
+    if entry != 0:
+        name = (begin + entry - 1) * NAME
         size = u64(names[name + LENGTH])  # with the mark, it ends behind any text
         if (
             size >= stop - at
-            or at + size + EIGHT > u64(len(data))
+            or at + size + 8 > u64(len(data))
             or u64(data[at + size]) != QUOTE
             or not same(data, at, pool, u64(names[name + START]), size)
         ):
-            entry = NONE
-    if entry != NONE:
+            entry = u64(0)
+    if entry != 0:
         states[part * STATE + LAST] = entry
-    return entry, at + size + ONE
+    return entry, at + size + 1
 
 
 def find_key(
@@ -151,16 +146,16 @@ def find_key(
     """Return the entry of a key of this hash, 0 where there is none, and its place in the table."""
     place = found & mask
     entry = u64(table[begin + place])
-    while entry != NONE:
-        if (entry ^ found) >> HALF == NONE:
-            name = ((begin >> ONE) + (entry & LOW_HALF) - ONE) * NAME
+    while entry != 0:
+        if (entry ^ found) >> 32 == 0:
+            name = ((begin >> 1) + (entry & 0xFFFFFFFF) - 1) * NAME
             if u64(names[name + LENGTH]) & ~ESCAPES == size and same(
                 pool, u64(names[name + START]), pool, start, size
             ):
                 break
-        place = (place + ONE) & mask
+        place = (place + 1) & mask
         entry = u64(table[begin + place])
-    return entry & LOW_HALF, place
+    return entry & 0xFFFFFFFF, place
 
 
 def other_key(
@@ -183,37 +178,37 @@ def other_key(
     pool_end = u64(states[state + POOL_END])
     end, dropped, status = string_end(data, at, stop)
     size = end - at - dropped
-    entry = NONE
+    entry = u64(0)
     pool_stop = u64(plan[part * PLAN + POOL]) + u64(plan[part * PLAN + POOL_SIZE])
     if status == READ and pool_end + size + SPARE > pool_stop:
         status = FULL
     if status == READ:
-        if dropped == NONE:
+        if dropped == 0:
             copy(data, at, pool, pool_end, size)
         else:
             unescape(data, at, end, pool, pool_end, size)
-        end += ONE
+        end += 1
         begin = u64(plan[part * PLAN + TABLE])
-        mask = u64(plan[part * PLAN + SLOTS]) - ONE
+        mask = u64(plan[part * PLAN + SLOTS]) - 1
         found = hash_of(pool, pool_end, size, seed)
         entry, place = find_key(pool, pool_end, size, found, table, begin, mask, names)
-        if entry == NONE:
-            entry = u64(states[state + KEYS]) + ONE
-            if entry << ONE > mask:
+        if entry == 0:
+            entry = u64(states[state + KEYS]) + 1
+            if entry << 1 > mask:
                 status = FULL
             else:
-                name = ((begin >> ONE) + entry - ONE) * NAME
+                name = ((begin >> 1) + entry - 1) * NAME
                 names[name + START] = pool_end
-                names[name + LENGTH] = size if dropped == NONE else size | ESCAPES
-                names[name + OWNER] = NONE
-                names[name + PLACE] = place << HALF
-                table[begin + place] = (found & ~LOW_HALF) | entry
+                names[name + LENGTH] = size if dropped == 0 else size | ESCAPES
+                names[name + OWNER] = 0
+                names[name + PLACE] = place << 32
+                table[begin + place] = (found & ~u64(0xFFFFFFFF)) | entry
                 states[state + KEYS] = entry
                 states[state + POOL_END] = pool_end + size
         last = u64(states[state + LAST])
-        if last != NONE and status == READ:
-            after = ((begin >> ONE) + last - ONE) * NAME + PLACE
-            names[after] = (u64(names[after]) & ~LOW_HALF) | entry
+        if last != 0 and status == READ:
+            after = ((begin >> 1) + last - 1) * NAME + PLACE
+            names[after] = (u64(names[after]) & ~u64(0xFFFFFFFF)) | entry
         states[state + LAST] = entry
     return end, status, entry
 
@@ -225,11 +220,11 @@ def forget_keys(part: Any, plan: Any, states: Any, table: Any, names: Any) -> No
     now = u64(states[state + KEYS])
     kept = u64(states[state + KEPT])
     while now > kept:
-        now -= ONE
-        table[begin + (u64(names[((begin >> ONE) + now) * NAME + PLACE]) >> HALF)] = NONE
+        now -= 1
+        table[begin + (u64(names[((begin >> 1) + now) * NAME + PLACE]) >> 32)] = 0
     states[state + KEYS] = kept
     states[state + POOL_END] = states[state + KEPT_END]
-    states[state + LAST] = NONE
+    states[state + LAST] = 0
 
 
 SIGNATURES: dict[Any, tuple[str, ...]] = {}

@@ -13,16 +13,6 @@ from bowstring.kernels.types import i64, u64
 
 __all__ = ["number", "wide_digits"]
 
-ZERO = i64(0)
-UNIT = i64(1)
-NONE = u64(0)
-ONE = u64(1)
-TEN = u64(10)
-BASE = i64(10)
-BYTE = u64(8)
-TWO_BYTES = u64(16)
-HALF = u64(32)
-LOW_HALF = u64(0xFFFFFFFF)
 
 MINUS = u64(0x2D)
 PLUS = u64(0x2B)
@@ -30,15 +20,10 @@ POINT = u64(0x2E)
 DIGIT_0 = u64(0x30)
 CASE = u64(0x20)
 LETTER_E = u64(0x65)
-NO_BYTE = u64(0)
 
 IN_A_WORD: Final = i64(19)
 """Digits that a word holds, whatever they are."""
-DIGITS_4 = i64(9)
-DIGITS_8 = i64(18)
-DIGITS_16 = i64(38)
 LARGEST_EXPONENT = i64(1 << 40)  # any text is shorter
-LARGEST = u64((1 << 63) - 1)
 
 # The first byte of the encoding of each type, and how long that is.
 INT8 = u64(3 << 2)
@@ -49,21 +34,14 @@ DOUBLE = u64(7 << 2)
 DECIMAL4 = u64(8 << 2)
 DECIMAL8 = u64(9 << 2)
 DECIMAL16 = u64(10 << 2)
-SIZE_1 = u64(2)
-SIZE_2 = u64(3)
-SIZE_4 = u64(5)
-SIZE_8 = u64(9)
 SIZE_DECIMAL4 = u64(6)
 SIZE_DECIMAL8 = u64(10)
 SIZE_DECIMAL16 = u64(18)
-MOST_1 = i64(0x7F)
-MOST_2 = i64(0x7FFF)
-MOST_4 = i64(0x7FFFFFFF)
 
 
 def byte_at(data: Any, at: Any, stop: Any) -> Any:
     """Return a byte, 0 at the end."""
-    return u64(data[at]) if at < stop else NO_BYTE
+    return u64(data[at]) if at < stop else u64(0)
 
 
 def number(data: Any, start: Any, stop: Any, spark: Any) -> Any:
@@ -71,51 +49,51 @@ def number(data: Any, start: Any, stop: Any, spark: Any) -> Any:
     at = start
     negative = u64(data[at]) == MINUS
     if negative:
-        at += ONE
-    digits = NONE
-    count = ZERO
-    scale = ZERO
+        at += 1
+    digits = u64(0)
+    count = i64(0)
+    scale = i64(0)
     status = READ
     byte = byte_at(data, at, stop)
     if byte == DIGIT_0:
-        at += ONE
+        at += 1
         byte = byte_at(data, at, stop)
-    elif byte - DIGIT_0 < TEN:
-        while byte - DIGIT_0 < TEN:
+    elif byte - DIGIT_0 < 10:
+        while byte - DIGIT_0 < 10:
             if count < IN_A_WORD:
-                digits = digits * TEN + (byte - DIGIT_0)
-            count += UNIT
-            at += ONE
+                digits = digits * 10 + (byte - DIGIT_0)
+            count += 1
+            at += 1
             byte = byte_at(data, at, stop)
     else:
         status = UNEXPECTED
-    head = NONE
-    body = NONE
-    size = SIZE_8
+    head = u64(0)
+    body = u64(0)
+    size = u64(9)
     if byte != POINT and (byte | CASE) != LETTER_E and count < IN_A_WORD:
         head, body, size = integer(i64(digits), negative)
     elif status == READ:
         whole = True
         if byte == POINT:
             whole = False
-            first = at + ONE
+            first = at + 1
             at = first
             byte = byte_at(data, at, stop)
-            while byte - DIGIT_0 < TEN:
-                if count > ZERO or byte != DIGIT_0:
+            while byte - DIGIT_0 < 10:
+                if count > 0 or byte != DIGIT_0:
                     if count < IN_A_WORD:
-                        digits = digits * TEN + (byte - DIGIT_0)
-                    count += UNIT
-                at += ONE
+                        digits = digits * 10 + (byte - DIGIT_0)
+                    count += 1
+                at += 1
                 byte = byte_at(data, at, stop)
             scale = i64(at - first)
-            if scale == ZERO:
+            if scale == 0:
                 status = UNEXPECTED
-        exponent = ZERO
+        exponent = i64(0)
         real = False
         if status == READ and (byte | CASE) == LETTER_E:
             real = True
-            at, exponent, status = power(data, at + ONE, stop)
+            at, exponent, status = power(data, at + 1, stop)
         if status == READ:
             head, body, size, status = typed(
                 start, digits, count, scale, exponent, negative, whole, real, spark
@@ -131,15 +109,15 @@ def power(data: Any, start: Any, stop: Any) -> Any:
     byte = byte_at(data, at, stop)
     negative = byte == MINUS
     if negative or byte == PLUS:
-        at += ONE
+        at += 1
         byte = byte_at(data, at, stop)
-    exponent = ZERO
+    exponent = i64(0)
     status = UNEXPECTED
-    while byte - DIGIT_0 < TEN:
+    while byte - DIGIT_0 < 10:
         status = READ
         if exponent < LARGEST_EXPONENT:
-            exponent = exponent * BASE + i64(byte - DIGIT_0)
-        at += ONE
+            exponent = exponent * 10 + i64(byte - DIGIT_0)
+        at += 1
         byte = byte_at(data, at, stop)
     if negative:
         exponent = -exponent
@@ -149,19 +127,19 @@ def power(data: Any, start: Any, stop: Any) -> Any:
 def integer(value: Any, negative: Any) -> Any:
     """Return the node of an integer of this magnitude, in the narrowest type that holds it."""
     signed = -value if negative else value
-    least = ~signed if negative and value > ZERO else signed
+    least = ~signed if negative and value > 0 else signed
     header = INT64
-    size = SIZE_8
-    if least <= MOST_1:
+    size = u64(9)
+    if least <= 0x7F:
         header = INT8
-        size = SIZE_1
-    elif least <= MOST_2:
+        size = u64(2)
+    elif least <= 0x7FFF:
         header = INT16
-        size = SIZE_2
-    elif least <= MOST_4:
+        size = u64(3)
+    elif least <= 0x7FFFFFFF:
         header = INT32
-        size = SIZE_4
-    return INTEGER | header << BYTE, u64(signed), size
+        size = u64(5)
+    return INTEGER | header << 8, u64(signed), size
 
 
 def typed(
@@ -180,24 +158,24 @@ def typed(
     `digits` are the first of `count` significant ones, `scale` is how many of all are behind the point.
     """
     status = READ
-    head = NONE
-    body = NONE
-    size = SIZE_8
-    zero_below = digits == NONE and negative and spark == ZERO and not whole
-    if whole and not real and count == IN_A_WORD and digits <= LARGEST + u64(negative):
-        head = INTEGER | INT64 << BYTE
-        body = ~digits + ONE if negative else digits
-    elif not real and count <= DIGITS_16 and scale <= DIGITS_16 and not zero_below:
+    head = u64(0)
+    body = u64(0)
+    size = u64(9)
+    zero_below = digits == 0 and negative and spark == 0 and not whole
+    if whole and not real and count == IN_A_WORD and digits <= ((1 << 63) - 1) + u64(negative):
+        head = INTEGER | INT64 << 8
+        body = ~digits + 1 if negative else digits
+    elif not real and count <= 38 and scale <= 38 and not zero_below:
         head, body, size = decimal(start, digits, count, scale, negative)
     else:
-        cut = max(count - IN_A_WORD, ZERO)
-        body, known = nearest_double(digits, exponent - scale + cut, u64(cut > ZERO))
-        if known == NONE:
-            head = UNDECIDED | DOUBLE << BYTE
+        cut = max(count - IN_A_WORD, i64(0))
+        body, known = nearest_double(digits, exponent - scale + cut, u64(cut > 0))
+        if known == 0:
+            head = UNDECIDED | DOUBLE << 8
             body = start
         else:
-            head = INTEGER | DOUBLE << BYTE
-            if body == INFINITY and spark == ZERO:
+            head = INTEGER | DOUBLE << 8
+            if body == INFINITY and spark == 0:
                 status = RANGE
             if negative:
                 body |= SIGN
@@ -208,18 +186,18 @@ def decimal(start: Any, digits: Any, count: Any, scale: Any, negative: Any) -> A
     """Return the node of a decimal, in the narrowest type that holds its digits and its scale."""
     header = DECIMAL16
     size = SIZE_DECIMAL16
-    if count <= DIGITS_4 and scale <= DIGITS_4:
+    if count <= 9 and scale <= 9:
         header = DECIMAL4
         size = SIZE_DECIMAL4
-    elif count <= DIGITS_8 and scale <= DIGITS_8:
+    elif count <= 18 and scale <= 18:
         header = DECIMAL8
         size = SIZE_DECIMAL8
     kind = DECIMAL
-    body = ~digits + ONE if negative else digits
-    if count > DIGITS_8:
+    body = ~digits + 1 if negative else digits
+    if count > 18:
         kind = WIDE
         body = start
-    return kind | header << BYTE | u64(scale) << TWO_BYTES, body, size
+    return kind | header << 8 | u64(scale) << 16, body, size
 
 
 def wide_digits(data: Any, start: Any, stop: Any) -> Any:
@@ -227,23 +205,23 @@ def wide_digits(data: Any, start: Any, stop: Any) -> Any:
     at = start
     negative = byte_at(data, at, stop) == MINUS
     if negative:
-        at += ONE
-    high = NONE
-    low = NONE
+        at += 1
+    high = u64(0)
+    low = u64(0)
     byte = byte_at(data, at, stop)
-    while byte - DIGIT_0 < TEN or byte == POINT:
+    while byte - DIGIT_0 < 10 or byte == POINT:
         if byte != POINT:
-            lower = (low & LOW_HALF) * TEN + (byte - DIGIT_0)
-            upper = (low >> HALF) * TEN + (lower >> HALF)
-            low = (lower & LOW_HALF) | (upper & LOW_HALF) << HALF
-            high = high * TEN + (upper >> HALF)
-        at += ONE
+            lower = (low & 0xFFFFFFFF) * 10 + (byte - DIGIT_0)
+            upper = (low >> 32) * 10 + (lower >> 32)
+            low = (lower & 0xFFFFFFFF) | (upper & 0xFFFFFFFF) << 32
+            high = high * 10 + (upper >> 32)
+        at += 1
         byte = byte_at(data, at, stop)
     if negative:
-        low = ~low + ONE
+        low = ~low + 1
         high = ~high
-        if low == NONE:
-            high += ONE
+        if low == 0:
+            high += 1
     return high, low
 
 

@@ -53,19 +53,11 @@ from bowstring.kernels.types import i64, u64
 
 __all__ = ["SIGNATURES", "count_nodes", "read_rows"]
 
-NONE = u64(0)
-ONE = u64(1)
-TWO = u64(2)
-THREE = u64(3)
 ABOVE = u64(24)
-HALF = u64(32)
 KIND = u64(0xFF)
 NO_ONE = u64(0xFFFFFFFF)
-ZERO = i64(0)
-UNIT = i64(1)
 
 DIGIT_0 = u64(0x30)
-TEN = u64(10)
 COMMA = u64(0x2C)
 COLON = u64(0x3A)
 CLOSE_ARRAY = u64(0x5D)
@@ -88,13 +80,13 @@ def count_nodes(i: Any, data: Any, starts: Any, stops: Any, plan: Any, counts: A
 
     There is a node for each row, comma and opening bracket, and a key for each colon.
     """
-    total = ZERO
-    colons = ZERO
-    for row in range(i64(plan[u64(i) * PLAN]), i64(plan[u64(i) * PLAN + ONE])):
-        begin = max(i64(starts[row]), ZERO)
+    total = i64(0)
+    colons = i64(0)
+    for row in range(i64(plan[u64(i) * PLAN]), i64(plan[u64(i) * PLAN + 1])):
+        begin = max(i64(starts[row]), i64(0))
         size = min(i64(stops[row]), i64(len(data))) - begin
-        count = UNIT
-        for k in range(ZERO, size):
+        count = i64(1)
+        for k in range(size):
             byte = u64(data[begin + k])
             count += i64(byte == COMMA) + i64(byte | TO_OBJECT == OPEN_OBJECT)
             colons += i64(byte == COLON)
@@ -106,8 +98,8 @@ def count_nodes(i: Any, data: Any, starts: Any, stops: Any, plan: Any, counts: A
 def behind_blanks(data: Any, at: Any, stop: Any) -> Any:
     """Return the next place that is no blank, tab or end of a line."""
     place = at
-    while place < stop and u64(data[place]) <= BLANK and (BLANKS >> u64(data[place])) & ONE != NONE:
-        place += ONE
+    while place < stop and u64(data[place]) <= BLANK and (BLANKS >> u64(data[place])) & 1 != 0:
+        place += 1
     return place
 
 
@@ -130,14 +122,14 @@ def read_row(
 ) -> Any:
     """Read one row into the nodes from `origin` on; return a status, its place, and how many nodes there are."""
     at = start
-    used = NONE
+    used = u64(0)
     before = u64(states[part * STATE + SERIAL])
     parent = NO_ONE
     inside = ARRAY
-    level = ZERO
-    key = NONE
-    listed = NONE
-    undone = NONE
+    level = i64(0)
+    key = u64(0)
+    listed = u64(0)
+    undone = u64(0)
     state = VALUE
     status = READ
     while status == READ:
@@ -145,12 +137,12 @@ def read_row(
         byte = byte_at(data, at, stop)
         closes = False
         if state == AFTER:
-            if level == ZERO:
+            if level == 0:
                 if at < stop:
                     status = TRAILING
                 break
             if byte == COMMA:
-                at += ONE
+                at += 1
                 state = KEY if inside == OBJECT else VALUE
             elif byte == (CLOSE_OBJECT if inside == OBJECT else CLOSE_ARRAY):
                 closes = True
@@ -158,12 +150,12 @@ def read_row(
                 status = UNEXPECTED
         elif state >= KEY:
             if byte == QUOTE:
-                entry, end = expected_key(data, at + ONE, stop, part, plan, states, names, pool)
-                if entry == NONE:
+                entry, end = expected_key(data, at + 1, stop, part, plan, states, names, pool)
+                if entry == 0:
                     end, status, entry = other_key(
-                        data, at + ONE, stop, seed, part, plan, states, table, names, pool
+                        data, at + 1, stop, seed, part, plan, states, table, names, pool
                     )
-                key = entry - ONE
+                key = entry - 1
                 if status == READ:
                     status, undone = take_key(
                         key,
@@ -171,8 +163,8 @@ def read_row(
                         parent,
                         undone,
                         before,
-                        u64(plan[part * PLAN + TWO]) + u64(plan[part * PLAN + THREE]),
-                        ((u64(plan[part * PLAN + TABLE]) >> ONE) + key) * NAME + OWNER,
+                        u64(plan[part * PLAN + 2]) + u64(plan[part * PLAN + 3]),
+                        ((u64(plan[part * PLAN + TABLE]) >> 1) + key) * NAME + OWNER,
                         nodes,
                         children,
                         names,
@@ -182,7 +174,7 @@ def read_row(
                 if status == READ:
                     at = behind_blanks(data, at, stop)
                     if byte_at(data, at, stop) == COLON:
-                        at += ONE
+                        at += 1
                     else:
                         status = UNEXPECTED
                 state = VALUE
@@ -194,11 +186,11 @@ def read_row(
             closes = True
         else:
             state = AFTER
-            head = NONE
-            body = NONE
+            head = u64(0)
+            body = u64(0)
             size = undone
             if byte | TO_OBJECT == OPEN_OBJECT:
-                serial = u64(states[part * STATE + SERIAL]) + ONE
+                serial = u64(states[part * STATE + SERIAL]) + 1
                 states[part * STATE + SERIAL] = serial
                 state = FIELD if byte == OPEN_OBJECT else ELEMENT
                 inside = OBJECT if byte == OPEN_OBJECT else ARRAY
@@ -206,33 +198,30 @@ def read_row(
                 if level >= depth:
                     status = TOO_DEEP
                 else:
-                    at += ONE
+                    at += 1
             elif byte == QUOTE:
                 at, status, head, body, size = text(data, at, stop)
-            elif byte - DIGIT_0 < TEN or byte == MINUS:
+            elif byte - DIGIT_0 < 10 or byte == MINUS:
                 at, status, head, body, size = number(data, at, stop, spark)
                 if head & KIND == UNDECIDED:
-                    states[part * STATE + UNKNOWN] += ONE
+                    states[part * STATE + UNKNOWN] += 1
             else:
                 at, status, head = literal(data, at, stop)
-                size = ONE
-            if (
-                status == READ
-                and used >= u64(plan[part * PLAN + TWO]) + u64(plan[part * PLAN + THREE]) - origin
-            ):
+                size = u64(1)
+            if status == READ and used >= u64(plan[part * PLAN + 2]) + u64(plan[part * PLAN + 3]) - origin:
                 status = UNEXPECTED
             if status == READ:
                 node = (origin + used) * NODE
                 nodes[node + HEAD] = head
                 nodes[node + BODY] = body
-                nodes[node + LINK] = parent << HALF | key
+                nodes[node + LINK] = parent << 32 | key
                 nodes[node + SIZE] = size
-                if level > ZERO:
-                    nodes[(origin + parent) * NODE + BODY] += ONE
+                if level > 0:
+                    nodes[(origin + parent) * NODE + BODY] += 1
                 if state != AFTER:
                     parent = used
-                    level += UNIT
-                used += ONE
+                    level += 1
+                used += 1
         if closes:
             node = (origin + parent) * NODE
             listed, undone = close(
@@ -241,16 +230,16 @@ def read_row(
                 listed,
                 undone,
                 origin,
-                u64(plan[part * PLAN + TABLE]) >> ONE,
+                u64(plan[part * PLAN + TABLE]) >> 1,
                 nodes,
                 children,
                 names,
             )
-            parent = u64(nodes[node + LINK]) >> HALF
-            level -= UNIT
-            if level > ZERO:
+            parent = u64(nodes[node + LINK]) >> 32
+            level -= 1
+            if level > 0:
                 inside = u64(nodes[(origin + parent) * NODE + HEAD]) & KIND
-            at += ONE
+            at += 1
             state = AFTER
     if status == UNEXPECTED and at >= stop:
         status = END
@@ -285,16 +274,16 @@ def read_rows(
     part = u64(i)
     state = part * STATE
     row = u64(plan[part * PLAN])
-    used = u64(plan[part * PLAN + TWO])
+    used = u64(plan[part * PLAN + 2])
     states[state + POOL_END] = plan[part * PLAN + POOL]
     states[state + KEPT_END] = plan[part * PLAN + POOL]
-    while row < u64(plan[part * PLAN + ONE]) and u64(states[state + NO_ROOM]) == NONE:
+    while row < u64(plan[part * PLAN + 1]) and u64(states[state + NO_ROOM]) == 0:
         start = i64(starts[row])
         stop = i64(stops[row])
         status = statuses[row]
         place = start
-        count = NONE
-        if status == READ and (start < ZERO or start > stop or stop > i64(len(data))):
+        count = u64(0)
+        if status == READ and (start < 0 or start > stop or stop > i64(len(data))):
             status = OUTSIDE
         elif status == READ:
             status, at, count = read_row(
@@ -319,16 +308,16 @@ def read_rows(
                 states[state + KEPT] = states[state + KEYS]
                 states[state + KEPT_END] = states[state + POOL_END]
             else:
-                count = NONE
+                count = u64(0)
                 forget_keys(part, plan, states, table, names)
                 if status == FULL:
-                    states[state + NO_ROOM] = ONE
+                    states[state + NO_ROOM] = 1
         statuses[row] = status
         places[row] = place - start
         firsts[row] = used
         counts[row] = count
         used += count
-        row += ONE
+        row += 1
 
 
 SCRATCH = ("u64[]!", "u64[]!", "u64[]!", "u64[]!", "u8[]!", "u64[]!")

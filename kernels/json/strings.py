@@ -22,18 +22,6 @@ from bowstring.kernels.validation.text import is_text
 
 __all__ = ["copy", "string_end", "unescape"]
 
-NONE = u64(0)
-ONE = u64(1)
-TWO = u64(2)
-THREE = u64(3)
-FOUR = u64(4)
-SIX = u64(6)
-SEVEN = u64(7)
-EIGHT = u64(8)
-TWELVE = u64(12)
-FOUR_BITS = u64(4)
-TEN_BITS = u64(10)
-LAST_BYTE = u64(56)
 
 EACH = u64(0x0101010101010101)
 HIGH = u64(0x8080808080808080)
@@ -60,35 +48,22 @@ FORM_FEED = u64(0x0C)
 LINE_FEED = u64(0x0A)
 RETURN = u64(0x0D)
 TAB = u64(0x09)
-TEN = u64(10)
-SIXTEEN = u64(16)
 DIGITS = i64(4)
-LOW_BYTE = u64(0xFF)
 
-FIRST_OF_2 = u64(0x80)
-FIRST_OF_3 = u64(0x800)
-FIRST_OF_4 = u64(0x10000)
 HALVES = u64(0xD800)
 LOWER_HALVES = u64(0xDC00)
 BEHIND_HALVES = u64(0xE000)
-TEN_LOW = u64(0x3FF)
 NO_CODE = u64(0xFFFFFFFF)
 BROKEN_CODE = u64(0xFFFFFFFE)
-
-LEAD_2 = u64(0xC0)
-LEAD_3 = u64(0xE0)
-LEAD_4 = u64(0xF0)
-FOLLOWING = u64(0x80)
-SIX_LOW = u64(0x3F)
 
 
 def word_before(data: Any, at: Any, stop: Any) -> Any:
     """Return the bytes at a place as a word, with zeros behind the last."""
-    word = NONE
-    k = NONE
-    while k < EIGHT and at + k < stop:
-        word |= u64(data[at + k]) << (k << THREE)
-        k += ONE
+    word = u64(0)
+    k = u64(0)
+    while k < 8 and at + k < stop:
+        word |= u64(data[at + k]) << (k << 3)
+        k += 1
     return word
 
 
@@ -107,8 +82,8 @@ def special(word: Any) -> Any:
 
 def first_byte(marks: Any) -> Any:
     """Return in which byte the lowest bit of marks is, which are highest bits of bytes."""
-    lowest = marks & (~marks + ONE)
-    return ((lowest >> SEVEN) * WHICH) >> LAST_BYTE
+    lowest = marks & (~marks + 1)
+    return ((lowest >> 7) * WHICH) >> 56
 
 
 def string_end(data: Any, start: Any, stop: Any) -> Any:
@@ -119,18 +94,18 @@ def string_end(data: Any, start: Any, stop: Any) -> Any:
     """
     size = u64(len(data))
     at = start
-    seen = NONE
-    dropped = NONE
+    seen = u64(0)
+    dropped = u64(0)
     status = END
     while at < stop:
-        word = eight(data, at) if at + EIGHT <= size else word_before(data, at, size)
+        word = eight(data, at) if at + 8 <= size else word_before(data, at, size)
         marks = special(word)
-        if marks == NONE:
+        if marks == 0:
             seen |= word
-            at += EIGHT
+            at += 8
         else:
             k = first_byte(marks)
-            seen |= word & ((ONE << (k << THREE)) - ONE)
+            seen |= word & ((1 << (k << 3)) - 1)
             at += k
             if at < stop:
                 byte = u64(data[at])
@@ -146,7 +121,7 @@ def string_end(data: Any, start: Any, stop: Any) -> Any:
                     break
                 dropped += length - encoded_size(code)
                 at += length
-    if seen & HIGH != NONE and status == READ and not is_text(data, i64(start), i64(at)):
+    if seen & HIGH != 0 and status == READ and not is_text(data, i64(start), i64(at)):
         status = NO_TEXT
         at = start
     return at, dropped, status
@@ -154,13 +129,13 @@ def string_end(data: Any, start: Any, stop: Any) -> Any:
 
 def encoded_size(code: Any) -> Any:
     """Return how many bytes a character takes in UTF-8."""
-    size = ONE
-    if code >= FIRST_OF_2:
-        size = TWO
-        if code >= FIRST_OF_3:
-            size = THREE
-            if code >= FIRST_OF_4:
-                size = FOUR
+    size = u64(1)
+    if code >= 0x80:
+        size = u64(2)
+        if code >= 0x800:
+            size = u64(3)
+            if code >= 0x10000:
+                size = u64(4)
     return size
 
 
@@ -170,19 +145,19 @@ def escape(data: Any, at: Any, stop: Any) -> Any:
     `at` is the place of its backslash.
     """
     code = NO_CODE
-    length = TWO
-    letter = u64(data[at + ONE]) if at + ONE < stop else NONE
+    length = u64(2)
+    letter = u64(data[at + 1]) if at + 1 < stop else u64(0)
     if letter == LETTER_U:
-        code = hexadecimal(data, at + TWO, stop)
-        length = SIX
+        code = hexadecimal(data, at + 2, stop)
+        length = u64(6)
         if HALVES <= code < BEHIND_HALVES:
             other = NO_CODE
-            after = at + SIX
-            if after + ONE < stop and u64(data[after]) == BACKSLASH and u64(data[after + ONE]) == LETTER_U:
-                other = hexadecimal(data, after + TWO, stop)
+            after = at + 6
+            if after + 1 < stop and u64(data[after]) == BACKSLASH and u64(data[after + 1]) == LETTER_U:
+                other = hexadecimal(data, after + 2, stop)
             if code < LOWER_HALVES <= other < BEHIND_HALVES:
-                code = FIRST_OF_4 + ((code & TEN_LOW) << TEN_BITS) + (other & TEN_LOW)
-                length = TWELVE
+                code = 0x10000 + ((code & 0x3FF) << 10) + (other & 0x3FF)
+                length = u64(12)
             else:
                 code = BROKEN_CODE
     elif letter == QUOTE:
@@ -207,35 +182,35 @@ def escape(data: Any, at: Any, stop: Any) -> Any:
 def hexadecimal(data: Any, at: Any, stop: Any) -> Any:
     """Return a number of four hexadecimal digits, or :data:`NO_CODE`."""
     code = NO_CODE
-    if at + FOUR <= stop:
-        code = NONE
+    if at + 4 <= stop:
+        code = u64(0)
         for k in range(DIGITS):
             byte = u64(data[at + u64(k)])
             digit = byte - DIGIT_0
-            letter = (byte | CASE) - LETTER_A + TEN
-            if digit >= TEN:
+            letter = (byte | CASE) - LETTER_A + 10
+            if digit >= 10:
                 digit = letter
-                if letter < TEN or letter >= SIXTEEN:
+                if letter < 10 or letter >= 16:
                     code = NO_CODE
             if code != NO_CODE:
-                code = (code << FOUR_BITS) | digit
+                code = (code << 4) | digit
     return code
 
 
 def copy(data: Any, source: Any, out: Any, target: Any, size: Any) -> None:
     """Copy bytes that lie in both arrays, eight at a time, and no byte beside them."""
-    done = NONE
-    if size >= EIGHT:
-        while done + EIGHT <= size:
+    done = u64(0)
+    if size >= 8:
+        while done + 8 <= size:
             put_eight(out, target + done, eight(data, source + done))
-            done += EIGHT
+            done += 8
         if done < size:
-            done = size - EIGHT
+            done = size - 8
             put_eight(out, target + done, eight(data, source + done))
             done = size
     while done < size:
         out[target + done] = data[source + done]
-        done += ONE
+        done += 1
 
 
 def unescape(data: Any, start: Any, stop: Any, out: Any, target: Any, size: Any) -> None:
@@ -247,8 +222,8 @@ def unescape(data: Any, start: Any, stop: Any, out: Any, target: Any, size: Any)
         byte = u64(data[at])
         if byte != BACKSLASH:
             out[done] = u8(byte)
-            done += ONE
-            at += ONE
+            done += 1
+            at += 1
         else:
             code, length = escape(data, at, stop)
             width = encoded_size(code)
@@ -260,21 +235,21 @@ def unescape(data: Any, start: Any, stop: Any, out: Any, target: Any, size: Any)
 
 def put_character(out: Any, at: Any, code: Any, width: Any) -> None:
     """Write a character in UTF-8."""
-    if width == ONE:
+    if width == 1:
         out[at] = u8(code)
     else:
-        lead = LEAD_2
-        if width == THREE:
-            lead = LEAD_3
-        elif width == FOUR:
-            lead = LEAD_4
-        shift = (width - ONE) * SIX
-        out[at] = u8((lead | code >> shift) & LOW_BYTE)
-        k = ONE
+        lead = u64(0xC0)
+        if width == 3:
+            lead = u64(0xE0)
+        elif width == 4:
+            lead = u64(0xF0)
+        shift = (width - 1) * 6
+        out[at] = u8((lead | code >> shift) & 0xFF)
+        k = u64(1)
         while k < width:
-            shift -= SIX
-            out[at + k] = u8(FOLLOWING | ((code >> shift) & SIX_LOW))
-            k += ONE
+            shift -= 6
+            out[at + k] = u8(0x80 | ((code >> shift) & 0x3F))
+            k += 1
 
 
 SIGNATURES: dict[Any, tuple[str, ...]] = {}

@@ -28,23 +28,8 @@ from bowstring.kernels.types import i64, u8, u64
 
 __all__ = ["SIGNATURES", "write_rows"]
 
-NONE = u64(0)
-ONE = u64(1)
-TWO = u64(2)
-THREE = u64(3)
-FOUR = u64(4)
-FIVE = u64(5)
-SIX = u64(6)
-TEN = u64(10)
-BYTE = u64(8)
-TWO_BYTES = u64(16)
-HALF = u64(32)
-LOW_HALF = u64(0xFFFFFFFF)
-LOW_BYTE = u64(0xFF)
 KIND = u64(0xFF)
-UNIT = i64(1)
 LONGEST_SHORT = u64(64)
-SIGN = u64(63)
 WIDE_SIZE = u64(18)
 
 
@@ -54,56 +39,56 @@ def write_leaf(data: Any, stop: Any, node: Any, head: Any, at: Any, nodes: Any, 
     body = u64(nodes[node + BODY])
     size = u64(nodes[node + SIZE])
     if kind >= PLAIN:
-        target = at + ONE
-        length = size - ONE
+        target = at + 1
+        length = size - 1
         if size > LONGEST_SHORT:
-            length = size - FIVE
-            put(out, target, length, FOUR)
-            target += FOUR
+            length = size - 5
+            put(out, target, length, u64(4))
+            target += 4
         if kind == PLAIN:
             copy(data, body, out, target, length)
         else:
             unescape(data, body, stop, out, target, length)
     elif kind >= DECIMAL:
-        out[at + ONE] = u8(head >> TWO_BYTES & LOW_BYTE)
-        high = NONE - (body >> SIGN)
+        out[at + 1] = u8(head >> 16 & 0xFF)
+        high = 0 - (body >> 63)
         low = body
         if kind == WIDE:
             high, low = wide_digits(data, body, stop)
         if size == WIDE_SIZE:
-            put_eight(out, at + TWO, low)
-            put_eight(out, at + TEN, high)
+            put_eight(out, at + 2, low)
+            put_eight(out, at + 10, high)
         else:
-            put(out, at + TWO, low, size - TWO)
+            put(out, at + 2, low, size - 2)
     elif kind > LITERAL:
-        put(out, at + ONE, body, size - ONE)
+        put(out, at + 1, body, size - 1)
 
 
 def write_container(node: Any, head: Any, at: Any, origin: Any, nodes: Any, children: Any, out: Any) -> None:
     """Write count, ids and offsets of a container, and where each of its children is to be written."""
-    header = head >> BYTE & LOW_BYTE
+    header = head >> 8 & 0xFF
     body = u64(nodes[node + BODY])
-    count = body & LOW_HALF
-    first = origin + (body >> HALF)
-    width = (header >> TWO & THREE) + ONE
-    id_width = NONE
-    large = header >> FOUR & ONE
+    count = body & 0xFFFFFFFF
+    first = origin + (body >> 32)
+    width = (header >> 2 & 3) + 1
+    id_width = u64(0)
+    large = header >> 4 & 1
     if head & KIND == OBJECT:
-        id_width = (header >> FOUR & THREE) + ONE
-        large = header >> SIX & ONE
-    put(out, at + ONE, count, ONE + large * THREE)
-    ids = at + TWO + large * THREE
+        id_width = (header >> 4 & 3) + 1
+        large = header >> 6 & 1
+    put(out, at + 1, count, 1 + large * 3)
+    ids = at + 2 + large * 3
     offsets = ids + count * id_width
-    values = offsets + (count + ONE) * width
-    offset = NONE
+    values = offsets + (count + 1) * width
+    offset = u64(0)
     for k in range(i64(count)):
         entry = u64(children[first + u64(k)])
-        if id_width > NONE:
-            put(out, ids, entry >> HALF, id_width)
+        if id_width > 0:
+            put(out, ids, entry >> 32, id_width)
             ids += id_width
         put(out, offsets, offset, width)
         offsets += width
-        child = (origin + (entry & LOW_HALF)) * NODE
+        child = (origin + (entry & 0xFFFFFFFF)) * NODE
         nodes[child + LINK] = values + offset
         offset += u64(nodes[child + SIZE])
     put(out, offsets, offset, width)
@@ -124,19 +109,19 @@ def write_rows(
     origin = u64(firsts[i])
     count = u64(counts[i])
     stop = u64(stops[i])
-    if count > NONE:
+    if count > 0:
         nodes[origin * NODE + LINK] = u64(offsets[i])
-    k = NONE
+    k = u64(0)
     while k < count:
         node = (origin + k) * NODE
         head = u64(nodes[node + HEAD])
         at = u64(nodes[node + LINK])
-        out[at] = u8(head >> BYTE & LOW_BYTE)
+        out[at] = u8(head >> 8 & 0xFF)
         if head & KIND >= ARRAY:
             write_container(node, head, at, origin, nodes, children, out)
         else:
             write_leaf(data, stop, node, head, at, nodes, out)
-        k += ONE
+        k += 1
 
 
 SIGNATURES = {write_rows: ("u8[], i64[], u64[], u64[], i64[], u64[]!, u64[]!, u8[]!",)}

@@ -20,7 +20,6 @@ ROWS: Final = i64(256)
 NO_ROW: Final = i64(2**63 - 1)
 """The answer of a block without a wrong row."""
 
-ZERO = i64(0)
 
 SIGNATURES: dict[Any, tuple[str, ...]] = {}
 
@@ -38,7 +37,7 @@ def blocks_of(rows: int) -> int:
 
 def block_start(i: Any) -> Any:
     """Return the first row of a block; the compiler sees that it is not negative, and makes better loops."""
-    return max(i * ROWS, ZERO)
+    return max(i * ROWS, i64(0))
 
 
 def block_end(i: Any, rows: Any, held: Any) -> Any:

@@ -12,9 +12,6 @@ from bowstring.kernels.validation.block import NO_ROW, block_end, block_start
 
 __all__ = ["SIGNATURES", "check_list_views", "check_offsets", "check_run_ends"]
 
-ZERO = i64(0)
-ONE = i64(1)
-
 
 def check_offsets(i: Any, offsets: Any, rows: Any, limit: Any, bad: Any) -> None:
     """Find the first row whose end lies before its start, whose start is negative, or whose end passes `limit`.
@@ -22,19 +19,19 @@ def check_offsets(i: Any, offsets: Any, rows: Any, limit: Any, bad: Any) -> None
     `offsets` has one element more than there are rows.
     """
     first = block_start(i)
-    count = block_end(i, rows, i64(len(offsets)) - ONE) - first
-    wrong = ZERO
-    for k in range(ZERO, count):
+    count = block_end(i, rows, i64(len(offsets)) - 1) - first
+    wrong = i64(0)
+    for k in range(count):
         start = i64(offsets[first + k])
-        end = i64(offsets[first + k + ONE])
-        if start < ZERO or end < start or end > limit:
-            wrong = ONE
+        end = i64(offsets[first + k + 1])
+        if start < 0 or end < start or end > limit:
+            wrong = i64(1)
     found = NO_ROW
-    if wrong != ZERO:
-        for k in range(ZERO, count):
+    if wrong != 0:
+        for k in range(count):
             start = i64(offsets[first + k])
-            end = i64(offsets[first + k + ONE])
-            if found == NO_ROW and (start < ZERO or end < start or end > limit):
+            end = i64(offsets[first + k + 1])
+            if found == NO_ROW and (start < 0 or end < start or end > limit):
                 found = first + k
     bad[i] = found
 
@@ -47,7 +44,7 @@ def check_list_views(i: Any, starts: Any, sizes: Any, rows: Any, limit: Any, bad
         start = i64(starts[row])
         size = i64(sizes[row])
         # Once the start is within the limit, the difference cannot wrap.
-        if found == NO_ROW and (start < ZERO or start > limit or size < ZERO or size > limit - start):
+        if found == NO_ROW and (start < 0 or start > limit or size < 0 or size > limit - start):
             found = i64(row)
     bad[i] = found
 
@@ -57,9 +54,9 @@ def check_run_ends(i: Any, ends: Any, runs: Any, bad: Any) -> None:
     stop = block_end(i, runs, i64(len(ends)))
     found = NO_ROW
     for run in range(block_start(i), stop):
-        before = ZERO
-        if run > ZERO:
-            before = i64(ends[run - ONE])
+        before = i64(0)
+        if run > 0:
+            before = i64(ends[run - 1])
         if found == NO_ROW and i64(ends[run]) <= before:
             found = i64(run)
     bad[i] = found

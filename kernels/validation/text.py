@@ -40,31 +40,10 @@ BROKEN: Final = i64(2)
 WORDS: Final = i64(128)
 """Words of text that one work item looks at."""
 
-ZERO = i64(0)
-ONE = i64(1)
-THREE = i64(3)
-SEVEN = i64(7)
 BYTES = i64(8)
 BLOCK = WORDS * BYTES
 LONG = i64(4) * BLOCK
-NONE = u64(0)
 HIGH = u64(0x8080808080808080)  # the highest bit of each byte
-TOP_TWO = u64(0xC0)
-FOLLOWS = u64(0x80)
-
-BY_1 = u64(1)
-BY_2 = u64(2)
-BY_3 = u64(3)
-BY_4 = u64(4)
-BY_5 = u64(5)
-BY_6 = u64(6)
-BY_7 = u64(7)
-BYTE = u64(8)
-TWO_BYTES = u64(16)
-THREE_BYTES = u64(24)
-FIVE_BYTES = u64(40)
-SIX_BYTES = u64(48)
-SEVEN_BYTES = u64(56)
 
 
 def faults(word: Any, previous: Any) -> Any:
@@ -72,36 +51,36 @@ def faults(word: Any, previous: Any) -> Any:
 
     All is decided in the highest bit of each byte: ``x << n`` brings bit ``7 - n`` of each byte there.
     """
-    b5 = word << BY_2
-    b4 = word << BY_3
-    b3 = word << BY_4
-    b2 = word << BY_5
-    b1 = word << BY_6
-    leads = word & (word << BY_1) & HIGH  # from C0 on
+    b5 = word << 2
+    b4 = word << 3
+    b3 = word << 4
+    b2 = word << 5
+    b1 = word << 6
+    leads = word & (word << 1) & HIGH  # from C0 on
     leads_3 = leads & b5  # from E0 on
     leads_4 = leads_3 & b4  # from F0 on
-    was_lead = previous & (previous << BY_1) & HIGH
-    was_lead_3 = was_lead & (previous << BY_2)
-    was_lead_4 = was_lead_3 & (previous << BY_3)
-    needed = (leads << BYTE) | (was_lead >> SEVEN_BYTES)
-    needed |= (leads_3 << TWO_BYTES) | (was_lead_3 >> SIX_BYTES)
-    needed |= (leads_4 << THREE_BYTES) | (was_lead_4 >> FIVE_BYTES)
+    was_lead = previous & (previous << 1) & HIGH
+    was_lead_3 = was_lead & (previous << 2)
+    was_lead_4 = was_lead_3 & (previous << 3)
+    needed = (leads << 8) | (was_lead >> 56)
+    needed |= (leads_3 << 16) | (was_lead_3 >> 48)
+    needed |= (leads_4 << 24) | (was_lead_4 >> 40)
     fault = (word & HIGH & ~leads) ^ needed
     fault |= leads & ~(b5 | b4 | b3 | b2 | b1)  # C0 and C1
-    fault |= leads_4 & (b3 | (b2 & (b1 | (word << BY_7))))  # from F5 on
-    return fault | second_faults(word, (word << BYTE) | (previous >> SEVEN_BYTES))
+    fault |= leads_4 & (b3 | (b2 & (b1 | (word << 7))))  # from F5 on
+    return fault | second_faults(word, (word << 8) | (previous >> 56))
 
 
 def second_faults(word: Any, before: Any) -> Any:
     """Return where a byte cannot follow the one before it, which begins a character of three or four bytes."""
-    b5 = word << BY_2
-    b4 = word << BY_3
-    leads = before & (before << BY_1) & (before << BY_2) & HIGH
-    is_4 = before << BY_3
-    p3 = before << BY_4
-    p2 = before << BY_5
-    p1 = before << BY_6
-    p0 = before << BY_7
+    b5 = word << 2
+    b4 = word << 3
+    leads = before & (before << 1) & (before << 2) & HIGH
+    is_4 = before << 3
+    p3 = before << 4
+    p2 = before << 5
+    p1 = before << 6
+    p0 = before << 7
     is_first = ~(p3 | p2 | p1 | p0)
     fault = ~is_4 & is_first & ~b5  # E0: overlong below A0
     fault |= ~is_4 & p3 & p2 & ~p1 & p0 & b5  # ED: surrogates above 9F
@@ -112,45 +91,45 @@ def second_faults(word: Any, before: Any) -> Any:
 
 def whole_word(data: Any, at: Any) -> Any:
     """Return the 8 bytes at a place as a word."""
-    begin = max(at, ZERO)
-    word = NONE
-    for k in range(ZERO, BYTES):
-        word |= u64(data[begin + k]) << u64(k << THREE)
+    begin = max(at, i64(0))
+    word = u64(0)
+    for k in range(8):
+        word |= u64(data[begin + k]) << u64(k << 3)
     return word
 
 
 def text_word(data: Any, at: Any, start: Any, stop: Any) -> Any:
     """Return the 8 bytes at a place as a word, those outside ``[start, stop)`` as 0."""
-    word = NONE
-    for k in range(ZERO, BYTES):
+    word = u64(0)
+    for k in range(8):
         if at + k >= start and at + k < stop:
-            word |= u64(data[at + k]) << u64(k << THREE)
+            word |= u64(data[at + k]) << u64(k << 3)
     return word
 
 
 def is_text(data: Any, start: Any, stop: Any) -> Any:
     """Return whether ``[start, stop)``, which lies in `data`, is UTF-8 by itself."""
-    return fault_from(data, start, NONE, start, stop) == NONE
+    return fault_from(data, start, u64(0), start, stop) == 0
 
 
 def fault_from(data: Any, at: Any, before: Any, start: Any, stop: Any) -> Any:
     """Return a word that is not 0 where a byte of ``[at, stop)`` is wrong, `before` being the word before it."""
-    fault = NONE
+    fault = u64(0)
     previous = before
     place = at
-    while place + BYTES <= stop and fault == NONE:
+    while place + 8 <= stop and fault == 0:
         word = whole_word(data, place)
-        if (word | previous) & HIGH != NONE:
+        if (word | previous) & HIGH != 0:
             fault = faults(word, previous)
         previous = word
-        place += BYTES
+        place += 8
     # The zeros behind the text are what a character that is cut off lacks.
-    last = NONE
-    if stop - BYTES < start:
+    last = u64(0)
+    if stop - 8 < start:
         last = text_word(data, place, start, stop)
     elif place < stop:
-        last = whole_word(data, stop - BYTES) >> u64((place + BYTES - stop) << THREE)
-    if (last | previous) & HIGH != NONE:
+        last = whole_word(data, stop - 8) >> u64((place + 8 - stop) << 3)
+    if (last | previous) & HIGH != 0:
         fault |= faults(last, previous)
     return fault
 
@@ -165,32 +144,32 @@ def is_text_by_blocks(data: Any, broken: Any, lead: Any, start: Any, stop: Any) 
     if right:
         right = is_text(data, start, stop)
     else:
-        origin = lead + ((-lead >> THREE) << THREE)
+        origin = lead + ((-lead >> 3) << 3)
         # From the third byte on, none looks at what lies before the value.
-        first = (start + THREE - origin) // BLOCK + ONE
-        last = min((stop - origin) // BLOCK, i64(len(broken)) - ONE)
+        first = (start + 3 - origin) // BLOCK + 1
+        last = min((stop - origin) // BLOCK, i64(len(broken)) - 1)
         head = origin + first * BLOCK
         tail = origin + last * BLOCK
         right = (
             first <= last
             and i64(broken[first]) == i64(broken[last])
             and is_text_until(data, start, head, stop)
-            and fault_from(data, tail, text_word(data, tail - BYTES, start, stop), start, stop) == NONE
+            and fault_from(data, tail, text_word(data, tail - 8, start, stop), start, stop) == 0
         )
     return right
 
 
 def is_text_until(data: Any, start: Any, until: Any, stop: Any) -> Any:
     """Return whether the words that begin in ``[start, until)`` are UTF-8, in a text that ends at `stop`."""
-    fault = NONE
-    previous = NONE
+    fault = u64(0)
+    previous = u64(0)
     place = start
-    while place < until and fault == NONE:
+    while place < until and fault == 0:
         word = text_word(data, place, start, stop)
         fault = faults(word, previous)
         previous = word
-        place += BYTES
-    return fault == NONE
+        place += 8
+    return fault == 0
 
 
 def check_text(i: Any, data: Any, words: Any, lead: Any, start: Any, stop: Any, marks: Any) -> None:
@@ -198,33 +177,33 @@ def check_text(i: Any, data: Any, words: Any, lead: Any, start: Any, stop: Any, 
 
     `words` are the same bytes as `data`, from byte `lead` on, where whole words begin.
     """
-    first = ((start - lead) >> THREE) + i * WORDS
-    last = min(first + WORDS, ((stop - lead) >> THREE) + ONE)
-    whole = (start - lead + SEVEN) >> THREE
-    fault = NONE
-    seen = NONE
-    if first > whole and last <= min((stop - lead) >> THREE, i64(len(words))):
+    first = ((start - lead) >> 3) + i * WORDS
+    last = min(first + WORDS, ((stop - lead) >> 3) + 1)
+    whole = (start - lead + 7) >> 3
+    fault = u64(0)
+    seen = u64(0)
+    if first > whole and last <= min((stop - lead) >> 3, i64(len(words))):
         # Indices that the compiler can see are not negative: only so does it use wide instructions.
-        begin = max(first, ONE)
-        before = max(first - ONE, ZERO)
+        begin = max(first, i64(1))
+        before = max(first - 1, i64(0))
         seen = u64(words[before])
-        for k in range(ZERO, last - begin):
+        for k in range(last - begin):
             seen |= u64(words[begin + k])
-        if seen & HIGH != NONE:
-            for k in range(ZERO, last - begin):
+        if seen & HIGH != 0:
+            for k in range(last - begin):
                 fault |= faults(u64(words[begin + k]), u64(words[before + k]))
     else:
-        previous = text_word(data, lead + ((first - ONE) << THREE), start, stop)
+        previous = text_word(data, lead + ((first - 1) << 3), start, stop)
         seen = previous
         for k in range(first, last):
-            word = text_word(data, lead + (k << THREE), start, stop)
+            word = text_word(data, lead + (k << 3), start, stop)
             seen |= word
             fault |= faults(word, previous)
             previous = word
     mark = ASCII
-    if seen & HIGH != NONE:
+    if seen & HIGH != 0:
         mark = TEXT
-    if fault != NONE:
+    if fault != 0:
         mark = BROKEN
     marks[i] = mark
 
@@ -238,22 +217,22 @@ def check_starts(i: Any, offsets: Any, data: Any, rows: Any, stop: Any, worst: A
     end = block_end(i, rows, i64(len(offsets)))
     limit = min(stop, i64(len(data)))
     found = NO_ROW
-    if worst[ZERO] != ASCII:
+    if worst[0] != ASCII:
         for row in range(first, end):
             at = i64(offsets[row])
-            if found == NO_ROW and at >= ZERO and at < limit and u64(data[at]) & TOP_TWO == FOLLOWS:
+            if found == NO_ROW and at >= 0 and at < limit and u64(data[at]) & 0xC0 == 0x80:
                 found = i64(row)
     bad[i] = found
 
 
 def check_text_rows(i: Any, offsets: Any, validity: Any, data: Any, rows: Any, bad: Any) -> None:
     """Find the first valid row that is not UTF-8 by itself."""
-    end = block_end(i, rows, i64(len(offsets)) - ONE)
+    end = block_end(i, rows, i64(len(offsets)) - 1)
     size = i64(len(data))
     found = NO_ROW
     for row in range(block_start(i), end):
-        start = min(max(i64(offsets[row]), ZERO), size)
-        stop = min(i64(offsets[row + ONE]), size)
+        start = min(max(i64(offsets[row]), i64(0)), size)
+        stop = min(i64(offsets[row + 1]), size)
         if found == NO_ROW and bit_is_set(validity, i64(row)) and not is_text(data, start, stop):
             found = i64(row)
     bad[i] = found

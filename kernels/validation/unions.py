@@ -12,8 +12,6 @@ from bowstring.kernels.validation.block import NO_ROW, block_end, block_start
 
 __all__ = ["SIGNATURES", "check_dense", "check_dense_order", "check_type_ids"]
 
-ZERO = i64(0)
-ONE = i64(1)
 NOWHERE = i64(-1)
 
 
@@ -25,7 +23,7 @@ def check_type_ids(i: Any, type_ids: Any, children: Any, rows: Any, bad: Any) ->
     stop = block_end(i, rows, i64(len(type_ids)))
     found = NO_ROW
     for row in range(block_start(i), stop):
-        if found == NO_ROW and children[i64(type_ids[row])] < ZERO:
+        if found == NO_ROW and children[i64(type_ids[row])] < 0:
             found = i64(row)
     bad[i] = found
 
@@ -56,15 +54,15 @@ def check_dense(
         child = i64(children[i64(type_ids[row])])
         start = i64(starts[row])
         if (
-            child < ZERO
+            child < 0
             or child >= count
-            or start < ZERO
+            or start < 0
             or start >= lengths[child]
             or start < lasts[i * count + child]
         ):
             found = min(found, i64(row))
         else:
-            if lasts[i * count + child] < ZERO:
+            if lasts[i * count + child] < 0:
                 firsts[i * count + child] = start
             lasts[i * count + child] = start
     bad[i] = found
@@ -88,9 +86,9 @@ def check_dense_order(
     """
     found = NO_ROW
     last = NOWHERE
-    for block in range(ZERO, i64(len(firsts)) // count):
+    for block in range(i64(len(firsts)) // count):
         at = block * count + i
-        if firsts[at] >= ZERO:
+        if firsts[at] >= 0:
             if firsts[at] < last:
                 found = min(found, first_row_of(type_ids, children, i, i64(block), rows))
             last = lasts[at]

@@ -13,12 +13,6 @@ from bowstring.kernels.validity import bit_is_set
 
 __all__ = ["SIGNATURES", "check_days", "check_range", "check_range_128", "check_range_256"]
 
-ZERO = i64(0)
-ONE = i64(1)
-TWO = i64(2)
-FOUR = i64(4)
-NONE = u64(0)
-CARRY = u64(1)
 DAY = i64(86_400_000)
 
 
@@ -32,13 +26,13 @@ def check_range(
     """
     first = block_start(i)
     stop = block_end(i, rows, i64(len(values)))
-    wrong = ZERO
-    for k in range(ZERO, stop - first):
+    wrong = i64(0)
+    for k in range(stop - first):
         if (u64(values[first + k]) - lowest) & mask >= count:
-            wrong = ONE
+            wrong = i64(1)
     found = NO_ROW
-    if wrong != ZERO:
-        for k in range(ZERO, stop - first):
+    if wrong != 0:
+        for k in range(stop - first):
             moved = (u64(values[first + k]) - lowest) & mask
             if found == NO_ROW and moved >= count and bit_is_set(validity, first + k):
                 found = first + k
@@ -50,28 +44,28 @@ def check_days(i: Any, values: Any, validity: Any, rows: Any, bad: Any) -> None:
     stop = block_end(i, rows, i64(len(values)))
     found = NO_ROW
     for row in range(block_start(i), stop):
-        if found == NO_ROW and i64(values[row]) % DAY != ZERO and bit_is_set(validity, i64(row)):
+        if found == NO_ROW and i64(values[row]) % DAY != 0 and bit_is_set(validity, i64(row)):
             found = i64(row)
     bad[i] = found
 
 
 def is_beyond(words: Any, at: Any, limbs: Any, bounds: Any) -> Any:
     """Return whether a number of several words is none of those that `bounds` names; see `check_range_128`."""
-    begin = max(at, ZERO)
-    carry = NONE
-    beyond = ZERO
-    for k in range(ZERO, limbs):
+    begin = max(at, i64(0))
+    carry = u64(0)
+    beyond = i64(0)
+    for k in range(limbs):
         moved = u64(words[begin + k]) + u64(bounds[k])
         total = moved + carry
         passed = moved < u64(bounds[k]) or total < moved
-        carry = NONE
+        carry = u64(0)
         if passed:
-            carry = CARRY
+            carry = u64(1)
         if total > u64(bounds[limbs + k]):
-            beyond = ONE
+            beyond = i64(1)
         elif total < u64(bounds[limbs + k]):
-            beyond = ZERO
-    return beyond != ZERO
+            beyond = i64(0)
+    return beyond != 0
 
 
 def check_range_128(i: Any, words: Any, bounds: Any, validity: Any, rows: Any, bad: Any) -> None:
@@ -79,12 +73,12 @@ def check_range_128(i: Any, words: Any, bounds: Any, validity: Any, rows: Any, b
 
     `bounds` holds what to add to a number so that the lowest becomes 0, and then the highest after that.
     """
-    bad[i] = first_beyond(i, words, TWO, bounds, validity, rows)
+    bad[i] = first_beyond(i, words, i64(2), bounds, validity, rows)
 
 
 def check_range_256(i: Any, words: Any, bounds: Any, validity: Any, rows: Any, bad: Any) -> None:
     """Do the same for numbers of four words."""
-    bad[i] = first_beyond(i, words, FOUR, bounds, validity, rows)
+    bad[i] = first_beyond(i, words, i64(4), bounds, validity, rows)
 
 
 def first_beyond(i: Any, words: Any, limbs: Any, bounds: Any, validity: Any, rows: Any) -> Any:
@@ -95,7 +89,7 @@ def first_beyond(i: Any, words: Any, limbs: Any, bounds: Any, validity: Any, row
     while row < stop and found == NO_ROW:
         if is_beyond(words, row * limbs, limbs, bounds) and bit_is_set(validity, row):
             found = row
-        row += ONE
+        row += 1
     return found
 
 

@@ -14,39 +14,30 @@ from bowstring.kernels.validity import bit_is_set
 
 __all__ = ["SIGNATURES", "check_views"]
 
-ZERO = i64(0)
-ONE = i64(1)
-TWO = i64(2)
-THREE = i64(3)
-FOUR = i64(4)
-EIGHT = i64(8)
 LONGEST_INSIDE = i64(12)
-LARGEST = i64(2**31 - 1)
-NONE = u64(0)
-HALF = u64(32)
 
 
 def inner_is_right(low: Any, high: Any, size: Any, text: Any) -> Any:
     """Return whether a value inside a view, 8 bytes and 4 more, ends in zeros, and is UTF-8 if it is text."""
     spare = high
-    if size < EIGHT:
-        spare |= low >> u64(size << THREE)
-    elif size > EIGHT:
-        spare >>= u64((size - EIGHT) << THREE)
+    if size < 8:
+        spare |= low >> u64(size << 3)
+    elif size > 8:
+        spare >>= u64((size - 8) << 3)
     if size >= LONGEST_INSIDE:
-        spare = NONE
-    right = spare == NONE
-    if text != ZERO and (low | high) & HIGH != NONE:
-        right = right and faults(low, NONE) | faults(high, low) == NONE
+        spare = u64(0)
+    right = spare == 0
+    if text != 0 and (low | high) & HIGH != 0:
+        right = right and faults(low, u64(0)) | faults(high, low) == 0
     return right
 
 
 def starts_with(data: Any, at: Any, prefix: Any) -> Any:
     """Return whether four bytes are those of a prefix."""
-    begin = max(at, ZERO)
-    found = NONE
-    for k in range(ZERO, FOUR):
-        found |= u64(data[begin + k]) << u64(k << THREE)
+    begin = max(at, i64(0))
+    found = u64(0)
+    for k in range(4):
+        found |= u64(data[begin + k]) << u64(k << 3)
     return found == prefix
 
 
@@ -71,14 +62,14 @@ def check_views(
     :func:`~bowstring.kernels.validation.text.is_text_by_blocks` takes them.
     """
     row = block_start(i)
-    stop = block_end(i, rows, i64(len(parts)) // FOUR)
+    stop = block_end(i, rows, i64(len(parts)) // 4)
     found = NO_ROW
     while row < stop and found == NO_ROW:
         if bit_is_set(validity, row) and not view_is_right(
-            parts, row * FOUR, data, firsts, sizes, text, broken, lead
+            parts, row * 4, data, firsts, sizes, text, broken, lead
         ):
             found = row
-        row += ONE
+        row += 1
     bad[i] = found
 
 
@@ -86,14 +77,14 @@ def view_is_right(
     parts: Any, at: Any, data: Any, firsts: Any, sizes: Any, text: Any, broken: Any, lead: Any
 ) -> Any:
     """Return whether a view, whose first part is at `at`, holds what it says; see :func:`check_views`."""
-    begin = max(at, ZERO)
+    begin = max(at, i64(0))
     size = i64(parts[begin])
-    prefix = u64(parts[begin + ONE])
-    third = u64(parts[begin + TWO])
-    fourth = u64(parts[begin + THREE])
-    right = size <= LARGEST
+    prefix = u64(parts[begin + 1])
+    third = u64(parts[begin + 2])
+    fourth = u64(parts[begin + 3])
+    right = size <= (2**31 - 1)
     if size <= LONGEST_INSIDE:
-        right = inner_is_right(prefix | (third << HALF), fourth, size, text)
+        right = inner_is_right(prefix | (third << 32), fourth, size, text)
     elif right:
         right = outer_is_right(data, firsts, sizes, i64(third), i64(fourth), size, prefix, text, broken, lead)
     return right
@@ -112,13 +103,13 @@ def outer_is_right(
     lead: Any,
 ) -> Any:
     """Return whether a value outside its view lies in its buffer, begins with the prefix, and is as it must be."""
-    right = offset <= LARGEST and buffer < min(i64(len(firsts)), i64(len(sizes)))
+    right = offset <= (2**31 - 1) and buffer < min(i64(len(firsts)), i64(len(sizes)))
     if right:
         right = offset + size <= sizes[buffer]
-    if right and firsts[buffer] >= ZERO:
+    if right and firsts[buffer] >= 0:
         start = firsts[buffer] + offset
         right = start + size <= i64(len(data)) and starts_with(data, start, prefix)
-        if right and text != ZERO:
+        if right and text != 0:
             right = is_text_by_blocks(data, broken, lead, start, start + size)
     return right
 

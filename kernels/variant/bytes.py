@@ -53,37 +53,27 @@ EITHER: Final = i64(4)
 NOTHING: Final = i64(5)
 """No value but a Variant null."""
 
-ZERO = i64(0)
-UNIT = i64(1)
-NONE = u64(0)
-ONE = u64(1)
-TWO = u64(2)
-FIVE = u64(5)
 BASIC = u64(3)
 NULL_VALUE = u8(0)
 NO_KIND = i8(-1)
 SHORT_KIND = i64(15)
 CONTAINER = i64(18)
-TWO_BITS = i64(2)
-THREE_BITS = i64(3)
-THREE_WORDS = i64(3)
-FOUR_BYTES = i64(4)
 LONGEST_INSIDE = i64(12)
 
 
 def payload_start(data: Any, at: Any) -> Any:
     """Return where the bytes of a string, binary or UUID begin, which is one."""
-    first = at + ONE
+    first = at + 1
     header = u64(data[at])
-    if header & BASIC == PRIMITIVE and header >> TWO != KIND_UUID:
-        first = at + FIVE
+    if header & BASIC == PRIMITIVE and header >> 2 != KIND_UUID:
+        first = at + 5
     return first
 
 
 def is_family(header: Any, family: Any) -> Any:
     """Return whether a value with this header is of a family."""
     basic = header & BASIC
-    kind = header >> TWO
+    kind = header >> 2
     return (
         family == VALUE
         or (family == TEXT and (basic == SHORT or (basic == PRIMITIVE and kind == KIND_STRING)))
@@ -104,7 +94,7 @@ def measure(data: Any, at: Any, family: Any) -> Any:
     status = MALFORMED
     if at < size:
         header = u64(data[at])
-        if family != VALUE and header == NONE:
+        if family != VALUE and header == 0:
             status = VARIANT_NULL
         elif not is_family(header, family):
             status = TYPE_MISMATCH
@@ -127,45 +117,45 @@ def measure_bytes(
 
     Text must be UTF-8. A Variant null is a value of one byte where whole values are wanted.
     """
-    size = ZERO
+    size = i64(0)
     if statuses[i] == OK:
         status, first, last = measure(data, u64(places[i]), family)
         if status == OK:
             size = i64(last - first)
-            limit = wanted if wanted >= ZERO else size
+            limit = wanted if wanted >= 0 else size
             if size != limit:
                 status = OVERFLOW
             elif family == TEXT and not is_text(data, i64(first), i64(last)):
                 status = MALFORMED
         if status != OK:
-            size = ZERO
+            size = i64(0)
         statuses[i] = status
     elif statuses[i] == VARIANT_NULL and family == VALUE:
-        size = UNIT
+        size = i64(1)
     sizes[i] = size
 
 
 def copy_between(data: Any, first: Any, out: Any, at: Any, size: Any) -> None:
     """Copy bytes as far as both arrays reach."""
-    source = max(i64(first), ZERO)
-    target = max(at, ZERO)
+    source = max(i64(first), i64(0))
+    target = max(at, i64(0))
     count = min(size, i64(len(data)) - source, i64(len(out)) - target)
-    for k in range(ZERO, count):
+    for k in range(count):
         out[target + k] = data[source + k]
 
 
 def copy_bytes(i: Any, data: Any, places: Any, family: Any, statuses: Any, offsets: Any, out: Any) -> None:
     """Copy the bytes of a row to where its offsets say."""
     at = i64(offsets[i])
-    size = i64(offsets[i + UNIT]) - at
+    size = i64(offsets[i + 1]) - at
     place = u64(places[i])
-    if statuses[i] == OK and size > ZERO and place < u64(len(data)):
+    if statuses[i] == OK and size > 0 and place < u64(len(data)):
         first = place
         if family != VALUE:
             first = payload_start(data, place)
         copy_between(data, first, out, at, size)
-    elif size == UNIT and at < i64(len(out)):
-        out[max(at, ZERO)] = NULL_VALUE
+    elif size == 1 and at < i64(len(out)):
+        out[max(at, i64(0))] = NULL_VALUE
 
 
 def copy_fixed(i: Any, data: Any, places: Any, width: Any, statuses: Any, out: Any) -> None:
@@ -177,24 +167,24 @@ def copy_fixed(i: Any, data: Any, places: Any, width: Any, statuses: Any, out: A
 
 def write_views(i: Any, offsets: Any, data: Any, views: Any) -> None:
     """Write the view of a slot of `data`: its length, and the bytes, or the first four and where they all are."""
-    at = max(i64(offsets[i]), ZERO)
-    size = max(max(min(i64(offsets[i + UNIT]), i64(len(data))), ZERO) - at, ZERO)
-    first = i << TWO_BITS
+    at = max(i64(offsets[i]), i64(0))
+    size = max(max(min(i64(offsets[i + 1]), i64(len(data))), i64(0)) - at, i64(0))
+    first = i << 2
     views[first] = u32(size)
-    for word in range(ZERO, THREE_WORDS):
-        found = NONE
-        if size <= LONGEST_INSIDE or word == ZERO:
-            begin = at + (word << TWO_BITS)
-            for k in range(ZERO, min(FOUR_BYTES, size - (word << TWO_BITS))):
-                found |= u64(data[begin + k]) << u64(k << THREE_BITS)
-        elif word > UNIT:
+    for word in range(3):
+        found = u64(0)
+        if size <= LONGEST_INSIDE or word == 0:
+            begin = at + (word << 2)
+            for k in range(min(i64(4), size - (word << 2))):
+                found |= u64(data[begin + k]) << u64(k << 3)
+        elif word > 1:
             found = u64(at)
-        views[first + UNIT + word] = u32(found)
+        views[first + 1 + word] = u32(found)
 
 
 def after_booleans(kind: Any) -> Any:
     """Return 1 for the types behind the first boolean, which both are, and 0 before."""
-    return UNIT if kind > ONE else ZERO
+    return i64(kind > 1)
 
 
 def name_kinds(i: Any, data: Any, places: Any, statuses: Any, kinds: Any) -> None:
@@ -208,13 +198,13 @@ def name_kinds(i: Any, data: Any, places: Any, statuses: Any, kinds: Any) -> Non
         header = u64(data[place])
         basic = header & BASIC
         if basic == PRIMITIVE:
-            kind = i8(i64(header >> TWO) - after_booleans(header >> TWO))
+            kind = i8(i64(header >> 2) - after_booleans(header >> 2))
         elif basic == SHORT:
             kind = i8(SHORT_KIND)
         else:
             kind = i8(CONTAINER + i64(basic))
     elif statuses[i] == VARIANT_NULL:
-        kind = i8(ZERO)
+        kind = i8(0)
     kinds[i] = kind
 
 

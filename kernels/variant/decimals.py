@@ -34,21 +34,7 @@ __all__ = [
     "raw_number",
 ]
 
-ZERO = i64(0)
-UNIT = i64(1)
-NONE = u64(0)
-ONE = u64(1)
-TWO = u64(2)
-FOUR = u64(4)
-SIX = u64(6)
 BASIC = u64(3)
-HALF = u64(32)
-LOW_HALF = u64(0xFFFFFFFF)
-TEN = u64(10)
-SIGN = u64(63)
-HIGHEST = i64(7)
-WORD = i64(8)
-FOUR_WORDS = i64(4)
 LAST_WORD = i64(3)
 ALL = u64(2**64 - 1)
 TIMES_TEN = u64((2**64 - 1) // 10 - 1)
@@ -66,54 +52,54 @@ def below(high: Any, low: Any, bound_high: Any, bound_low: Any) -> Any:
 
 def negated(high: Any, low: Any) -> Any:
     """Return a number of two words with the other sign."""
-    lower = ~low + ONE
+    lower = ~low + 1
     upper = ~high
-    if lower == NONE:
-        upper += ONE
+    if lower == 0:
+        upper += 1
     return upper, lower
 
 
 def raw_number(data: Any, at: Any) -> Any:
     """Return a status, whether the exact number at `at` is negative, its magnitude in two words, and its scale."""
     status = OK
-    high = NONE
-    low = NONE
-    scale = NONE
+    high = u64(0)
+    low = u64(0)
+    scale = u64(0)
     negative = False
     header = u64(data[at])
-    kind = header >> TWO
-    width = ZERO
+    kind = header >> 2
+    width = i64(0)
     if header & BASIC != PRIMITIVE:
         status = TYPE_MISMATCH
-    elif kind == NONE:
+    elif kind == 0:
         status = VARIANT_NULL
     elif kind >= INT8 and kind <= INT64:
-        width = UNIT << i64(kind - INT8)
+        width = 1 << i64(kind - INT8)
         if at + u64(width) >= u64(len(data)):
             status = MALFORMED
     elif kind >= DECIMAL4 and kind <= DECIMAL16:
-        width = UNIT << i64(kind - SIX)
-        if at + ONE + u64(width) >= u64(len(data)):
+        width = 1 << i64(kind - 6)
+        if at + 1 + u64(width) >= u64(len(data)):
             status = MALFORMED
         else:
-            scale = u64(data[at + ONE])
+            scale = u64(data[at + 1])
             if scale > LARGEST_SCALE:
                 status = MALFORMED
     else:
         status = TYPE_MISMATCH
     if status == OK:
-        first = at + ONE
+        first = at + 1
         if kind >= DECIMAL4:
-            first += ONE
-        number = signed(data, first, min(width, WORD))
+            first += 1
+        number = signed(data, first, min(width, i64(8)))
         low = u64(number)
-        negative = number < ZERO
+        negative = number < 0
         if negative:
             high = ALL
-        if width > WORD:
-            number = signed(data, first + u64(WORD), WORD)
+        if width > 8:
+            number = signed(data, first + 8, i64(8))
             high = u64(number)
-            negative = number < ZERO
+            negative = number < 0
         if negative:
             high, low = negated(high, low)
         if kind >= DECIMAL4 and not below(
@@ -130,27 +116,27 @@ def exact_number(data: Any, at: Any, wanted_scale: Any) -> Any:
         high, low, fits = times_ten(high, low)
         if not fits:
             status = OVERFLOW
-        scale += ONE
+        scale += 1
     while status == OK and scale > wanted_scale:
         high, low, rest = by_ten(high, low)
-        if rest != NONE:
+        if rest != 0:
             status = OVERFLOW
-        scale -= ONE
+        scale -= 1
     return status, negative, high, low
 
 
 def times_ten(high: Any, low: Any) -> Any:
     """Return ten times a number of two words, and whether two words can hold it."""
-    lower = (low & LOW_HALF) * TEN
-    middle = (low >> HALF) * TEN + (lower >> HALF)
-    return high * TEN + (middle >> HALF), (middle << HALF) | (lower & LOW_HALF), high <= TIMES_TEN
+    lower = (low & 0xFFFFFFFF) * 10
+    middle = (low >> 32) * 10 + (lower >> 32)
+    return high * 10 + (middle >> 32), (middle << 32) | (lower & 0xFFFFFFFF), high <= TIMES_TEN
 
 
 def by_ten(high: Any, low: Any) -> Any:
     """Return a tenth of a number of two words, and what is left over."""
-    upper = (high % TEN << HALF) | (low >> HALF)
-    lower = (upper % TEN << HALF) | (low & LOW_HALF)
-    return high // TEN, ((upper // TEN) << HALF) | (lower // TEN), lower % TEN
+    upper = (high % 10 << 32) | (low >> 32)
+    lower = (upper % 10 << 32) | (low & 0xFFFFFFFF)
+    return high // 10, ((upper // 10) << 32) | (lower // 10), lower % 10
 
 
 def decimal_of(data: Any, at: Any, scale: Any, bound_high: Any, bound_low: Any, negatives: Any) -> Any:
@@ -159,16 +145,16 @@ def decimal_of(data: Any, at: Any, scale: Any, bound_high: Any, bound_low: Any, 
     Where `negatives` is 0, none is negative.
     """
     status = MALFORMED
-    high = NONE
-    low = NONE
+    high = u64(0)
+    low = u64(0)
     if at < u64(len(data)):
         status, negative, high, low = exact_number(data, at, scale)
-        unsigned = negatives == ZERO and negative and high | low != NONE
+        unsigned = negatives == 0 and negative and high | low != 0
         if status == OK and (unsigned or not below(high, low, bound_high, bound_low)):
             status = OVERFLOW
         if status != OK:
-            high = NONE
-            low = NONE
+            high = u64(0)
+            low = u64(0)
         elif negative:
             high, low = negated(high, low)
     return status, high, low
@@ -186,47 +172,47 @@ def cast_decimals(
     out: Any,
 ) -> None:
     """Write decimals of two words, the lower first; what is no row of status ``OK`` becomes 0."""
-    high = NONE
-    low = NONE
+    high = u64(0)
+    low = u64(0)
     if statuses[i] == OK:
         status, high, low = decimal_of(data, u64(places[i]), scale, bound_high, bound_low, negatives)
         statuses[i] = status
-    out[i << UNIT] = low
-    out[(i << UNIT) + UNIT] = high
+    out[i << 1] = low
+    out[(i << 1) + 1] = high
 
 
 def times_ten_wide(out: Any, first: Any) -> Any:
     """Multiply a number of four words in `out` by ten; return what does not fit."""
-    carry = NONE
-    for k in range(first, first + FOUR_WORDS):
+    carry = u64(0)
+    for k in range(first, first + 4):
         word = u64(out[k])
-        lower = (word & LOW_HALF) * TEN + carry
-        upper = (word >> HALF) * TEN + (lower >> HALF)
-        out[k] = (upper << HALF) | (lower & LOW_HALF)
-        carry = upper >> HALF
+        lower = (word & 0xFFFFFFFF) * 10 + carry
+        upper = (word >> 32) * 10 + (lower >> 32)
+        out[k] = (upper << 32) | (lower & 0xFFFFFFFF)
+        carry = upper >> 32
     return carry
 
 
 def is_below_wide(out: Any, first: Any, bounds: Any) -> Any:
     """Return whether a number of four words in `out` is less than that in `bounds`."""
-    order = ZERO
-    for k in range(ZERO, FOUR_WORDS):
+    order = i64(0)
+    for k in range(4):
         word = u64(out[first + LAST_WORD - k])
         bound = u64(bounds[LAST_WORD - k])
-        if order == ZERO and word < bound:
-            order = -UNIT
-        elif order == ZERO and word > bound:
-            order = UNIT
-    return order < ZERO
+        if order == 0 and word < bound:
+            order = i64(-1)
+        elif order == 0 and word > bound:
+            order = i64(1)
+    return order < 0
 
 
 def negate_wide(out: Any, first: Any) -> None:
     """Change the sign of a number of four words in `out`."""
-    carry = ONE
-    for k in range(first, first + FOUR_WORDS):
+    carry = u64(1)
+    for k in range(first, first + 4):
         word = ~u64(out[k]) + carry
-        if word != NONE:
-            carry = NONE
+        if word != 0:
+            carry = u64(0)
         out[k] = word
 
 
@@ -234,9 +220,9 @@ def cast_decimals_256(
     i: Any, data: Any, places: Any, scale: Any, bounds: Any, statuses: Any, out: Any
 ) -> None:
     """Write decimals of four words below those of `bounds`; what is no row of status ``OK`` becomes 0."""
-    first = i * FOUR_WORDS
-    for k in range(first, first + FOUR_WORDS):
-        out[k] = NONE
+    first = i * 4
+    for k in range(first, first + 4):
+        out[k] = 0
     at = u64(places[i])
     if statuses[i] == OK:
         status = MALFORMED
@@ -245,21 +231,21 @@ def cast_decimals_256(
             # Towards fewer digits nothing grows: two words are enough.
             while status == OK and found > scale:
                 high, low, rest = by_ten(high, low)
-                if rest != NONE:
+                if rest != 0:
                     status = OVERFLOW
-                found -= ONE
+                found -= 1
             if status == OK:
                 out[first] = low
-                out[first + UNIT] = high
+                out[first + 1] = high
                 while status == OK and found < scale:
-                    if times_ten_wide(out, first) != NONE:
+                    if times_ten_wide(out, first) != 0:
                         status = OVERFLOW
-                    found += ONE
+                    found += 1
                 if status == OK and not is_below_wide(out, first, bounds):
                     status = OVERFLOW
                 if status != OK:
-                    for k in range(first, first + FOUR_WORDS):
-                        out[k] = NONE
+                    for k in range(first, first + 4):
+                        out[k] = 0
                 elif negative:
                     negate_wide(out, first)
         statuses[i] = status

@@ -38,19 +38,11 @@ UNKNOWN: Final = u8(2)
 PATIENCE: Final = u64(256)
 """How many names may be compared for each byte of a value."""
 
-ZERO = i64(0)
-UNIT = i64(1)
 RIGHT = i64(1)
 STOP = i64(2)
 RIGHT_STOP = i64(3)
 NEXT = i64(4)
-NONE = u64(0)
-ONE = u64(1)
-TWO = u64(2)
-FOUR = u64(4)
-FIVE = u64(5)
 BASIC = u64(3)
-BY_3 = u64(3)
 
 # The primitives, and the class of each: those of one class are compared with each other.
 DOUBLE = u64(7)
@@ -63,10 +55,8 @@ TIMESTAMP_NS = u64(18)
 TIMESTAMP_NTZ_NS = u64(19)
 UUID = u64(20)
 CONTAINERS = u64(32)
-THOUSAND = i64(1000)
 INFINITY = u64(0x7FF0000000000000)
 INFINITY_32 = u64(0x7F800000)
-HALF = u64(32)
 
 
 def compare_values(
@@ -99,16 +89,16 @@ def compare_values(
     levels of each work item.
     """
     slot = i * depth * WORDS
-    for row in range(i * block, min((i + UNIT) * block, i64(len(verdicts)))):
+    for row in range(i * block, min((i + 1) * block, i64(len(verdicts)))):
         verdict = UNKNOWN
         group = i64(classes[row])
         right_group = i64(right_classes[row])
         if (
             statuses[row] == OK
             and right_statuses[row] == OK
-            and group >= ZERO
+            and group >= 0
             and group < i64(len(bases))
-            and right_group >= ZERO
+            and right_group >= 0
             and right_group < i64(len(right_bases))
         ):
             start, stop = slot_of(starts, stops, data, i64(row))
@@ -119,13 +109,13 @@ def compare_values(
                 stop,
                 ends,
                 names,
-                max(i64(bases[group]), ZERO),
+                max(i64(bases[group]), i64(0)),
                 right_data,
                 right_start,
                 right_stop,
                 right_ends,
                 right_names,
-                max(i64(right_bases[right_group]), ZERO),
+                max(i64(right_bases[right_group]), i64(0)),
                 depth,
                 room,
                 slot,
@@ -153,7 +143,7 @@ def compared_trees(
     """Return the verdict on two values."""
     nodes = stop - start
     steps = nodes * PATIENCE
-    level = ZERO
+    level = i64(0)
     place = start
     bound = stop
     right = right_start
@@ -182,10 +172,10 @@ def compared_trees(
                 room[top + RIGHT] = right
                 room[top + STOP] = bound
                 room[top + RIGHT_STOP] = right_bound
-                room[top + NEXT] = NONE
-                level += UNIT
-        while verdict == SAME and level > ZERO and not going:
-            top = slot + (level - UNIT) * WORDS
+                room[top + NEXT] = 0
+                level += 1
+        while verdict == SAME and level > 0 and not going:
+            top = slot + (level - 1) * WORDS
             k = u64(room[top + NEXT])
             count, id_width, ids, width, offsets, values, end = frame(
                 data, u64(room[top]), u64(room[top + STOP])
@@ -193,22 +183,22 @@ def compared_trees(
             if count == BROKEN:
                 verdict = DIFFERENT
             elif k == count:
-                level -= UNIT
+                level -= 1
             else:
-                first = NONE
-                last = NONE
-                if id_width != NONE:
+                first = u64(0)
+                last = u64(0)
+                if id_width != 0:
                     first, last = name_of(ends, base, little(data, ids + k * id_width, id_width))
                 place = values + little(data, offsets + k * width, width)
                 bound = end
-                room[top + NEXT] = k + ONE
+                room[top + NEXT] = k + 1
                 # The parts of one side at a time: registers are scarce.
                 count, id_width, ids, width, offsets, values, end = frame(
                     right_data, u64(room[top + RIGHT]), u64(room[top + RIGHT_STOP])
                 )
                 if count == BROKEN:
-                    count = NONE
-                elif id_width != NONE:
+                    count = u64(0)
+                elif id_width != 0:
                     k, steps = field_of_name(
                         right_data,
                         ids,
@@ -223,7 +213,7 @@ def compared_trees(
                         last,
                         steps,
                     )
-                if steps == NONE:
+                if steps == 0:
                     verdict = UNKNOWN
                 elif k >= count:
                     verdict = DIFFERENT
@@ -237,11 +227,11 @@ def compared_trees(
 def name_of(ends: Any, base: Any, number: Any) -> Any:
     """Return where a name begins and ends within its quotes."""
     at = base + i64(number)
-    begin = NONE
-    end = NONE
-    if at + UNIT < i64(len(ends)):
-        begin = u64(ends[at]) + TWO
-        end = u64(ends[at + UNIT]) - TWO
+    begin = u64(0)
+    end = u64(0)
+    if at + 1 < i64(len(ends)):
+        begin = u64(ends[at]) + 2
+        end = u64(ends[at + 1]) - 2
     return begin, end
 
 
@@ -263,20 +253,20 @@ def field_of_name(
     left = steps
     found = count
     k = first
-    tried = NONE
-    while tried < count and left > NONE:
+    tried = u64(0)
+    while tried < count and left > 0:
         if k >= count:
-            k = NONE
+            k = u64(0)
         begin, end = name_of(ends, base, little(data, ids + k * width, width))
-        left -= ONE
-        tried += ONE
+        left -= 1
+        tried += 1
         if end - begin == stop - start:
-            left -= min(left, (stop - start) >> BY_3)
+            left -= min(left, (stop - start) >> 3)
             if same_bytes(names, begin, texts, start, stop - start):
                 found = k
                 tried = count
-                left = max(left, ONE)
-        k += ONE
+                left = max(left, u64(1))
+        k += 1
     return found, left
 
 
@@ -285,7 +275,7 @@ def class_at(data: Any, at: Any, stop: Any) -> Any:
     group = BROKEN
     if at < stop:
         header = u64(data[at])
-        kind = header >> TWO
+        kind = header >> 2
         basic = header & BASIC
         if basic == SHORT:
             group = STRING
@@ -305,15 +295,15 @@ def class_at(data: Any, at: Any, stop: Any) -> Any:
 def payload(data: Any, at: Any, stop: Any) -> Any:
     """Return where the bytes behind the header of a primitive or a string lie, nowhere if not before `stop`."""
     header = u64(data[at])
-    kind = header >> TWO
-    first = at + ONE
+    kind = header >> 2
+    first = at + 1
     last = first + kind
     if header & BASIC == PRIMITIVE:
         if kind >= BINARY and kind <= STRING:
-            first = at + FIVE
+            first = at + 5
             last = first
             if first <= stop:
-                last += little(data, at + ONE, FOUR)
+                last += little(data, at + 1, u64(4))
         else:
             last = first + u64(SIZES[min(kind, UUID)])
     if last > stop:
@@ -330,12 +320,12 @@ def same_leaf(
     right_first, right_last = payload(right_data, right_at, right_stop)
     size = last - first
     right_size = right_last - right_first
-    kind = u64(data[at]) >> TWO
-    right_kind = u64(right_data[right_at]) >> TWO
+    kind = u64(data[at]) >> 2
+    right_kind = u64(right_data[right_at]) >> 2
     same = False
     if (group >= BINARY and group <= STRING) or group == UUID:
         same = size == right_size and same_bytes(data, first, right_data, right_first, size)
-    elif min(size, right_size) == NONE:
+    elif min(size, right_size) == 0:
         same = size == right_size and group < INT8
     elif group == INT8:
         scale, negative, upper, lower = number_of(data, first, size, kind)
@@ -353,12 +343,12 @@ def same_leaf(
         other = u64(signed(right_data, right_first, i64(right_size)))
         top = INFINITY
         if group == FLOAT:
-            one <<= HALF
-            other <<= HALF
-            top = INFINITY_32 << HALF
-        either = (one | other) << ONE
+            one <<= 32
+            other <<= 32
+            top = INFINITY_32 << 32
+        either = (one | other) << 1
         same = one == other
-        if either == NONE or min(one << ONE, other << ONE) > top << ONE:
+        if either == 0 or min(one << 1, other << 1) > top << 1:
             same = True
     elif group >= TIMESTAMP and group <= TIMESTAMP_NTZ:
         time = signed(data, first, i64(size))
@@ -366,9 +356,9 @@ def same_leaf(
         if kind == right_kind:
             same = time == right_time
         elif kind > right_kind:
-            same = time % THOUSAND == ZERO and time // THOUSAND == right_time
+            same = time % 1000 == 0 and time // 1000 == right_time
         else:
-            same = right_time % THOUSAND == ZERO and right_time // THOUSAND == time
+            same = right_time % 1000 == 0 and right_time // 1000 == time
     else:
         same = signed(data, first, i64(size)) == signed(right_data, right_first, i64(right_size))
     return same
@@ -376,17 +366,17 @@ def same_leaf(
 
 def number_of(data: Any, first: Any, size: Any, kind: Any) -> Any:
     """Return scale, sign and magnitude, in two parts, of an exact number without zeros behind the point."""
-    scale = NONE
-    negative = NONE
-    upper = NONE
-    lower = NONE
+    scale = u64(0)
+    negative = u64(0)
+    upper = u64(0)
+    lower = u64(0)
     if kind >= DECIMAL4:
         scale, negative, upper, lower = decimal_at(data, first, kind)
         if scale != BROKEN:
             upper, lower, scale = without_zeros(upper, lower, scale)
     else:
         number = signed(data, first, i64(size))
-        negative = u64(number < ZERO)
+        negative = u64(number < 0)
         lower = u64(max(number, -number))
     return scale, negative, upper, lower
 

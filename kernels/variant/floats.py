@@ -10,19 +10,7 @@ from bowstring.kernels.types import i64, u64
 
 __all__ = ["SIGNATURES", "decimal_ratio", "packed_float", "parts_of_float", "scaled_float", "widened"]
 
-ZERO = i64(0)
-UNIT = i64(1)
-NONE = u64(0)
-ONE = u64(1)
-SIGN = u64(63)
-LAST = i64(63)
-WORD = i64(64)
-SIXTY_THREE = i64(63)
-HALF = i64(32)
-HALF_BITS = u64(32)
-LOW_HALF = u64(0xFFFFFFFF)
 WIDER = u64(29)
-TOP_BIT = u64(1 << 63)
 DOUBLE_BITS = i64(53)
 SINGLE_BITS = i64(24)
 DOUBLE_LEAST = i64(-1074)
@@ -52,17 +40,17 @@ NOT_A_NUMBER: Final = i64(2)
 
 def leading_zeros(word: Any) -> Any:
     """Return how many bits lie above the highest that is set; 64 where none is."""
-    count = ZERO
+    count = i64(0)
     rest = word
-    if rest == NONE:
-        count = WORD
+    if rest == 0:
+        count = i64(64)
     else:
-        step = HALF
-        while step > ZERO:
-            if rest >> u64(WORD - step) == NONE:
+        step = i64(32)
+        while step > 0:
+            if rest >> u64(64 - step) == 0:
                 rest = rest << u64(step)
                 count += step
-            step = step >> UNIT
+            step = step >> 1
     return count
 
 
@@ -70,11 +58,11 @@ def shifted_up(high: Any, low: Any, count: Any) -> Any:
     """Return a number of two words times ``2 ** count``, of less than 128."""
     upper = high
     lower = low
-    if count >= WORD:
-        upper = lower << u64(count - WORD)
-        lower = NONE
-    elif count > ZERO:
-        upper = (upper << u64(count)) | (lower >> u64(WORD - count))
+    if count >= 64:
+        upper = lower << u64(count - 64)
+        lower = u64(0)
+    elif count > 0:
+        upper = (upper << u64(count)) | (lower >> u64(64 - count))
         lower = lower << u64(count)
     return upper, lower
 
@@ -88,36 +76,36 @@ def packed_float(negative: Any, mantissa: Any, exponent: Any, sticky: Any, singl
     least = DOUBLE_LEAST
     most = DOUBLE_MOST
     infinity = DOUBLE_INFINITY
-    sign = SIGN
+    sign = u64(63)
     if single:
         digits = SINGLE_BITS
         least = SINGLE_LEAST
         most = SINGLE_MOST
         infinity = SINGLE_INFINITY
         sign = SINGLE_SIGN
-    bits = NONE
-    if mantissa != NONE:
+    bits = u64(0)
+    if mantissa != 0:
         zeros = leading_zeros(mantissa)
         top = mantissa << u64(zeros)
         # The number lies in [2 ** power, 2 ** (power + 1)).
-        power = exponent - zeros + LAST
-        drop = max(WORD - digits, least - (power - LAST))
-        if drop < WORD:
+        power = exponent - zeros + 63
+        drop = max(64 - digits, least - (power - 63))
+        if drop < 64:
             bits = top >> u64(drop)
-            rest = top << u64(WORD - drop)
-        elif drop == WORD:
+            rest = top << u64(64 - drop)
+        elif drop == 64:
             rest = top
         else:
-            rest = ONE
-        if rest > TOP_BIT or (rest == TOP_BIT and (sticky != NONE or bits & ONE != NONE)):
-            bits += ONE
+            rest = u64(1)
+        if rest > (1 << 63) or (rest == (1 << 63) and (sticky != 0 or bits & 1 != 0)):
+            bits += 1
         # A normal number has its highest bit where the exponent begins, which so counts one too many.
-        if drop == WORD - digits:
-            bits += u64(power + most - UNIT) << u64(digits - UNIT)
+        if drop == 64 - digits:
+            bits += u64(power + most - 1) << u64(digits - 1)
         if power > most or bits > infinity:
             bits = infinity
     if negative:
-        bits |= ONE << sign
+        bits |= 1 << sign
     return bits
 
 
@@ -127,7 +115,7 @@ def parts_of_float(bits: Any, single: Any) -> Any:
     fraction = DOUBLE_FRACTION
     exponents = DOUBLE_EXPONENTS
     least = DOUBLE_LEAST
-    sign = SIGN
+    sign = u64(63)
     if single:
         shift = SINGLE_SHIFT
         fraction = SINGLE_FRACTION
@@ -140,12 +128,12 @@ def parts_of_float(bits: Any, single: Any) -> Any:
     kind = FINITE
     if biased == exponents:
         kind = NOT_A_NUMBER
-        if mantissa == NONE:
+        if mantissa == 0:
             kind = INFINITE
-    elif biased != NONE:
-        mantissa |= ONE << shift
-        exponent = least + i64(biased) - UNIT
-    return (bits >> sign) & ONE != NONE, mantissa, exponent, kind
+    elif biased != 0:
+        mantissa |= 1 << shift
+        exponent = least + i64(biased) - 1
+    return (bits >> sign) & 1 != 0, mantissa, exponent, kind
 
 
 def widened(bits: Any) -> Any:
@@ -153,59 +141,59 @@ def widened(bits: Any) -> Any:
     negative, mantissa, exponent, kind = parts_of_float(bits, True)
     wide = DOUBLE_INFINITY
     if kind == FINITE:
-        wide = packed_float(negative, mantissa, exponent, NONE, False)
+        wide = packed_float(negative, mantissa, exponent, u64(0), False)
     else:
         # What is no number stays as it is, with its payload.
         if kind == NOT_A_NUMBER:
             wide |= mantissa << WIDER
         if negative:
-            wide |= ONE << SIGN
+            wide |= u64(1) << u64(63)
     return wide
 
 
 def decimal_ratio(high: Any, low: Any, scale: Any) -> Any:
     """Return ``number / 10 ** scale`` for a number of two words as a mantissa, an exponent, and what is more."""
-    mantissa = NONE
-    exponent = ZERO
-    sticky = NONE
-    if high | low != NONE:
+    mantissa = u64(0)
+    exponent = i64(0)
+    sticky = u64(0)
+    if high | low != 0:
         up = leading_zeros(high)
-        if high == NONE:
-            up = WORD + leading_zeros(low)
+        if high == 0:
+            up = 64 + leading_zeros(low)
         # Both with their highest bits at the same place, one below the top.
-        rest_high, rest_low = shifted_up(high, low, max(up - UNIT, ZERO))
+        rest_high, rest_low = shifted_up(high, low, max(up - 1, i64(0)))
         by_high = u64(TENS_HIGH[scale])
         by_low = u64(TENS_LOW[scale])
         by_up = leading_zeros(by_high)
-        if by_high == NONE:
-            by_up = WORD + leading_zeros(by_low)
-        by_high, by_low = shifted_up(by_high, by_low, by_up - UNIT)
-        exponent = by_up - up - SIXTY_THREE
-        for _ in range(ZERO, WORD):
-            mantissa = mantissa << ONE
+        if by_high == 0:
+            by_up = 64 + leading_zeros(by_low)
+        by_high, by_low = shifted_up(by_high, by_low, by_up - 1)
+        exponent = by_up - up - 63
+        for _ in range(64):
+            mantissa = mantissa << 1
             if rest_high > by_high or (rest_high == by_high and rest_low >= by_low):
                 if rest_low < by_low:
-                    rest_high -= ONE
+                    rest_high -= 1
                 rest_high -= by_high
                 rest_low -= by_low
-                mantissa |= ONE
-            rest_high = (rest_high << ONE) | (rest_low >> SIGN)
-            rest_low = rest_low << ONE
+                mantissa |= 1
+            rest_high = (rest_high << 1) | (rest_low >> 63)
+            rest_low = rest_low << 1
         sticky = rest_high | rest_low
     return mantissa, exponent, sticky
 
 
 def scaled_float(mantissa: Any, exponent: Any, factor: Any) -> Any:
     """Return ``mantissa * factor`` as a mantissa, an exponent and what is more, for numbers below ``2 ** 53``."""
-    low = (mantissa & LOW_HALF) * factor
-    high = (mantissa >> HALF_BITS) * factor + (low >> HALF_BITS)
-    low = (high << HALF_BITS) | (low & LOW_HALF)
-    high = high >> HALF_BITS
+    low = (mantissa & 0xFFFFFFFF) * factor
+    high = (mantissa >> 32) * factor + (low >> 32)
+    low = (high << 32) | (low & 0xFFFFFFFF)
+    high = high >> 32
     zeros = leading_zeros(high)
-    if high == NONE:
-        zeros = WORD
+    if high == 0:
+        zeros = i64(64)
     upper, lower = shifted_up(high, low, zeros)
-    return upper, exponent + WORD - zeros, lower
+    return upper, exponent + 64 - zeros, lower
 
 
 SIGNATURES: dict[Any, tuple[str, ...]] = {}

@@ -85,24 +85,9 @@ KIND_BINARY: Final = u64(15)
 KIND_STRING: Final = u64(16)
 KIND_UUID: Final = u64(20)
 
-NONE = u64(0)
-ONE = u64(1)
-TWO = u64(2)
-THREE = u64(3)
-FOUR = u64(4)
-FIVE = u64(5)
-SIX = u64(6)
-BYTE = u64(8)
-TWO_BYTES = u64(16)
-THREE_BYTES = u64(24)
-WORD = u64(64)
 VERSION = u64(15)
-EIGHT = i64(8)
 BITS = i64(64)
 START = i64(0)
-LESS = i64(-1)
-SAME = i64(0)
-MORE = i64(1)
 
 # Bytes behind the header of each primitive; binary and string carry their own length.
 COUNTED = u64(255)
@@ -117,21 +102,21 @@ PRIMITIVES = u64(21)
 def little(data: Any, at: Any, width: Any) -> Any:
     """Return an unsigned number of 1 to 4 bytes."""
     word = u64(data[at])
-    if width > ONE:
-        word |= u64(data[at + ONE]) << BYTE
-        if width > TWO:
-            word |= u64(data[at + TWO]) << TWO_BYTES
-            if width > THREE:
-                word |= u64(data[at + THREE]) << THREE_BYTES
+    if width > 1:
+        word |= u64(data[at + 1]) << 8
+        if width > 2:
+            word |= u64(data[at + 2]) << 16
+            if width > 3:
+                word |= u64(data[at + 3]) << 24
     return word
 
 
 def signed(data: Any, at: Any, width: Any) -> Any:
     """Return a signed number of 1 to 8 bytes."""
-    word = NONE
+    word = u64(0)
     for k in range(START, width):
-        word |= u64(data[at + u64(k)]) << u64(k * EIGHT)
-    spare = BITS - width * EIGHT
+        word |= u64(data[at + u64(k)]) << u64(k * 8)
+    spare = 64 - width * 8
     return i64(word << u64(spare)) >> spare
 
 
@@ -143,22 +128,22 @@ def frame(data: Any, at: Any, stop: Any) -> Any:
     begin; and where they end.
     """
     header = u64(data[at])
-    offset_width = ((header >> TWO) & THREE) + ONE
-    id_width = NONE
-    large = (header >> FOUR) & ONE
-    if header & THREE == OBJECT:
-        id_width = ((header >> FOUR) & THREE) + ONE
-        large = (header >> SIX) & ONE
-    count_width = ONE + large * THREE
-    ids = at + ONE + count_width
+    offset_width = ((header >> 2) & 3) + 1
+    id_width = u64(0)
+    large = (header >> 4) & 1
+    if header & 3 == OBJECT:
+        id_width = ((header >> 4) & 3) + 1
+        large = (header >> 6) & 1
+    count_width = 1 + large * 3
+    ids = at + 1 + count_width
     count = BROKEN
     offsets = ids
     values = ids
     end = ids
     if ids <= stop:
-        found = little(data, at + ONE, count_width)
+        found = little(data, at + 1, count_width)
         offsets = ids + found * id_width
-        values = offsets + (found + ONE) * offset_width
+        values = offsets + (found + 1) * offset_width
         if values <= stop:
             end = values + little(data, values - offset_width, offset_width)
             if end <= stop:
@@ -174,18 +159,18 @@ def value_end(data: Any, at: Any, stop: Any) -> Any:
     if at >= stop:
         return BROKEN
     header = u64(data[at])
-    basic = header & THREE
+    basic = header & 3
     end = BROKEN
     if basic == PRIMITIVE:
-        if header >> TWO >= PRIMITIVES:
+        if header >> 2 >= PRIMITIVES:
             return UNKNOWN
-        size = u64(SIZES[header >> TWO])
+        size = u64(SIZES[header >> 2])
         if size != COUNTED:
-            end = at + ONE + size
-        elif at + FIVE <= stop:
-            end = at + FIVE + little(data, at + ONE, FOUR)
+            end = at + 1 + size
+        elif at + 5 <= stop:
+            end = at + 5 + little(data, at + 1, u64(4))
     elif basic == SHORT:
-        end = at + ONE + (header >> TWO)
+        end = at + 1 + (header >> 2)
     else:
         count, _, _, _, _, _, last = frame(data, at, stop)
         if count != BROKEN:
@@ -202,17 +187,17 @@ def dictionary(data: Any, start: Any, stop: Any) -> Any:
     where the names begin; and where they end.
     """
     count = BROKEN
-    width = ONE
+    width = u64(1)
     offsets = start
     names = start
     end = start
-    if start < stop and u64(data[start]) & VERSION == ONE:
-        width = (u64(data[start]) >> SIX) + ONE
-        offsets = start + ONE + width
+    if start < stop and u64(data[start]) & VERSION == 1:
+        width = (u64(data[start]) >> 6) + 1
+        offsets = start + 1 + width
         if offsets <= stop:
-            found = little(data, start + ONE, width)
-            names = offsets + (found + ONE) * width
-            if names <= stop and little(data, offsets, width) == NONE:
+            found = little(data, start + 1, width)
+            names = offsets + (found + 1) * width
+            if names <= stop and little(data, offsets, width) == 0:
                 end = names + little(data, names - width, width)
                 if end <= stop:
                     count = found
@@ -233,18 +218,18 @@ def name_at(data: Any, index: Any, width: Any, offsets: Any, names: Any, end: An
 def compared(left: Any, start: Any, stop: Any, right: Any, begin: Any, end: Any) -> Any:
     """Return whether bytes come before, with or after others: -1, 0 or 1; unsigned, the shorter first."""
     size = min(stop - start, end - begin)
-    k = NONE
+    k = u64(0)
     while k < size and u64(left[start + k]) == u64(right[begin + k]):
-        k += ONE
-    order = SAME
+        k += 1
+    order = i64(0)
     if k < size:
-        order = MORE
+        order = i64(1)
         if u64(left[start + k]) < u64(right[begin + k]):
-            order = LESS
+            order = i64(-1)
     elif stop - start < end - begin:
-        order = LESS
+        order = i64(-1)
     elif stop - start > end - begin:
-        order = MORE
+        order = i64(1)
     return order
 
 

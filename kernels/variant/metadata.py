@@ -41,24 +41,18 @@ ABSENT: Final = i64(-1)
 SEVERAL: Final = i64(-2)
 """The id of a name that the metadata hold more than once: names must be compared."""
 
-ZERO = i64(0)
-UNIT = i64(1)
-NONE = u64(0)
-ONE = u64(1)
 SORTED_FLAG = u64(0x10)
-LEAD_4 = u64(0xF0)
-SAME = u8(0)
 CHANGED = u8(1)
 
 
 def slot_of(starts: Any, stops: Any, data: Any, row: Any) -> Any:
     """Return where the bytes of a slot begin and end in `data`; nowhere, where its offsets are wrong."""
-    start = NONE
-    stop = NONE
-    if row >= ZERO and row < i64(len(starts)):
+    start = u64(0)
+    stop = u64(0)
+    if row >= 0 and row < i64(len(starts)):
         first = i64(starts[row])
         last = i64(stops[row])
-        if first >= ZERO and first <= last <= i64(len(data)):
+        if first >= 0 and first <= last <= i64(len(data)):
             start = u64(first)
             stop = u64(last)
     return start, stop
@@ -67,19 +61,19 @@ def slot_of(starts: Any, stops: Any, data: Any, row: Any) -> Any:
 def mark_changes(i: Any, starts: Any, stops: Any, data: Any, changed: Any) -> None:
     """Mark a row whose metadata are not those of the row before."""
     start, stop = slot_of(starts, stops, data, i)
-    before, end = slot_of(starts, stops, data, i - UNIT)
+    before, end = slot_of(starts, stops, data, i - 1)
     mark = CHANGED
-    if i > ZERO and start == before and stop == end:  # views often share their bytes
-        mark = SAME
-    elif i > ZERO and stop - start == end - before:
-        one = max(i64(start), ZERO)
-        other = max(i64(before), ZERO)
-        difference = NONE
+    if i > 0 and start == before and stop == end:  # views often share their bytes
+        mark = u8(0)
+    elif i > 0 and stop - start == end - before:
+        one = max(i64(start), i64(0))
+        other = max(i64(before), i64(0))
+        difference = u64(0)
         # Without a way out of the loop, it is done with wide instructions.
-        for k in range(ZERO, i64(stop - start)):
+        for k in range(i64(stop - start)):
             difference |= u64(data[one + k]) ^ u64(data[other + k])
-        if difference == NONE:
-            mark = SAME
+        if difference == 0:
+            mark = u8(0)
     changed[i] = mark
 
 
@@ -92,21 +86,21 @@ def inspect_metadata(i: Any, starts: Any, stops: Any, data: Any, full: Any, mark
         mark = ORDERED
         first_before = names
         last_before = names
-        k = NONE
-        while k < count and mark & FAULTY == NONE:
+        k = u64(0)
+        while k < count and mark & FAULTY == 0:
             first, last = name_at(data, k, width, offsets, names, end)
             if first == BROKEN:
                 mark = FAULTY
             else:
-                if k > NONE and compared(data, first_before, last_before, data, first, last) >= ZERO:
+                if k > 0 and compared(data, first_before, last_before, data, first, last) >= 0:
                     mark = mark & ~ORDERED
-                if full != ZERO and not is_text(data, i64(first), i64(last)):
+                if full != 0 and not is_text(data, i64(first), i64(last)):
                     mark |= NO_TEXT
                 first_before = first
                 last_before = last
-            k += ONE
-        if mark & FAULTY == NONE:
-            if u64(data[start]) & SORTED_FLAG != NONE and mark & ORDERED == NONE and full == UNIT:
+            k += 1
+        if mark & FAULTY == 0:
+            if u64(data[start]) & SORTED_FLAG != 0 and mark & ORDERED == 0 and full == 1:
                 mark |= NO_TEXT
             mark |= four_bytes(data, names, end)
     marks[i] = u8(mark)
@@ -114,12 +108,12 @@ def inspect_metadata(i: Any, starts: Any, stops: Any, data: Any, full: Any, mark
 
 def four_bytes(data: Any, start: Any, stop: Any) -> Any:
     """Return the mark of names with a character of four bytes, or none."""
-    begin = max(i64(start), ZERO)
-    highest = NONE
-    for k in range(ZERO, i64(stop - start)):
+    begin = max(i64(start), i64(0))
+    highest = u64(0)
+    for k in range(i64(stop - start)):
         highest = max(highest, u64(data[begin + k]))
-    mark = NONE
-    if highest >= LEAD_4:
+    mark = u64(0)
+    if highest >= 0xF0:
         mark = FOUR_BYTE
     return mark
 
@@ -145,24 +139,24 @@ def find_names(
     item = i // nodes
     node = i % nodes
     found = i64(indices[node])
-    if found < ZERO:
+    if found < 0:
         found = ABSENT
         number = i64(operands[node])
         begin = u64(ends[number])
-        stop_of_name = u64(ends[number + UNIT])
-        size = NONE
+        stop_of_name = u64(ends[number + 1])
+        size = u64(0)
         start, stop = slot_of(starts, stops, data, item)
         count, width, offsets, names, end = dictionary(data, start, stop)
         if (
-            u64(marks[item]) & FAULTY == NONE and count != BROKEN
+            u64(marks[item]) & FAULTY == 0 and count != BROKEN
         ):  # bytes may have changed since they were marked
             size = count
-        for k in range(ZERO, i64(size)):
+        for k in range(i64(size)):
             first, last = name_at(data, u64(k), width, offsets, names, end)
             if (
                 first != BROKEN
                 and last - first == stop_of_name - begin
-                and compared(data, first, last, texts, begin, stop_of_name) == ZERO
+                and compared(data, first, last, texts, begin, stop_of_name) == 0
             ):
                 found = i64(k) if found == ABSENT else SEVERAL
     ids[i] = found

@@ -50,10 +50,6 @@ ANY_COUNT: Final = i64(-1)
 ONLY_KIND: Final = i64(-2)
 """Nothing is counted: it is only said whether the value is of the kind."""
 
-ZERO = i64(0)
-UNIT = i64(1)
-NONE = u64(0)
-ONE = u64(1)
 BASIC = u64(3)
 
 
@@ -63,7 +59,7 @@ def kind_at(data: Any, at: Any, basic: Any) -> Any:
     if at < u64(len(data)):
         header = u64(data[at])
         status = TYPE_MISMATCH
-        if header == NONE:
+        if header == 0:
             status = VARIANT_NULL
         elif header & BASIC == basic:
             status = OK
@@ -73,7 +69,7 @@ def kind_at(data: Any, at: Any, basic: Any) -> Any:
 def child_at(data: Any, at: Any, end: Any) -> Any:
     """Return the status of a child, which must lie before `end`, and the bytes that it takes, one at least."""
     status = OK
-    size = ONE
+    size = u64(1)
     reached = value_end(data, at, end)
     if reached == BROKEN:
         status = MALFORMED
@@ -88,7 +84,7 @@ def count_children(
     i: Any, data: Any, places: Any, basic: Any, wanted: Any, statuses: Any, counts: Any
 ) -> None:
     """Write how many children an array or object has; where `wanted` is not negative, it must be that many."""
-    found = ZERO
+    found = i64(0)
     if statuses[i] == OK:
         at = u64(places[i])
         status = kind_at(data, at, basic)
@@ -99,7 +95,7 @@ def count_children(
             elif wanted != ONLY_KIND:
                 found = i64(count)
                 room = end - at
-                for k in range(ZERO, found):
+                for k in range(found):
                     if status == OK:
                         _status, size = child_at(
                             data, values + little(data, offsets + u64(k) * width, width), end
@@ -107,10 +103,10 @@ def count_children(
                         if size > room:
                             status = TOO_DEEP
                         room -= min(size, room)
-                if status == OK and wanted >= ZERO and found != wanted:
+                if status == OK and wanted >= 0 and found != wanted:
                     status = OVERFLOW
         if status != OK:
-            found = ZERO
+            found = i64(0)
         statuses[i] = status
     counts[i] = found
 
@@ -130,25 +126,25 @@ def place_children(
 
     Slots that a row has in excess, as those of a list of a fixed size under a null, are SQL NULL.
     """
-    first = max(i64(offsets[i]), ZERO)
-    last = min(i64(offsets[i + UNIT]), i64(len(child_places)))
-    group = i32(ZERO)
+    first = max(i64(offsets[i]), i64(0))
+    last = min(i64(offsets[i + 1]), i64(len(child_places)))
+    group = i32(0)
     if i < i64(len(classes)):
         group = i32(classes[i])
     at = u64(places[i])
-    count = NONE
-    width = ONE
-    begin = NONE
-    values = NONE
-    end = NONE
+    count = u64(0)
+    width = u64(1)
+    begin = u64(0)
+    values = u64(0)
+    end = u64(0)
     if statuses[i] == OK and at < u64(len(data)) and u64(data[at]) & BASIC >= OBJECT:
         count, _, _, width, begin, values, end = frame(data, at, u64(len(data)))
         if count == BROKEN:  # the bytes have changed since they were counted
-            count = NONE
+            count = u64(0)
     for slot in range(first, last):
         k = u64(slot - first)
         status = SQL_NULL
-        child = NONE
+        child = u64(0)
         if k < count:
             child = values + little(data, begin + k * width, width)
             status, _size = child_at(data, child, end)
@@ -175,25 +171,25 @@ def measure_keys(
     The `marks` say whether the names of its metadata are text: rows that share one do not read it again.
     Names may be asked for again and again as children may: together they must not be longer than the metadata.
     """
-    found = ZERO
+    found = i64(0)
     at = u64(places[i])
-    if statuses[i] == OK and counts[i] > ZERO and at < u64(len(data)):
+    if statuses[i] == OK and counts[i] > 0 and at < u64(len(data)):
         count, id_width, ids, _, _, _, _ = frame(data, at, u64(len(data)))
         start, stop = slot_of(class_starts, class_stops, metadata, i64(classes[i]))
         size, name_width, offsets, names, last_name = dictionary(metadata, start, stop)
         status = OK
         group = i64(classes[i])
         mark = FAULTY
-        if group >= ZERO and group < i64(len(marks)):
+        if group >= 0 and group < i64(len(marks)):
             mark = u64(marks[group])
-        if mark & (FAULTY | NO_TEXT) != NONE:
+        if mark & (FAULTY | NO_TEXT) != 0:
             size = BROKEN
         if count == BROKEN or size == BROKEN:
             status = MALFORMED
-            count = NONE
+            count = u64(0)
         room = stop - start
         before = BROKEN
-        for k in range(ZERO, i64(count)):
+        for k in range(i64(count)):
             if status == OK:
                 number = little(data, ids + u64(k) * id_width, id_width)
                 status = MALFORMED
@@ -223,27 +219,27 @@ def place_keys(
     key_stops: Any,
 ) -> None:
     """Write where the names of the fields of a row lie in the metadata."""
-    begin = max(i64(offsets[i]), ZERO)
-    until = min(i64(offsets[i + UNIT]), i64(len(key_starts)))
+    begin = max(i64(offsets[i]), i64(0))
+    until = min(i64(offsets[i + 1]), i64(len(key_starts)))
     at = u64(places[i])
     if statuses[i] == OK and begin < until and at < u64(len(data)) and u64(data[at]) & BASIC == OBJECT:
         count, id_width, ids, _, _, _, _ = frame(data, at, u64(len(data)))
         start, stop = slot_of(class_starts, class_stops, metadata, i64(classes[i]))
         size, name_width, names_at, names, last_name = dictionary(metadata, start, stop)
         if count == BROKEN or size == BROKEN:
-            size = NONE
-            count = NONE
+            size = u64(0)
+            count = u64(0)
         for slot in range(begin, until):
-            first = NONE
-            last = NONE
+            first = u64(0)
+            last = u64(0)
             k = u64(slot - begin)
             if k < count:
                 number = little(data, ids + k * id_width, id_width)
                 if number < size:
                     first, last = name_at(metadata, number, name_width, names_at, names, last_name)
                     if first == BROKEN:
-                        first = NONE
-                        last = NONE
+                        first = u64(0)
+                        last = u64(0)
             key_starts[slot] = i64(first)
             key_stops[slot] = i64(last)
 
@@ -252,15 +248,15 @@ def copy_slots(i: Any, starts: Any, stops: Any, data: Any, offsets: Any, out: An
     """Copy the bytes of a slot to where its offsets say."""
     start, stop = slot_of(starts, stops, data, i)
     at = i64(offsets[i])
-    copy_between(data, start, out, at, min(i64(stop - start), i64(offsets[i + UNIT]) - at))
+    copy_between(data, start, out, at, min(i64(stop - start), i64(offsets[i + 1]) - at))
 
 
 def worst_of(i: Any, offsets: Any, child_statuses: Any, statuses: Any) -> None:
     """Write the worst of what became of the children of a row, where the row itself is well."""
     if statuses[i] == OK:
         worst = OK
-        first = max(i64(offsets[i]), ZERO)
-        last = min(i64(offsets[i + UNIT]), i64(len(child_statuses)))
+        first = max(i64(offsets[i]), i64(0))
+        last = min(i64(offsets[i + 1]), i64(len(child_statuses)))
         for slot in range(first, last):
             status = child_statuses[slot]
             if status > VARIANT_NULL and status > worst:

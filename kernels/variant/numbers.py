@@ -56,13 +56,6 @@ TIME: Final = i64(5)
 TIMESTAMP: Final = i64(6)
 TIMESTAMP_NTZ: Final = i64(7)
 
-ZERO = i64(0)
-UNIT = i64(1)
-FOUR_BYTES = i64(4)
-EIGHT_BYTES = i64(8)
-NONE = u64(0)
-ONE = u64(1)
-TWO = u64(2)
 BASIC = u64(3)
 TRUE = u64(1)
 FALSE = u64(2)
@@ -70,17 +63,10 @@ KIND_TIME = u64(17)
 NANOS = u64(18)
 NANOS_NTZ = u64(19)
 BETWEEN = NANOS - MICROS
-TOP = u64(63)
-FOUR = u64(4)
-SIX = u64(6)
 # Headers of the narrow whole numbers, less what they share.
 INT8_HEADER = u64(3 << 2)
 INT16_HEADER = u64(3 << 2 ^ 4 << 2)
 INT32_HEADER = u64(3 << 2 ^ 5 << 2)
-LARGEST = i64(2**63 - 1)
-SMALLEST = i64(-(2**63))
-MILLION = i64(1_000_000)
-BILLION = i64(1_000_000_000)
 DAY_OF_MICROS = i64(86_400_000_000)
 # Floats of four and of two bytes: the fraction has 23 and 10 bits, the exponent is 127 and 15 too large.
 SINGLE_FRACTION = u64(23)
@@ -92,7 +78,6 @@ HALF_FRACTION = u64(10)
 HALF_INFINITY = u64(0x7C00)
 HALF_QUIET = u64(0x200)
 HALF_SIGN = u64(0x8000)
-SIXTEEN = u64(16)
 LEAST_HALF = i64(127 - 15)
 MOST_HALF = i64(127 + 15)
 DROPPED = u64(13)
@@ -106,13 +91,13 @@ def scaled(number: Any, source: Any, target: Any) -> Any:
     found = number
     if target > source:
         factor = target // source
-        if number > LARGEST // factor or number < -(LARGEST // factor):
+        if number > (2**63 - 1) // factor or number < -((2**63 - 1) // factor):
             status = OVERFLOW
         else:
             found = number * factor
     elif target < source:
         divisor = source // target
-        if number % divisor != ZERO:
+        if number % divisor != 0:
             status = OVERFLOW
         found = number // divisor
     return status, found
@@ -121,20 +106,20 @@ def scaled(number: Any, source: Any, target: Any) -> Any:
 def whole_number(data: Any, at: Any, kind: Any) -> Any:
     """Return a status, and the number of an exact type as a signed one."""
     status = OK
-    found = ZERO
+    found = i64(0)
     if kind <= INT64:
-        width = UNIT << i64(kind - INT8)
+        width = 1 << i64(kind - INT8)
         if at + u64(width) >= u64(len(data)):
             status = MALFORMED
         else:
-            found = signed(data, at + ONE, width)
+            found = signed(data, at + 1, width)
     else:
-        status, negative, high, low = exact_number(data, at, NONE)
+        status, negative, high, low = exact_number(data, at, u64(0))
         if status == OK:
             found = i64(low)
             if negative:
-                found = i64(~low + ONE)
-            if high != NONE or (low >> TOP != NONE and not (negative and found == SMALLEST)):
+                found = i64(~low + 1)
+            if high != 0 or (low >> 63 != 0 and not (negative and found == (-(2**63)))):
                 status = OVERFLOW
     return status, found
 
@@ -142,10 +127,10 @@ def whole_number(data: Any, at: Any, kind: Any) -> Any:
 def fixed(data: Any, at: Any, width: Any) -> Any:
     """Return a status, and the signed number behind the header at `at`."""
     status = MALFORMED
-    found = ZERO
+    found = i64(0)
     if at + u64(width) < u64(len(data)):
         status = OK
-        found = signed(data, at + ONE, width)
+        found = signed(data, at + 1, width)
     return status, found
 
 
@@ -159,11 +144,11 @@ def in_micros(kind: Any) -> Any:
 
 def moment(data: Any, at: Any, kind: Any, target: Any) -> Any:
     """Return a status, and the time or timestamp at `at` in `target` units a second."""
-    status, found = fixed(data, at, EIGHT_BYTES)
-    source = MILLION
+    status, found = fixed(data, at, i64(8))
+    source = i64(1_000_000)
     if kind >= NANOS:
-        source = BILLION
-    if status == OK and kind == KIND_TIME and (found < ZERO or found >= DAY_OF_MICROS):
+        source = i64(1_000_000_000)
+    if status == OK and kind == KIND_TIME and (found < 0 or found >= DAY_OF_MICROS):
         status = MALFORMED
     if status == OK:
         status, found = scaled(found, source, target)
@@ -176,30 +161,30 @@ def number_of(data: Any, at: Any, family: Any, low: Any, high: Any, unit: Any) -
     `unit` is units a second, for a date units a day; `low` and `high` are the least and the greatest number.
     """
     if at >= u64(len(data)):
-        return MALFORMED, ZERO
+        return MALFORMED, i64(0)
     header = u64(data[at])
-    kind = header >> TWO
+    kind = header >> 2
     status = TYPE_MISMATCH
-    found = ZERO
+    found = i64(0)
     if header & BASIC == PRIMITIVE:
         if family == INTEGER and (
             (kind >= INT8 and kind <= INT64) or (kind >= DECIMAL4 and kind <= DECIMAL16)
         ):
             status, found = whole_number(data, at, kind)
-        elif kind == NONE:
+        elif kind == 0:
             status = VARIANT_NULL
         elif (family == DOUBLE and kind == KIND_DOUBLE) or (family == FLOAT and kind == KIND_FLOAT):
-            width = EIGHT_BYTES
+            width = i64(8)
             if family == FLOAT:
-                width = FOUR_BYTES
+                width = i64(4)
             status, found = fixed(data, at, width)
         elif family == BOOLEAN and kind >= TRUE and kind <= FALSE:
             status = OK
-            found = i64(TWO - kind)
+            found = i64(2 - kind)
         elif family == DATE and kind == KIND_DATE:
-            status, found = fixed(data, at, FOUR_BYTES)
+            status, found = fixed(data, at, i64(4))
             if status == OK:
-                status, found = scaled(found, UNIT, unit)
+                status, found = scaled(found, i64(1), unit)
         elif (
             (family == TIME and kind == KIND_TIME)
             or (family == TIMESTAMP and in_micros(kind) == MICROS)
@@ -209,25 +194,25 @@ def number_of(data: Any, at: Any, family: Any, low: Any, high: Any, unit: Any) -
     if status == OK and (found < low or found > high):
         status = OVERFLOW
     if status != OK:
-        found = ZERO
+        found = i64(0)
     return status, found
 
 
 def small_integer(data: Any, at: Any) -> Any:
     """Return whether a whole number of 1 to 4 bytes lies at `at`, and the number: most values are one."""
     known = False
-    found = ZERO
-    if at < u64(len(data)) and at + SIX < u64(len(data)):
+    found = i64(0)
+    if at < u64(len(data)) and at + 6 < u64(len(data)):
         kind = u64(data[at]) ^ INT8_HEADER
-        if kind == NONE:
+        if kind == 0:
             known = True
-            found = i64(i8(data[at + ONE]))
+            found = i64(i8(data[at + 1]))
         elif kind == INT16_HEADER:
             known = True
-            found = i64(i16(little(data, at + ONE, TWO)))
+            found = i64(i16(little(data, at + 1, u64(2))))
         elif kind == INT32_HEADER:
             known = True
-            found = i64(i32(little(data, at + ONE, FOUR)))
+            found = i64(i32(little(data, at + 1, u64(4))))
     return known, found
 
 
@@ -242,7 +227,7 @@ def number_in(
     statuses: Any,
 ) -> Any:
     """Return what the value of a row becomes, 0 where it is no row of status ``OK``, and write its status."""
-    found = ZERO
+    found = i64(0)
     if statuses[row] == OK:
         known = False
         if family == INTEGER:
@@ -266,7 +251,7 @@ def cast_numbers_8(
     out: Any,
 ) -> None:
     """Write values of one byte; `block` rows are one work item."""
-    for row in range(i * block, min((i + UNIT) * block, i64(len(out)))):
+    for row in range(i * block, min((i + 1) * block, i64(len(out)))):
         out[row] = i8(number_in(row, data, places, family, low, high, unit, statuses))
 
 
@@ -283,7 +268,7 @@ def cast_numbers_16(
     out: Any,
 ) -> None:
     """Write values of two bytes."""
-    for row in range(i * block, min((i + UNIT) * block, i64(len(out)))):
+    for row in range(i * block, min((i + 1) * block, i64(len(out)))):
         out[row] = i16(number_in(row, data, places, family, low, high, unit, statuses))
 
 
@@ -300,7 +285,7 @@ def cast_numbers_32(
     out: Any,
 ) -> None:
     """Write values of four bytes."""
-    for row in range(i * block, min((i + UNIT) * block, i64(len(out)))):
+    for row in range(i * block, min((i + 1) * block, i64(len(out)))):
         out[row] = i32(number_in(row, data, places, family, low, high, unit, statuses))
 
 
@@ -317,7 +302,7 @@ def cast_numbers_64(
     out: Any,
 ) -> None:
     """Write values of eight bytes."""
-    for row in range(i * block, min((i + UNIT) * block, i64(len(out)))):
+    for row in range(i * block, min((i + 1) * block, i64(len(out)))):
         out[row] = number_in(row, data, places, family, low, high, unit, statuses)
 
 
@@ -325,35 +310,35 @@ def half_of(bits: Any) -> Any:
     """Return a status, and the bits of the float of two bytes that a float of four is, if it is one."""
     exponent = i64((bits >> SINGLE_FRACTION) & SINGLE_EXPONENTS)
     fraction = bits & SINGLE_MASK
-    found = NONE
+    found = u64(0)
     status = OK
     if exponent == NOT_FINITE:
         found = HALF_INFINITY
-        if fraction != NONE:
+        if fraction != 0:
             found |= HALF_QUIET
     elif exponent > LEAST_HALF:
         found = (u64(exponent - LEAST_HALF) << HALF_FRACTION) | (fraction >> DROPPED)
-        if exponent > MOST_HALF or fraction & DROPPED_MASK != NONE:
+        if exponent > MOST_HALF or fraction & DROPPED_MASK != 0:
             status = OVERFLOW
-    elif exponent | i64(fraction) != ZERO:
+    elif exponent | i64(fraction) != 0:
         # Below the least exponent of halves, digits go one after the other.
         whole = fraction | SINGLE_HIDDEN
-        drop = u64(min(LEAST_HALF - exponent, MOST_DROPPED)) + DROPPED + ONE
+        drop = u64(min(LEAST_HALF - exponent, MOST_DROPPED)) + DROPPED + 1
         found = whole >> drop
-        if found << drop != whole or exponent == ZERO:
+        if found << drop != whole or exponent == 0:
             status = OVERFLOW
-    return status, found | ((bits >> SIXTEEN) & HALF_SIGN)
+    return status, found | ((bits >> 16) & HALF_SIGN)
 
 
 def cast_halves(i: Any, data: Any, places: Any, statuses: Any, out: Any) -> None:
     """Write floats of four bytes as such of two, where nothing is lost. The work item is one row."""
-    found = NONE
+    found = u64(0)
     if statuses[i] == OK:
-        status, bits = number_of(data, u64(places[i]), FLOAT, SMALLEST, LARGEST, UNIT)
+        status, bits = number_of(data, u64(places[i]), FLOAT, i64(-(2**63)), i64(2**63 - 1), i64(1))
         if status == OK:
             status, found = half_of(u64(bits))
         if status != OK:
-            found = NONE
+            found = u64(0)
         statuses[i] = status
     out[i] = u16(found)
 

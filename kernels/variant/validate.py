@@ -45,16 +45,9 @@ WORDS: Final = i64(3)
 SHARING: Final = u64(16)
 """How many times its own length a value may have in text, where children share their bytes."""
 
-ZERO = i64(0)
-UNIT = i64(1)
 NEXT = i64(1)
 BOUND = i64(2)
-NONE = u64(0)
-ONE = u64(1)
-TWO = u64(2)
-FIVE = u64(5)
 BASIC = u64(3)
-EIGHT_BYTES = i64(8)
 BINARY = u64(15)
 STRING = u64(16)
 TIME = u64(17)
@@ -89,22 +82,22 @@ def validate_values(
     :mod:`~bowstring.kernels.variant.walk`, with `full` those of a full inspection.
     """
     base = i * depth * WORDS
-    for row in range(i * block, min((i + UNIT) * block, i64(len(statuses)))):
+    for row in range(i * block, min((i + 1) * block, i64(len(statuses)))):
         group = i64(classes[row])
         mark = FAULTY
-        if group >= ZERO and group < i64(len(marks)):
+        if group >= 0 and group < i64(len(marks)):
             mark = u64(marks[group])
         start, stop = slot_of(starts, stops, data, i64(row))
         status = OK
         if not bit_is_set(validity, i64(row)):
             status = SQL_NULL
-        elif mark & (FAULTY | NO_TEXT) != NONE:
+        elif mark & (FAULTY | NO_TEXT) != 0:
             status = MALFORMED
         elif not bit_is_set(value_validity, i64(row)):
             status = VARIANT_NULL
         else:
             status = shallow(data, start, stop)
-            if status == OK and full != ZERO:
+            if status == OK and full != 0:
                 first, last = slot_of(class_starts, class_stops, metadata, group)
                 status = validated(data, start, stop, metadata, first, last, mark, depth, room, base)
         statuses[row] = status
@@ -136,16 +129,16 @@ def validated(
     """Return the status of a value and all that is in it."""
     nodes = stop - start
     letters = (stop - start) * SHARING + (last - first)
-    level = ZERO
+    level = i64(0)
     at = start
     bound = stop
     status = OK
     going = True
     while going:
-        if nodes == NONE:
+        if nodes == 0:
             status = TOO_DEEP
         else:
-            nodes -= ONE
+            nodes -= 1
             status = shallow(data, at, bound)
         if status == OK and u64(data[at]) & BASIC < OBJECT:
             status, letters = leaf(data, at, bound, letters)
@@ -156,37 +149,37 @@ def validated(
                 status, letters = fields(data, at, bound, metadata, first, last, mark, letters)
             slot = base + level * WORDS
             room[slot] = at
-            room[slot + NEXT] = NONE
+            room[slot + NEXT] = 0
             room[slot + BOUND] = bound
-            level += UNIT
+            level += 1
         going = False
-        while status == OK and level > ZERO and not going:
-            slot = base + (level - UNIT) * WORDS
+        while status == OK and level > 0 and not going:
+            slot = base + (level - 1) * WORDS
             k = u64(room[slot + NEXT])
             count, _, _, width, offsets, values, end = frame(data, u64(room[slot]), u64(room[slot + BOUND]))
             if count == BROKEN:
                 status = MALFORMED
             elif k < count:
-                room[slot + NEXT] = k + ONE
+                room[slot + NEXT] = k + 1
                 at = values + little(data, offsets + k * width, width)
                 bound = end
                 going = True
             else:
-                level -= UNIT
+                level -= 1
     return status
 
 
 def leaf(data: Any, at: Any, stop: Any, letters: Any) -> Any:
     """Return the status of a primitive or a string that ends before `stop`, and how much text is left."""
     header = u64(data[at])
-    kind = header >> TWO
+    kind = header >> 2
     status = OK
     left = letters
-    begin = at + ONE
+    begin = at + 1
     is_short = header & BASIC == SHORT
     if is_short or (kind >= BINARY and kind <= STRING):
         if not is_short:
-            begin = at + FIVE
+            begin = at + 5
         end = value_end(data, at, stop)
         if end == BROKEN or end < begin:
             status = MALFORMED
@@ -204,8 +197,8 @@ def leaf(data: Any, at: Any, stop: Any, letters: Any) -> Any:
         ):
             status = MALFORMED
     elif kind == TIME:
-        time = signed(data, begin, EIGHT_BYTES)
-        if time < ZERO or time >= DAY:
+        time = signed(data, begin, i64(8))
+        if time < 0 or time >= DAY:
             status = MALFORMED
     return status, left
 
@@ -219,29 +212,29 @@ def fields(
     status = OK
     if max(count, size) == BROKEN:
         status = MALFORMED
-        count = NONE
+        count = u64(0)
     left = letters
-    before = NONE
-    k = NONE
+    before = u64(0)
+    k = u64(0)
     while k < count and status == OK:
         number = little(data, ids + k * width, width)
         if number >= size:
             status = MALFORMED
-        elif k > NONE and mark & ORDERED != NONE:
+        elif k > 0 and mark & ORDERED != 0:
             if number <= before:
                 status = MALFORMED
-        elif k > NONE:
+        elif k > 0:
             begin, until = name_at(metadata, before, name_width, offsets, names, end)
             other, other_until = name_at(metadata, number, name_width, offsets, names, end)
-            cost = min(until - begin, other_until - other) + ONE
+            cost = min(until - begin, other_until - other) + 1
             if cost > left:
                 status = TOO_DEEP
             else:
                 left -= cost
-                if compared(metadata, begin, until, metadata, other, other_until) >= ZERO:
+                if compared(metadata, begin, until, metadata, other, other_until) >= 0:
                     status = MALFORMED
         before = number
-        k += ONE
+        k += 1
     return status, left
 
 

@@ -44,20 +44,8 @@ __all__ = ["LOCATED", "SIGNATURES", "locate"]
 LOCATED: Final = u8(255)
 """The status of a number that is there, and that only a cast can read."""
 
-ZERO = i64(0)
-UNIT = i64(1)
 BYTES = i64(8)
 THIRD = i64(3)
-SAME = i64(0)
-MORE = i64(1)
-NONE = u64(0)
-ONE = u64(1)
-TWO = u64(2)
-THREE = u64(3)
-FOUR = u64(4)
-FIVE = u64(5)
-SIX = u64(6)
-EIGHT = u64(8)
 BASIC = u64(3)
 LOWER = u64(255)
 STATUS = u64(31)
@@ -106,47 +94,47 @@ def locate(
     """
     nodes = u64(len(kinds))
     some = i64(len(chosen))
-    for item in range(i * block, min((i + UNIT) * block, some if some > ZERO else rows)):
-        each = i64(chosen[item]) if some > ZERO else item
+    for item in range(i * block, min((i + 1) * block, some if some > 0 else rows)):
+        each = i64(chosen[item]) if some > 0 else item
         row = u64(each)
         state = OK
         mark = FAULTY
-        names = NONE
+        names = u64(0)
         group = i64(classes[row])
         start, stop = slot_of(starts, stops, data, each)
-        family = NONE
-        if group >= ZERO and group < i64(len(marks)):
+        family = u64(0)
+        if group >= 0 and group < i64(len(marks)):
             mark = u64(marks[u64(group)])
             names = u64(group) * nodes
         if not bit_is_set(validity, each):
             state = SQL_NULL
-        elif mark & FAULTY != NONE or (start == stop and bit_is_set(value_validity, each)):
+        elif mark & FAULTY != 0 or (start == stop and bit_is_set(value_validity, each)):
             state = MALFORMED
         elif not bit_is_set(value_validity, each):
             state = VARIANT_NULL
-        node = NONE
+        node = u64(0)
         while family < u64(len(families)):
             parent = i64(families[family])
-            step = i64(families[family + ONE])
-            until = u64(families[family + TWO])
-            family += THREE
+            step = i64(families[family + 1])
+            until = u64(families[family + 2])
+            family += 3
             shared = state
             at = start
-            if parent >= ZERO:
+            if parent >= 0:
                 shared = statuses[u64(parent * stride) + row]
                 if shared == OK:
                     at = places[u64(columns[u64(parent)]) + row]
             if shared == VARIANT_NULL and step != ROOT:
                 shared = MISSING
-            count = NONE
-            id_width = NONE
-            width = ONE
+            count = u64(0)
+            id_width = u64(0)
+            width = u64(1)
             element_ids = at
             offsets = at
             values = at
             end = stop
             if shared == OK and step != ROOT:
-                if u64(data[at]) & BASIC != u64(step) + ONE:
+                if u64(data[at]) & BASIC != u64(step) + 1:
                     shared = MISSING
                 else:
                     count, id_width, element_ids, width, offsets, values, end = frame(data, at, stop)
@@ -160,7 +148,7 @@ def locate(
                     position = u64(known)
                     if step == BY_NAME:
                         position = BROKEN
-                        if known >= ZERO and mark & ORDERED != NONE:
+                        if known >= 0 and mark & ORDERED != 0:
                             position = by_id(data, element_ids, id_width, count, u64(known))
                         if position == BROKEN and known != ABSENT and mark & (ORDERED | FOUR_BYTE) != ORDERED:
                             first, until_name = slot_of(class_starts, class_stops, metadata, group)
@@ -176,7 +164,7 @@ def locate(
                                 mark & FOUR_BYTE,
                                 texts,
                                 u64(ends[number]),
-                                u64(ends[number + ONE]),
+                                u64(ends[number + 1]),
                             )
                     if position >= count:
                         status = MISSING
@@ -184,12 +172,12 @@ def locate(
                         where = values + little(data, offsets + position * width, width)
                         if where >= end:
                             status = MALFORMED
-                found = ZERO
+                found = i64(0)
                 kind = kinds[node]
                 column = u64(columns[node]) + row
                 if status == OK:
-                    meaning = u64(meanings[(node << EIGHT) | u64(data[where])])
-                    if meaning <= LOWER or where + (meaning >> EIGHT) > end:
+                    meaning = u64(meanings[(node << 8) | u64(data[where])])
+                    if meaning <= LOWER or where + (meaning >> 8) > end:
                         reached = value_end(data, where, end)
                         if reached == BROKEN:
                             status = MALFORMED
@@ -199,46 +187,46 @@ def locate(
                     if status == OK and kind == PLACE:
                         places[column] = where
                     elif status == OK and meaning < WHOLE:
-                        found = signed(data, where + ONE, BYTES - (i64(meaning) >> THIRD))
+                        found = signed(data, where + 1, 8 - (i64(meaning) >> THIRD))
                     elif status == OK and meaning == LATER:
                         status = LOCATED
                     elif status == OK:
                         status = u8(meaning & STATUS)
-                        found = i64((meaning >> FIVE) & ONE)
+                        found = i64((meaning >> 5) & 1)
                 if kind == FOUR_WIDE:
                     if i64(i32(found)) != found:
                         status = OVERFLOW
-                        found = ZERO
+                        found = i64(0)
                     numbers_32[column] = i32(found)
                 elif kind > FOUR_WIDE:
                     numbers_64[column] = found
                 elif kind == TWO_WIDE:
                     if i64(i16(found)) != found:
                         status = OVERFLOW
-                        found = ZERO
+                        found = i64(0)
                     numbers_16[column] = i16(found)
                 elif kind > PLACE:
                     if i64(i8(found)) != found:
                         status = OVERFLOW
-                        found = ZERO
+                        found = i64(0)
                     numbers_8[column] = i8(found)
                 if status != OK:
                     statuses[node * u64(stride) + row] = status
-                node += ONE
+                node += 1
 
 
 def by_id(data: Any, ids: Any, width: Any, count: Any, wanted: Any) -> Any:
     """Return where an id stands among ascending ones; BROKEN where it does not."""
     found = BROKEN
-    if count > NONE:
+    if count > 0:
         # Field k of ascending ids has at least the id k; and the distance of two ids is at least that of places.
-        high = min(wanted, count - ONE)
+        high = min(wanted, count - 1)
         seen = little(data, ids + high * width, width)
         low = high - min(high, max(seen, wanted) - wanted)
         while low < high:
-            middle = (low + high) >> ONE
+            middle = (low + high) >> 1
             if little(data, ids + middle * width, width) < wanted:
-                low = middle + ONE
+                low = middle + 1
             else:
                 high = middle
         if little(data, ids + low * width, width) == wanted:
@@ -264,20 +252,20 @@ def by_name(
     Where the order may be a `legacy` one, names are looked at one after the other.
     """
     size, name_width, offsets, names, last_name = dictionary(metadata, start, stop)
-    low = NONE
-    high = count if size != BROKEN else NONE
+    low = u64(0)
+    high = count if size != BROKEN else u64(0)
     found = BROKEN
     while low < high:
-        middle = low if legacy != NONE else (low + high) >> ONE
+        middle = low if legacy != 0 else (low + high) >> 1
         number = little(data, ids + middle * width, width)
-        order = MORE
+        order = i64(1)
         if number < size:
             first, last = name_at(metadata, number, name_width, offsets, names, last_name)
             order = compared(metadata, first, last, texts, begin, end)
-        if order == SAME:
+        if order == 0:
             found = middle
-        if order < SAME or (legacy != NONE and order != SAME):
-            low = middle + ONE
+        if order < 0 or (legacy != 0 and order != 0):
+            low = middle + 1
         else:
             high = middle
     return found

@@ -52,34 +52,17 @@ LATER: Final = u64(127)
 LEFT: Final = u8(1)
 """The mark of a row that is not plain."""
 
-ZERO = i64(0)
-UNIT = i64(1)
 SPARE = i64(8)
 LONG = i64(192)
 MANY = i64(5)
 # Bytes are asked for so many rows before they are read.
 AHEAD = i64(64)
 WIDE = i64(768)
-PAGE = u64(4096)
 MOST_LINES = i64(16)
 ABOUT = u64(12)
 NOWHERE = i64(-1)
-NONE = u64(0)
-ONE = u64(1)
-TWO = u64(2)
-THREE = u64(3)
-FOUR = u64(4)
-FIVE = u64(5)
-SIX = u64(6)
-LAST_OF_LINE = u64(63)
-SEVEN = u64(7)
-EIGHT = u64(8)
-TWO_BYTES = u64(16)
-THREE_BYTES = u64(24)
-FOUR_BYTES = u64(32)
 LOWER = u64(255)
 STATUS = u64(31)
-SHIFT = u64(63)
 # Basic type and the bit for large, and what they are in plain objects and arrays.
 OBJECT_BITS = u64(0x43)
 OBJECT = u64(2)
@@ -123,9 +106,9 @@ def read_plain(
     whole = size <= rows * WIDE
     long = size > rows * LONG
     far = long and (whole or i64(len(kinds)) < MANY)
-    for each in range(i * block, min((i + UNIT) * block, rows)):
+    for each in range(i * block, min((i + 1) * block, rows)):
         row = u64(each)
-        node = NONE
+        node = u64(0)
         group = i64(classes[row])
         first = NOWHERE
         last = NOWHERE
@@ -133,49 +116,49 @@ def read_plain(
             first = i64(starts[row])
             last = i64(stops[row])
         if not long:
-            prefetch_page(data, u64(first) + PAGE)
+            prefetch_page(data, u64(first) + 4096)
         # Eight bytes behind the row can be read, whatever lies there.
         plain = (
-            group >= ZERO
+            group >= 0
             and group < i64(len(marks))
             and u64(marks[u64(group)]) == ORDERED
-            and first >= ZERO
+            and first >= 0
             and first < last
             and last <= size - SPARE
             and bit_is_set(validity, each)
             and bit_is_set(value_validity, each)
         )
         stop = u64(last)
-        names = u64(max(group, ZERO)) * nodes
-        family = NONE
+        names = u64(max(group, i64(0))) * nodes
+        family = u64(0)
         while plain and family < u64(len(families)):
             parent = i64(families[family])
-            step = i64(families[family + ONE])
-            until = u64(families[family + TWO])
-            family += THREE
+            step = i64(families[family + 1])
+            until = u64(families[family + 2])
+            family += 3
             at = u64(first)
-            if parent >= ZERO:
+            if parent >= 0:
                 plain = statuses[u64(parent * stride) + row] == OK
                 if plain:
                     at = places[u64(columns[u64(parent)]) + row]
             header = u64(data[at])
-            width = ((header >> TWO) & THREE) + ONE
-            id_width = NONE
+            width = ((header >> 2) & 3) + 1
+            id_width = u64(0)
             if step == BY_NAME:
-                id_width = ((header >> FOUR) & THREE) + ONE
+                id_width = ((header >> 4) & 3) + 1
                 plain = plain and header & OBJECT_BITS == OBJECT
             else:
                 plain = plain and step == BY_INDEX and header & ARRAY_BITS == ARRAY
-            element_ids = at + TWO
+            element_ids = at + 2
             if plain and element_ids <= stop:
-                count = u64(data[at + ONE])
+                count = u64(data[at + 1])
                 offsets = element_ids + count * id_width
-                values = offsets + (count + ONE) * width
-                end = NONE
+                values = offsets + (count + 1) * width
+                end = u64(0)
                 if values <= stop:
                     end = values + little(data, values - width, width)
-                plain = values <= stop and end <= stop and count > NONE
-                if plain and far and parent < ZERO and each + AHEAD < i64(len(starts)):
+                plain = values <= stop and end <= stop and count > 0
+                if plain and far and parent < 0 and each + AHEAD < i64(len(starts)):
                     begin = u64(starts[u64(each + AHEAD)])
                     length = u64(stops[u64(each + AHEAD)]) - begin
                     if whole:
@@ -187,32 +170,32 @@ def read_plain(
                         prefetch(data, body - width)
                         coming = node
                         while coming < until:
-                            position = min(u64(ids[names + coming]), count - ONE)
+                            position = min(u64(ids[names + coming]), count - 1)
                             place = offsets + position * width
-                            share = length * little(data, place, width) // max(end - values, ONE)
+                            share = length * little(data, place, width) // max(end - values, u64(1))
                             prefetch(data, begin + (element_ids - at) + position * id_width)
                             prefetch(data, begin + (place - at))
                             prefetch(data, body + share - ABOUT)
                             prefetch(data, body + share + ABOUT)
-                            coming += ONE
+                            coming += 1
                 while plain and node < until:
                     wanted = u64(ids[names + node])
                     column = u64(columns[node]) + row
                     kind = kinds[node]
-                    found = ZERO
+                    found = i64(0)
                     status = OK
                     position = wanted
                     if step == BY_NAME:
                         # Field k of ascending ids has at least the id k.
-                        position = min(wanted, count - ONE)
+                        position = min(wanted, count - 1)
                         seen = little(data, element_ids + position * id_width, id_width)
                         if seen != wanted:
                             # Ids differ, so the distance of two is at least that of their places.
                             low = position - min(position, max(seen, wanted) - wanted)
                             while low < position:
-                                middle = (low + position) >> ONE
+                                middle = (low + position) >> 1
                                 if little(data, element_ids + middle * id_width, id_width) < wanted:
-                                    low = middle + ONE
+                                    low = middle + 1
                                 else:
                                     position = middle
                             if little(data, element_ids + low * id_width, id_width) != wanted:
@@ -223,17 +206,17 @@ def read_plain(
                         where = values + little(data, offsets + position * width, width)
                         if where >= end:
                             break
-                        meaning = u64(meanings[(node << EIGHT) | u64(data[where])])
-                        if meaning <= LOWER or where + (meaning >> EIGHT) > end:
+                        meaning = u64(meanings[(node << 8) | u64(data[where])])
+                        if meaning <= LOWER or where + (meaning >> 8) > end:
                             break
                         if kind == PLACE:
                             places[column] = where
                         elif meaning & LOWER < WHOLE:
-                            shift = meaning & SHIFT
-                            found = i64(word_at(data, where + ONE) << shift) >> i64(shift)
+                            shift = meaning & 63
+                            found = i64(word_at(data, where + 1) << shift) >> i64(shift)
                         else:
                             status = u8(meaning & STATUS)
-                            found = i64((meaning >> FIVE) & ONE)
+                            found = i64((meaning >> 5) & 1)
                     if kind == FOUR_WIDE:
                         numbers_32[column] = i32(found)
                     elif kind > FOUR_WIDE:
@@ -244,7 +227,7 @@ def read_plain(
                         numbers_8[column] = i8(found)
                     if status != OK:
                         statuses[node * u64(stride) + row] = status
-                    node += ONE
+                    node += 1
             plain = node == until
         if node < nodes:
             left[row] = LEFT
@@ -252,25 +235,15 @@ def read_plain(
 
 def ask_for(data: Any, begin: Any, length: Any) -> None:
     """Ask for the bytes of a row, which may be nowhere."""
-    for k in range(ZERO, min(i64((length + LAST_OF_LINE) >> SIX), MOST_LINES)):
-        prefetch(data, begin + (u64(k) << SIX))
+    for k in range(min(i64((length + 63) >> 6), MOST_LINES)):
+        prefetch(data, begin + (u64(k) << 6))
 
 
 def word_at(data: Any, at: Any) -> Any:
     """Return eight bytes as a number."""
-    low = (
-        u64(data[at])
-        | u64(data[at + ONE]) << EIGHT
-        | u64(data[at + TWO]) << TWO_BYTES
-        | u64(data[at + THREE]) << THREE_BYTES
-    )
-    high = (
-        u64(data[at + FOUR])
-        | u64(data[at + FIVE]) << EIGHT
-        | u64(data[at + SIX]) << TWO_BYTES
-        | u64(data[at + SEVEN]) << THREE_BYTES
-    )
-    return low | high << FOUR_BYTES
+    low = u64(data[at]) | u64(data[at + 1]) << 8 | u64(data[at + 2]) << 16 | u64(data[at + 3]) << 24
+    high = u64(data[at + 4]) | u64(data[at + 5]) << 8 | u64(data[at + 6]) << 16 | u64(data[at + 7]) << 24
+    return low | high << 32
 
 
 _SIGNATURE = (

@@ -13,8 +13,7 @@ import pytest
 
 from bowstring.kernels.checker import check
 from bowstring.kernels.launch import launch
-from bowstring.kernels.registry import kernels, signatures
-from bowstring.kernels.signature import Kernel, Signature, match, signatures_of
+from bowstring.kernels.signature import Kernel, Signature, kernels, match, signatures, signatures_of
 from tests.kernels.cases import CASES, cases, written
 
 ROOT = Path(__file__).parent.parent.parent

@@ -17,7 +17,7 @@ import pytest
 
 from bowstring.errors import UsageError
 from bowstring.kernels import cache
-from bowstring.kernels.registry import signatures
+from bowstring.kernels.signature import signatures
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = Path(cache.__file__).resolve().parent.parent / "src" / "bowstring"

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from bowstring.errors import UsageError
-from bowstring.kernels.checker import check
+from bowstring.kernels.checker import check, typed
 from bowstring.kernels.launch import launch
-from bowstring.kernels.signature import match, parse
-from bowstring.kernels.types import i64, u8, u64
+from bowstring.kernels.signature import fingerprint, match, parse
+from bowstring.kernels.types import f64, i64, u8, u64
 
 ZERO = i64(0)
 ONE = i64(1)
@@ -25,16 +25,50 @@ FROZEN.flags.writeable = False
 # The functions below are read, not run; their names say what is wrong with them.
 
 
-def bare_literal(i: Any, a: Any, out: Any) -> None:
-    out[i] = a[i] + 1
+def literal_of_a_name(i: Any, a: Any, out: Any) -> None:
+    x = 1
+    out[i] = x
 
 
-def bare_literal_as_index(i: Any, a: Any, out: Any) -> None:
-    out[0] = a[i]
+def literal_given_back(i: Any, a: Any, out: Any) -> None:
+    out[i] = one()
 
 
-def untyped_constant(i: Any, a: Any, out: Any) -> None:
-    out[i] = a[i] + PLAIN
+def one() -> Any:
+    return 1
+
+
+def literal_as_argument(i: Any, a: Any, out: Any) -> None:
+    out[i] = added(a[i], 1)
+
+
+def literal_as_one_of_two(i: Any, a: Any, out: Any) -> None:
+    out[i] = min(a[i], PLAIN)
+
+
+def literal_instead_of_a_number(i: Any, a: Any, out: Any) -> None:
+    out[i] = a[i] if a[i] < i else 0
+
+
+def literals_alone(i: Any, a: Any, out: Any) -> None:
+    x = 1 << 3
+    out[i] = x
+
+
+def literal_too_large(i: Any, a: Any, out: Any) -> None:
+    out[i] = a[i] & 2**63
+
+
+def literal_below_none(i: Any, a: Any, out: Any) -> None:
+    out[i] = i64(u64(a[i]) + -1)
+
+
+def literal_for_a_float(i: Any, a: Any, out: Any) -> None:
+    out[i] = u64(f64(a[i]) < 1)
+
+
+def text_as_literal(i: Any, a: Any, out: Any) -> None:
+    out[i] = a[i] + "1"
 
 
 def mixed_signs(i: Any, a: Any, out: Any) -> None:
@@ -176,9 +210,16 @@ def reads_a_table_that_can_change(i: Any, a: Any, out: Any) -> None:
 
 
 REFUSED = {
-    bare_literal: "bare literal",
-    bare_literal_as_index: "bare literal",
-    untyped_constant: "no typed constant",
+    literal_of_a_name: "nothing here gives a type",
+    literal_given_back: "nothing here gives a type",
+    literal_as_argument: "nothing here gives a type",
+    literal_as_one_of_two: "nothing here gives a type",
+    literal_instead_of_a_number: "nothing here gives a type",
+    literals_alone: "nothing here gives a type",
+    literal_too_large: "i64 does not hold",
+    literal_below_none: "u64 does not hold",
+    literal_for_a_float: "f64 does not hold",
+    text_as_literal: "do not have",
     mixed_signs: "u64 and i64",
     mixed_comparison: "u64 and i64",
     mixed_shift: "u64 and i64",
@@ -234,9 +275,9 @@ def test_floats_are_compared_and_never_computed() -> None:
 
 def test_the_line_is_named() -> None:
     """The error says in which file, line and function the kernel is wrong."""
-    line = bare_literal.__code__.co_firstlineno + 1
-    with pytest.raises(UsageError, match=rf"test_checker\.py:{line}, bare_literal"):
-        check(parse(bare_literal, "i64[], i64[]!"))
+    line = literal_of_a_name.__code__.co_firstlineno + 1
+    with pytest.raises(UsageError, match=rf"test_checker\.py:{line}, literal_of_a_name"):
+        check(parse(literal_of_a_name, "i64[], i64[]!"))
 
 
 def swapped(x: Any, y: Any) -> Any:
@@ -268,10 +309,26 @@ def all_that_is_allowed(i: Any, signed: Any, unsigned: Any, small: Any, floats: 
     out[i] //= max(THREE, i64(small[i]))
 
 
-SIGNATURES = {all_that_is_allowed: ("i64[], u64[], u8[], f64[], i64[]!",)}
+def literals(i: Any, signed: Any, unsigned: Any, small: Any, floats: Any, out: Any) -> None:
+    """Use literals wherever kernels have them."""
+    total = signed[0] * -2 + (3 if floats[i] > floats[1] else 2**40)
+    for k in range(1, 4):
+        total += i64(unsigned[k] >> 1) << PLAIN
+    wide = unsigned[i] - (2**64 - 1)
+    if not 0 <= small[i] < 2 and wide != 2**63:
+        total ^= 0xFF
+    out[i] = 7 if small[i] == 255 else -7
+    out[i] += total % 1000 + i64(wide & 1 << 3) + i64(u64(3)) + i
 
 
-def test_what_is_allowed_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+SIGNATURES = {
+    all_that_is_allowed: ("i64[], u64[], u8[], f64[], i64[]!",),
+    literals: ("i64[], u64[], u8[], f64[], i64[]!",),
+}
+
+
+@pytest.mark.parametrize("kernel", SIGNATURES)
+def test_what_is_allowed_agrees(kernel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every construct that the checker lets pass does the same compiled and interpreted."""
     pytest.importorskip("numba")
     rng = np.random.default_rng(3)
@@ -281,8 +338,30 @@ def test_what_is_allowed_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
     for way in ("compile", "interpret"):
         monkeypatch.setenv("BOWSTRING_KERNELS", way)
         outs[way] = np.zeros(50, np.int64)
-        signature, _ = match(all_that_is_allowed, (signed, unsigned, small, floats, outs[way]))
+        signature, _ = match(kernel, (signed, unsigned, small, floats, outs[way]))
         check(signature)
-        launch(all_that_is_allowed, 50, signed, unsigned, small, floats, outs[way])
+        launch(kernel, 50, signed, unsigned, small, floats, outs[way])
     assert np.array_equal(outs["compile"], outs["interpret"])
     assert len(set(outs["compile"].tolist())) > 5
+
+
+def test_literals_take_the_type_of_the_other_operand() -> None:
+    """What is compiled has typed constants for literals, other ones for other arguments, in the same lines."""
+    for kind, scalar in (("i64", i64), ("u64", u64)):
+        copy = typed(plus_one, (kind,))
+        assert copy.__globals__[f"{kind}(1)"].dtype == scalar
+        assert copy(scalar(2)) == scalar(3)
+        lines = [[line for *_, line in each.__code__.co_lines()] for each in (copy, plus_one)]
+        assert lines[0] == lines[1]
+    assert typed(added, ("i64", "i64")) is added
+
+
+def plus_one(x: Any) -> Any:
+    return x + PLAIN
+
+
+def test_named_literals_are_part_of_the_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code that was compiled with another value of a module's integer is never met."""
+    before = fingerprint(plus_one)
+    monkeypatch.setitem(globals(), "PLAIN", 2)
+    assert fingerprint(plus_one) != before

@@ -18,8 +18,7 @@ from bowstring.errors import NotOnDevice
 from bowstring.kernels.cubin import Machine, compile_cubin, load_cubin
 from bowstring.kernels.cuda import parameter_words
 from bowstring.kernels.launch import launch
-from bowstring.kernels.registry import signatures
-from bowstring.kernels.signature import Signature, signatures_of
+from bowstring.kernels.signature import Signature, signatures, signatures_of
 from bowstring.kernels.validity import pack_flags
 
 CAPABILITIES = ((8, 0), (9, 0))

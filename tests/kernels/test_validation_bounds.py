@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bowstring.kernels import gather, swap, validity
-from bowstring.kernels.registry import kernels
+from bowstring.kernels.signature import kernels
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.validation import nested as offsets
 from bowstring.kernels.validation import text, unions, values, views

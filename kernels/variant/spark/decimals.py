@@ -41,23 +41,11 @@ from bowstring.kernels.variant.text.reals import shortest
 
 __all__ = ["SIGNATURES", "spark_decimals", "spark_text_decimals"]
 
-ZERO = i64(0)
-UNIT = i64(1)
-TEN = i64(10)
-NONE = u64(0)
-ONE = u64(1)
-TWO = u64(2)
 BASIC = u64(3)
-FIVE = u64(5)
 FALSE = u64(2)
-FOUR_BYTES = i64(4)
-EIGHT_BYTES = i64(8)
-LOW_WORD = u64(2**32 - 1)
-MAGNITUDE = u64(2**63 - 1)
 MOST_STEPS = i64(80)
 DIGITS_OF_MICROS = i64(6)
 ZERO_DIGIT = u64(48)
-DIGITS = u64(10)
 PLUS = u64(43)
 MINUS = u64(45)
 POINT = u64(46)
@@ -66,13 +54,6 @@ LETTER_E = u64(101)
 MOST_EXPONENT = i64(2**31 - 1)
 FARTHEST = i64(1 << 40)
 LONGEST_EXPONENT = i64(10)
-TWO_BYTES = u64(0xC0)
-THREE_BYTES = u64(0xE0)
-FOUR_BYTES_LEAD = u64(0xF0)
-REST = u64(0x3F)
-REST_BITS = u64(6)
-LEAD_TWO = u64(0x1F)
-LEAD_THREE = u64(0x0F)
 ASCII = u64(0x80)
 
 # Where the ten digits of each script begin: Java's decimals take them all.
@@ -121,18 +102,18 @@ def moved(high: Any, low: Any, steps: Any) -> Any:
     status = OK
     upper = high
     lower = low
-    last = NONE
-    for _ in range(ZERO, min(steps, MOST_STEPS)):
-        if status == OK and upper | lower != NONE:
+    last = u64(0)
+    for _ in range(min(steps, MOST_STEPS)):
+        if status == OK and upper | lower != 0:
             upper, lower, fits = times_ten(upper, lower)
             if not fits:
                 status = OVERFLOW
-    for _ in range(ZERO, min(-steps, MOST_STEPS)):
+    for _ in range(min(-steps, MOST_STEPS)):
         upper, lower, last = by_ten(upper, lower)
-    if last >= FIVE:
-        lower += ONE
-        if lower == NONE:
-            upper += ONE
+    if last >= 5:
+        lower += 1
+        if lower == 0:
+            upper += 1
     return status, upper, lower
 
 
@@ -140,11 +121,11 @@ def real_as_decimal(bits: Any, scale: Any) -> Any:
     """Return a status, whether a double is negative, and its magnitude at a scale in two words."""
     negative, _mantissa, _exponent, kind = parts_of_float(bits, False)
     status = OVERFLOW
-    high = NONE
-    low = NONE
+    high = u64(0)
+    low = u64(0)
     if kind == FINITE:
-        digits, exponent = shortest(bits & MAGNITUDE)
-        status, high, low = moved(NONE, digits, exponent + i64(scale))
+        digits, exponent = shortest(bits & (2**63 - 1))
+        status, high, low = moved(u64(0), digits, exponent + i64(scale))
     return status, negative, high, low
 
 
@@ -152,36 +133,36 @@ def spark_decimal(data: Any, at: Any, scale: Any) -> Any:
     """Return a status, whether the value at `at` is negative as a decimal, and its magnitude in two words."""
     status = TYPE_MISMATCH
     negative = False
-    high = NONE
-    low = NONE
+    high = u64(0)
+    low = u64(0)
     header = u64(data[at])
     basic = header & BASIC
-    kind = header >> TWO
+    kind = header >> 2
     if basic == SHORT or (basic == PRIMITIVE and kind == KIND_STRING):
         status = IS_TEXT
     elif basic == PRIMITIVE:
-        if kind == NONE:
+        if kind == 0:
             status = VARIANT_NULL
         elif kind <= FALSE:
-            status, high, low = moved(NONE, TWO - kind, i64(scale))
+            status, high, low = moved(u64(0), 2 - kind, i64(scale))
         elif kind <= INT64 or (kind >= DECIMAL4 and kind <= DECIMAL16):
             status, negative, high, low, found = raw_number(data, at)
             if status == OK:
                 status, high, low = moved(high, low, i64(scale) - i64(found))
         elif kind == MICROS:
-            status, number = fixed(data, at, EIGHT_BYTES)
+            status, number = fixed(data, at, i64(8))
             if status == OK:
-                negative = number < ZERO
-                status, high, low = moved(NONE, magnitude(number), i64(scale) - DIGITS_OF_MICROS)
+                negative = number < 0
+                status, high, low = moved(u64(0), magnitude(number), i64(scale) - DIGITS_OF_MICROS)
         elif kind == KIND_DOUBLE or kind == KIND_FLOAT:
-            width = EIGHT_BYTES
+            width = i64(8)
             if kind == KIND_FLOAT:
-                width = FOUR_BYTES
+                width = i64(4)
             status, number = fixed(data, at, width)
             if status == OK:
                 bits = u64(number)
                 if kind == KIND_FLOAT:
-                    bits = widened(bits & LOW_WORD)
+                    bits = widened(bits & (2**32 - 1))
                 status, negative, high, low = real_as_decimal(bits, scale)
         elif kind != KIND_DATE and kind != MICROS_NTZ and kind != KIND_BINARY and kind != KIND_UUID:
             status = UNSUPPORTED
@@ -206,13 +187,13 @@ def write_decimal(
     if state == OK and not below(high, low, bound_high, bound_low):
         state = OVERFLOW
     if state != OK:
-        upper = NONE
-        lower = NONE
+        upper = u64(0)
+        lower = u64(0)
     elif negative:
         upper, lower = negated(high, low)
     statuses[i] = state
-    out[i << UNIT] = lower
-    out[(i << UNIT) + UNIT] = upper
+    out[i << 1] = lower
+    out[(i << 1) + 1] = upper
 
 
 def spark_decimals(
@@ -228,8 +209,8 @@ def spark_decimals(
     """Write what the value of a row becomes; what is no row of status ``OK`` becomes 0."""
     status = u8(statuses[i])
     negative = False
-    high = NONE
-    low = NONE
+    high = u64(0)
+    low = u64(0)
     if status == OK:
         status = MALFORMED
         if u64(places[i]) < u64(len(data)):
@@ -240,20 +221,20 @@ def spark_decimals(
 def digit_at(data: Any, at: Any, stop: Any) -> Any:
     """Return the digit at `at`, ten where there is none, and the bytes that it takes."""
     byte = u64(data[at])
-    digit = DIGITS
-    size = ONE
+    digit = u64(10)
+    size = u64(1)
     if byte < ASCII:
-        digit = min(byte - ZERO_DIGIT, DIGITS)
+        digit = min(byte - ZERO_DIGIT, u64(10))
     else:
-        letter = NONE
-        if byte >= TWO_BYTES and byte < THREE_BYTES and at + ONE < stop:
-            letter = ((byte & LEAD_TWO) << REST_BITS) | (u64(data[at + ONE]) & REST)
-            size = TWO
-        elif byte >= THREE_BYTES and byte < FOUR_BYTES_LEAD and at + TWO < stop:
-            letter = ((byte & LEAD_THREE) << REST_BITS) | (u64(data[at + ONE]) & REST)
-            letter = (letter << REST_BITS) | (u64(data[at + TWO]) & REST)
+        letter = u64(0)
+        if byte >= 0xC0 and byte < 0xE0 and at + 1 < stop:
+            letter = ((byte & 0x1F) << 6) | (u64(data[at + 1]) & 0x3F)
+            size = u64(2)
+        elif byte >= 0xE0 and byte < 0xF0 and at + 2 < stop:
+            letter = ((byte & 0x0F) << 6) | (u64(data[at + 1]) & 0x3F)
+            letter = (letter << 6) | (u64(data[at + 2]) & 0x3F)
             size = BASIC
-        for script in range(ZERO, SCRIPTS):
+        for script in range(SCRIPTS):
             digit = min(digit, letter - u64(ZEROS[script]))
     return digit, size
 
@@ -263,21 +244,21 @@ def decimal_exponent(data: Any, start: Any, stop: Any) -> Any:
     at = start
     status = TYPE_MISMATCH
     negative = False
-    total = ZERO
-    digits = ZERO
+    total = i64(0)
+    digits = i64(0)
     if at < stop and (u64(data[at]) == PLUS or u64(data[at]) == MINUS):
         negative = u64(data[at]) == MINUS
-        at += ONE
+        at += 1
     if at < stop:
         status = OK
     while at < stop:
         digit, size = digit_at(data, at, stop)
-        if digit >= DIGITS:
+        if digit >= 10:
             status = TYPE_MISMATCH
         else:
-            total = min(total * TEN + i64(digit), FARTHEST)
-            if total > ZERO:
-                digits += UNIT
+            total = min(total * 10 + i64(digit), FARTHEST)
+            if total > 0:
+                digits += 1
         at += size
     if digits > LONGEST_EXPONENT:
         status = TYPE_MISMATCH
@@ -292,18 +273,18 @@ def decimal_of_text(data: Any, start: Any, stop: Any, scale: Any) -> Any:
     negative = False
     if at < stop and (u64(data[at]) == PLUS or u64(data[at]) == MINUS):
         negative = u64(data[at]) == MINUS
-        at += ONE
+        at += 1
     begin = at
-    digits = ZERO
-    fraction = ZERO
+    digits = i64(0)
+    fraction = i64(0)
     pointed = False
     going = True
     while going and at < stop:
         digit, size = digit_at(data, at, stop)
-        if digit < DIGITS:
-            digits += UNIT
+        if digit < 10:
+            digits += 1
             if pointed:
-                fraction += UNIT
+                fraction += 1
         elif u64(data[at]) == POINT and not pointed:
             pointed = True
         else:
@@ -312,36 +293,36 @@ def decimal_of_text(data: Any, start: Any, stop: Any, scale: Any) -> Any:
             at += size
     end = at
     status = OK
-    exponent = ZERO
-    if digits == ZERO:
+    exponent = i64(0)
+    if digits == 0:
         status = TYPE_MISMATCH
     elif at < stop:
         status = TYPE_MISMATCH
         if u64(data[at]) | LOWER == LETTER_E:
-            status, exponent = decimal_exponent(data, at + ONE, stop)
+            status, exponent = decimal_exponent(data, at + 1, stop)
     # Java's scales are of 32 bits.
-    if fraction - exponent > MOST_EXPONENT or fraction - exponent < -MOST_EXPONENT - UNIT:
+    if fraction - exponent > MOST_EXPONENT or fraction - exponent < -MOST_EXPONENT - 1:
         status = TYPE_MISMATCH
     kept = digits - fraction + exponent + i64(scale)
-    high = NONE
-    low = NONE
-    count = ZERO
+    high = u64(0)
+    low = u64(0)
+    count = i64(0)
     at = begin
     while status == OK and at < end:
         digit, size = digit_at(data, at, end)
-        if digit < DIGITS:
+        if digit < 10:
             if count < kept:
                 high, low, fits = times_ten(high, low)
                 if not fits:
                     status = OVERFLOW
                 low += digit
                 if low < digit:
-                    high += ONE
-            elif count == kept and digit >= FIVE:
-                low += ONE
-                if low == NONE:
-                    high += ONE
-            count += UNIT
+                    high += 1
+            elif count == kept and digit >= 5:
+                low += 1
+                if low == 0:
+                    high += 1
+            count += 1
         at += size
     if status == OK and kept > digits:
         status, high, low = moved(high, low, kept - digits)

@@ -46,34 +46,19 @@ __all__ = ["IS_HOLDER", "SIGNATURES", "measure_spark_strings", "write_spark_stri
 IS_HOLDER: Final = u8(255)
 """The status of a row whose value is an array or object: it is written as JSON."""
 
-ZERO = i64(0)
-UNIT = i64(1)
 JAVA = i64(1)
-NONE = u64(0)
-ONE = u64(1)
-TWO = u64(2)
 BASIC = u64(3)
-FOUR = u64(4)
-FIVE = u64(5)
 TRUE = u64(1)
 FALSE = u64(2)
-FOUR_BYTES = i64(4)
-EIGHT_BYTES = i64(8)
-SIXTEEN = i64(16)
-LOW_WORD = u64(2**32 - 1)
 TRUE_WORD = u64(int.from_bytes(b"true", "little"))
 FALSE_WORD = u64(int.from_bytes(b"false", "little"))
 MINUS = u64(45)
 BLANK = u64(32)
 ZERO_DIGIT = u64(48)
-TEN_DIGITS = u64(10)
 LETTER_A = u64(97)
-NIBBLE = u64(15)
 DAY = i64(86_400_000_000)
 MICROSECONDS = u64(6)
 SPARK = i64(1)
-THREE = u64(3)
-EIGHT = u64(8)
 NAN_WORD = u64(int.from_bytes(b"NaN", "little"))
 INFINITY_WORD = u64(int.from_bytes(b"Infinity", "little"))
 DASHES = u64(1 << 4 | 1 << 6 | 1 << 8 | 1 << 10)
@@ -84,77 +69,77 @@ def put_float(out: Any, limit: Any, at: Any, bits: Any, single: Any) -> Any:
     negative, _mantissa, _exponent, kind = parts_of_float(bits, single)
     end = at
     if kind == FINITE:
-        end = put_real(out, limit, at, bits, UNIT if single else ZERO, JAVA)
+        end = put_real(out, limit, at, bits, i64(single), JAVA)
     elif kind == NOT_A_NUMBER:
-        end = put(out, limit, at, NAN_WORD, THREE)
+        end = put(out, limit, at, NAN_WORD, u64(3))
     else:
-        end = put(out, limit, at, MINUS, ONE if negative else NONE)
-        end = put(out, limit, end, INFINITY_WORD, EIGHT)
+        end = put(out, limit, at, MINUS, u64(negative))
+        end = put(out, limit, end, INFINITY_WORD, u64(8))
     return end
 
 
 def put_uuid(out: Any, limit: Any, at: Any, data: Any, first: Any) -> Any:
     """Write a UUID in groups of hexadecimal digits."""
     end = at
-    for k in range(ZERO, SIXTEEN):
+    for k in range(16):
         byte = u64(data[first + u64(k)])
-        if (DASHES >> u64(k)) & ONE != NONE:
-            end = put(out, limit, end, MINUS, ONE)
-        end = put(out, limit, end, hex_letter(byte >> FOUR), ONE)
-        end = put(out, limit, end, hex_letter(byte & NIBBLE), ONE)
+        if (DASHES >> u64(k)) & 1 != 0:
+            end = put(out, limit, end, MINUS, u64(1))
+        end = put(out, limit, end, hex_letter(byte >> 4), u64(1))
+        end = put(out, limit, end, hex_letter(byte & 15), u64(1))
     return end
 
 
 def hex_letter(digit: Any) -> Any:
     """Return the letter of a hexadecimal digit."""
     letter = ZERO_DIGIT + digit
-    if digit >= TEN_DIGITS:
-        letter = LETTER_A + digit - TEN_DIGITS
+    if digit >= 10:
+        letter = LETTER_A + digit - 10
     return letter
 
 
 def put_value(data: Any, at: Any, out: Any, limit: Any, begin: Any) -> Any:
     """Write a primitive that is neither text nor binary; return a status, and where it ends in `out`."""
-    kind = u64(data[at]) >> TWO
+    kind = u64(data[at]) >> 2
     status = OK
     end = begin
-    if kind == NONE:
+    if kind == 0:
         status = VARIANT_NULL
     elif kind == TRUE:
-        end = put(out, limit, begin, TRUE_WORD, FOUR)
+        end = put(out, limit, begin, TRUE_WORD, u64(4))
     elif kind == FALSE:
-        end = put(out, limit, begin, FALSE_WORD, FIVE)
+        end = put(out, limit, begin, FALSE_WORD, u64(5))
     elif kind <= INT64:
-        status, number = fixed(data, at, UNIT << i64(kind - INT8))
+        status, number = fixed(data, at, 1 << i64(kind - INT8))
         if status == OK:
-            end = put(out, limit, begin, MINUS, u64(number < ZERO))
+            end = put(out, limit, begin, MINUS, u64(number < 0))
             end = put_number(out, limit, end, magnitude(number))
     elif kind >= DECIMAL4 and kind <= DECIMAL16:
         status = MALFORMED
-        if at + ONE + (FOUR << (kind - DECIMAL4)) < u64(len(data)):
-            end = put_exact(out, limit, begin, data, at + ONE, kind, SPARK)
+        if at + 1 + (4 << (kind - DECIMAL4)) < u64(len(data)):
+            end = put_exact(out, limit, begin, data, at + 1, kind, SPARK)
             if end != BROKEN:
                 status = OK
     elif kind == KIND_DOUBLE or kind == KIND_FLOAT or (kind >= KIND_DATE and kind <= MICROS_NTZ):
-        width = EIGHT_BYTES
+        width = i64(8)
         if kind == KIND_FLOAT or kind == KIND_DATE:
-            width = FOUR_BYTES
+            width = i64(4)
         status, number = fixed(data, at, width)
         if status == OK and kind == KIND_DOUBLE:
             end = put_float(out, limit, begin, u64(number), False)
         elif status == OK and kind == KIND_FLOAT:
-            end = put_float(out, limit, begin, u64(number) & LOW_WORD, True)
+            end = put_float(out, limit, begin, u64(number) & (2**32 - 1), True)
         elif status == OK and kind == KIND_DATE:
             end = put_date(out, limit, begin, number)
         elif status == OK:
             end = put_date(out, limit, begin, number // DAY)
-            end = put(out, limit, end, BLANK, ONE)
+            end = put(out, limit, end, BLANK, u64(1))
             end = put_time(out, limit, end, u64(number % DAY), MICROSECONDS, SPARK)
     elif kind == KIND_UUID:
         status = MALFORMED
-        if at + u64(SIXTEEN) < u64(len(data)):
+        if at + 16 < u64(len(data)):
             status = OK
-            end = put_uuid(out, limit, begin, data, at + ONE)
+            end = put_uuid(out, limit, begin, data, at + 1)
     else:
         status = UNSUPPORTED
     return status, end
@@ -163,7 +148,7 @@ def put_value(data: Any, at: Any, out: Any, limit: Any, begin: Any) -> Any:
 def is_bytes(data: Any, at: Any) -> Any:
     """Return whether the value at `at` is text or binary."""
     header = u64(data[at])
-    kind = header >> TWO
+    kind = header >> 2
     return header & BASIC == SHORT or (
         header & BASIC == PRIMITIVE and kind >= KIND_BINARY and kind <= KIND_STRING
     )
@@ -171,7 +156,7 @@ def is_bytes(data: Any, at: Any) -> Any:
 
 def measure_spark_strings(i: Any, data: Any, places: Any, statuses: Any, nowhere: Any, sizes: Any) -> None:
     """Write how many bytes the text of a row has. Binary must be UTF-8."""
-    size = ZERO
+    size = i64(0)
     at = u64(places[i])
     if statuses[i] == OK:
         status = MALFORMED
@@ -182,15 +167,15 @@ def measure_spark_strings(i: Any, data: Any, places: Any, statuses: Any, nowhere
                 size = i64(last - first)
                 if not is_text(data, i64(first), i64(last)):
                     status = MALFORMED
-                    if u64(data[at]) >> TWO == KIND_BINARY and u64(data[at]) & BASIC == PRIMITIVE:
+                    if u64(data[at]) >> 2 == KIND_BINARY and u64(data[at]) & BASIC == PRIMITIVE:
                         status = OVERFLOW
             elif u64(data[at]) & BASIC == PRIMITIVE:
-                status, end = put_value(data, at, nowhere, NONE, NONE)
+                status, end = put_value(data, at, nowhere, u64(0), u64(0))
                 size = i64(end)
             else:
                 status = IS_HOLDER
         if status != OK:
-            size = ZERO
+            size = i64(0)
         statuses[i] = status
     sizes[i] = size
 
@@ -198,8 +183,8 @@ def measure_spark_strings(i: Any, data: Any, places: Any, statuses: Any, nowhere
 def write_spark_strings(i: Any, data: Any, places: Any, statuses: Any, offsets: Any, out: Any) -> None:
     """Write the text of a row to where its offsets say."""
     at = u64(places[i])
-    begin = max(i64(offsets[i]), ZERO)
-    end = min(i64(offsets[i + UNIT]), i64(len(out)))
+    begin = max(i64(offsets[i]), i64(0))
+    end = min(i64(offsets[i + 1]), i64(len(out)))
     if statuses[i] == OK and begin < end and at < u64(len(data)):
         if is_bytes(data, at):
             first, last = text_at(data, at)

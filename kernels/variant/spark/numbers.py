@@ -58,28 +58,10 @@ __all__ = ["IS_TEXT", "SIGNATURES", "micros_as_double", "spark_numbers"]
 IS_TEXT: Final = u8(255)
 """The status of a row whose value is text: another kernel casts it."""
 
-ZERO = i64(0)
-UNIT = i64(1)
-NONE = u64(0)
-ONE = u64(1)
-TWO = u64(2)
 BASIC = u64(3)
-SIX = u64(6)
-FOUR_BYTES = i64(4)
-EIGHT_BYTES = i64(8)
-TRUE = u64(1)
 FALSE = u64(2)
-LARGEST = i64(2**63 - 1)
-SMALLEST = i64(-(2**63))
-SMALLEST_BITS = u64(1 << 63)
-LOW_WORD = u64(2**32 - 1)
-MILLION = i64(1_000_000)
-MICROS_A_SECOND = u64(1_000_000)
 DAY = i64(86_400_000_000)
-LONGEST_SHIFT = i64(63)
-SIGN = u64(63)
 BEYOND = i64(1024)
-DOUBLE_NAN = u64(0x7FF8 << 48)
 SINGLE_NAN = u64(0x7FC << 20)
 
 
@@ -88,36 +70,36 @@ def with_sign(negative: Any, high: Any, low: Any) -> Any:
     status = OK
     found = i64(low)
     if negative:
-        found = i64(~low + ONE)
-    if high != NONE or (low >> SIGN != NONE and not (negative and low == SMALLEST_BITS)):
+        found = i64(~low + 1)
+    if high != 0 or (low >> 63 != 0 and not (negative and low == (1 << 63))):
         status = OVERFLOW
-        found = ZERO
+        found = i64(0)
     return status, found
 
 
 def cut_float(negative: Any, mantissa: Any, exponent: Any, kind: Any) -> Any:
     """Return a status, and a float without its fraction as Java does: 2 ** 63 is the largest number below it."""
     status = OK
-    whole = NONE
+    whole = u64(0)
     if kind != FINITE:
         status = OVERFLOW
-    elif exponent < -LONGEST_SHIFT:
-        whole = NONE
-    elif exponent <= ZERO:
+    elif exponent < -i64(63):
+        whole = u64(0)
+    elif exponent <= 0:
         whole = mantissa >> u64(-exponent)
-    elif exponent > LONGEST_SHIFT or (mantissa << u64(exponent)) >> u64(exponent) != mantissa:
-        if mantissa != NONE:
+    elif exponent > 63 or (mantissa << u64(exponent)) >> u64(exponent) != mantissa:
+        if mantissa != 0:
             status = OVERFLOW
     else:
         whole = mantissa << u64(exponent)
     found = i64(whole)
     if negative:
-        found = i64(~whole + ONE)
-    if whole >= SMALLEST_BITS:
-        if whole > SMALLEST_BITS:
+        found = i64(~whole + 1)
+    if whole >= (1 << 63):
+        if whole > (1 << 63):
             status = OVERFLOW
         elif not negative:
-            found = LARGEST
+            found = i64(2**63 - 1)
     return status, found
 
 
@@ -125,7 +107,7 @@ def cut_decimal(negative: Any, high: Any, low: Any, scale: Any) -> Any:
     """Return a status, and a decimal without its fraction."""
     upper = high
     lower = low
-    for _ in range(ZERO, i64(scale)):
+    for _ in range(i64(scale)):
         upper, lower, _rest = by_ten(upper, lower)
     return with_sign(negative, upper, lower)
 
@@ -133,14 +115,14 @@ def cut_decimal(negative: Any, high: Any, low: Any, scale: Any) -> Any:
 def decimal_as_float(negative: Any, high: Any, low: Any, scale: Any, single: Any) -> Any:
     """Return the bits of the float nearest to a decimal."""
     # Zero has no sign: a decimal has none.
-    less = negative and high | low != NONE
-    bits = NONE
-    if high == NONE and scale == NONE:
-        bits = packed_float(less, low, ZERO, NONE, single)
-    elif high == NONE and not single:
-        bits, _known = nearest_double(low, -i64(scale), NONE)
+    less = negative and high | low != 0
+    bits = u64(0)
+    if high == 0 and scale == 0:
+        bits = packed_float(less, low, i64(0), u64(0), single)
+    elif high == 0 and not single:
+        bits, _known = nearest_double(low, -i64(scale), u64(0))
         if less:
-            bits |= SMALLEST_BITS
+            bits |= 1 << 63
     else:
         mantissa, exponent, sticky = decimal_ratio(high, low, scale)
         bits = packed_float(less, mantissa, exponent, sticky, single)
@@ -150,16 +132,16 @@ def decimal_as_float(negative: Any, high: Any, low: Any, scale: Any, single: Any
 def magnitude(number: Any) -> Any:
     """Return a signed number without its sign."""
     found = u64(number)
-    if number < ZERO:
-        found = ~found + ONE
+    if number < 0:
+        found = ~found + 1
     return found
 
 
 def micros_as_double(micros: Any) -> Any:
     """Return the bits of the double that microseconds are in seconds: rounded as a double first, as Spark does."""
-    first = packed_float(micros < ZERO, magnitude(micros), ZERO, NONE, False)
+    first = packed_float(micros < 0, magnitude(micros), i64(0), u64(0), False)
     negative, mantissa, exponent, _kind = parts_of_float(first, False)
-    ratio, power, sticky = decimal_ratio(NONE, mantissa, SIX)
+    ratio, power, sticky = decimal_ratio(u64(0), mantissa, u64(6))
     return packed_float(negative, ratio, power + exponent, sticky, False)
 
 
@@ -169,25 +151,25 @@ def other_float(bits: Any, single: Any) -> Any:
     if single:
         negative, mantissa, exponent, kind = parts_of_float(bits, False)
         if kind == FINITE:
-            found = packed_float(negative, mantissa, exponent, NONE, True)
+            found = packed_float(negative, mantissa, exponent, u64(0), True)
         else:
             found = SINGLE_NAN
             if kind != NOT_A_NUMBER:
                 # Too large for any float: infinite.
-                found = packed_float(negative, ONE, BEYOND, NONE, True)
+                found = packed_float(negative, u64(1), BEYOND, u64(0), True)
     return found
 
 
 def from_exact(data: Any, at: Any, kind: Any, family: Any, wide: Any) -> Any:
     """Return a status, and what an exact number or a boolean becomes."""
     status = OK
-    found = ZERO
+    found = i64(0)
     negative = False
-    high = NONE
-    low = NONE
-    scale = NONE
+    high = u64(0)
+    low = u64(0)
+    scale = u64(0)
     if kind <= FALSE:
-        low = TWO - kind
+        low = 2 - kind
         if family > DOUBLE:
             status = TYPE_MISMATCH
     elif family == DATE or family == TIMESTAMP_NTZ:
@@ -196,13 +178,13 @@ def from_exact(data: Any, at: Any, kind: Any, family: Any, wide: Any) -> Any:
         status, negative, high, low, scale = raw_number(data, at)
     if status == OK:
         if family == BOOLEAN:
-            found = i64(high | low != NONE)
+            found = i64(high | low != 0)
         elif family == TIMESTAMP:
             fits = True
-            for _ in range(i64(scale), i64(SIX)):
+            for _ in range(i64(scale), 6):
                 high, low, more = times_ten(high, low)
                 fits = fits and more
-            status, found = cut_decimal(negative, high, low, max(scale, SIX) - SIX)
+            status, found = cut_decimal(negative, high, low, max(scale, u64(6)) - 6)
             if not fits:
                 status = OVERFLOW
         elif family == INTEGER and (wide or kind < DECIMAL4):
@@ -221,10 +203,10 @@ def from_exact(data: Any, at: Any, kind: Any, family: Any, wide: Any) -> Any:
 def from_real(bits: Any, single: Any, family: Any) -> Any:
     """Return a status, and what a float or double becomes."""
     status = OK
-    found = ZERO
+    found = i64(0)
     negative, mantissa, exponent, kind = parts_of_float(bits, single)
     if family == BOOLEAN:
-        found = i64(mantissa != NONE or kind != FINITE)
+        found = i64(mantissa != 0 or kind != FINITE)
     elif family == INTEGER:
         status, found = cut_float(negative, mantissa, exponent, kind)
     elif family == DOUBLE:
@@ -235,7 +217,7 @@ def from_real(bits: Any, single: Any, family: Any) -> Any:
         if kind != FINITE:
             status = OVERFLOW
         else:
-            product, power, sticky = scaled_float(mantissa, exponent, MICROS_A_SECOND)
+            product, power, sticky = scaled_float(mantissa, exponent, u64(1_000_000))
             negative, mantissa, exponent, kind = parts_of_float(
                 packed_float(negative, product, power, sticky, False), False
             )
@@ -248,14 +230,14 @@ def from_real(bits: Any, single: Any, family: Any) -> Any:
 def from_moment(number: Any, kind: Any, family: Any) -> Any:
     """Return a status, and what a date, in days, or a timestamp, in microseconds, becomes."""
     status = TYPE_MISMATCH
-    found = ZERO
+    found = i64(0)
     if kind == KIND_DATE:
         if family == DATE:
             status = OK
             found = number
         elif family >= TIMESTAMP:
             status = OVERFLOW
-            if number <= LARGEST // DAY and number >= -(LARGEST // DAY):
+            if number <= (2**63 - 1) // DAY and number >= -((2**63 - 1) // DAY):
                 status = OK
                 found = number * DAY
     elif family >= TIMESTAMP:
@@ -266,7 +248,7 @@ def from_moment(number: Any, kind: Any, family: Any) -> Any:
         found = number // DAY
     elif kind == MICROS and family == INTEGER:
         status = OK
-        found = number // MILLION
+        found = number // 1_000_000
     elif kind == MICROS and (family == FLOAT or family == DOUBLE):
         status = OK
         found = i64(other_float(micros_as_double(number), family == FLOAT))
@@ -276,32 +258,32 @@ def from_moment(number: Any, kind: Any, family: Any) -> Any:
 def spark_number(data: Any, at: Any, family: Any, low: Any, high: Any) -> Any:
     """Return a status, and what the value at `at` becomes: a number, or the bits of a float."""
     if at >= u64(len(data)):
-        return MALFORMED, ZERO
+        return MALFORMED, i64(0)
     header = u64(data[at])
     basic = header & BASIC
-    kind = header >> TWO
+    kind = header >> 2
     status = TYPE_MISMATCH
-    found = ZERO
+    found = i64(0)
     if basic == SHORT or (basic == PRIMITIVE and kind == KIND_STRING):
         status = IS_TEXT
     elif basic == PRIMITIVE:
-        if kind == NONE:
+        if kind == 0:
             status = VARIANT_NULL
         elif kind <= INT64 or (kind >= DECIMAL4 and kind <= DECIMAL16):
-            status, found = from_exact(data, at, kind, family, high == LARGEST)
+            status, found = from_exact(data, at, kind, family, high == (2**63 - 1))
         elif kind == KIND_DOUBLE or kind == KIND_FLOAT:
-            width = EIGHT_BYTES
+            width = i64(8)
             if kind == KIND_FLOAT:
-                width = FOUR_BYTES
+                width = i64(4)
             status, found = fixed(data, at, width)
             if status == OK and kind == KIND_FLOAT:
-                status, found = from_real(u64(found) & LOW_WORD, True, family)
+                status, found = from_real(u64(found) & (2**32 - 1), True, family)
             elif status == OK:
                 status, found = from_real(u64(found), False, family)
         elif kind >= KIND_DATE and kind <= MICROS_NTZ:
-            width = EIGHT_BYTES
+            width = i64(8)
             if kind == KIND_DATE:
-                width = FOUR_BYTES
+                width = i64(4)
             status, found = fixed(data, at, width)
             if status == OK:
                 status, found = from_moment(found, kind, family)
@@ -310,7 +292,7 @@ def spark_number(data: Any, at: Any, family: Any, low: Any, high: Any) -> Any:
     if status == OK and family == INTEGER and (found < low or found > high):
         status = OVERFLOW
     if status != OK:
-        found = ZERO
+        found = i64(0)
     return status, found
 
 
@@ -318,7 +300,7 @@ def spark_numbers(
     i: Any, data: Any, places: Any, family: Any, low: Any, high: Any, statuses: Any, out: Any
 ) -> None:
     """Write what the value of a row becomes; what is no row of status ``OK`` becomes 0."""
-    found = ZERO
+    found = i64(0)
     if statuses[i] == OK:
         status, found = spark_number(data, u64(places[i]), family, low, high)
         statuses[i] = status

@@ -21,16 +21,7 @@ __all__ = ["IS_LONG", "SIGNATURES", "spark_text_numbers", "spark_text_reals", "t
 IS_LONG: Final = u8(254)
 """The status of a row whose text has so many digits that it is not known which float is nearest."""
 
-ZERO = i64(0)
-UNIT = i64(1)
-TEN = i64(10)
-NONE = u64(0)
-ONE = u64(1)
-TWO = u64(2)
-FOUR = u64(4)
-FIVE = u64(5)
 BASIC = u64(3)
-BYTE = u64(8)
 BLANK = u64(32)
 DELETE = u64(127)
 CONTROLS = i64(1)
@@ -49,12 +40,7 @@ LETTER_F = u64(102)
 LETTER_P = u64(112)
 LETTER_X = u64(120)
 CAPITAL_N = u64(78)
-SIXTEEN = u64(16)
-SIX = u64(6)
-THREE = u64(3)
 LETTERS = u64(26)
-FOUR_BITS = i64(4)
-TEN_DIGITS = u64(10)
 MOST_LETTERS = u64(8)
 # Words as numbers, the first letter lowest.
 TRUE_WORD = u64(int.from_bytes(b"true", "little"))
@@ -70,9 +56,7 @@ ZERO_WORD = u64(ord("0"))
 INF_WORD = u64(int.from_bytes(b"inf", "little"))
 NAN_WORD = u64(int.from_bytes(b"nan", "little"))
 INFINITY_WORD = u64(int.from_bytes(b"infinity", "little"))
-LARGEST = i64(2**63 - 1)
 # What may still be multiplied by ten.
-TENTH = i64((2**63 - 1) // 10)
 TOP_DIGIT = u64((2**64 - 1) // 10 - 1)
 FULL = u64(1 << 59)
 MOST_EXPONENT = i64(1_000_000)
@@ -80,7 +64,6 @@ DOUBLE_INFINITY = u64(0x7FF << 52)
 DOUBLE_NAN = u64(0x7FF8 << 48)
 SINGLE_NAN = u64(0x7FC << 20)
 SINGLE_INFINITY = u64(0xFF << 23)
-SIGN = u64(63)
 SINGLE_SIGN = u64(31)
 HALFWAY = u64(1 << 28)
 NARROW = u64((1 << 29) - 1)
@@ -95,11 +78,11 @@ def text_at(data: Any, at: Any) -> Any:
     if at < size:
         header = u64(data[at])
         if header & BASIC == SHORT:
-            first = at + ONE
-            last = first + (header >> TWO)
-        elif at + FOUR < size:
-            first = at + FIVE
-            last = first + little(data, at + ONE, FOUR)
+            first = at + 1
+            last = first + (header >> 2)
+        elif at + 4 < size:
+            first = at + 5
+            last = first + little(data, at + 1, u64(4))
     if last > size:
         first = size
         last = size
@@ -108,7 +91,7 @@ def text_at(data: Any, at: Any) -> Any:
 
 def is_blank(byte: Any, controls: Any) -> Any:
     """Return whether a byte is a blank or a control character; the last of those counts with `controls`."""
-    return byte <= BLANK or (controls != ZERO and byte == DELETE)
+    return byte <= BLANK or (controls != 0 and byte == DELETE)
 
 
 def trimmed(data: Any, start: Any, stop: Any, controls: Any) -> Any:
@@ -116,23 +99,23 @@ def trimmed(data: Any, start: Any, stop: Any, controls: Any) -> Any:
     first = start
     last = stop
     while first < last and is_blank(u64(data[first]), controls):
-        first += ONE
-    while last > first and is_blank(u64(data[last - ONE]), controls):
-        last -= ONE
+        first += 1
+    while last > first and is_blank(u64(data[last - 1]), controls):
+        last -= 1
     return first, last
 
 
 def word_of(data: Any, first: Any, last: Any) -> Any:
     """Return up to 8 letters as a number, in lower case; 0 for more."""
-    word = NONE
+    word = u64(0)
     if last - first <= MOST_LETTERS:
-        shift = NONE
+        shift = u64(0)
         for k in range(i64(first), i64(last)):
             letter = u64(data[u64(k)])
             if letter >= CAPITAL_A and letter <= CAPITAL_Z:
                 letter |= LOWER
             word |= letter << shift
-            shift += BYTE
+            shift += 8
     return word
 
 
@@ -140,9 +123,9 @@ def boolean_of(data: Any, first: Any, last: Any) -> Any:
     """Return a status, and whether text says yes."""
     word = word_of(data, first, last)
     status = OK
-    found = ZERO
+    found = i64(0)
     if word == TRUE_WORD or word == T_WORD or word == YES_WORD or word == Y_WORD or word == ONE_WORD:
-        found = UNIT
+        found = i64(1)
     elif not (word == FALSE_WORD or word == F_WORD or word == NO_WORD or word == N_WORD or word == ZERO_WORD):
         status = TYPE_MISMATCH
     return status, found
@@ -152,26 +135,26 @@ def whole_of(data: Any, start: Any, stop: Any) -> Any:
     """Return a status, and the whole number that text is."""
     at = start
     status = TYPE_MISMATCH
-    total = ZERO
+    total = i64(0)
     negative = False
     if at < stop and (u64(data[at]) == MINUS or u64(data[at]) == PLUS):
         negative = u64(data[at]) == MINUS
-        at += ONE
+        at += 1
     if at < stop:
         status = OK
     while at < stop:
         digit = u64(data[at]) - ZERO_DIGIT
-        if digit >= TEN_DIGITS:
+        if digit >= 10:
             status = TYPE_MISMATCH
         elif status == OK:
             # Counted downwards: there is one negative number more.
-            if total < -TENTH or total * TEN < -LARGEST - UNIT + i64(digit):
+            if total < -i64((2**63 - 1) // 10) or total * 10 < -i64(2**63 - 1) - i64(1) + i64(digit):
                 status = OVERFLOW
             else:
-                total = total * TEN - i64(digit)
-        at += ONE
+                total = total * 10 - i64(digit)
+        at += 1
     if status == OK and not negative:
-        if total < -LARGEST:
+        if total < -i64(2**63 - 1):
             status = OVERFLOW
         total = -total
     return status, total
@@ -185,7 +168,7 @@ def spark_text_numbers(
         start, stop = text_at(data, u64(places[i]))
         first, last = trimmed(data, start, stop, CONTROLS)
         status = OK
-        found = ZERO
+        found = i64(0)
         if family == BOOLEAN:
             status, found = boolean_of(data, first, last)
         else:
@@ -193,7 +176,7 @@ def spark_text_numbers(
             if status == OK and (found < low or found > high):
                 status = OVERFLOW
         if status != OK:
-            found = ZERO
+            found = i64(0)
         statuses[i] = status
         out[i] = found
 
@@ -202,14 +185,14 @@ def exponent_at(data: Any, start: Any, stop: Any) -> Any:
     """Return the exponent that begins at `start`, and where it ends: at `start` where there is none."""
     at = start
     negative = False
-    exponent = ZERO
+    exponent = i64(0)
     if at < stop and (u64(data[at]) == MINUS or u64(data[at]) == PLUS):
         negative = u64(data[at]) == MINUS
-        at += ONE
+        at += 1
     first = at
-    while at < stop and u64(data[at]) - ZERO_DIGIT < TEN_DIGITS:
-        exponent = min(exponent * TEN + i64(u64(data[at]) - ZERO_DIGIT), MOST_EXPONENT)
-        at += ONE
+    while at < stop and u64(data[at]) - ZERO_DIGIT < 10:
+        exponent = min(exponent * 10 + i64(u64(data[at]) - ZERO_DIGIT), MOST_EXPONENT)
+        at += 1
     if at == first:
         at = start
     if negative:
@@ -221,47 +204,47 @@ def without_suffix(data: Any, first: Any, last: Any) -> Any:
     """Return where a number ends before a letter d or f, as Java's may have one."""
     end = last
     if last > first:
-        letter = u64(data[last - ONE]) | LOWER
+        letter = u64(data[last - 1]) | LOWER
         if letter == LETTER_D or letter == LETTER_F:
-            end = last - ONE
+            end = last - 1
     return end
 
 
 def decimal_real(data: Any, start: Any, stop: Any) -> Any:
     """Return a status, the first 19 digits of a number, its exponent, and whether digits were cut off."""
     at = start
-    digits = NONE
-    exponent = ZERO
-    more = NONE
+    digits = u64(0)
+    exponent = i64(0)
+    more = u64(0)
     seen = False
     pointed = False
     going = True
     while going and at < stop:
         byte = u64(data[at])
         digit = byte - ZERO_DIGIT
-        if digit < TEN_DIGITS:
+        if digit < 10:
             seen = True
             if digits <= TOP_DIGIT:
-                digits = digits * u64(TEN) + digit
+                digits = digits * 10 + digit
                 if pointed:
-                    exponent -= UNIT
+                    exponent -= 1
             else:
-                if digit != NONE:
-                    more = ONE
+                if digit != 0:
+                    more = u64(1)
                 if not pointed:
-                    exponent += UNIT
+                    exponent += 1
         elif byte == POINT and not pointed:
             pointed = True
         else:
             going = False
         if going:
-            at += ONE
+            at += 1
     status = OK
     if not seen:
         status = TYPE_MISMATCH
     elif at < stop and u64(data[at]) | LOWER == LETTER_E:
-        power, end = exponent_at(data, at + ONE, stop)
-        if end == at + ONE:
+        power, end = exponent_at(data, at + 1, stop)
+        if end == at + 1:
             status = TYPE_MISMATCH
         exponent += power
         at = end
@@ -273,47 +256,47 @@ def decimal_real(data: Any, start: Any, stop: Any) -> Any:
 def hex_digit(byte: Any) -> Any:
     """Return the value of a hexadecimal digit, 16 for what is none."""
     value = byte - ZERO_DIGIT
-    if value >= TEN_DIGITS:
+    if value >= 10:
         value = (byte | LOWER) - LETTER_A
-        if value < SIX:
-            value += TEN_DIGITS
+        if value < 6:
+            value += 10
         else:
-            value = SIXTEEN
+            value = u64(16)
     return value
 
 
 def hex_real(data: Any, start: Any, stop: Any, negative: Any, single: Any) -> Any:
     """Return a status, and the bits of a float in hexadecimal, whose digits begin at `start`."""
     at = start
-    digits = NONE
-    exponent = ZERO
-    more = NONE
+    digits = u64(0)
+    exponent = i64(0)
+    more = u64(0)
     seen = False
     pointed = False
     going = True
     while going and at < stop:
         byte = u64(data[at])
         digit = hex_digit(byte)
-        if digit < SIXTEEN:
+        if digit < 16:
             seen = True
             if digits < FULL:
-                digits = digits * SIXTEEN + digit
+                digits = digits * 16 + digit
                 if pointed:
-                    exponent -= FOUR_BITS
+                    exponent -= 4
             else:
                 more |= digit
                 if not pointed:
-                    exponent += FOUR_BITS
+                    exponent += 4
         elif byte == POINT and not pointed:
             pointed = True
         else:
             going = False
         if going:
-            at += ONE
+            at += 1
     status = TYPE_MISMATCH
     if seen and at < stop and u64(data[at]) | LOWER == LETTER_P:
-        power, end = exponent_at(data, at + ONE, stop)
-        if end > at + ONE and end == without_suffix(data, end, stop):
+        power, end = exponent_at(data, at + 1, stop)
+        if end > at + 1 and end == without_suffix(data, end, stop):
             status = OK
             exponent += power
     return status, packed_float(negative, digits, exponent, more, single)
@@ -324,11 +307,11 @@ def named_real(data: Any, start: Any, stop: Any, signed: Any) -> Any:
     word = word_of(data, start, stop)
     status = OK
     bits = DOUBLE_INFINITY
-    if word == NAN_WORD and stop - start == THREE:
+    if word == NAN_WORD and stop - start == 3:
         # Spark's own word has no sign; Java's has, and is written in one way.
         bits = DOUBLE_NAN
-        exact = u64(data[start]) == CAPITAL_N and u64(data[start + ONE]) == LETTER_A
-        if signed and not (exact and u64(data[start + TWO]) == CAPITAL_N):
+        exact = u64(data[start]) == CAPITAL_N and u64(data[start + 1]) == LETTER_A
+        if signed and not (exact and u64(data[start + 2]) == CAPITAL_N):
             status = TYPE_MISMATCH
     elif word != INF_WORD and word != INFINITY_WORD:
         status = TYPE_MISMATCH
@@ -343,14 +326,14 @@ def real_of(data: Any, start: Any, stop: Any, single: Any) -> Any:
     if at < stop and (u64(data[at]) == MINUS or u64(data[at]) == PLUS):
         negative = u64(data[at]) == MINUS
         signed = True
-        at += ONE
+        at += 1
     status = TYPE_MISMATCH
-    bits = NONE
-    sign = SIGN
+    bits = u64(0)
+    sign = u64(63)
     if single:
         sign = SINGLE_SIGN
-    if at + ONE < stop and u64(data[at]) == ZERO_DIGIT and u64(data[at + ONE]) | LOWER == LETTER_X:
-        status, bits = hex_real(data, at + TWO, stop, negative, single)
+    if at + 1 < stop and u64(data[at]) == ZERO_DIGIT and u64(data[at + 1]) | LOWER == LETTER_X:
+        status, bits = hex_real(data, at + 2, stop, negative, single)
     elif at < stop and (u64(data[at]) | LOWER) - LETTER_A < LETTERS:
         status, bits = named_real(data, at, stop, signed)
         if single and bits == DOUBLE_INFINITY:
@@ -358,24 +341,24 @@ def real_of(data: Any, start: Any, stop: Any, single: Any) -> Any:
         elif single:
             bits = SINGLE_NAN
         if negative:
-            bits |= ONE << sign
+            bits |= 1 << sign
     else:
         status, digits, exponent, more = decimal_real(data, at, stop)
         if status == OK:
             bits, known = nearest_double(digits, exponent, more)
             if single and bits < DOUBLE_INFINITY:
                 if (bits >= SINGLE_LEAST_NORMAL and bits & NARROW == HALFWAY) or (
-                    bits < SINGLE_LEAST_NORMAL and bits & (HALFWAY - ONE) == NONE and bits != NONE
+                    bits < SINGLE_LEAST_NORMAL and bits & (HALFWAY - 1) == 0 and bits != 0
                 ):
-                    known = NONE
+                    known = u64(0)
                 _negative, mantissa, power, _kind = parts_of_float(bits, False)
-                bits = packed_float(False, mantissa, power, NONE, True)
+                bits = packed_float(False, mantissa, power, u64(0), True)
             elif single:
                 bits = SINGLE_INFINITY
-            if known == NONE:
+            if known == 0:
                 status = IS_LONG
             if negative:
-                bits |= ONE << sign
+                bits |= 1 << sign
     return status, bits
 
 
@@ -386,7 +369,7 @@ def spark_text_reals(i: Any, data: Any, places: Any, family: Any, statuses: Any,
         first, last = trimmed(data, start, stop, ONLY_LOW)
         status, bits = real_of(data, first, last, family == FLOAT)
         if status != OK:
-            bits = NONE
+            bits = u64(0)
         statuses[i] = status
         out[i] = i64(bits)
 

@@ -21,20 +21,8 @@ __all__ = ["IS_TODAY_IN_REGION", "SIGNATURES", "days_of", "spark_text_times"]
 IS_TODAY_IN_REGION: Final = u8(252)
 """The status of a time of today in a zone whose name only a database knows."""
 
-ZERO = i64(0)
-UNIT = i64(1)
-TWO_OF = i64(2)
-THREE_OF = i64(3)
-FOUR_OF = i64(4)
-FIVE_OF = i64(5)
-SIX_OF = i64(6)
-SEVEN_OF = i64(7)
-TEN = i64(10)
-TWELVE = i64(12)
-ONE = u64(1)
 CONTROLS = i64(1)
 ZERO_DIGIT = u64(48)
-DIGITS = u64(10)
 PLUS = u64(43)
 MINUS = u64(45)
 POINT = u64(46)
@@ -43,26 +31,8 @@ BLANK = u64(32)
 LETTER_T = u64(84)
 LONGEST_YEAR = i64(7)
 LONGEST_YEAR_OF_TIMES = i64(6)
-MOST_MONTHS = i64(12)
-FEBRUARY = i64(2)
-LONG_MONTH = i64(31)
-SHORT_MONTH = i64(30)
-TWENTY_EIGHT = i64(28)
-HUNDRED = i64(100)
-FOUR_HUNDRED = i64(400)
-CYCLE = i64(146_097)
-EPOCH = i64(719_468)
-YEAR = i64(365)
-MONTHS_OF_FIVE = i64(153)
-FIVE = i64(5)
-SHIFT_MONTH = i64(9)
 MOST_DAYS = i64(2**31 - 1)
 LEAST_DAYS = i64(-(2**31))
-HOURS = i64(24)
-SIXTY = i64(60)
-AN_HOUR = i64(3600)
-A_DAY = i64(86_400)
-MILLION = i64(1_000_000)
 MOST_SECONDS = i64((2**63 - 1) // 1_000_000)
 LEAST_SECONDS = i64(-(2**63 - 1) // 1_000_000)
 MOST_REST = i64((2**63 - 1) % 1_000_000)
@@ -74,86 +44,86 @@ def days_of(year: Any, month: Any, day: Any) -> Any:
     """Return the days since 1970 of a date of the proleptic Gregorian calendar."""
     # Years begin in March, so that the leap day is the last.
     shifted = year
-    if month <= FEBRUARY:
-        shifted -= UNIT
-    era = shifted // FOUR_HUNDRED
-    inside = shifted - era * FOUR_HUNDRED
-    counted = (month + SHIFT_MONTH) % TWELVE
-    of_year = (MONTHS_OF_FIVE * counted + TWO_OF) // FIVE + day - UNIT
-    of_era = inside * YEAR + inside // FOUR_OF - inside // HUNDRED + of_year
-    return era * CYCLE + of_era - EPOCH
+    if month <= 2:
+        shifted -= 1
+    era = shifted // 400
+    inside = shifted - era * 400
+    counted = (month + 9) % 12
+    of_year = (153 * counted + 2) // 5 + day - 1
+    of_era = inside * 365 + inside // 4 - inside // 100 + of_year
+    return era * 146_097 + of_era - 719_468
 
 
 def is_date(year: Any, month: Any, day: Any) -> Any:
     """Return whether there is such a day."""
-    longest = LONG_MONTH
-    if month == FOUR_OF or month == SIX_OF or month == SHIFT_MONTH or month == SHIFT_MONTH + TWO_OF:
-        longest = SHORT_MONTH
-    elif month == FEBRUARY:
-        longest = TWENTY_EIGHT
-        if year % FOUR_OF == ZERO and (year % HUNDRED != ZERO or year % FOUR_HUNDRED == ZERO):
-            longest += UNIT
-    return month >= UNIT and month <= MOST_MONTHS and day >= UNIT and day <= longest
+    longest = i64(31)
+    if month == 4 or month == 6 or month == 9 or month == 11:
+        longest = i64(30)
+    elif month == 2:
+        longest = i64(28)
+        if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0):
+            longest += 1
+    return month >= 1 and month <= 12 and day >= 1 and day <= longest
 
 
 def is_length(segment: Any, digits: Any, longest_year: Any) -> Any:
     """Return whether a part of a date or time may have so many digits."""
-    found = digits > ZERO and digits <= TWO_OF
-    if segment == ZERO:
-        found = digits >= FOUR_OF and digits <= longest_year
-    elif segment == SIX_OF:
+    found = digits > 0 and digits <= 2
+    if segment == 0:
+        found = digits >= 4 and digits <= longest_year
+    elif segment == 6:
         found = True
-    elif segment == SEVEN_OF:
-        found = digits <= TWO_OF
+    elif segment == 7:
+        found = digits <= 2
     return found
 
 
 def date_of(data: Any, start: Any, stop: Any) -> Any:
     """Return a status, and the days since 1970 of text that may go on behind a blank or a T."""
     at = start
-    sign = UNIT
-    year = ZERO
-    month = UNIT
-    day = UNIT
-    value = ZERO
-    digits = ZERO
-    segment = ZERO
+    sign = i64(1)
+    year = i64(0)
+    month = i64(1)
+    day = i64(1)
+    value = i64(0)
+    digits = i64(0)
+    segment = i64(0)
     status = OK
     going = True
     if at < stop and (u64(data[at]) == MINUS or u64(data[at]) == PLUS):
         if u64(data[at]) == MINUS:
-            sign = -UNIT
-        at += ONE
+            sign = i64(-1)
+        at += 1
     while going and at < stop:
         byte = u64(data[at])
         if byte == BLANK or byte == LETTER_T:
             going = False
-        elif segment < TWO_OF and byte == MINUS:
+        elif segment < 2 and byte == MINUS:
             if not is_length(segment, digits, LONGEST_YEAR):
                 status = TYPE_MISMATCH
-            if segment == ZERO:
+            if segment == 0:
                 year = value
             else:
                 month = value
-            segment += UNIT
-            value = ZERO
-            digits = ZERO
-        elif byte - ZERO_DIGIT < DIGITS:
-            value = min(value * TEN + i64(byte - ZERO_DIGIT), MANY)
-            digits += UNIT
+            segment += 1
+            value = i64(0)
+            digits = i64(0)
+        elif byte - ZERO_DIGIT < 10:
+            value = min(value * 10 + i64(byte - ZERO_DIGIT), MANY)
+            digits += 1
         else:
             status = TYPE_MISMATCH
         if going:
-            at += ONE
-    if not is_length(segment, digits, LONGEST_YEAR) or (segment < TWO_OF and at < stop):
+            at += 1
+    if not is_length(segment, digits, LONGEST_YEAR) or (segment < 2 and at < stop):
         status = TYPE_MISMATCH
-    if segment == ZERO:
+    if segment == 0:
         year = value
-    elif segment == UNIT:
+    elif segment == 1:
         month = value
     else:
         day = value
-    days = ZERO
+    days = i64(0)
     if status == OK:
         if is_date(sign * year, month, day):
             days = days_of(sign * year, month, day)
@@ -170,114 +140,114 @@ def time_of(data: Any, start: Any, stop: Any, begin: Any, with_zone: Any, now: A
     They are those of UTC with `with_zone`, but where the zone is a region; else the zone does not matter.
     """
     at = start
-    sign = UNIT
+    sign = i64(1)
     signed = False
-    year = ZERO
-    month = UNIT
-    day = UNIT
-    hour = ZERO
-    minute = ZERO
-    second = ZERO
-    micros = ZERO
-    value = ZERO
-    digits = ZERO
-    segment = ZERO
-    shift = ZERO
+    year = i64(0)
+    month = i64(1)
+    day = i64(1)
+    hour = i64(0)
+    minute = i64(0)
+    second = i64(0)
+    micros = i64(0)
+    value = i64(0)
+    digits = i64(0)
+    segment = i64(0)
+    shift = i64(0)
     status = OK
     today = False
     if at < stop and (u64(data[at]) == MINUS or u64(data[at]) == PLUS):
         signed = True
         if u64(data[at]) == MINUS:
-            sign = -UNIT
-        at += ONE
+            sign = i64(-1)
+        at += 1
     while status == OK and at < stop:
         byte = u64(data[at])
-        if byte - ZERO_DIGIT < DIGITS:
-            if segment != SIX_OF or digits < SIX_OF:
-                value = min(value * TEN + i64(byte - ZERO_DIGIT), MANY)
-            digits += UNIT
-            at += ONE
+        if byte - ZERO_DIGIT < 10:
+            if segment != 6 or digits < 6:
+                value = min(value * 10 + i64(byte - ZERO_DIGIT), MANY)
+            digits += 1
+            at += 1
         else:
             ended = segment
             if at == begin and byte == LETTER_T:
                 today = True
-                ended = -UNIT
-                segment = THREE_OF
-            elif segment == ZERO and byte == COLON and not signed:
+                ended = i64(-1)
+                segment = i64(3)
+            elif segment == 0 and byte == COLON and not signed:
                 today = True
-                ended = THREE_OF
-                segment = FOUR_OF
+                ended = i64(3)
+                segment = i64(4)
             elif (
-                (segment < TWO_OF and byte == MINUS)
-                or (segment == TWO_OF and (byte == BLANK or byte == LETTER_T))
-                or ((segment == THREE_OF or segment == FOUR_OF) and byte == COLON)
+                (segment < 2 and byte == MINUS)
+                or (segment == 2 and (byte == BLANK or byte == LETTER_T))
+                or ((segment == 3 or segment == 4) and byte == COLON)
             ):
-                segment += UNIT
-            elif segment == FIVE_OF and byte == POINT:
-                segment = SIX_OF
-            elif segment == FIVE_OF or segment == SIX_OF:
-                segment = SEVEN_OF
+                segment += 1
+            elif segment == 5 and byte == POINT:
+                segment = i64(6)
+            elif segment == 5 or segment == 6:
+                segment = i64(7)
             else:
                 status = TYPE_MISMATCH
-            if ended >= ZERO and not is_length(ended, digits, LONGEST_YEAR_OF_TIMES):
+            if ended >= 0 and not is_length(ended, digits, LONGEST_YEAR_OF_TIMES):
                 status = TYPE_MISMATCH
-            if ended == ZERO:
+            if ended == 0:
                 year = value
-            elif ended == UNIT:
+            elif ended == 1:
                 month = value
-            elif ended == TWO_OF:
+            elif ended == 2:
                 day = value
-            elif ended == THREE_OF:
+            elif ended == 3:
                 hour = value
-            elif ended == FOUR_OF:
+            elif ended == 4:
                 minute = value
-            elif ended == FIVE_OF:
+            elif ended == 5:
                 second = value
-            elif ended == SIX_OF:
-                while digits < SIX_OF:
-                    value = value * TEN
-                    digits += UNIT
+            elif ended == 6:
+                while digits < 6:
+                    value = value * 10
+                    digits += 1
                 micros = value
-            if status == OK and segment == SEVEN_OF:
+            if status == OK and segment == 7:
                 status, shift = zone_of(data, at, stop)
                 at = stop
-            if ended >= ZERO:
-                value = ZERO
-                digits = ZERO
-            at += ONE
+            if ended >= 0:
+                value = i64(0)
+                digits = i64(0)
+            at += 1
     if status == OK and not is_length(segment, digits, LONGEST_YEAR_OF_TIMES):
         status = TYPE_MISMATCH
-    if segment == ZERO:
+    if segment == 0:
         year = value
-    elif segment == UNIT:
+    elif segment == 1:
         month = value
-    elif segment == TWO_OF:
+    elif segment == 2:
         day = value
-    elif segment == THREE_OF:
+    elif segment == 3:
         hour = value
-    elif segment == FOUR_OF:
+    elif segment == 4:
         minute = value
-    elif segment == FIVE_OF:
+    elif segment == 5:
         second = value
-    elif segment == SIX_OF:
-        while digits < SIX_OF:
-            value = value * TEN
-            digits += UNIT
+    elif segment == 6:
+        while digits < 6:
+            value = value * 10
+            digits += 1
         micros = value
-    found = ZERO
+    found = i64(0)
     named = status == IS_REGION
     if status == OK or named:
-        seconds = hour * AN_HOUR + minute * SIXTY + second
+        seconds = hour * 3600 + minute * 60 + second
         status = OK
-        if hour >= HOURS or minute >= SIXTY or second >= SIXTY:
+        if hour >= 24 or minute >= 60 or second >= 60:
             status = TYPE_MISMATCH
         elif today:
             if not with_zone:
                 status = TYPE_MISMATCH
             elif not named:
-                seconds += (now + shift) // A_DAY * A_DAY
+                seconds += (now + shift) // 86_400 * 86_400
         elif is_date(sign * year, month, day):
-            seconds += days_of(sign * year, month, day) * A_DAY
+            seconds += days_of(sign * year, month, day) * 86_400
         else:
             status = TYPE_MISMATCH
         if with_zone and not named:
@@ -294,7 +264,7 @@ def time_of(data: Any, start: Any, stop: Any, begin: Any, with_zone: Any, now: A
 def micros_of(seconds: Any, micros: Any) -> Any:
     """Return a status, and seconds and microseconds as one number."""
     status = OK
-    found = ZERO
+    found = i64(0)
     if (
         seconds > MOST_SECONDS
         or seconds < LEAST_SECONDS
@@ -304,9 +274,9 @@ def micros_of(seconds: Any, micros: Any) -> Any:
         status = OVERFLOW
     else:
         # The least number of seconds does not fit alone.
-        found = (seconds + UNIT) * MILLION + (micros - MILLION)
-        if seconds >= ZERO:
-            found = seconds * MILLION + micros
+        found = (seconds + 1) * 1_000_000 + (micros - 1_000_000)
+        if seconds >= 0:
+            found = seconds * 1_000_000 + micros
     return status, found
 
 
@@ -321,15 +291,15 @@ def spark_text_times(
         start, stop = text_at(data, u64(places[i]))
         first, last = trimmed(data, start, stop, CONTROLS)
         status = TYPE_MISMATCH
-        found = ZERO
-        zone = ZERO
+        found = i64(0)
+        zone = i64(0)
         if first < last:
             if family == DATE:
                 status, found = date_of(data, first, last)
             else:
                 status, found, zone = time_of(data, first, last, start, family == TIMESTAMP, now)
         if status != OK and status != IS_REGION and status != IS_TODAY_IN_REGION:
-            found = ZERO
+            found = i64(0)
         statuses[i] = status
         out[i] = found
         zones[i] = zone

@@ -19,18 +19,8 @@ IS_REGION: Final = u8(253)
 LONGEST_NAME: Final = u64(40)
 """Bytes of the longest name that is looked up; there is none in the database that is as long."""
 
-ZERO = i64(0)
-UNIT = i64(1)
-TWO_OF = i64(2)
-FOUR_OF = i64(4)
-SIX_OF = i64(6)
-TEN = i64(10)
-ONE = u64(1)
-TWO = u64(2)
-THREE = u64(3)
 ONLY_LOW = i64(0)
 ZERO_DIGIT = u64(48)
-DIGITS = u64(10)
 PLUS = u64(43)
 MINUS = u64(45)
 COLON = u64(58)
@@ -41,65 +31,61 @@ LETTERS = u64(26)
 UTC_WORD = u64(int.from_bytes(b"utc", "little"))
 GMT_WORD = u64(int.from_bytes(b"gmt", "little"))
 UT_WORD = u64(int.from_bytes(b"ut", "little"))
-HOURS = i64(24)
-SIXTY = i64(60)
-AN_HOUR = i64(3600)
 FARTHEST = i64(18 * 3600)
 MANY = i64(1 << 40)
-LENGTH_BITS = u64(6)
 LENGTH = u64(63)
 
 
 def two_digits(data: Any, at: Any, stop: Any) -> Any:
     """Return the number of the two digits at `at`, and one that is too large where there are none."""
     found = MANY
-    if at + ONE < stop:
+    if at + 1 < stop:
         tens = u64(data[at]) - ZERO_DIGIT
-        ones = u64(data[at + ONE]) - ZERO_DIGIT
-        if tens < DIGITS and ones < DIGITS:
-            found = i64(tens) * TEN + i64(ones)
+        ones = u64(data[at + 1]) - ZERO_DIGIT
+        if tens < 10 and ones < 10:
+            found = i64(tens) * 10 + i64(ones)
     return found
 
 
 def offset_of(data: Any, start: Any, stop: Any) -> Any:
     """Return a status, and the seconds of an offset such as ``+1``, ``-0130`` or ``+01:30:00``."""
-    at = start + ONE
-    minutes = ZERO
-    seconds = ZERO
-    count = ZERO
-    while at < stop and u64(data[at]) - ZERO_DIGIT < DIGITS:
-        count += UNIT
-        at += ONE
+    at = start + 1
+    minutes = i64(0)
+    seconds = i64(0)
+    count = i64(0)
+    while at < stop and u64(data[at]) - ZERO_DIGIT < 10:
+        count += 1
+        at += 1
     rest = stop - at
-    begin = start + ONE
+    begin = start + 1
     hours = two_digits(data, begin, stop)
-    if count == UNIT:
+    if count == 1:
         hours = i64(u64(data[begin]) - ZERO_DIGIT)
-    if count == FOUR_OF or count == SIX_OF:
-        minutes = two_digits(data, begin + TWO, stop)
-        if count == SIX_OF:
-            seconds = two_digits(data, begin + TWO + TWO, stop)
-        if rest > u64(ZERO):
+    if count == 4 or count == 6:
+        minutes = two_digits(data, begin + 2, stop)
+        if count == 6:
+            seconds = two_digits(data, begin + 2 + 2, stop)
+        if rest > 0:
             hours = MANY
-    elif count == UNIT or count == TWO_OF:
-        if rest == TWO and u64(data[at]) == COLON and u64(data[at + ONE]) - ZERO_DIGIT < DIGITS:
+    elif count == 1 or count == 2:
+        if rest == 2 and u64(data[at]) == COLON and u64(data[at + 1]) - ZERO_DIGIT < 10:
             # One digit of minutes.
-            minutes = i64(u64(data[at + ONE]) - ZERO_DIGIT)
-        elif rest == THREE and u64(data[at]) == COLON:
-            minutes = two_digits(data, at + ONE, stop)
-        elif rest == THREE + THREE and u64(data[at]) == COLON and u64(data[at + THREE]) == COLON:
-            minutes = two_digits(data, at + ONE, stop)
-            seconds = two_digits(data, at + ONE + THREE, stop)
-        elif rest > u64(ZERO):
+            minutes = i64(u64(data[at + 1]) - ZERO_DIGIT)
+        elif rest == 3 and u64(data[at]) == COLON:
+            minutes = two_digits(data, at + 1, stop)
+        elif rest == 6 and u64(data[at]) == COLON and u64(data[at + 3]) == COLON:
+            minutes = two_digits(data, at + 1, stop)
+            seconds = two_digits(data, at + 1 + 3, stop)
+        elif rest > 0:
             hours = MANY
     else:
         hours = MANY
     status = OK
-    total = ZERO
-    if hours >= HOURS or minutes >= SIXTY or seconds >= SIXTY:
+    total = i64(0)
+    if hours >= 24 or minutes >= 60 or seconds >= 60:
         status = TYPE_MISMATCH
     else:
-        total = hours * AN_HOUR + minutes * SIXTY + seconds
+        total = hours * 3600 + minutes * 60 + seconds
         if total > FARTHEST:
             status = TYPE_MISMATCH
         if u64(data[start]) == MINUS:
@@ -114,29 +100,27 @@ def zone_of(data: Any, start: Any, stop: Any) -> Any:
     """
     first, last = trimmed(data, start, stop, ONLY_LOW)
     status = TYPE_MISMATCH
-    seconds = ZERO
-    prefix = u64(ZERO)
-    while (
-        first + prefix < last and prefix < THREE and (u64(data[first + prefix]) | LOWER) - LETTER_A < LETTERS
-    ):
-        prefix += ONE
-    if prefix > u64(ZERO):
+    seconds = i64(0)
+    prefix = u64(0)
+    while first + prefix < last and prefix < 3 and (u64(data[first + prefix]) | LOWER) - LETTER_A < LETTERS:
+        prefix += 1
+    if prefix > 0:
         if last - first <= LONGEST_NAME:
             status = IS_REGION
-            seconds = i64((first << LENGTH_BITS) | (last - first))
-        highest = u64(ZERO)
-        for k in range(ZERO, i64(prefix)):
+            seconds = i64((first << 6) | (last - first))
+        highest = u64(0)
+        for k in range(i64(prefix)):
             highest = max(highest, u64(data[first + u64(k)]))
         word = word_of(data, first, first + prefix)
         known = highest <= LETTER_Z and (word == UTC_WORD or word == GMT_WORD or word == UT_WORD)
-        if last - first == ONE:
+        if last - first == 1:
             status = TYPE_MISMATCH
             if u64(data[first]) == LETTER_Z:
                 status = OK
-                seconds = ZERO
+                seconds = i64(0)
         elif known and first + prefix == last:
             status = OK
-            seconds = ZERO
+            seconds = i64(0)
         elif known and (u64(data[first + prefix]) == PLUS or u64(data[first + prefix]) == MINUS):
             status, seconds = offset_of(data, first + prefix, last)
     elif first < last and (u64(data[first]) == PLUS or u64(data[first]) == MINUS):
@@ -147,10 +131,10 @@ def zone_of(data: Any, start: Any, stop: Any) -> Any:
 def copy_zone_names(i: Any, data: Any, zones: Any, names: Any) -> None:
     """Write a name, of which the place and length are given as `zone_of` does, to its ``LONGEST_NAME`` bytes."""
     zone = u64(zones[i])
-    first = zone >> LENGTH_BITS
+    first = zone >> 6
     size = min(zone & LENGTH, LONGEST_NAME)
     begin = u64(i) * LONGEST_NAME
-    for k in range(ZERO, i64(LONGEST_NAME)):
+    for k in range(i64(LONGEST_NAME)):
         byte = u8(0)
         if u64(k) < size and first + u64(k) < u64(len(data)):
             byte = data[first + u64(k)]

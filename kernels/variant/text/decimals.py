@@ -15,20 +15,11 @@ from bowstring.kernels.variant.text.reals import product
 
 __all__ = ["SIGNATURES", "decimal_at", "put_exact", "without_zeros"]
 
-ZERO = i64(0)
-NONE = u64(0)
-ONE = u64(1)
-FOUR = u64(4)
-EIGHT = u64(8)
-TEN = u64(10)
 MINUS = u64(ord("-"))
-SIGN = u64(63)
 POINT = u64(ord("."))
 LARGEST_SCALE = u64(38)
 # A number of 38 digits is two of 19.
 PART = u64(19)
-UNIT_OF_PART = u64(10**19)
-TENTH_OF_PART = u64(10**18)
 RECIPROCAL = u64((2**128 - 1) // 10**19 - 2**64)
 
 
@@ -37,7 +28,7 @@ def put_exact(out: Any, limit: Any, at: Any, data: Any, first: Any, kind: Any, s
     scale, negative, upper, lower = decimal_at(data, first, kind)
     end = BROKEN
     if scale != BROKEN:
-        if spark != ZERO:
+        if spark != 0:
             upper, lower, scale = without_zeros(upper, lower, scale)
         end = put(out, limit, at, MINUS, negative)
         end = put_scaled(out, limit, end, upper, lower, scale)
@@ -47,16 +38,16 @@ def put_exact(out: Any, limit: Any, at: Any, data: Any, first: Any, kind: Any, s
 def decimal_at(data: Any, first: Any, kind: Any) -> Any:
     """Return scale, sign and magnitude, in two parts, of a decimal; the scale is BROKEN where it is none."""
     scale = u64(data[first])
-    number = signed(data, first + ONE, i64(FOUR << min(kind - DECIMAL4, ONE)))
+    number = signed(data, first + 1, i64(4 << min(kind - DECIMAL4, u64(1))))
     low = u64(number)
-    high = u64(number >> i64(SIGN))
+    high = u64(number >> 63)
     if kind == DECIMAL16:
-        high = word_at(data, first + ONE + EIGHT)
-    negative = high >> SIGN
-    if negative != NONE:
+        high = word_at(data, first + 1 + 8)
+    negative = high >> 63
+    if negative != 0:
         high, low = negated(high, low)
-    upper = NONE
-    lower = NONE
+    upper = u64(0)
+    lower = u64(0)
     if scale <= LARGEST_SCALE and below(
         high, low, u64(BOUNDS_HIGH[kind - DECIMAL4]), u64(BOUNDS_LOW[kind - DECIMAL4])
     ):
@@ -73,14 +64,14 @@ def parts_of(high: Any, low: Any) -> Any:
     """
     quotient, least = product(RECIPROCAL, high)
     least += low
-    quotient += high + ONE + (ONE if least < low else NONE)
-    rest = low - quotient * UNIT_OF_PART
+    quotient += high + 1 + (1 if least < low else 0)
+    rest = low - quotient * 10**19
     if rest > least:
-        quotient -= ONE
-        rest += UNIT_OF_PART
-    if rest >= UNIT_OF_PART:
-        quotient += ONE
-        rest -= UNIT_OF_PART
+        quotient -= 1
+        rest += 10**19
+    if rest >= 10**19:
+        quotient += 1
+        rest -= 10**19
     return quotient, rest
 
 
@@ -89,37 +80,37 @@ def without_zeros(upper: Any, lower: Any, scale: Any) -> Any:
     high = upper
     low = lower
     left = scale
-    while left > NONE and low % TEN == NONE:
-        low = low // TEN + high % TEN * TENTH_OF_PART
-        high //= TEN
-        left -= ONE
+    while left > 0 and low % 10 == 0:
+        low = low // 10 + high % 10 * 10**18
+        high //= 10
+        left -= 1
     return high, low, left
 
 
 def put_scaled(out: Any, limit: Any, at: Any, upper: Any, lower: Any, scale: Any) -> Any:
     """Write a number of two parts with a scale."""
     whole = upper
-    behind = NONE
+    behind = u64(0)
     if scale >= PART:
         unit = u64(POWERS[scale - PART])
         whole = upper // unit
         behind = upper - whole * unit
     end = at
-    if scale >= PART or upper != NONE:
+    if scale >= PART or upper != 0:
         end = put_number(out, limit, at, whole)
     if scale > PART:
-        end = put(out, limit, end, POINT, ONE)
+        end = put(out, limit, end, POINT, u64(1))
         end = put_digits(out, limit, end, behind, scale - PART)
     if scale >= PART:
         if scale == PART:
-            end = put(out, limit, end, POINT, ONE)
+            end = put(out, limit, end, POINT, u64(1))
         end = put_digits(out, limit, end, lower, PART)
     else:
         unit = u64(POWERS[scale])
         whole = lower // unit
-        end = put_digits(out, limit, end, whole, digits_of(whole) if upper == NONE else PART - scale)
-        if scale != NONE:
-            end = put(out, limit, end, POINT, ONE)
+        end = put_digits(out, limit, end, whole, digits_of(whole) if upper == 0 else PART - scale)
+        if scale != 0:
+            end = put(out, limit, end, POINT, u64(1))
             end = put_digits(out, limit, end, lower - whole * unit, scale)
     return end
 

@@ -32,20 +32,7 @@ from bowstring.kernels.variant.text.times import DAY, put_moment
 
 __all__ = ["SIGNATURES", "put_leaf"]
 
-ZERO = i64(0)
-UNIT = i64(1)
-NONE = u64(0)
-ONE = u64(1)
-TWO = u64(2)
-THREE = u64(3)
-FOUR = u64(4)
-FIVE = u64(5)
-SIX = u64(6)
-EIGHT = u64(8)
 BASIC = u64(3)
-BY_1 = u64(8)
-BY_2 = u64(16)
-BY_3 = u64(24)
 TRUE = u64(1)
 FALSE = u64(2)
 DOUBLE = u64(7)
@@ -60,8 +47,6 @@ MINUS = u64(ord("-"))
 NULL_TEXT = u64(int.from_bytes(b"null", "little"))
 TRUE_TEXT = u64(int.from_bytes(b"true", "little"))
 FALSE_TEXT = u64(int.from_bytes(b"false", "little"))
-LOW_HALF = u64(0xFFFFFFFF)
-E8 = u64(10**8)
 
 
 def put_leaf(
@@ -72,9 +57,9 @@ def put_leaf(
     `letters` are the bytes that values may still have.
     """
     header = u64(data[place])
-    kind = header >> TWO
+    kind = header >> 2
     is_short = header & BASIC == SHORT
-    first = place + ONE
+    first = place + 1
     size = kind
     status = OK
     end = at
@@ -83,9 +68,9 @@ def put_leaf(
         if kind >= PRIMITIVES:
             status = UNSUPPORTED
         elif kind >= BINARY and kind <= STRING:
-            first = place + FIVE
+            first = place + 5
             if first <= stop:
-                size = little(data, place + ONE, FOUR)
+                size = little(data, place + 1, u64(4))
             else:
                 status = MALFORMED
         else:
@@ -106,7 +91,7 @@ def put_leaf(
                 word = TRUE_TEXT
             elif kind == FALSE:
                 word = FALSE_TEXT
-            end = put(out, limit, at, word, FOUR + (kind >> ONE))
+            end = put(out, limit, at, word, 4 + (kind >> 1))
         elif kind == BINARY:
             end = put_base64(out, limit, at, data, first, size)
         elif kind == UUID:
@@ -117,27 +102,27 @@ def put_leaf(
                 status = MALFORMED
         else:
             # All others are up to eight bytes: read in one step, where that many may be.
-            number = ZERO
-            spare = (EIGHT - size) << THREE
-            if first + EIGHT <= u64(len(data)):
+            number = i64(0)
+            spare = (8 - size) << 3
+            if first + 8 <= u64(len(data)):
                 number = i64(word_at(data, first) << spare) >> i64(spare)
             else:
                 number = signed(data, first, i64(size))
             magnitude = u64(max(number, -number))
-            if kind <= INT64 and magnitude < E8:
+            if kind <= INT64 and magnitude < 10**8:
                 count = digits_of(magnitude)
-                end = put(out, limit, at, MINUS, u64(number < ZERO))
-                end = put(out, limit, end, eight_digits(magnitude) >> ((EIGHT - count) << THREE), count)
+                end = put(out, limit, at, MINUS, u64(number < 0))
+                end = put(out, limit, end, eight_digits(magnitude) >> ((8 - count) << 3), count)
             elif kind <= INT64:
-                end = put(out, limit, at, MINUS, u64(number < ZERO))
+                end = put(out, limit, at, MINUS, u64(number < 0))
                 end = put_digits(out, limit, end, magnitude, digits_of(magnitude))
             elif kind == DOUBLE:
-                end = put_real(out, limit, at, u64(number), ZERO, spark)
+                end = put_real(out, limit, at, u64(number), i64(0), spark)
             elif kind == FLOAT:
-                end = put_real(out, limit, at, u64(number) & LOW_HALF, UNIT, spark)
+                end = put_real(out, limit, at, u64(number) & 0xFFFFFFFF, i64(1), spark)
             else:
                 end = put_moment(out, limit, at, number, kind, spark)
-                if kind == TIME and (number < ZERO or number >= DAY):
+                if kind == TIME and (number < 0 or number >= DAY):
                     status = MALFORMED
     return status, end, left
 
@@ -147,8 +132,6 @@ def put_leaf(
 LETTERS = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
 PADDING = u64(ord("="))
 GROUP = u64(0x3F)
-BY_12 = u64(12)
-BY_18 = u64(18)
 TEN_LETTERS = u64(ord("a") - ord("0") - 10)
 LOW = u64(15)
 ABOVE_NINE = u64(0x0606060606060606)
@@ -159,38 +142,38 @@ DASHES = u64(0b0011_1100)  # of the groups of two bytes, those with a dash in fr
 
 def put_base64(out: Any, limit: Any, at: Any, data: Any, first: Any, size: Any) -> Any:
     """Write bytes as Base64, in quotes."""
-    end = put(out, limit, at, QUOTE, ONE)
-    k = NONE
+    end = put(out, limit, at, QUOTE, u64(1))
+    k = u64(0)
     while k < size:
-        left = min(size - k, THREE)
-        group = u64(data[first + k]) << BY_2
-        if left > ONE:
-            group |= u64(data[first + k + ONE]) << BY_1
-        if left > TWO:
-            group |= u64(data[first + k + TWO])
-        third = u64(LETTERS[(group >> SIX) & GROUP]) if left > ONE else PADDING
-        fourth = u64(LETTERS[group & GROUP]) if left > TWO else PADDING
-        word = u64(LETTERS[group >> BY_18]) | (u64(LETTERS[(group >> BY_12) & GROUP]) << BY_1)
-        end = put(out, limit, end, word | (third << BY_2) | (fourth << BY_3), FOUR)
-        k += THREE
-    return put(out, limit, end, QUOTE, ONE)
+        left = min(size - k, u64(3))
+        group = u64(data[first + k]) << 16
+        if left > 1:
+            group |= u64(data[first + k + 1]) << 8
+        if left > 2:
+            group |= u64(data[first + k + 2])
+        third = u64(LETTERS[(group >> 6) & GROUP]) if left > 1 else PADDING
+        fourth = u64(LETTERS[group & GROUP]) if left > 2 else PADDING
+        word = u64(LETTERS[group >> 18]) | (u64(LETTERS[(group >> 12) & GROUP]) << 8)
+        end = put(out, limit, end, word | (third << 16) | (fourth << 24), u64(4))
+        k += 3
+    return put(out, limit, end, QUOTE, u64(1))
 
 
 def put_uuid(out: Any, limit: Any, at: Any, data: Any, first: Any) -> Any:
     """Write sixteen bytes as a UUID, in quotes."""
-    end = put(out, limit, at, QUOTE, ONE)
-    k = NONE
-    while k < EIGHT:
-        if (DASHES >> k) & ONE != NONE:
-            end = put(out, limit, end, MINUS, ONE)
+    end = put(out, limit, at, QUOTE, u64(1))
+    k = u64(0)
+    while k < 8:
+        if (DASHES >> k) & 1 != 0:
+            end = put(out, limit, end, MINUS, u64(1))
         byte = u64(data[first + k + k])
-        other = u64(data[first + k + k + ONE])
-        word = (byte >> FOUR) | ((byte & LOW) << BY_1) | ((other >> FOUR) << BY_2) | ((other & LOW) << BY_3)
+        other = u64(data[first + k + k + 1])
+        word = (byte >> 4) | ((byte & LOW) << 8) | ((other >> 4) << 16) | ((other & LOW) << 24)
         # 6 more than 9 carries into the next bit.
-        letters = ((word + ABOVE_NINE) >> FOUR) & EACH
-        end = put(out, limit, end, word + ZEROS + letters * TEN_LETTERS, FOUR)
-        k += ONE
-    return put(out, limit, end, QUOTE, ONE)
+        letters = ((word + ABOVE_NINE) >> 4) & EACH
+        end = put(out, limit, end, word + ZEROS + letters * TEN_LETTERS, u64(4))
+        k += 1
+    return put(out, limit, end, QUOTE, u64(1))
 
 
 SIGNATURES: dict[Any, tuple[str, ...]] = {}

@@ -32,24 +32,6 @@ POWERS: Final = np.array([10**each for each in range(20)], np.uint64)
 """The powers of ten that 64 bits hold."""
 
 START = i64(0)
-NONE = u64(0)
-ONE = u64(1)
-TWO = u64(2)
-THREE = u64(3)
-FOUR = u64(4)
-FIVE = u64(5)
-SIX = u64(6)
-SEVEN = u64(7)
-EIGHT = u64(8)
-SIXTEEN = u64(16)
-TWENTY_FOUR = u64(24)
-BY_1 = u64(8)
-BY_2 = u64(16)
-BY_3 = u64(24)
-BY_4 = u64(32)
-BY_5 = u64(40)
-BY_6 = u64(48)
-BY_7 = u64(56)
 LAST = u64(0xFF)
 HIGH = u64(0x8080808080808080)
 EACH = u64(0x0101010101010101)
@@ -61,7 +43,6 @@ ZEROS = u64(0x3030303030303030)
 BLANK = u64(0x20)
 QUOTE = u64(0x22)
 BACKSLASH = u64(0x5C)
-TEN = u64(10)
 LETTER = u64(ord("a") - 10)
 CAPITAL = u64(ord("A") - 10)
 ZERO_DIGIT = u64(ord("0"))
@@ -73,29 +54,9 @@ LETTERS[[8, 9, 10, 12, 13, 34, 92]] = list(b'btnfr"\\')
 U = u64(ord("u"))
 POWERS.flags.writeable = LETTERS.flags.writeable = False
 
-E3 = u64(10**3)
-E4 = u64(10**4)
-E5 = u64(10**5)
-E6 = u64(10**6)
-E7 = u64(10**7)
-E8 = u64(10**8)
-E9 = u64(10**9)
-E10 = u64(10**10)
-E11 = u64(10**11)
-E12 = u64(10**12)
-E13 = u64(10**13)
-E14 = u64(10**14)
-E15 = u64(10**15)
-E16 = u64(10**16)
-E17 = u64(10**17)
-E18 = u64(10**18)
-E19 = u64(10**19)
-HUNDRED = u64(100)
 # Dividing by shifts: exact for what four and two digits can be.
 BY_HUNDRED = u64(10486)
 BY_TEN = u64(103)
-SHIFT_20 = u64(20)
-SHIFT_10 = u64(10)
 PAIRS = u64(0x0000007F0000007F)
 ONES = u64(0x000F000F000F000F)
 
@@ -105,33 +66,33 @@ def put(out: Any, limit: Any, at: Any, word: Any, count: Any) -> Any:
 
     Where there is room for eight bytes, eight are written: what follows is written later.
     """
-    if at + EIGHT <= limit:
+    if at + 8 <= limit:
         out[at] = u8(word & LAST)
-        out[at + ONE] = u8((word >> BY_1) & LAST)
-        out[at + TWO] = u8((word >> BY_2) & LAST)
-        out[at + THREE] = u8((word >> BY_3) & LAST)
-        out[at + FOUR] = u8((word >> BY_4) & LAST)
-        out[at + FIVE] = u8((word >> BY_5) & LAST)
-        out[at + SIX] = u8((word >> BY_6) & LAST)
-        out[at + SEVEN] = u8((word >> BY_7) & LAST)
+        out[at + 1] = u8((word >> 8) & LAST)
+        out[at + 2] = u8((word >> 16) & LAST)
+        out[at + 3] = u8((word >> 24) & LAST)
+        out[at + 4] = u8((word >> 32) & LAST)
+        out[at + 5] = u8((word >> 40) & LAST)
+        out[at + 6] = u8((word >> 48) & LAST)
+        out[at + 7] = u8((word >> 56) & LAST)
     elif at < limit:
         # No loop: it would be in every place that writes.
         size = min(count, limit - at)
         place = at
         rest = word
-        if size & FOUR != NONE:
+        if size & 4 != 0:
             out[place] = u8(rest & LAST)
-            out[place + ONE] = u8((rest >> BY_1) & LAST)
-            out[place + TWO] = u8((rest >> BY_2) & LAST)
-            out[place + THREE] = u8((rest >> BY_3) & LAST)
-            place += FOUR
-            rest >>= BY_4
-        if size & TWO != NONE:
+            out[place + 1] = u8((rest >> 8) & LAST)
+            out[place + 2] = u8((rest >> 16) & LAST)
+            out[place + 3] = u8((rest >> 24) & LAST)
+            place += 4
+            rest >>= 32
+        if size & 2 != 0:
             out[place] = u8(rest & LAST)
-            out[place + ONE] = u8((rest >> BY_1) & LAST)
-            place += TWO
-            rest >>= BY_2
-        if size & ONE != NONE:
+            out[place + 1] = u8((rest >> 8) & LAST)
+            place += 2
+            rest >>= 16
+        if size & 1 != 0:
             out[place] = u8(rest & LAST)
     return at + count
 
@@ -140,42 +101,42 @@ def word_at(data: Any, at: Any) -> Any:
     """Return the eight bytes from `at` on, which lie in `data`."""
     return (
         u64(data[at])
-        | (u64(data[at + ONE]) << BY_1)
-        | (u64(data[at + TWO]) << BY_2)
-        | (u64(data[at + THREE]) << BY_3)
-        | (u64(data[at + FOUR]) << BY_4)
-        | (u64(data[at + FIVE]) << BY_5)
-        | (u64(data[at + SIX]) << BY_6)
-        | (u64(data[at + SEVEN]) << BY_7)
+        | (u64(data[at + 1]) << 8)
+        | (u64(data[at + 2]) << 16)
+        | (u64(data[at + 3]) << 24)
+        | (u64(data[at + 4]) << 32)
+        | (u64(data[at + 5]) << 40)
+        | (u64(data[at + 6]) << 48)
+        | (u64(data[at + 7]) << 56)
     )
 
 
 def same_bytes(left: Any, at: Any, right: Any, place: Any, size: Any) -> Any:
     """Return whether so many bytes are the same, eight at a time; both lie in their arrays."""
-    different = NONE
-    k = NONE
-    while k + EIGHT <= size and different == NONE:
+    different = u64(0)
+    k = u64(0)
+    while k + 8 <= size and different == 0:
         different = word_at(left, at + k) ^ word_at(right, place + k)
-        k += EIGHT
-    while k < size and different == NONE:
+        k += 8
+    while k < size and different == 0:
         different = u64(left[at + k]) ^ u64(right[place + k])
-        k += ONE
-    return different == NONE
+        k += 1
+    return different == 0
 
 
 def some_bytes(data: Any, at: Any, count: Any) -> Any:
     """Return up to eight bytes, and blanks behind them."""
     word = BLANKS
-    if count >= EIGHT:
+    if count >= 8:
         word = word_at(data, at)
-    elif count > NONE and at + EIGHT <= u64(len(data)):
-        spare = (EIGHT - count) << THREE
-        word = ((word_at(data, at) << spare) >> spare) | ((BLANKS >> (count << THREE)) << (count << THREE))
+    elif count > 0 and at + 8 <= u64(len(data)):
+        spare = (8 - count) << 3
+        word = ((word_at(data, at) << spare) >> spare) | ((BLANKS >> (count << 3)) << (count << 3))
     else:
-        k = NONE
+        k = u64(0)
         while k < count:
-            word = word ^ ((u64(data[at + k]) ^ BLANK) << (k << THREE))
-            k += ONE
+            word = word ^ ((u64(data[at + k]) ^ BLANK) << (k << 3))
+            k += 1
     return word
 
 
@@ -184,7 +145,7 @@ def copy(out: Any, limit: Any, at: Any, data: Any, start: Any, stop: Any) -> Any
     if at < limit:
         place = start
         while place < stop:
-            end = put(out, limit, at + (place - start), word_at(data, place), min(stop - place, EIGHT))
+            end = put(out, limit, at + (place - start), word_at(data, place), min(stop - place, u64(8)))
             place = start + (end - at)
     return at + (stop - start)
 
@@ -194,25 +155,25 @@ def put_text(out: Any, limit: Any, at: Any, data: Any, start: Any, stop: Any, ca
 
     `capital` is not 0 where the digits of control characters are capitals.
     """
-    end = put(out, limit, at, QUOTE, ONE)
-    fault = NONE
-    previous = NONE
+    end = put(out, limit, at, QUOTE, u64(1))
+    fault = u64(0)
+    previous = u64(0)
     place = start
     while place < stop:
-        count = min(stop - place, EIGHT)
+        count = min(stop - place, u64(8))
         word = some_bytes(data, place, count)
         if is_plain(word):
             end = put(out, limit, end, word, count)
         else:
             end = put_escaped(out, limit, end, word, count, capital)
-        if (word | previous) & HIGH != NONE:
+        if (word | previous) & HIGH != 0:
             fault |= faults(word, previous)
         previous = word
-        place += EIGHT
-    if previous & HIGH != NONE:
+        place += 8
+    if previous & HIGH != 0:
         fault |= faults(BLANKS, previous)
-    end = put(out, limit, end, QUOTE, ONE)
-    if fault != NONE:
+    end = put(out, limit, end, QUOTE, u64(1))
+    if fault != 0:
         end = BROKEN
     return end
 
@@ -224,57 +185,57 @@ def is_plain(word: Any) -> Any:
     found = (word - BLANKS) & ~word
     found |= (quotes - EACH) & ~quotes
     found |= (slashes - EACH) & ~slashes
-    return found & HIGH == NONE
+    return found & HIGH == 0
 
 
 def put_escaped(out: Any, limit: Any, at: Any, word: Any, count: Any, capital: Any) -> Any:
     """Write up to eight characters, with a backslash where JSON wants one."""
     end = at
-    k = NONE
+    k = u64(0)
     while k < count:
-        byte = (word >> (k << THREE)) & LAST
+        byte = (word >> (k << 3)) & LAST
         written = byte
-        size = ONE
+        size = u64(1)
         letter = u64(LETTERS[byte])
-        if letter != NONE:
-            written = BACKSLASH | (letter << BY_1)
-            size = TWO
+        if letter != 0:
+            written = BACKSLASH | (letter << 8)
+            size = u64(2)
         if letter == U:
             low = byte & u64(15)
             last = low + ZERO_DIGIT
-            if low >= TEN:
+            if low >= 10:
                 last = low + (LETTER if capital == START else CAPITAL)
-            written = ESCAPED | ((ZERO_DIGIT + (byte >> FOUR)) << BY_4) | (last << BY_5)
-            size = SIX
+            written = ESCAPED | ((ZERO_DIGIT + (byte >> 4)) << 32) | (last << 40)
+            size = u64(6)
         end = put(out, limit, end, written, size)
-        k += ONE
+        k += 1
     return end
 
 
 def eight_digits(number: Any) -> Any:
     """Return a number below 10 ** 8 as eight digits."""
-    high = number // E4
-    word = high | ((number - high * E4) << BY_4)
-    pairs = ((word * BY_HUNDRED) >> SHIFT_20) & PAIRS
-    word = pairs | ((word - pairs * HUNDRED) << BY_2)
-    tens = ((word * BY_TEN) >> SHIFT_10) & ONES
-    return (tens | ((word - tens * TEN) << BY_1)) | ZEROS
+    high = number // 10**4
+    word = high | ((number - high * 10**4) << 32)
+    pairs = ((word * BY_HUNDRED) >> 20) & PAIRS
+    word = pairs | ((word - pairs * 100) << 16)
+    tens = ((word * BY_TEN) >> 10) & ONES
+    return (tens | ((word - tens * 10) << 8)) | ZEROS
 
 
 def digits_of(number: Any) -> Any:
     """Return how many digits a number has; 0 has one."""
     # Without branches that the processor would have to guess.
-    count = ONE
-    if number < E8:
-        count += u64(number >= TEN) + u64(number >= HUNDRED) + u64(number >= E3) + u64(number >= E4)
-        count += u64(number >= E5) + u64(number >= E6) + u64(number >= E7)
-    elif number < E16:
+    count = u64(1)
+    if number < 10**8:
+        count += u64(number >= 10) + u64(number >= 100) + u64(number >= 10**3) + u64(number >= 10**4)
+        count += u64(number >= 10**5) + u64(number >= 10**6) + u64(number >= 10**7)
+    elif number < 10**16:
         count = u64(9)
-        count += u64(number >= E9) + u64(number >= E10) + u64(number >= E11) + u64(number >= E12)
-        count += u64(number >= E13) + u64(number >= E14) + u64(number >= E15)
+        count += u64(number >= 10**9) + u64(number >= 10**10) + u64(number >= 10**11) + u64(number >= 10**12)
+        count += u64(number >= 10**13) + u64(number >= 10**14) + u64(number >= 10**15)
     else:
         count = u64(17)
-        count += u64(number >= E17) + u64(number >= E18) + u64(number >= E19)
+        count += u64(number >= 10**17) + u64(number >= 10**18) + u64(number >= 10**19)
     return count
 
 
@@ -283,17 +244,17 @@ def put_digits(out: Any, limit: Any, at: Any, number: Any, count: Any) -> Any:
     end = at
     rest = number
     left = count
-    if left > SIXTEEN:
-        high = rest // E16
-        rest -= high * E16
-        end = put(out, limit, end, eight_digits(high) >> ((TWENTY_FOUR - left) << THREE), left - SIXTEEN)
-        left = SIXTEEN
-    if left > EIGHT:
-        high = rest // E8
-        rest -= high * E8
-        end = put(out, limit, end, eight_digits(high) >> ((SIXTEEN - left) << THREE), left - EIGHT)
-        left = EIGHT
-    return put(out, limit, end, eight_digits(rest) >> ((EIGHT - left) << THREE), left)
+    if left > 16:
+        high = rest // 10**16
+        rest -= high * 10**16
+        end = put(out, limit, end, eight_digits(high) >> ((24 - left) << 3), left - 16)
+        left = u64(16)
+    if left > 8:
+        high = rest // 10**8
+        rest -= high * 10**8
+        end = put(out, limit, end, eight_digits(high) >> ((16 - left) << 3), left - 8)
+        left = u64(8)
+    return put(out, limit, end, eight_digits(rest) >> ((8 - left) << 3), left)
 
 
 def put_number(out: Any, limit: Any, at: Any, number: Any) -> Any:

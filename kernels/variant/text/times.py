@@ -12,19 +12,6 @@ from bowstring.kernels.variant.text.put import POWERS, digits_of, put, put_digit
 
 __all__ = ["DAY", "SIGNATURES", "put_date", "put_moment", "put_time"]
 
-ZERO = i64(0)
-UNIT = i64(1)
-NONE = u64(0)
-ONE = u64(1)
-FOUR = u64(4)
-SIX = u64(6)
-EIGHT = u64(8)
-TEN = u64(10)
-BY_1 = u64(8)
-BY_2 = u64(16)
-BY_3 = u64(24)
-BY_4 = u64(32)
-BY_5 = u64(40)
 DATE = u64(11)
 TIMESTAMP = u64(12)
 TIME = u64(17)
@@ -42,26 +29,8 @@ OFFSET = u64(int.from_bytes(b"+00:00", "little"))
 ZERO_DIGIT = u64(0x30)
 MICROSECONDS = u64(6)
 NANOSECONDS = u64(9)
-BY_6 = u64(48)
-SECONDS_PER_DAY = i64(86_400)
-SECONDS_PER_HOUR = u64(3_600)
-SIXTY = u64(60)
 DAY = i64(86_400_000_000)
-TO_MARCH = i64(719_468)  # days from the March that begins the year 0 to 1970
-DAYS_400 = i64(146_097)
-DAYS_4 = i64(1_460)
-DAYS_100 = i64(36_524)
-LAST_DAY = i64(146_096)
-YEAR = i64(365)
-YEARS_4 = i64(4)
-YEARS_100 = i64(100)
-YEARS_400 = i64(400)
-DAYS_OF_MONTHS = i64(153)  # of five months from March on
 MONTHS = i64(5)
-TWO_DAYS = i64(2)
-AFTER_FEBRUARY = i64(10)
-TO_SAME_YEAR = i64(3)
-TO_NEXT_YEAR = i64(9)
 MOST_YEAR = i64(9999)
 
 
@@ -69,27 +38,27 @@ def put_moment(out: Any, limit: Any, at: Any, number: Any, kind: Any, spark: Any
     """Write a date, a time or a timestamp."""
     fraction_digits = NANOSECONDS if kind >= TIMESTAMP_NS and kind <= TIMESTAMP_NTZ_NS else MICROSECONDS
     days = number
-    rest = ZERO
-    end = put(out, limit, at, QUOTE, ONE)
+    rest = i64(0)
+    end = put(out, limit, at, QUOTE, u64(1))
     if kind != DATE:
-        per_day = SECONDS_PER_DAY * i64(POWERS[fraction_digits])
+        per_day = 86_400 * i64(POWERS[fraction_digits])
         days = number // per_day
         rest = number - days * per_day
     if kind != TIME:
         end = put_date(out, limit, end, days)
     if kind != DATE:
         if kind != TIME:
-            end = put(out, limit, end, BLANK if spark != ZERO else LETTER_T, ONE)
+            end = put(out, limit, end, BLANK if spark != 0 else LETTER_T, u64(1))
         end = put_time(out, limit, end, u64(rest), fraction_digits, spark)
-    if kind >= TIMESTAMP and (kind - TIMESTAMP) % SIX == NONE:  # in nanoseconds, six further on
-        end = put(out, limit, end, OFFSET if spark != ZERO else LETTER_Z, SIX if spark != ZERO else ONE)
-    return put(out, limit, end, QUOTE, ONE)
+    if kind >= TIMESTAMP and (kind - TIMESTAMP) % 6 == 0:  # in nanoseconds, six further on
+        end = put(out, limit, end, OFFSET if spark != 0 else LETTER_Z, u64(6) if spark != 0 else u64(1))
+    return put(out, limit, end, QUOTE, u64(1))
 
 
 def two_digits(number: Any) -> Any:
     """Return a number below 100 as two digits."""
-    tens = number // TEN
-    return ZERO_DIGIT + tens | ((ZERO_DIGIT + number - tens * TEN) << BY_1)
+    tens = number // 10
+    return ZERO_DIGIT + tens | ((ZERO_DIGIT + number - tens * 10) << 8)
 
 
 def put_time(out: Any, limit: Any, at: Any, rest: Any, fraction_digits: Any, spark: Any) -> Any:
@@ -97,17 +66,17 @@ def put_time(out: Any, limit: Any, at: Any, rest: Any, fraction_digits: Any, spa
     unit = u64(POWERS[fraction_digits])
     seconds = rest // unit
     fraction = rest - seconds * unit
-    hours = seconds // SECONDS_PER_HOUR
-    minutes = seconds // SIXTY % SIXTY
-    word = two_digits(hours) | (COLON << BY_2) | (two_digits(minutes) << BY_3) | (COLON << BY_5)
-    end = put(out, limit, at, word | (two_digits(seconds % SIXTY) << BY_6), EIGHT)
+    hours = seconds // 3600
+    minutes = seconds // 60 % 60
+    word = two_digits(hours) | (COLON << 16) | (two_digits(minutes) << 24) | (COLON << 40)
+    end = put(out, limit, at, word | (two_digits(seconds % 60) << 48), u64(8))
     digits = fraction_digits
-    if spark != ZERO:
-        while digits > NONE and fraction % TEN == NONE:
-            fraction //= TEN
-            digits -= ONE
-    if digits > NONE:
-        end = put(out, limit, end, POINT, ONE)
+    if spark != 0:
+        while digits > 0 and fraction % 10 == 0:
+            fraction //= 10
+            digits -= 1
+    if digits > 0:
+        end = put(out, limit, end, POINT, u64(1))
         end = put_digits(out, limit, end, fraction, digits)
     return end
 
@@ -115,26 +84,24 @@ def put_time(out: Any, limit: Any, at: Any, rest: Any, fraction_digits: Any, spa
 def put_date(out: Any, limit: Any, at: Any, days: Any) -> Any:
     """Write days since 1970 in ISO 8601, years beyond 9999 and before 0 with a sign."""
     # Eras of 400 years, which begin in March: leap days end a year then.
-    day = days + TO_MARCH
-    era = day // DAYS_400
-    day -= era * DAYS_400
-    year = (day - day // DAYS_4 + day // DAYS_100 - day // LAST_DAY) // YEAR
-    day -= YEAR * year + year // YEARS_4 - year // YEARS_100
-    month = (MONTHS * day + TWO_DAYS) // DAYS_OF_MONTHS
-    day -= (DAYS_OF_MONTHS * month + TWO_DAYS) // MONTHS
-    year += era * YEARS_400
-    if month < AFTER_FEBRUARY:
-        month += TO_SAME_YEAR
+    day = days + 719_468
+    era = day // 146_097
+    day -= era * 146_097
+    year = (day - day // 1460 + day // 36_524 - day // 146_096) // 365
+    day -= 365 * year + year // 4 - year // 100
+    month = (MONTHS * day + 2) // 153
+    day -= (153 * month + 2) // MONTHS
+    year += era * 400
+    if month < 10:
+        month += 3
     else:
-        month -= TO_NEXT_YEAR
-        year += UNIT
-    end = put(
-        out, limit, at, MINUS if year < ZERO else PLUS, ONE if year < ZERO or year > MOST_YEAR else NONE
-    )
+        month -= 9
+        year += 1
+    end = put(out, limit, at, MINUS if year < 0 else PLUS, u64(year < 0 or year > MOST_YEAR))
     size = u64(max(year, -year))
-    end = put_digits(out, limit, end, size, max(digits_of(size), FOUR))
-    word = MINUS | (two_digits(u64(month)) << BY_1) | (MINUS << BY_3) | (two_digits(u64(day + UNIT)) << BY_4)
-    return put(out, limit, end, word, SIX)
+    end = put_digits(out, limit, end, size, max(digits_of(size), u64(4)))
+    word = MINUS | (two_digits(u64(month)) << 8) | (MINUS << 24) | (two_digits(u64(day + 1)) << 32)
+    return put(out, limit, end, word, u64(6))
 
 
 SIGNATURES: dict[Any, tuple[str, ...]] = {}

@@ -39,9 +39,6 @@ SHARING: Final = u64(16)
 PATIENCE: Final = u64(256)
 """How many names may be compared for each byte of a value, where its keys are in no order."""
 
-ZERO = i64(0)
-UNIT = i64(1)
-SAME = i64(0)
 # What the words of a container hold: where it begins and must end, which child is next, and its last name so far.
 PLACE = i64(0)
 STOP = i64(1)
@@ -50,11 +47,7 @@ HIGHEST = i64(3)
 # And those of the work item: comparisons and children that are left.
 STEPS = i64(0)
 NODES = i64(1)
-NONE = u64(0)
-ONE = u64(1)
-TWO = u64(2)
 BASIC = u64(3)
-BY_3 = u64(3)
 NO_NAMES = i64(-1)
 
 COMMA = u64(ord(","))
@@ -87,27 +80,27 @@ def quote_names(
     start, stop = slot_of(starts, stops, data, i)
     count, width, offsets, names, end = dictionary(data, start, stop)
     limit = min(u64(limits[i]), u64(len(out)))
-    begin = u64(max(i64(begins[i]), ZERO))
+    begin = u64(max(i64(begins[i]), i64(0)))
     at = begin
-    base = max(i64(bases[i]), ZERO)
+    base = max(i64(bases[i]), i64(0))
     found = NO_NAMES
     if count != BROKEN:
         found = i64(count)
-        k = ZERO
+        k = i64(0)
         while k < found:
             first, last = name_at(data, u64(k), width, offsets, names, end)
             if first != BROKEN:
-                at = put(out, limit, at, COMMA, ONE)
+                at = put(out, limit, at, COMMA, u64(1))
                 at = put_text(out, limit, at, data, first, last, spark)
             if max(first, at) == BROKEN:
                 found = NO_NAMES
                 at = begin
             else:
-                at = put(out, limit, at, COLON, ONE)
+                at = put(out, limit, at, COLON, u64(1))
                 # Without room there are no ends either: those would be of the metadata behind a faulty one.
-                if at <= limit and base + k + UNIT < i64(len(ends)):
-                    ends[base + k + UNIT] = i64(at)
-            k += UNIT
+                if at <= limit and base + k + 1 < i64(len(ends)):
+                    ends[base + k + 1] = i64(at)
+            k += 1
     counts[i] = found
     sizes[i] = i64(at - begin)
 
@@ -140,24 +133,24 @@ def write_text(
     :mod:`~bowstring.kernels.variant.metadata`; `bases`, `counts`, `ends` and `names` those of
     :func:`quote_names`. `room` holds `WORDS` words for each work item, and for each of `depth` levels of it.
     """
-    at = u64(max(i64(begins[i]), ZERO))
+    at = u64(max(i64(begins[i]), i64(0)))
     limit = min(u64(limits[i]), u64(len(out)))
-    slot = i * (depth + UNIT) * WORDS
-    for row in range(i * block, min((i + UNIT) * block, i64(len(statuses)))):
+    slot = i * (depth + 1) * WORDS
+    for row in range(i * block, min((i + 1) * block, i64(len(statuses)))):
         group = i64(classes[row])
         count = NO_NAMES
         mark = FAULTY
-        base = ZERO
-        if group >= ZERO and group < i64(len(counts)):
+        base = i64(0)
+        if group >= 0 and group < i64(len(counts)):
             count = i64(counts[group])
             mark = u64(marks[group])
-            base = max(i64(bases[group]), ZERO)
+            base = max(i64(bases[group]), i64(0))
         start, stop = slot_of(starts, stops, data, i64(row))
         status = MALFORMED
         end = at
         if not bit_is_set(validity, i64(row)):
             status = SQL_NULL
-        elif count >= ZERO:
+        elif count >= 0:
             status, end = put_value(
                 out,
                 limit,
@@ -167,7 +160,7 @@ def write_text(
                 stop,
                 mark,
                 base,
-                min(u64(count), u64(max(i64(len(ends)) - UNIT - base, ZERO))),
+                min(u64(count), u64(max(i64(len(ends)) - 1 - base, i64(0)))),
                 ends,
                 names,
                 depth,
@@ -208,17 +201,17 @@ def put_value(
     place = start
     bound = stop
     # The open container: its next child, how many there are, and where its parts are.
-    k = NONE
-    count = NONE
-    id_width = NONE
-    ids = NONE
-    width = NONE
-    offsets = NONE
+    k = u64(0)
+    count = u64(0)
+    id_width = u64(0)
+    ids = u64(0)
+    width = u64(0)
+    offsets = u64(0)
     status = OK
     going = True
     while going:
         going = False
-        header = NONE
+        header = u64(0)
         if place < bound:
             header = u64(data[place])
         if place >= bound:
@@ -232,9 +225,9 @@ def put_value(
             top += WORDS
             room[top + PLACE] = place
             room[top + STOP] = bound
-            at = put(out, limit, at, OPEN_OBJECT if header & BASIC == OBJECT else OPEN_ARRAY, ONE)
+            at = put(out, limit, at, OPEN_OBJECT if header & BASIC == OBJECT else OPEN_ARRAY, u64(1))
             count, id_width, ids, width, offsets, _, bound = frame(data, place, bound)
-            k = NONE
+            k = u64(0)
             if count == BROKEN:
                 status = MALFORMED
             elif count > u64(room[slot + NODES]):
@@ -243,18 +236,18 @@ def put_value(
                 room[slot + NODES] = u64(room[slot + NODES]) - count
         while status == OK and top > slot and not going:
             if k < count:
-                if id_width == NONE:
-                    at = put(out, limit, at, COMMA, min(k, ONE))
+                if id_width == 0:
+                    at = put(out, limit, at, COMMA, min(k, u64(1)))
                 else:
                     # Written out here: a call with so many arguments costs more than a name does.
                     number = little(data, ids + k * id_width, id_width)
                     highest = number
                     if number >= known:
                         status = MALFORMED
-                        number = NONE
-                    elif k > NONE:
+                        number = u64(0)
+                    elif k > 0:
                         highest = u64(room[top + HIGHEST])
-                        if number > highest and mark & ORDERED != NONE:
+                        if number > highest and mark & ORDERED != 0:
                             highest = number
                         else:
                             status, highest = after(
@@ -276,13 +269,13 @@ def put_value(
                     if status == OK:
                         name = base + i64(number)
                         # The first has no comma.
-                        first = u64(ends[name]) + ONE - min(k, ONE)
-                        at = copy(out, limit, at, names, first, u64(ends[name + UNIT]))
-                place = offsets + (count + ONE) * width + little(data, offsets + k * width, width)
-                k += ONE
+                        first = u64(ends[name]) + 1 - min(k, u64(1))
+                        at = copy(out, limit, at, names, first, u64(ends[name + 1]))
+                place = offsets + (count + 1) * width + little(data, offsets + k * width, width)
+                k += 1
                 going = status == OK
             else:
-                at = put(out, limit, at, CLOSE_ARRAY if id_width == NONE else CLOSE_OBJECT, ONE)
+                at = put(out, limit, at, CLOSE_ARRAY if id_width == 0 else CLOSE_OBJECT, u64(1))
                 top -= WORDS
                 if top > slot:
                     k = u64(room[top + NEXT])
@@ -320,19 +313,19 @@ def after(
     first, last = quoted(ends, base, number)
     begin, end = quoted(ends, base, highest)
     searching = number <= highest
-    if mark & ORDERED == NONE:
-        searching = compared(names, begin, end, names, first, last) >= SAME
+    if mark & ORDERED == 0:
+        searching = compared(names, begin, end, names, first, last) >= 0
     if not searching:
         highest = number
-    j = NONE
+    j = u64(0)
     while searching and j < k:
         other = little(data, ids + j * width, width)
-        cost = ONE
+        cost = u64(1)
         same = other == number
-        if not same and mark & ORDERED == NONE and other < known:
+        if not same and mark & ORDERED == 0 and other < known:
             begin, end = quoted(ends, base, other)
             if end - begin == last - first:
-                cost += (last - first) >> BY_3
+                cost += (last - first) >> 3
                 same = same_bytes(names, begin, names, first, last - first)
         if same:
             status = MALFORMED
@@ -341,14 +334,14 @@ def after(
         else:
             left -= cost
         searching = status == OK
-        j += ONE
+        j += 1
     room[slot + STEPS] = left
     return status, highest
 
 
 def quoted(ends: Any, base: Any, number: Any) -> Any:
     """Return where a name begins and ends within its quotes."""
-    return u64(ends[base + i64(number)]) + TWO, u64(ends[base + i64(number) + UNIT]) - TWO
+    return u64(ends[base + i64(number)]) + 2, u64(ends[base + i64(number) + 1]) - 2
 
 
 _WRITE_TEXT = (

@@ -11,7 +11,7 @@ import numpy as np
 
 from bowstring.kernels import host
 from bowstring.kernels.launch import launch
-from bowstring.kernels.registry import signatures
+from bowstring.kernels.signature import signatures
 from bowstring.kernels.validity import pack_flags
 
 DEADLINE = 90
