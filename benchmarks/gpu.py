@@ -16,7 +16,7 @@ import numpy as np
 from bowstring.benchmarks.case import LineUp, Measured, Scale, Skipped, Target, Way
 from bowstring.benchmarks.environment import available_bytes
 from bowstring.errors import BowstringError
-from bowstring.kernels.compilers import can_compile
+from bowstring.kernels.launch import can_compile
 from bowstring.memory import Device, device_by_name
 
 __all__ = [

@@ -9,7 +9,7 @@ nothing. Its module says what an item is, and which types it takes::
 :func:`~bowstring.kernels.launch.launch` runs it where its arrays are: compiled by numba, in threads, on the host;
 compiled by numba-cuda, on CuPy's current stream, on CUDA. :mod:`bowstring.kernels.checker` refuses what these could
 do differently. What the array namespaces do well enough is not a kernel but a body for
-:func:`~bowstring.kernels.arrays.run_arrays`, which needs no compiler.
+:func:`~bowstring.kernels.launch.run_arrays`, which needs no compiler.
 
 ``BOWSTRING_KERNELS=interpret``
     calls the plain functions instead, slowly, so that a debugger can look at each step (on the host).

@@ -13,9 +13,7 @@ import numpy as np
 
 from bowstring.errors import InvalidBody
 from bowstring.kernels import validity
-from bowstring.kernels.arrays import run_arrays
-from bowstring.kernels.compilers import can_compile
-from bowstring.kernels.launch import launch
+from bowstring.kernels.launch import can_compile, launch, run_arrays
 
 __all__ = ["both", "bytes_for", "count_set", "either", "expanded", "from_levels", "packed", "shifted"]
 

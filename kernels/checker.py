@@ -316,13 +316,15 @@ class _Function:
         raise self.refusal(node, "an expression that kernels do not have")
 
     def value_of(self, node: ast.expr) -> int | None:
-        """Return the value of a literal: an integer, one of the module without a type, or an expression of them."""
+        """Return the value of a literal: an integer, one of the module, a character's, or an expression of them."""
         match node:
             case ast.Constant(int(value)) if not isinstance(value, bool):
                 return value
             case ast.Name(name) if name not in self.function.__code__.co_varnames:
                 value = self.function.__globals__.get(name)
                 return value if type(value) is int else None
+            case ast.Call(ast.Name("ord"), [ast.Constant(str(value))], []):
+                return ord(value)
             case ast.UnaryOp(ast.USub(), operand) if self.value_of(operand) is not None:
                 return int(eval(ast.unparse(node), self.function.__globals__))  # noqa: S307  our own source
             case ast.BinOp(left, _, right) if None not in (self.value_of(left), self.value_of(right)):

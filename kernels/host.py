@@ -3,26 +3,31 @@
 The loop has the file name and the globals of the kernel's module: numba's cache keys a function by its own code
 and by its closure, and a closure's cells never compare equal in another process.
 
-With ``BOWSTRING_KERNELS=checked`` they are compiled with every index checked, and raise `IndexError`: for tests. It
+With ``BOWSTRING_KERNELS=interpret`` they are plain Python: slow, and every step can be looked at. With
+``BOWSTRING_KERNELS=checked`` they are compiled with every index checked, and raise `IndexError`: for tests. It
 must be set before the first launch of a process.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bowstring.errors import MissingDependency
+import numpy as np
+
+from bowstring.errors import MissingDependency, UsageError
 from bowstring.kernels.cache import cache_folder
 from bowstring.kernels.compiling import compiling, make_jitable
-from bowstring.kernels.interpret import way
 from bowstring.kernels.prefetch import compile_prefetch, compile_prefetch_page, prefetch, prefetch_page
 from bowstring.kernels.signature import Parameter, Signature, fingerprint, reached
 from bowstring.kernels.threads import run_ranges
+from bowstring.kernels.types import i64
 from bowstring.private_folders import make_folders
 
-__all__ = ["compiled", "run"]
+__all__ = ["compiled", "interpret", "run", "way"]
+
 
 _LOOP = """\
 def {name}(_start, _stop, {arguments}):
@@ -37,6 +42,9 @@ _INSTRUCTIONS: dict[Callable[..., Any], Callable[[], None]] = {
 }
 _loops: dict[Signature, Any] = {}
 _jitable: set[Callable[..., Any]] = set()
+
+
+VARIABLE = "BOWSTRING_KERNELS"
 
 
 def run(signature: Signature, items: int, arguments: tuple[Any, ...]) -> None:
@@ -161,3 +169,31 @@ def _cache(loop: Any, stamp: str, *marks: str) -> Any:
                     self._cache_file.flush()
 
     return Cache(loop)
+
+
+def way() -> str:
+    """Return how kernels run on the host: ``compile``, ``interpret``, or ``checked``, with every index checked.
+
+    Raises
+    ------
+    UsageError
+        ``BOWSTRING_KERNELS`` is something else.
+
+    Examples
+    --------
+    >>> way() in ("compile", "checked", "interpret")
+    True
+    """
+    value = os.environ.get(VARIABLE, "") or "compile"
+    if value not in ("compile", "checked", "interpret"):
+        raise UsageError(
+            "no way to run kernels", expected="compile, checked or interpret", found=value, where=VARIABLE
+        )
+    return value
+
+
+def interpret(signature: Signature, items: int, arguments: tuple[Any, ...]) -> None:
+    """Call a kernel for each of its items."""
+    with np.errstate(all="ignore"):  # integers wrap, as they do where they are compiled
+        for item in range(items):
+            signature.kernel(i64(item), *arguments)

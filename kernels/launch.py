@@ -2,14 +2,104 @@
 
 from __future__ import annotations
 
-from typing import Any
+import importlib.util
+import sys
+from collections.abc import Callable
+from typing import Any, Literal
 
-from bowstring.errors import UsageError
-from bowstring.kernels import host, interpret
-from bowstring.kernels.array_device import find_place
+import numpy as np
+
+from bowstring.errors import NotOnDevice, Unsupported, UsageError
+from bowstring.kernels import host
 from bowstring.kernels.signature import Kernel, match
 
-__all__ = ["launch"]
+__all__ = [
+    "Place",
+    "Unwrap",
+    "can_compile",
+    "device_of",
+    "find_place",
+    "is_installed",
+    "launch",
+    "register_array_type",
+    "run_arrays",
+]
+
+
+# Takes the arguments of a launch; returns them with plain host arrays, and what makes a result an array again.
+Unwrap = Callable[[tuple[Any, ...]], tuple[tuple[Any, ...], Callable[[Any], Any]]]
+
+
+Place = Literal["host", "cuda"] | Unwrap
+
+_UNWRAP: dict[type, Unwrap] = {}
+
+
+def register_array_type(array_type: type, unwrap: Unwrap) -> None:
+    """Tell how a launch gets at arrays that cannot be read as NumPy's or CuPy's, such as the fake device's.
+
+    Parameters
+    ----------
+    array_type
+        The type of these arrays, exactly.
+    unwrap
+        Called with the arguments of a launch, it returns them with NumPy arrays over the same memory, and a
+        function that makes a NumPy result one of these arrays. Nothing else may unwrap them.
+
+    Examples
+    --------
+    >>> register_array_type(FakeArray, unwrap)  # doctest: +SKIP
+    """
+    _UNWRAP[array_type] = unwrap
+
+
+def find_place(arguments: tuple[Any, ...]) -> Place:
+    """Return where the arrays among the arguments are.
+
+    Raises
+    ------
+    NotOnDevice
+        They are in two places.
+    Unsupported
+        No argument is an array of a known place.
+
+    Examples
+    --------
+    >>> find_place((1, np.arange(3)))
+    'host'
+    """
+    found: Place | None = None
+    for argument in arguments:
+        place = _place(type(argument))
+        if place is not None and place != found:
+            if found is not None:
+                raise NotOnDevice("arrays of two places", found=[type(each).__name__ for each in arguments])
+            found = place
+    if found is None:
+        raise Unsupported("no kernel runs on such arrays", found=[type(each).__name__ for each in arguments])
+    return found
+
+
+def device_of(arguments: tuple[Any, ...]) -> int:
+    """Return the number of the GPU that the CuPy arrays among the arguments are on.
+
+    Raises
+    ------
+    NotOnDevice
+        They are on two.
+    """
+    devices = {int(each.device.id) for each in arguments if _place(type(each)) == "cuda"}
+    if len(devices) > 1:
+        raise NotOnDevice("arrays of two devices", found=sorted(devices))
+    return devices.pop()
+
+
+def _place(kind: type) -> Place | None:
+    if kind is np.ndarray:
+        return "host"
+    if kind.__module__.partition(".")[0] == "cupy":
+        return "cuda"
+    return _UNWRAP.get(kind)
 
 
 def launch(kernel: Kernel, items: int, *arguments: Any) -> None:
@@ -60,8 +150,67 @@ def launch(kernel: Kernel, items: int, *arguments: Any) -> None:
     if place == "cuda":
         from bowstring.kernels.cuda import run
 
-        run(signature, items, values)
-    elif interpret.chosen():
-        interpret.run(signature, items, values)
+        run(signature, items, values, device_of(arguments))
+    elif host.way() == "interpret":
+        host.interpret(signature, items, values)
     else:
         host.run(signature, items, values)
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package can be imported, without doing so.
+
+    Examples
+    --------
+    >>> is_installed("numpy"), is_installed("no_such_package")
+    (True, False)
+    """
+    if package in sys.modules:
+        return sys.modules[package] is not None
+    return importlib.util.find_spec(package) is not None
+
+
+def can_compile(array: Any) -> bool:
+    """Whether a compiler is installed for kernels that run where an array is.
+
+    Raises
+    ------
+    Unsupported
+        It is no array of a known device.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> can_compile(np.arange(3)) == is_installed("numba")
+    True
+    """
+    return is_installed("numba") and (find_place((array,)) != "cuda" or is_installed("numba_cuda"))
+
+
+def run_arrays(body: Callable[..., Any], *arguments: Any) -> Any:
+    """Call ``body(xp, *arguments)`` where the arrays are and return its result, an array of the same device.
+
+    This is for work that the array namespace does well enough, and that must run without the extra
+    ``kernels``; what it cannot do is a kernel (:func:`~bowstring.kernels.launch.launch`).
+
+    Raises
+    ------
+    NotOnDevice
+        Arrays of two devices.
+    Unsupported
+        No argument is an array of a known device.
+
+    Examples
+    --------
+    >>> run_arrays(lambda xp, bits: xp.invert(bits), np.array([0, 255], np.uint8)).tolist()
+    [255, 0]
+    """
+    place = find_place(arguments)
+    if place == "host":
+        return body(np, *arguments)
+    if place == "cuda":
+        cupy = sys.modules["cupy"]
+        with cupy.cuda.Device(device_of(arguments)):
+            return body(cupy, *arguments)
+    plain, wrap = place(arguments)
+    return wrap(body(np, *plain))

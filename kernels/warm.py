@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from bowstring.kernels import cubin, host
+from bowstring.kernels import cuda, host
 from bowstring.kernels.signature import signatures
 
 __all__ = ["warm"]
@@ -42,7 +42,7 @@ def warm(capabilities: Sequence[tuple[int, int]] = ()) -> int:
     for signature in signatures():
         host.compiled(signature)
         for capability in capabilities:
-            cubin.load_cubin(signature, capability)
+            cuda.load_cubin(signature, capability)
         count += 1
     return count
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from bowstring.kernels.json.format import FULL, READ, eight, masked
-from bowstring.kernels.json.strings import QUOTE, copy, string_end, unescape
+from bowstring.kernels.json.format import BODY, FULL, HEAD, NODE, READ, SIZE, TWICE, UNEXPECTED, eight, masked
+from bowstring.kernels.json.strings import copy, string_end, unescape
 from bowstring.kernels.types import u64
 
 __all__ = [
@@ -31,10 +31,13 @@ __all__ = [
     "SPARE",
     "STATE",
     "UNKNOWN",
+    "close",
     "expected_key",
     "forget_keys",
     "other_key",
+    "take_key",
 ]
+
 
 PLAN: Final = u64(8)
 """Words of the plan of a part: its first row and the one behind its last; where its nodes, its table and its pool
@@ -70,6 +73,9 @@ SPARE: Final = u64(8)
 ESCAPES = u64(1 << 63)
 FACTOR = u64(0x9E3779B97F4A7C15)
 OTHER = u64(0xD6E8FEB86659FD93)
+
+
+ABOVE = u64(24)
 
 
 def mixed(word: Any) -> Any:
@@ -131,7 +137,7 @@ def expected_key(
         if (
             size >= stop - at
             or at + size + 8 > u64(len(data))
-            or u64(data[at + size]) != QUOTE
+            or u64(data[at + size]) != ord('"')
             or not same(data, at, pool, u64(names[name + START]), size)
         ):
             entry = u64(0)
@@ -225,6 +231,67 @@ def forget_keys(part: Any, plan: Any, states: Any, table: Any, names: Any) -> No
     states[state + KEYS] = kept
     states[state + POOL_END] = states[state + KEPT_END]
     states[state + LAST] = 0
+
+
+def take_key(
+    key: Any,
+    origin: Any,
+    parent: Any,
+    undone: Any,
+    before: Any,
+    limit: Any,
+    owned: Any,
+    nodes: Any,
+    children: Any,
+    names: Any,
+) -> Any:
+    """Mark a key as the current object's; return a status, and how many marks must be found again.
+
+    `before` is the last serial number of the row before: what the key was marked with later may be an object around
+    this one, which must find its mark again. The lists of children are not made yet, and have room for that.
+    """
+    owner = u64(names[owned])
+    current = u64(nodes[(origin + parent) * NODE + HEAD]) >> ABOVE
+    status = READ
+    marks = undone
+    if owner == current:
+        status = TWICE
+    elif owner > before:
+        if origin + marks < limit:
+            children[origin + marks] = key << 32 | owner
+            marks += 1
+        else:
+            status = UNEXPECTED
+    names[owned] = current
+    return status, marks
+
+
+def close(
+    node: Any,
+    inside: Any,
+    listed: Any,
+    undone: Any,
+    origin: Any,
+    first: Any,
+    nodes: Any,
+    children: Any,
+    names: Any,
+) -> Any:
+    """Close a container: say where its children will be listed, and give keys their marks back.
+
+    Return how many are listed now, and how many marks are left.
+    """
+    count = u64(nodes[node + BODY])
+    mark = u64(nodes[node + SIZE])
+    left = undone
+    while left > mark:
+        left -= 1
+        entry = u64(children[origin + left])
+        names[(first + (entry >> 32)) * NAME + OWNER] = entry & 0xFFFFFFFF
+    nodes[node + HEAD] = inside | count << ABOVE
+    nodes[node + BODY] = listed << 32 | count
+    nodes[node + SIZE] = 0
+    return listed + count, left
 
 
 SIGNATURES: dict[Any, tuple[str, ...]] = {}

@@ -27,8 +27,6 @@ from bowstring.kernels.json.format import (
     UNDECIDED,
     UNEXPECTED,
 )
-from bowstring.kernels.json.leaves import literal, text
-from bowstring.kernels.json.marks import close, take_key
 from bowstring.kernels.json.names import (
     KEPT,
     KEPT_END,
@@ -43,12 +41,14 @@ from bowstring.kernels.json.names import (
     STATE,
     TABLE,
     UNKNOWN,
+    close,
     expected_key,
     forget_keys,
     other_key,
+    take_key,
 )
-from bowstring.kernels.json.numbers import MINUS, byte_at, number
-from bowstring.kernels.json.strings import QUOTE
+from bowstring.kernels.json.numbers import byte_at, number
+from bowstring.kernels.json.strings import literal, text
 from bowstring.kernels.types import i64, u64
 
 __all__ = ["SIGNATURES", "count_nodes", "read_rows"]
@@ -57,14 +57,7 @@ ABOVE = u64(24)
 KIND = u64(0xFF)
 NO_ONE = u64(0xFFFFFFFF)
 
-DIGIT_0 = u64(0x30)
-COMMA = u64(0x2C)
-COLON = u64(0x3A)
-CLOSE_ARRAY = u64(0x5D)
-OPEN_OBJECT = u64(0x7B)
 TO_OBJECT = u64(0x20)  # makes an opening bracket of an array that of an object, and nothing else
-CLOSE_OBJECT = u64(0x7D)
-BLANK = u64(0x20)
 BLANKS = u64(1 << 0x20 | 1 << 0x09 | 1 << 0x0A | 1 << 0x0D)
 
 # What may come next.
@@ -88,8 +81,8 @@ def count_nodes(i: Any, data: Any, starts: Any, stops: Any, plan: Any, counts: A
         count = i64(1)
         for k in range(size):
             byte = u64(data[begin + k])
-            count += i64(byte == COMMA) + i64(byte | TO_OBJECT == OPEN_OBJECT)
-            colons += i64(byte == COLON)
+            count += i64(byte == ord(",")) + i64(byte | TO_OBJECT == ord("{"))
+            colons += i64(byte == ord(":"))
         total += count
     counts[i] = total
     keys[i] = colons
@@ -98,7 +91,7 @@ def count_nodes(i: Any, data: Any, starts: Any, stops: Any, plan: Any, counts: A
 def behind_blanks(data: Any, at: Any, stop: Any) -> Any:
     """Return the next place that is no blank, tab or end of a line."""
     place = at
-    while place < stop and u64(data[place]) <= BLANK and (BLANKS >> u64(data[place])) & 1 != 0:
+    while place < stop and u64(data[place]) <= ord(" ") and (BLANKS >> u64(data[place])) & 1 != 0:
         place += 1
     return place
 
@@ -141,15 +134,15 @@ def read_row(
                 if at < stop:
                     status = TRAILING
                 break
-            if byte == COMMA:
+            if byte == ord(","):
                 at += 1
                 state = KEY if inside == OBJECT else VALUE
-            elif byte == (CLOSE_OBJECT if inside == OBJECT else CLOSE_ARRAY):
+            elif byte == (ord("}") if inside == OBJECT else ord("]")):
                 closes = True
             else:
                 status = UNEXPECTED
         elif state >= KEY:
-            if byte == QUOTE:
+            if byte == ord('"'):
                 entry, end = expected_key(data, at + 1, stop, part, plan, states, names, pool)
                 if entry == 0:
                     end, status, entry = other_key(
@@ -173,35 +166,35 @@ def read_row(
                     at = end
                 if status == READ:
                     at = behind_blanks(data, at, stop)
-                    if byte_at(data, at, stop) == COLON:
+                    if byte_at(data, at, stop) == ord(":"):
                         at += 1
                     else:
                         status = UNEXPECTED
                 state = VALUE
-            elif byte == CLOSE_OBJECT and state == FIELD:
+            elif byte == ord("}") and state == FIELD:
                 closes = True
             else:
                 status = UNEXPECTED
-        elif byte == CLOSE_ARRAY and state == ELEMENT:
+        elif byte == ord("]") and state == ELEMENT:
             closes = True
         else:
             state = AFTER
             head = u64(0)
             body = u64(0)
             size = undone
-            if byte | TO_OBJECT == OPEN_OBJECT:
+            if byte | TO_OBJECT == ord("{"):
                 serial = u64(states[part * STATE + SERIAL]) + 1
                 states[part * STATE + SERIAL] = serial
-                state = FIELD if byte == OPEN_OBJECT else ELEMENT
-                inside = OBJECT if byte == OPEN_OBJECT else ARRAY
+                state = FIELD if byte == ord("{") else ELEMENT
+                inside = OBJECT if byte == ord("{") else ARRAY
                 head = inside | serial << ABOVE
                 if level >= depth:
                     status = TOO_DEEP
                 else:
                     at += 1
-            elif byte == QUOTE:
+            elif byte == ord('"'):
                 at, status, head, body, size = text(data, at, stop)
-            elif byte - DIGIT_0 < 10 or byte == MINUS:
+            elif byte - ord("0") < 10 or byte == ord("-"):
                 at, status, head, body, size = number(data, at, stop, spark)
                 if head & KIND == UNDECIDED:
                     states[part * STATE + UNKNOWN] += 1

@@ -11,16 +11,21 @@ from bowstring.kernels.json.format import (
     CONTROL,
     END,
     ESCAPE,
+    ESCAPED,
+    LITERAL,
     NO_TEXT,
+    PLAIN,
     READ,
     SURROGATE,
+    UNEXPECTED,
     eight,
     put_eight,
 )
+from bowstring.kernels.json.numbers import byte_at
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.validation.text import is_text
 
-__all__ = ["copy", "string_end", "unescape"]
+__all__ = ["copy", "literal", "string_end", "text", "unescape"]
 
 
 EACH = u64(0x0101010101010101)
@@ -32,29 +37,26 @@ BACKSLASHES = u64(0x5C5C5C5C5C5C5C5C)
 WHICH = u64(0x0001020304050607)
 
 QUOTE = u64(0x22)
-BACKSLASH = u64(0x5C)
-SLASH = u64(0x2F)
-DIGIT_0 = u64(0x30)
 CASE = u64(0x20)
-LETTER_A = u64(0x61)
-LETTER_B = u64(0x62)
-LETTER_F = u64(0x66)
-LETTER_N = u64(0x6E)
-LETTER_R = u64(0x72)
-LETTER_T = u64(0x74)
-LETTER_U = u64(0x75)
-BACKSPACE = u64(0x08)
-FORM_FEED = u64(0x0C)
-LINE_FEED = u64(0x0A)
-RETURN = u64(0x0D)
-TAB = u64(0x09)
-DIGITS = i64(4)
 
 HALVES = u64(0xD800)
 LOWER_HALVES = u64(0xDC00)
 BEHIND_HALVES = u64(0xE000)
 NO_CODE = u64(0xFFFFFFFF)
 BROKEN_CODE = u64(0xFFFFFFFE)
+
+
+WORD_NULL = u64(int.from_bytes(b"null", "little"))
+WORD_TRUE = u64(int.from_bytes(b"true", "little"))
+WORD_FALS = u64(int.from_bytes(b"fals", "little"))
+
+# The first byte of the encoding.
+NULL = u64(0)
+TRUE = u64(1 << 2)
+FALSE = u64(2 << 2)
+SHORT = u64(1)
+LONG = u64(16 << 2)
+LONGEST_SHORT = u64(63)
 
 
 def word_before(data: Any, at: Any, stop: Any) -> Any:
@@ -109,10 +111,10 @@ def string_end(data: Any, start: Any, stop: Any) -> Any:
             at += k
             if at < stop:
                 byte = u64(data[at])
-                if byte == QUOTE:
+                if byte == ord('"'):
                     status = READ
                     break
-                if byte != BACKSLASH:
+                if byte != ord("\\"):
                     status = CONTROL
                     break
                 code, length = escape(data, at, stop)
@@ -147,35 +149,35 @@ def escape(data: Any, at: Any, stop: Any) -> Any:
     code = NO_CODE
     length = u64(2)
     letter = u64(data[at + 1]) if at + 1 < stop else u64(0)
-    if letter == LETTER_U:
+    if letter == ord("u"):
         code = hexadecimal(data, at + 2, stop)
         length = u64(6)
         if HALVES <= code < BEHIND_HALVES:
             other = NO_CODE
             after = at + 6
-            if after + 1 < stop and u64(data[after]) == BACKSLASH and u64(data[after + 1]) == LETTER_U:
+            if after + 1 < stop and u64(data[after]) == ord("\\") and u64(data[after + 1]) == ord("u"):
                 other = hexadecimal(data, after + 2, stop)
             if code < LOWER_HALVES <= other < BEHIND_HALVES:
                 code = 0x10000 + ((code & 0x3FF) << 10) + (other & 0x3FF)
                 length = u64(12)
             else:
                 code = BROKEN_CODE
-    elif letter == QUOTE:
-        code = QUOTE
-    elif letter == BACKSLASH:
-        code = BACKSLASH
-    elif letter == SLASH:
-        code = SLASH
-    elif letter == LETTER_N:
-        code = LINE_FEED
-    elif letter == LETTER_T:
-        code = TAB
-    elif letter == LETTER_R:
-        code = RETURN
-    elif letter == LETTER_B:
-        code = BACKSPACE
-    elif letter == LETTER_F:
-        code = FORM_FEED
+    elif letter == ord('"'):
+        code = u64(ord('"'))
+    elif letter == ord("\\"):
+        code = u64(ord("\\"))
+    elif letter == ord("/"):
+        code = u64(ord("/"))
+    elif letter == ord("n"):
+        code = u64(ord("\n"))
+    elif letter == ord("t"):
+        code = u64(ord("\t"))
+    elif letter == ord("r"):
+        code = u64(ord("\r"))
+    elif letter == ord("b"):
+        code = u64(ord("\b"))
+    elif letter == ord("f"):
+        code = u64(ord("\f"))
     return code, length
 
 
@@ -184,10 +186,10 @@ def hexadecimal(data: Any, at: Any, stop: Any) -> Any:
     code = NO_CODE
     if at + 4 <= stop:
         code = u64(0)
-        for k in range(DIGITS):
+        for k in range(4):
             byte = u64(data[at + u64(k)])
-            digit = byte - DIGIT_0
-            letter = (byte | CASE) - LETTER_A + 10
+            digit = byte - ord("0")
+            letter = (byte | 0x20) - ord("a") + 10
             if digit >= 10:
                 digit = letter
                 if letter < 10 or letter >= 16:
@@ -220,7 +222,7 @@ def unescape(data: Any, start: Any, stop: Any, out: Any, target: Any, size: Any)
     end = target + size
     while at < stop and done < end:
         byte = u64(data[at])
-        if byte != BACKSLASH:
+        if byte != ord("\\"):
             out[done] = u8(byte)
             done += 1
             at += 1
@@ -250,6 +252,40 @@ def put_character(out: Any, at: Any, code: Any, width: Any) -> None:
             shift -= 6
             out[at + k] = u8(0x80 | ((code >> shift) & 0x3F))
             k += 1
+
+
+def literal(data: Any, at: Any, stop: Any) -> Any:
+    """Return where null, true or false ends, a status, and the node's head."""
+    word = word_before(data, at, min(stop, at + 4))
+    end = at
+    status = READ
+    header = NULL
+    if word == WORD_NULL:
+        end = at + 4
+    elif word == WORD_TRUE:
+        end = at + 4
+        header = TRUE
+    elif word == WORD_FALS and byte_at(data, at + 4, stop) == ord("e"):
+        end = at + 5
+        header = FALSE
+    else:
+        status = UNEXPECTED
+    return end, status, LITERAL | header << 8
+
+
+def text(data: Any, at: Any, stop: Any) -> Any:
+    """Return where a string ends, a status, and the node's head, body and size."""
+    end, dropped, status = string_end(data, at + 1, stop)
+    length = end - at - 1 - dropped
+    kind = PLAIN if dropped == 0 else ESCAPED
+    header = SHORT | length << 2
+    size = length + 1
+    if length > LONGEST_SHORT:
+        header = LONG
+        size = length + 5
+    if status == READ:
+        end += 1
+    return end, status, kind | header << 8, at + 1, size
 
 
 SIGNATURES: dict[Any, tuple[str, ...]] = {}

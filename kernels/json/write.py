@@ -21,16 +21,26 @@ from bowstring.kernels.json.format import (
     WIDE,
     put,
     put_eight,
+    width_of,
 )
 from bowstring.kernels.json.numbers import wide_digits
 from bowstring.kernels.json.strings import copy, unescape
 from bowstring.kernels.types import i64, u8, u64
 
-__all__ = ["SIGNATURES", "write_rows"]
+__all__ = ["SIGNATURES", "measure_rows", "write_rows"]
+
 
 KIND = u64(0xFF)
 LONGEST_SHORT = u64(64)
 WIDE_SIZE = u64(18)
+
+
+REMAINING = u64(24)
+ONE_LESS = u64(1 << 24)
+MOST_SMALL = u64(255)
+FEW = u64(24)
+OBJECT_HEADER = u64(2)
+ARRAY_HEADER = u64(3)
 
 
 def write_leaf(data: Any, stop: Any, node: Any, head: Any, at: Any, nodes: Any, out: Any) -> None:
@@ -124,4 +134,105 @@ def write_rows(
         k += 1
 
 
-SIGNATURES = {write_rows: ("u8[], i64[], u64[], u64[], i64[], u64[]!, u64[]!, u8[]!",)}
+def sort(children: Any, first: Any, count: Any) -> None:
+    """Sort words: few of them by insertion, many on a heap, unless they are in order."""
+    if count <= FEW:
+        for k in range(1, i64(count)):
+            word = u64(children[first + u64(k)])
+            at = first + u64(k)
+            while at > first and u64(children[at - 1]) > word:
+                children[at] = children[at - 1]
+                at -= 1
+            children[at] = word
+    elif not in_order(children, first, count):
+        root = count >> 1
+        while root > 0:
+            root -= 1
+            sift(children, first, root, count)
+        end = count - 1
+        while end > 0:
+            top = u64(children[first])
+            children[first] = children[first + end]
+            children[first + end] = top
+            sift(children, first, u64(0), end)
+            end -= 1
+
+
+def in_order(children: Any, first: Any, count: Any) -> Any:
+    """Return whether words ascend."""
+    k = u64(1)
+    while k < count and u64(children[first + k - 1]) < u64(children[first + k]):
+        k += 1
+    return k >= count
+
+
+def sift(children: Any, first: Any, root: Any, count: Any) -> None:
+    """Move a word down its heap to where none below it is greater."""
+    word = u64(children[first + root])
+    at = root
+    below = at * 2 + 1
+    while below < count:
+        if below + 1 < count and u64(children[first + below + 1]) > u64(children[first + below]):
+            below += 1
+        if u64(children[first + below]) <= word:
+            break
+        children[first + at] = children[first + below]
+        at = below
+        below = at * 2 + 1
+    children[first + at] = word
+
+
+def close(nodes: Any, node: Any, children: Any, origin: Any) -> None:
+    """Write the size and the header of a container whose children are listed."""
+    kind = u64(nodes[node + HEAD]) & KIND
+    body = u64(nodes[node + BODY])
+    count = body & 0xFFFFFFFF
+    first = origin + (body >> 32)
+    total = u64(nodes[node + SIZE])
+    width = width_of(total)
+    large = u64(count > MOST_SMALL)
+    size = 1 + (1 + large * 3) + (count + 1) * width + total
+    header = ARRAY_HEADER | (width - 1) << 2 | large << 4
+    if kind == OBJECT:
+        sort(children, first, count)
+        id_width = u64(1)
+        if count > 0:
+            id_width = width_of(u64(children[first + count - 1]) >> 32)
+        size += count * id_width
+        header = OBJECT_HEADER | (width - 1) << 2 | (id_width - 1) << 4 | large << 6
+    nodes[node + HEAD] = kind | header << 8
+    nodes[node + SIZE] = size
+
+
+def measure_rows(
+    i: Any, firsts: Any, counts: Any, bases: Any, ranks: Any, nodes: Any, children: Any, sizes: Any
+) -> None:
+    """Write how many bytes a row takes, none where it has no nodes; the ranks of its keys begin at its base."""
+    origin = u64(firsts[i])
+    base = u64(bases[i])
+    k = u64(counts[i])
+    size = u64(0)
+    while k > 0:
+        k -= 1
+        node = (origin + k) * NODE
+        if u64(nodes[node + HEAD]) & KIND >= ARRAY:
+            close(nodes, node, children, origin)
+        size = u64(nodes[node + SIZE])
+        if k > 0:
+            link = u64(nodes[node + LINK])
+            parent = (origin + (link >> 32)) * NODE
+            head = u64(nodes[parent + HEAD]) - ONE_LESS
+            nodes[parent + HEAD] = head
+            nodes[parent + SIZE] += size
+            place = origin + (u64(nodes[parent + BODY]) >> 32) + (head >> REMAINING)
+            entry = k
+            if head & KIND == OBJECT:
+                entry |= u64(ranks[base + (link & 0xFFFFFFFF)]) << 32
+            children[place] = entry
+    sizes[i] = i64(size)
+
+
+SIGNATURES = {
+    write_rows: ("u8[], i64[], u64[], u64[], i64[], u64[]!, u64[]!, u8[]!",),
+    measure_rows: ("u64[], u64[], u64[], u32[], u64[]!, u64[]!, i64[]!",),
+}

@@ -1,7 +1,7 @@
 """Whether bytes are UTF-8, eight at a time: no overlong forms, no surrogates, nothing above U+10FFFF.
 
 Work item: a block of :data:`WORDS` 64-bit words of text, or a block of
-:data:`~bowstring.kernels.validation.block.ROWS` rows.
+:data:`~bowstring.kernels.validation.text.ROWS` rows.
 
 A byte is right or wrong by what it says and by the three bytes before it, so a word is judged together with the
 word before it, and blocks need nothing of each other. The text as a whole is looked at first: where that holds,
@@ -14,15 +14,19 @@ from __future__ import annotations
 from typing import Any, Final
 
 from bowstring.kernels.types import i64, u64
-from bowstring.kernels.validation.block import NO_ROW, block_end, block_start
 from bowstring.kernels.validity import bit_is_set
 
 __all__ = [
     "ASCII",
     "BROKEN",
+    "NO_ROW",
+    "ROWS",
     "SIGNATURES",
     "TEXT",
     "WORDS",
+    "block_end",
+    "block_start",
+    "blocks_of",
     "check_starts",
     "check_text",
     "check_text_rows",
@@ -30,6 +34,7 @@ __all__ = [
     "is_text",
     "is_text_by_blocks",
 ]
+
 
 ASCII: Final = i64(0)
 """The mark of a block that holds nothing but ASCII."""
@@ -44,6 +49,12 @@ BYTES = i64(8)
 BLOCK = WORDS * BYTES
 LONG = i64(4) * BLOCK
 HIGH = u64(0x8080808080808080)  # the highest bit of each byte
+
+
+ROWS: Final = i64(256)
+"""Rows that one work item looks at."""
+NO_ROW: Final = i64(2**63 - 1)
+"""The answer of a block without a wrong row."""
 
 
 def faults(word: Any, previous: Any) -> Any:
@@ -236,6 +247,28 @@ def check_text_rows(i: Any, offsets: Any, validity: Any, data: Any, rows: Any, b
         if found == NO_ROW and bit_is_set(validity, i64(row)) and not is_text(data, start, stop):
             found = i64(row)
     bad[i] = found
+
+
+def blocks_of(rows: int) -> int:
+    """Return how many blocks, and so work items, some rows are.
+
+    Examples
+    --------
+    >>> blocks_of(0), blocks_of(256), blocks_of(257)
+    (0, 1, 2)
+    """
+    return -(-rows // int(ROWS))
+
+
+def block_start(i: Any) -> Any:
+    """Return the first row of a block; the compiler sees that it is not negative, and makes better loops."""
+    return max(i * ROWS, i64(0))
+
+
+def block_end(i: Any, rows: Any, held: Any) -> Any:
+    """Return one past the last row of a block, where there are so many rows, and arrays hold so many."""
+    end = min(block_start(i) + ROWS, rows)
+    return min(end, held)
 
 
 SIGNATURES = {

@@ -1,6 +1,6 @@
 """Whether values of a fixed width lie in the range of their type; slots that are null may hold anything.
 
-Work item: a block of :data:`~bowstring.kernels.validation.block.ROWS` rows.
+Work item: a block of :data:`~bowstring.kernels.validation.text.ROWS` rows.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from bowstring.kernels.types import i64, u64
-from bowstring.kernels.validation.block import NO_ROW, block_end, block_start
+from bowstring.kernels.validation.text import NO_ROW, block_end, block_start
 from bowstring.kernels.validity import bit_is_set
 
 __all__ = ["SIGNATURES", "check_days", "check_range", "check_range_128", "check_range_256"]

@@ -1,6 +1,6 @@
 """Whether views of binary and text hold what they say: 16 bytes each, of a value or of where it lies.
 
-Work item: a block of :data:`~bowstring.kernels.validation.block.ROWS` rows.
+Work item: a block of :data:`~bowstring.kernels.validation.text.ROWS` rows.
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from bowstring.kernels.types import i64, u64
-from bowstring.kernels.validation.block import NO_ROW, block_end, block_start
-from bowstring.kernels.validation.text import HIGH, faults, is_text_by_blocks
+from bowstring.kernels.validation.text import HIGH, NO_ROW, block_end, block_start, faults, is_text_by_blocks
 from bowstring.kernels.validity import bit_is_set
 
 __all__ = ["SIGNATURES", "check_views"]

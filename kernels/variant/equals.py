@@ -24,7 +24,7 @@ from bowstring.kernels.variant.format import (
     signed,
 )
 from bowstring.kernels.variant.metadata import slot_of
-from bowstring.kernels.variant.text.decimals import decimal_at, without_zeros
+from bowstring.kernels.variant.text.leaves import decimal_at, without_zeros
 from bowstring.kernels.variant.text.put import same_bytes
 
 __all__ = ["DIFFERENT", "SAME", "SIGNATURES", "UNKNOWN", "WORDS", "compare_values"]

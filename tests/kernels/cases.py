@@ -13,9 +13,8 @@ import numpy as np
 
 from bowstring.kernels import gather, swap, validity
 from bowstring.kernels.signature import Kernel, match
-from bowstring.kernels.validation import nested as offsets
-from bowstring.kernels.validation import text, unions, values, views
-from bowstring.kernels.validation.block import blocks_of
+from bowstring.kernels.validation import nested, text, values, views
+from bowstring.kernels.validation.text import blocks_of
 from tests.kernels import json_cases, variant_cases, variant_cast_cases, variant_text_cases
 
 Array = np.ndarray[Any, Any]
@@ -308,15 +307,15 @@ CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
     validity.expand_bits: expanded_bitmap,
     validity.pack_flags: flags,
     validity.level_bits: levels,
-    offsets.check_offsets: some_offsets,
-    offsets.check_list_views: list_views,
-    offsets.check_run_ends: run_ends,
+    nested.check_offsets: some_offsets,
+    nested.check_list_views: list_views,
+    nested.check_run_ends: run_ends,
     text.check_text: whole_text,
     text.check_starts: text_starts,
     text.check_text_rows: text_rows,
-    unions.check_type_ids: type_ids,
-    unions.check_dense: dense,
-    unions.check_dense_order: dense_order,
+    nested.check_type_ids: type_ids,
+    nested.check_dense: dense,
+    nested.check_dense_order: dense_order,
     values.check_range: ranges,
     values.check_days: days,
     values.check_range_128: wide_ranges(2),

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from bowstring.kernels.json import read as reading
-from bowstring.kernels.json import sizes
 from bowstring.kernels.json import write as writing
 from bowstring.kernels.json.format import NODE
 from bowstring.kernels.json.names import NAME, PLAN, STATE
@@ -76,7 +75,7 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
         measured = measure(made)
         with np.errstate(all="ignore"):
             for row in range(ROWS):
-                sizes.measure_rows(i64(row), *measured)
+                writing.measure_rows(i64(row), *measured)
         firsts, counts, _bases, _ranks, nodes, children, found = measured
         offsets = np.concatenate([[0], np.cumsum(found.array)])
         changed = wild(rng, np.uint8, len(made[0]))
@@ -86,6 +85,6 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
     return {
         reading.count_nodes: counting,
         reading.read_rows: read,
-        sizes.measure_rows: lambda rng: measure(was_read(rng)),
+        writing.measure_rows: lambda rng: measure(was_read(rng)),
         writing.write_rows: write,
     }

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from bowstring.kernels.json import read as reading
-from bowstring.kernels.json import sizes
 from bowstring.kernels.json import write as writing
 from bowstring.kernels.json.format import NODE, NOTHING
 from bowstring.kernels.json.names import NAME, PLAN, SPARE, STATE
@@ -108,7 +107,7 @@ def measurements(_: np.random.Generator) -> Iterator[Case]:
 def writings(_: np.random.Generator) -> Iterator[Case]:
     data, _starts, stops, *_others = read_arguments(0, 128)
     arguments = measure_arguments()
-    launch(sizes.measure_rows, len(arguments[0]), *arguments)
+    launch(writing.measure_rows, len(arguments[0]), *arguments)
     firsts, found, _bases, _ranks, nodes, children, measured = arguments
     offsets = np.concatenate([[0], np.cumsum(measured)])
     out = np.zeros(int(offsets[-1]), np.uint8)
@@ -118,6 +117,6 @@ def writings(_: np.random.Generator) -> Iterator[Case]:
 CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
     reading.count_nodes: counts,
     reading.read_rows: readings,
-    sizes.measure_rows: measurements,
+    writing.measure_rows: measurements,
     writing.write_rows: writings,
 }

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bowstring.errors import NotOnDevice, Unsupported
-from bowstring.kernels.arrays import run_arrays
+from bowstring.kernels.launch import run_arrays
 from bowstring.testing import FakeArray, fake_device
 
 

@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 from bowstring.errors import NotOnDevice
-from bowstring.kernels.cubin import Machine, compile_cubin, load_cubin
-from bowstring.kernels.cuda import parameter_words
+from bowstring.kernels.cuda import Machine, compile_cubin, load_cubin, parameter_words
 from bowstring.kernels.launch import launch
 from bowstring.kernels.signature import Signature, signatures, signatures_of
 from bowstring.kernels.validity import pack_flags
@@ -87,7 +86,7 @@ def test_machine_code_is_kept(
     monkeypatch.setenv("BOWSTRING_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
     signature = signatures()[0]
     first = load_cubin(signature, (9, 0))
-    monkeypatch.setattr("bowstring.kernels.cubin.compile_cubin", None)
+    monkeypatch.setattr("bowstring.kernels.cuda.compile_cubin", None)
     assert load_cubin(signature, (9, 0)) == first
 
 

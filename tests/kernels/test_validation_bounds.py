@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from bowstring.kernels import gather, swap, validity
 from bowstring.kernels.signature import kernels
 from bowstring.kernels.types import i64, u64
-from bowstring.kernels.validation import nested as offsets
-from bowstring.kernels.validation import text, unions, values, views
+from bowstring.kernels.validation import nested, text, values, views
 from tests.kernels import json_bounds, variant_bounds, variant_cast_bounds, variant_text_bounds
 
 Rng = np.random.Generator
@@ -103,15 +102,15 @@ def order_arguments(rng: Rng) -> tuple[Any, ...]:
 
 # What the caller promises and a kernel need not check: pieces of text lie in it, tables have their size.
 ARGUMENTS: dict[Callable[..., None], Callable[[Rng], tuple[Any, ...]]] = {
-    offsets.check_offsets: lambda rng: (some(rng, np.int32), number(rng), number(rng), out()),
-    offsets.check_list_views: lambda rng: (
+    nested.check_offsets: lambda rng: (some(rng, np.int32), number(rng), number(rng), out()),
+    nested.check_list_views: lambda rng: (
         some(rng, np.int64),
         some(rng, np.int64),
         number(rng),
         number(rng),
         out(),
     ),
-    offsets.check_run_ends: lambda rng: (some(rng, np.int16), number(rng), out()),
+    nested.check_run_ends: lambda rng: (some(rng, np.int16), number(rng), out()),
     values.check_range: lambda rng: (
         *(some(rng, np.uint16), some(rng), number(rng)),
         *(word(rng), word(rng), word(rng), out()),
@@ -123,9 +122,9 @@ ARGUMENTS: dict[Callable[..., None], Callable[[Rng], tuple[Any, ...]]] = {
     values.check_range_256: lambda rng: (
         *(some(rng, np.uint64), wide_bounds(rng, 4), some(rng), number(rng), out()),
     ),
-    unions.check_type_ids: lambda rng: (some(rng), wild(rng, np.int64, 256), number(rng), out()),
-    unions.check_dense: dense_arguments,
-    unions.check_dense_order: order_arguments,
+    nested.check_type_ids: lambda rng: (some(rng), wild(rng, np.int64, 256), number(rng), out()),
+    nested.check_dense: dense_arguments,
+    nested.check_dense_order: order_arguments,
     text.check_text: text_arguments,
     text.check_starts: lambda rng: (
         *(some(rng, np.int32), some(rng), number(rng), number(rng), wild(rng, np.int64, 1), out()),

@@ -12,7 +12,7 @@ import pytest
 from bowstring import variant
 from bowstring.columnar.batch import Batch
 from bowstring.errors import BowstringError
-from bowstring.kernels import interpret
+from bowstring.kernels import host
 from bowstring.kernels.signature import Signature
 from bowstring.kernels.types import i64
 from bowstring.variant import Status
@@ -64,7 +64,7 @@ def guarded_run(signature: Signature, items: int, arguments: tuple[Any, ...]) ->
 def guards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Interpret kernels, with every index checked."""
     monkeypatch.setenv("BOWSTRING_KERNELS", "interpret")
-    monkeypatch.setattr(interpret, "run", guarded_run)
+    monkeypatch.setattr(host, "interpret", guarded_run)
 
 
 @pytest.fixture(scope="module")

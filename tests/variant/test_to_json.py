@@ -18,7 +18,7 @@ from bowstring import variant
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, Unsupported
-from bowstring.kernels import interpret
+from bowstring.kernels import host
 from bowstring.kernels.signature import Kernel, match
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.testing import fake_device
@@ -205,7 +205,7 @@ def test_broken_bytes_never_lead_outside(
 ) -> None:
     """With every index checked, changed bytes give the same."""
     monkeypatch.setenv("BOWSTRING_KERNELS", "interpret")
-    monkeypatch.setattr(interpret, "run", guarded_run)
+    monkeypatch.setattr(host, "interpret", guarded_run)
     rows: list[Row] = [*flipped(corpus, 60, seed=6)]
     check_texts(column_of(rows, "binary"), rows)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bowstring import variant
-from bowstring.kernels import interpret
+from bowstring.kernels import host
 from bowstring.kernels.signature import Signature
 from bowstring.kernels.types import i64
 from bowstring.variant.codec.encode import array_bytes, metadata_bytes, object_bytes
@@ -52,7 +52,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> None:
                 signature.kernel(i64(item), *wrapped)
 
     monkeypatch.setenv("BOWSTRING_KERNELS", "interpret")
-    monkeypatch.setattr(interpret, "run", run)
+    monkeypatch.setattr(host, "interpret", run)
 
 
 def reads_of(row: Pair) -> int:

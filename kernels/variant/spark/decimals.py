@@ -45,12 +45,6 @@ BASIC = u64(3)
 FALSE = u64(2)
 MOST_STEPS = i64(80)
 DIGITS_OF_MICROS = i64(6)
-ZERO_DIGIT = u64(48)
-PLUS = u64(43)
-MINUS = u64(45)
-POINT = u64(46)
-LOWER = u64(32)
-LETTER_E = u64(101)
 MOST_EXPONENT = i64(2**31 - 1)
 FARTHEST = i64(1 << 40)
 LONGEST_EXPONENT = i64(10)
@@ -224,7 +218,7 @@ def digit_at(data: Any, at: Any, stop: Any) -> Any:
     digit = u64(10)
     size = u64(1)
     if byte < ASCII:
-        digit = min(byte - ZERO_DIGIT, u64(10))
+        digit = min(byte - ord("0"), u64(10))
     else:
         letter = u64(0)
         if byte >= 0xC0 and byte < 0xE0 and at + 1 < stop:
@@ -246,8 +240,8 @@ def decimal_exponent(data: Any, start: Any, stop: Any) -> Any:
     negative = False
     total = i64(0)
     digits = i64(0)
-    if at < stop and (u64(data[at]) == PLUS or u64(data[at]) == MINUS):
-        negative = u64(data[at]) == MINUS
+    if at < stop and (u64(data[at]) == ord("+") or u64(data[at]) == ord("-")):
+        negative = u64(data[at]) == ord("-")
         at += 1
     if at < stop:
         status = OK
@@ -271,8 +265,8 @@ def decimal_of_text(data: Any, start: Any, stop: Any, scale: Any) -> Any:
     """Return a status, whether text is negative as a decimal, and its magnitude at a scale in two words."""
     at = start
     negative = False
-    if at < stop and (u64(data[at]) == PLUS or u64(data[at]) == MINUS):
-        negative = u64(data[at]) == MINUS
+    if at < stop and (u64(data[at]) == ord("+") or u64(data[at]) == ord("-")):
+        negative = u64(data[at]) == ord("-")
         at += 1
     begin = at
     digits = i64(0)
@@ -285,7 +279,7 @@ def decimal_of_text(data: Any, start: Any, stop: Any, scale: Any) -> Any:
             digits += 1
             if pointed:
                 fraction += 1
-        elif u64(data[at]) == POINT and not pointed:
+        elif u64(data[at]) == ord(".") and not pointed:
             pointed = True
         else:
             going = False
@@ -298,7 +292,7 @@ def decimal_of_text(data: Any, start: Any, stop: Any, scale: Any) -> Any:
         status = TYPE_MISMATCH
     elif at < stop:
         status = TYPE_MISMATCH
-        if u64(data[at]) | LOWER == LETTER_E:
+        if u64(data[at]) | 0x20 == ord("e"):
             status, exponent = decimal_exponent(data, at + 1, stop)
     # Java's scales are of 32 bits.
     if fraction - exponent > MOST_EXPONENT or fraction - exponent < -MOST_EXPONENT - 1:

@@ -36,7 +36,7 @@ from bowstring.kernels.variant.format import (
 from bowstring.kernels.variant.numbers import fixed
 from bowstring.kernels.variant.spark.numbers import magnitude
 from bowstring.kernels.variant.spark.parse import text_at
-from bowstring.kernels.variant.text.decimals import put_exact
+from bowstring.kernels.variant.text.leaves import put_exact
 from bowstring.kernels.variant.text.put import put, put_number
 from bowstring.kernels.variant.text.reals import put_real
 from bowstring.kernels.variant.text.times import put_date, put_time
@@ -52,10 +52,6 @@ TRUE = u64(1)
 FALSE = u64(2)
 TRUE_WORD = u64(int.from_bytes(b"true", "little"))
 FALSE_WORD = u64(int.from_bytes(b"false", "little"))
-MINUS = u64(45)
-BLANK = u64(32)
-ZERO_DIGIT = u64(48)
-LETTER_A = u64(97)
 DAY = i64(86_400_000_000)
 MICROSECONDS = u64(6)
 SPARK = i64(1)
@@ -73,7 +69,7 @@ def put_float(out: Any, limit: Any, at: Any, bits: Any, single: Any) -> Any:
     elif kind == NOT_A_NUMBER:
         end = put(out, limit, at, NAN_WORD, u64(3))
     else:
-        end = put(out, limit, at, MINUS, u64(negative))
+        end = put(out, limit, at, u64(ord("-")), u64(negative))
         end = put(out, limit, end, INFINITY_WORD, u64(8))
     return end
 
@@ -84,7 +80,7 @@ def put_uuid(out: Any, limit: Any, at: Any, data: Any, first: Any) -> Any:
     for k in range(16):
         byte = u64(data[first + u64(k)])
         if (DASHES >> u64(k)) & 1 != 0:
-            end = put(out, limit, end, MINUS, u64(1))
+            end = put(out, limit, end, u64(ord("-")), u64(1))
         end = put(out, limit, end, hex_letter(byte >> 4), u64(1))
         end = put(out, limit, end, hex_letter(byte & 15), u64(1))
     return end
@@ -92,9 +88,9 @@ def put_uuid(out: Any, limit: Any, at: Any, data: Any, first: Any) -> Any:
 
 def hex_letter(digit: Any) -> Any:
     """Return the letter of a hexadecimal digit."""
-    letter = ZERO_DIGIT + digit
+    letter = ord("0") + digit
     if digit >= 10:
-        letter = LETTER_A + digit - 10
+        letter = ord("a") + digit - 10
     return letter
 
 
@@ -112,7 +108,7 @@ def put_value(data: Any, at: Any, out: Any, limit: Any, begin: Any) -> Any:
     elif kind <= INT64:
         status, number = fixed(data, at, 1 << i64(kind - INT8))
         if status == OK:
-            end = put(out, limit, begin, MINUS, u64(number < 0))
+            end = put(out, limit, begin, u64(ord("-")), u64(number < 0))
             end = put_number(out, limit, end, magnitude(number))
     elif kind >= DECIMAL4 and kind <= DECIMAL16:
         status = MALFORMED
@@ -133,7 +129,7 @@ def put_value(data: Any, at: Any, out: Any, limit: Any, begin: Any) -> Any:
             end = put_date(out, limit, begin, number)
         elif status == OK:
             end = put_date(out, limit, begin, number // DAY)
-            end = put(out, limit, end, BLANK, u64(1))
+            end = put(out, limit, end, u64(ord(" ")), u64(1))
             end = put_time(out, limit, end, u64(number % DAY), MICROSECONDS, SPARK)
     elif kind == KIND_UUID:
         status = MALFORMED

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from bowstring.kernels.json.doubles import nearest_double
+from bowstring.kernels.json.numbers import nearest_double
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.variant.decimals import by_ten, raw_number, times_ten
 from bowstring.kernels.variant.floats import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from bowstring.kernels.json.doubles import nearest_double
+from bowstring.kernels.json.numbers import nearest_double
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.variant.floats import packed_float, parts_of_float
 from bowstring.kernels.variant.format import OK, OVERFLOW, SHORT, TYPE_MISMATCH, little
@@ -22,37 +22,15 @@ IS_LONG: Final = u8(254)
 """The status of a row whose text has so many digits that it is not known which float is nearest."""
 
 BASIC = u64(3)
-BLANK = u64(32)
 DELETE = u64(127)
 CONTROLS = i64(1)
 ONLY_LOW = i64(0)
-ZERO_DIGIT = u64(48)
-PLUS = u64(43)
-MINUS = u64(45)
-POINT = u64(46)
-CAPITAL_A = u64(65)
-CAPITAL_Z = u64(90)
-LOWER = u64(32)
-LETTER_A = u64(97)
-LETTER_D = u64(100)
-LETTER_E = u64(101)
-LETTER_F = u64(102)
-LETTER_P = u64(112)
-LETTER_X = u64(120)
-CAPITAL_N = u64(78)
-LETTERS = u64(26)
 MOST_LETTERS = u64(8)
 # Words as numbers, the first letter lowest.
 TRUE_WORD = u64(int.from_bytes(b"true", "little"))
 FALSE_WORD = u64(int.from_bytes(b"false", "little"))
 YES_WORD = u64(int.from_bytes(b"yes", "little"))
 NO_WORD = u64(int.from_bytes(b"no", "little"))
-T_WORD = u64(ord("t"))
-Y_WORD = u64(ord("y"))
-ONE_WORD = u64(ord("1"))
-F_WORD = u64(ord("f"))
-N_WORD = u64(ord("n"))
-ZERO_WORD = u64(ord("0"))
 INF_WORD = u64(int.from_bytes(b"inf", "little"))
 NAN_WORD = u64(int.from_bytes(b"nan", "little"))
 INFINITY_WORD = u64(int.from_bytes(b"infinity", "little"))
@@ -91,7 +69,7 @@ def text_at(data: Any, at: Any) -> Any:
 
 def is_blank(byte: Any, controls: Any) -> Any:
     """Return whether a byte is a blank or a control character; the last of those counts with `controls`."""
-    return byte <= BLANK or (controls != 0 and byte == DELETE)
+    return byte <= ord(" ") or (controls != 0 and byte == DELETE)
 
 
 def trimmed(data: Any, start: Any, stop: Any, controls: Any) -> Any:
@@ -112,8 +90,8 @@ def word_of(data: Any, first: Any, last: Any) -> Any:
         shift = u64(0)
         for k in range(i64(first), i64(last)):
             letter = u64(data[u64(k)])
-            if letter >= CAPITAL_A and letter <= CAPITAL_Z:
-                letter |= LOWER
+            if letter >= ord("A") and letter <= ord("Z"):
+                letter |= 0x20
             word |= letter << shift
             shift += 8
     return word
@@ -124,9 +102,11 @@ def boolean_of(data: Any, first: Any, last: Any) -> Any:
     word = word_of(data, first, last)
     status = OK
     found = i64(0)
-    if word == TRUE_WORD or word == T_WORD or word == YES_WORD or word == Y_WORD or word == ONE_WORD:
+    if word == TRUE_WORD or word == ord("t") or word == YES_WORD or word == ord("y") or word == ord("1"):
         found = i64(1)
-    elif not (word == FALSE_WORD or word == F_WORD or word == NO_WORD or word == N_WORD or word == ZERO_WORD):
+    elif not (
+        word == FALSE_WORD or word == ord("f") or word == NO_WORD or word == ord("n") or word == ord("0")
+    ):
         status = TYPE_MISMATCH
     return status, found
 
@@ -137,13 +117,13 @@ def whole_of(data: Any, start: Any, stop: Any) -> Any:
     status = TYPE_MISMATCH
     total = i64(0)
     negative = False
-    if at < stop and (u64(data[at]) == MINUS or u64(data[at]) == PLUS):
-        negative = u64(data[at]) == MINUS
+    if at < stop and (u64(data[at]) == ord("-") or u64(data[at]) == ord("+")):
+        negative = u64(data[at]) == ord("-")
         at += 1
     if at < stop:
         status = OK
     while at < stop:
-        digit = u64(data[at]) - ZERO_DIGIT
+        digit = u64(data[at]) - ord("0")
         if digit >= 10:
             status = TYPE_MISMATCH
         elif status == OK:
@@ -186,12 +166,12 @@ def exponent_at(data: Any, start: Any, stop: Any) -> Any:
     at = start
     negative = False
     exponent = i64(0)
-    if at < stop and (u64(data[at]) == MINUS or u64(data[at]) == PLUS):
-        negative = u64(data[at]) == MINUS
+    if at < stop and (u64(data[at]) == ord("-") or u64(data[at]) == ord("+")):
+        negative = u64(data[at]) == ord("-")
         at += 1
     first = at
-    while at < stop and u64(data[at]) - ZERO_DIGIT < 10:
-        exponent = min(exponent * 10 + i64(u64(data[at]) - ZERO_DIGIT), MOST_EXPONENT)
+    while at < stop and u64(data[at]) - ord("0") < 10:
+        exponent = min(exponent * 10 + i64(u64(data[at]) - ord("0")), MOST_EXPONENT)
         at += 1
     if at == first:
         at = start
@@ -204,8 +184,8 @@ def without_suffix(data: Any, first: Any, last: Any) -> Any:
     """Return where a number ends before a letter d or f, as Java's may have one."""
     end = last
     if last > first:
-        letter = u64(data[last - 1]) | LOWER
-        if letter == LETTER_D or letter == LETTER_F:
+        letter = u64(data[last - 1]) | 0x20
+        if letter == ord("d") or letter == ord("f"):
             end = last - 1
     return end
 
@@ -221,7 +201,7 @@ def decimal_real(data: Any, start: Any, stop: Any) -> Any:
     going = True
     while going and at < stop:
         byte = u64(data[at])
-        digit = byte - ZERO_DIGIT
+        digit = byte - ord("0")
         if digit < 10:
             seen = True
             if digits <= TOP_DIGIT:
@@ -233,7 +213,7 @@ def decimal_real(data: Any, start: Any, stop: Any) -> Any:
                     more = u64(1)
                 if not pointed:
                     exponent += 1
-        elif byte == POINT and not pointed:
+        elif byte == ord(".") and not pointed:
             pointed = True
         else:
             going = False
@@ -242,7 +222,7 @@ def decimal_real(data: Any, start: Any, stop: Any) -> Any:
     status = OK
     if not seen:
         status = TYPE_MISMATCH
-    elif at < stop and u64(data[at]) | LOWER == LETTER_E:
+    elif at < stop and u64(data[at]) | 0x20 == ord("e"):
         power, end = exponent_at(data, at + 1, stop)
         if end == at + 1:
             status = TYPE_MISMATCH
@@ -255,9 +235,9 @@ def decimal_real(data: Any, start: Any, stop: Any) -> Any:
 
 def hex_digit(byte: Any) -> Any:
     """Return the value of a hexadecimal digit, 16 for what is none."""
-    value = byte - ZERO_DIGIT
+    value = byte - ord("0")
     if value >= 10:
-        value = (byte | LOWER) - LETTER_A
+        value = (byte | 0x20) - ord("a")
         if value < 6:
             value += 10
         else:
@@ -287,14 +267,14 @@ def hex_real(data: Any, start: Any, stop: Any, negative: Any, single: Any) -> An
                 more |= digit
                 if not pointed:
                     exponent += 4
-        elif byte == POINT and not pointed:
+        elif byte == ord(".") and not pointed:
             pointed = True
         else:
             going = False
         if going:
             at += 1
     status = TYPE_MISMATCH
-    if seen and at < stop and u64(data[at]) | LOWER == LETTER_P:
+    if seen and at < stop and u64(data[at]) | 0x20 == ord("p"):
         power, end = exponent_at(data, at + 1, stop)
         if end > at + 1 and end == without_suffix(data, end, stop):
             status = OK
@@ -310,8 +290,8 @@ def named_real(data: Any, start: Any, stop: Any, signed: Any) -> Any:
     if word == NAN_WORD and stop - start == 3:
         # Spark's own word has no sign; Java's has, and is written in one way.
         bits = DOUBLE_NAN
-        exact = u64(data[start]) == CAPITAL_N and u64(data[start + 1]) == LETTER_A
-        if signed and not (exact and u64(data[start + 2]) == CAPITAL_N):
+        exact = u64(data[start]) == ord("N") and u64(data[start + 1]) == ord("a")
+        if signed and not (exact and u64(data[start + 2]) == ord("N")):
             status = TYPE_MISMATCH
     elif word != INF_WORD and word != INFINITY_WORD:
         status = TYPE_MISMATCH
@@ -323,8 +303,8 @@ def real_of(data: Any, start: Any, stop: Any, single: Any) -> Any:
     at = start
     negative = False
     signed = False
-    if at < stop and (u64(data[at]) == MINUS or u64(data[at]) == PLUS):
-        negative = u64(data[at]) == MINUS
+    if at < stop and (u64(data[at]) == ord("-") or u64(data[at]) == ord("+")):
+        negative = u64(data[at]) == ord("-")
         signed = True
         at += 1
     status = TYPE_MISMATCH
@@ -332,9 +312,9 @@ def real_of(data: Any, start: Any, stop: Any, single: Any) -> Any:
     sign = u64(63)
     if single:
         sign = SINGLE_SIGN
-    if at + 1 < stop and u64(data[at]) == ZERO_DIGIT and u64(data[at + 1]) | LOWER == LETTER_X:
+    if at + 1 < stop and u64(data[at]) == ord("0") and u64(data[at + 1]) | 0x20 == ord("x"):
         status, bits = hex_real(data, at + 2, stop, negative, single)
-    elif at < stop and (u64(data[at]) | LOWER) - LETTER_A < LETTERS:
+    elif at < stop and (u64(data[at]) | 0x20) - ord("a") < 26:
         status, bits = named_real(data, at, stop, signed)
         if single and bits == DOUBLE_INFINITY:
             bits = SINGLE_INFINITY

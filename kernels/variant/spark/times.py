@@ -1,4 +1,4 @@
-# ruff: noqa: PLR1714, SIM109  a kernel has no "in"
+# ruff: noqa: PLR1714  a kernel has no "in"
 """Text as Spark's ``try_variant_get`` casts it to dates and timestamps, in UTC.
 
 Work item: one row, of those that `variant_spark_numbers` left because they are text. Where a zone is a name that
@@ -22,13 +22,6 @@ IS_TODAY_IN_REGION: Final = u8(252)
 """The status of a time of today in a zone whose name only a database knows."""
 
 CONTROLS = i64(1)
-ZERO_DIGIT = u64(48)
-PLUS = u64(43)
-MINUS = u64(45)
-POINT = u64(46)
-COLON = u64(58)
-BLANK = u64(32)
-LETTER_T = u64(84)
 LONGEST_YEAR = i64(7)
 LONGEST_YEAR_OF_TIMES = i64(6)
 MOST_DAYS = i64(2**31 - 1)
@@ -90,15 +83,15 @@ def date_of(data: Any, start: Any, stop: Any) -> Any:
     segment = i64(0)
     status = OK
     going = True
-    if at < stop and (u64(data[at]) == MINUS or u64(data[at]) == PLUS):
-        if u64(data[at]) == MINUS:
+    if at < stop and (u64(data[at]) == ord("-") or u64(data[at]) == ord("+")):
+        if u64(data[at]) == ord("-"):
             sign = i64(-1)
         at += 1
     while going and at < stop:
         byte = u64(data[at])
-        if byte == BLANK or byte == LETTER_T:
+        if byte == ord(" ") or byte == ord("T"):
             going = False
-        elif segment < 2 and byte == MINUS:
+        elif segment < 2 and byte == ord("-"):
             if not is_length(segment, digits, LONGEST_YEAR):
                 status = TYPE_MISMATCH
             if segment == 0:
@@ -108,8 +101,8 @@ def date_of(data: Any, start: Any, stop: Any) -> Any:
             segment += 1
             value = i64(0)
             digits = i64(0)
-        elif byte - ZERO_DIGIT < 10:
-            value = min(value * 10 + i64(byte - ZERO_DIGIT), MANY)
+        elif byte - ord("0") < 10:
+            value = min(value * 10 + i64(byte - ord("0")), MANY)
             digits += 1
         else:
             status = TYPE_MISMATCH
@@ -155,35 +148,35 @@ def time_of(data: Any, start: Any, stop: Any, begin: Any, with_zone: Any, now: A
     shift = i64(0)
     status = OK
     today = False
-    if at < stop and (u64(data[at]) == MINUS or u64(data[at]) == PLUS):
+    if at < stop and (u64(data[at]) == ord("-") or u64(data[at]) == ord("+")):
         signed = True
-        if u64(data[at]) == MINUS:
+        if u64(data[at]) == ord("-"):
             sign = i64(-1)
         at += 1
     while status == OK and at < stop:
         byte = u64(data[at])
-        if byte - ZERO_DIGIT < 10:
+        if byte - ord("0") < 10:
             if segment != 6 or digits < 6:
-                value = min(value * 10 + i64(byte - ZERO_DIGIT), MANY)
+                value = min(value * 10 + i64(byte - ord("0")), MANY)
             digits += 1
             at += 1
         else:
             ended = segment
-            if at == begin and byte == LETTER_T:
+            if at == begin and byte == ord("T"):
                 today = True
                 ended = i64(-1)
                 segment = i64(3)
-            elif segment == 0 and byte == COLON and not signed:
+            elif segment == 0 and byte == ord(":") and not signed:
                 today = True
                 ended = i64(3)
                 segment = i64(4)
             elif (
-                (segment < 2 and byte == MINUS)
-                or (segment == 2 and (byte == BLANK or byte == LETTER_T))
-                or ((segment == 3 or segment == 4) and byte == COLON)
+                (segment < 2 and byte == ord("-"))
+                or (segment == 2 and (byte == ord(" ") or byte == ord("T")))
+                or ((segment == 3 or segment == 4) and byte == ord(":"))
             ):
                 segment += 1
-            elif segment == 5 and byte == POINT:
+            elif segment == 5 and byte == ord("."):
                 segment = i64(6)
             elif segment == 5 or segment == 6:
                 segment = i64(7)

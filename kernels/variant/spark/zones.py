@@ -20,14 +20,6 @@ LONGEST_NAME: Final = u64(40)
 """Bytes of the longest name that is looked up; there is none in the database that is as long."""
 
 ONLY_LOW = i64(0)
-ZERO_DIGIT = u64(48)
-PLUS = u64(43)
-MINUS = u64(45)
-COLON = u64(58)
-LETTER_Z = u64(90)
-LOWER = u64(32)
-LETTER_A = u64(97)
-LETTERS = u64(26)
 UTC_WORD = u64(int.from_bytes(b"utc", "little"))
 GMT_WORD = u64(int.from_bytes(b"gmt", "little"))
 UT_WORD = u64(int.from_bytes(b"ut", "little"))
@@ -40,8 +32,8 @@ def two_digits(data: Any, at: Any, stop: Any) -> Any:
     """Return the number of the two digits at `at`, and one that is too large where there are none."""
     found = MANY
     if at + 1 < stop:
-        tens = u64(data[at]) - ZERO_DIGIT
-        ones = u64(data[at + 1]) - ZERO_DIGIT
+        tens = u64(data[at]) - ord("0")
+        ones = u64(data[at + 1]) - ord("0")
         if tens < 10 and ones < 10:
             found = i64(tens) * 10 + i64(ones)
     return found
@@ -53,14 +45,14 @@ def offset_of(data: Any, start: Any, stop: Any) -> Any:
     minutes = i64(0)
     seconds = i64(0)
     count = i64(0)
-    while at < stop and u64(data[at]) - ZERO_DIGIT < 10:
+    while at < stop and u64(data[at]) - ord("0") < 10:
         count += 1
         at += 1
     rest = stop - at
     begin = start + 1
     hours = two_digits(data, begin, stop)
     if count == 1:
-        hours = i64(u64(data[begin]) - ZERO_DIGIT)
+        hours = i64(u64(data[begin]) - ord("0"))
     if count == 4 or count == 6:
         minutes = two_digits(data, begin + 2, stop)
         if count == 6:
@@ -68,12 +60,12 @@ def offset_of(data: Any, start: Any, stop: Any) -> Any:
         if rest > 0:
             hours = MANY
     elif count == 1 or count == 2:
-        if rest == 2 and u64(data[at]) == COLON and u64(data[at + 1]) - ZERO_DIGIT < 10:
+        if rest == 2 and u64(data[at]) == ord(":") and u64(data[at + 1]) - ord("0") < 10:
             # One digit of minutes.
-            minutes = i64(u64(data[at + 1]) - ZERO_DIGIT)
-        elif rest == 3 and u64(data[at]) == COLON:
+            minutes = i64(u64(data[at + 1]) - ord("0"))
+        elif rest == 3 and u64(data[at]) == ord(":"):
             minutes = two_digits(data, at + 1, stop)
-        elif rest == 6 and u64(data[at]) == COLON and u64(data[at + 3]) == COLON:
+        elif rest == 6 and u64(data[at]) == ord(":") and u64(data[at + 3]) == ord(":"):
             minutes = two_digits(data, at + 1, stop)
             seconds = two_digits(data, at + 1 + 3, stop)
         elif rest > 0:
@@ -88,7 +80,7 @@ def offset_of(data: Any, start: Any, stop: Any) -> Any:
         total = hours * 3600 + minutes * 60 + seconds
         if total > FARTHEST:
             status = TYPE_MISMATCH
-        if u64(data[start]) == MINUS:
+        if u64(data[start]) == ord("-"):
             total = -total
     return status, total
 
@@ -102,7 +94,7 @@ def zone_of(data: Any, start: Any, stop: Any) -> Any:
     status = TYPE_MISMATCH
     seconds = i64(0)
     prefix = u64(0)
-    while first + prefix < last and prefix < 3 and (u64(data[first + prefix]) | LOWER) - LETTER_A < LETTERS:
+    while first + prefix < last and prefix < 3 and (u64(data[first + prefix]) | 0x20) - ord("a") < 26:
         prefix += 1
     if prefix > 0:
         if last - first <= LONGEST_NAME:
@@ -112,18 +104,18 @@ def zone_of(data: Any, start: Any, stop: Any) -> Any:
         for k in range(i64(prefix)):
             highest = max(highest, u64(data[first + u64(k)]))
         word = word_of(data, first, first + prefix)
-        known = highest <= LETTER_Z and (word == UTC_WORD or word == GMT_WORD or word == UT_WORD)
+        known = highest <= ord("Z") and (word == UTC_WORD or word == GMT_WORD or word == UT_WORD)
         if last - first == 1:
             status = TYPE_MISMATCH
-            if u64(data[first]) == LETTER_Z:
+            if u64(data[first]) == ord("Z"):
                 status = OK
                 seconds = i64(0)
         elif known and first + prefix == last:
             status = OK
             seconds = i64(0)
-        elif known and (u64(data[first + prefix]) == PLUS or u64(data[first + prefix]) == MINUS):
+        elif known and (u64(data[first + prefix]) == ord("+") or u64(data[first + prefix]) == ord("-")):
             status, seconds = offset_of(data, first + prefix, last)
-    elif first < last and (u64(data[first]) == PLUS or u64(data[first]) == MINUS):
+    elif first < last and (u64(data[first]) == ord("+") or u64(data[first]) == ord("-")):
         status, seconds = offset_of(data, first, last)
     return status, seconds
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bowstring.kernels.types import i64, u64
+from bowstring.kernels.variant.decimals import BOUNDS_HIGH, BOUNDS_LOW, below, negated
 from bowstring.kernels.variant.format import (
     BROKEN,
     DECIMAL4,
@@ -25,12 +26,21 @@ from bowstring.kernels.variant.format import (
     little,
     signed,
 )
-from bowstring.kernels.variant.text.decimals import put_exact
-from bowstring.kernels.variant.text.put import digits_of, eight_digits, put, put_digits, put_text, word_at
-from bowstring.kernels.variant.text.reals import put_real
+from bowstring.kernels.variant.text.put import (
+    POWERS,
+    digits_of,
+    eight_digits,
+    put,
+    put_digits,
+    put_number,
+    put_text,
+    word_at,
+)
+from bowstring.kernels.variant.text.reals import product, put_real
 from bowstring.kernels.variant.text.times import DAY, put_moment
 
-__all__ = ["SIGNATURES", "put_leaf"]
+__all__ = ["SIGNATURES", "decimal_at", "put_exact", "put_leaf", "without_zeros"]
+
 
 BASIC = u64(3)
 TRUE = u64(1)
@@ -42,11 +52,14 @@ STRING = u64(16)
 TIME = u64(17)
 UUID = u64(20)
 PRIMITIVES = u64(21)
-QUOTE = u64(0x22)
-MINUS = u64(ord("-"))
 NULL_TEXT = u64(int.from_bytes(b"null", "little"))
 TRUE_TEXT = u64(int.from_bytes(b"true", "little"))
 FALSE_TEXT = u64(int.from_bytes(b"false", "little"))
+
+LARGEST_SCALE = u64(38)
+# A number of 38 digits is two of 19.
+PART = u64(19)
+RECIPROCAL = u64((2**128 - 1) // 10**19 - 2**64)
 
 
 def put_leaf(
@@ -111,10 +124,10 @@ def put_leaf(
             magnitude = u64(max(number, -number))
             if kind <= INT64 and magnitude < 10**8:
                 count = digits_of(magnitude)
-                end = put(out, limit, at, MINUS, u64(number < 0))
+                end = put(out, limit, at, u64(ord("-")), u64(number < 0))
                 end = put(out, limit, end, eight_digits(magnitude) >> ((8 - count) << 3), count)
             elif kind <= INT64:
-                end = put(out, limit, at, MINUS, u64(number < 0))
+                end = put(out, limit, at, u64(ord("-")), u64(number < 0))
                 end = put_digits(out, limit, end, magnitude, digits_of(magnitude))
             elif kind == DOUBLE:
                 end = put_real(out, limit, at, u64(number), i64(0), spark)
@@ -130,7 +143,6 @@ def put_leaf(
 # Bytes.
 
 LETTERS = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
-PADDING = u64(ord("="))
 GROUP = u64(0x3F)
 TEN_LETTERS = u64(ord("a") - ord("0") - 10)
 LOW = u64(15)
@@ -142,7 +154,7 @@ DASHES = u64(0b0011_1100)  # of the groups of two bytes, those with a dash in fr
 
 def put_base64(out: Any, limit: Any, at: Any, data: Any, first: Any, size: Any) -> Any:
     """Write bytes as Base64, in quotes."""
-    end = put(out, limit, at, QUOTE, u64(1))
+    end = put(out, limit, at, u64(ord('"')), u64(1))
     k = u64(0)
     while k < size:
         left = min(size - k, u64(3))
@@ -151,21 +163,21 @@ def put_base64(out: Any, limit: Any, at: Any, data: Any, first: Any, size: Any) 
             group |= u64(data[first + k + 1]) << 8
         if left > 2:
             group |= u64(data[first + k + 2])
-        third = u64(LETTERS[(group >> 6) & GROUP]) if left > 1 else PADDING
-        fourth = u64(LETTERS[group & GROUP]) if left > 2 else PADDING
+        third = u64(LETTERS[(group >> 6) & GROUP]) if left > 1 else u64(ord("="))
+        fourth = u64(LETTERS[group & GROUP]) if left > 2 else u64(ord("="))
         word = u64(LETTERS[group >> 18]) | (u64(LETTERS[(group >> 12) & GROUP]) << 8)
         end = put(out, limit, end, word | (third << 16) | (fourth << 24), u64(4))
         k += 3
-    return put(out, limit, end, QUOTE, u64(1))
+    return put(out, limit, end, u64(ord('"')), u64(1))
 
 
 def put_uuid(out: Any, limit: Any, at: Any, data: Any, first: Any) -> Any:
     """Write sixteen bytes as a UUID, in quotes."""
-    end = put(out, limit, at, QUOTE, u64(1))
+    end = put(out, limit, at, u64(ord('"')), u64(1))
     k = u64(0)
     while k < 8:
         if (DASHES >> k) & 1 != 0:
-            end = put(out, limit, end, MINUS, u64(1))
+            end = put(out, limit, end, u64(ord("-")), u64(1))
         byte = u64(data[first + k + k])
         other = u64(data[first + k + k + 1])
         word = (byte >> 4) | ((byte & LOW) << 8) | ((other >> 4) << 16) | ((other & LOW) << 24)
@@ -173,7 +185,99 @@ def put_uuid(out: Any, limit: Any, at: Any, data: Any, first: Any) -> Any:
         letters = ((word + ABOVE_NINE) >> 4) & EACH
         end = put(out, limit, end, word + ZEROS + letters * TEN_LETTERS, u64(4))
         k += 1
-    return put(out, limit, end, QUOTE, u64(1))
+    return put(out, limit, end, u64(ord('"')), u64(1))
+
+
+def put_exact(out: Any, limit: Any, at: Any, data: Any, first: Any, kind: Any, spark: Any) -> Any:
+    """Write a decimal with all its digits, in Spark's rules without zeros at its end; BROKEN where it is none."""
+    scale, negative, upper, lower = decimal_at(data, first, kind)
+    end = BROKEN
+    if scale != BROKEN:
+        if spark != 0:
+            upper, lower, scale = without_zeros(upper, lower, scale)
+        end = put(out, limit, at, u64(ord("-")), negative)
+        end = put_scaled(out, limit, end, upper, lower, scale)
+    return end
+
+
+def decimal_at(data: Any, first: Any, kind: Any) -> Any:
+    """Return scale, sign and magnitude, in two parts, of a decimal; the scale is BROKEN where it is none."""
+    scale = u64(data[first])
+    number = signed(data, first + 1, i64(4 << min(kind - DECIMAL4, u64(1))))
+    low = u64(number)
+    high = u64(number >> 63)
+    if kind == DECIMAL16:
+        high = word_at(data, first + 1 + 8)
+    negative = high >> 63
+    if negative != 0:
+        high, low = negated(high, low)
+    upper = u64(0)
+    lower = u64(0)
+    if scale <= LARGEST_SCALE and below(
+        high, low, u64(BOUNDS_HIGH[kind - DECIMAL4]), u64(BOUNDS_LOW[kind - DECIMAL4])
+    ):
+        upper, lower = parts_of(high, low)
+    else:
+        scale = BROKEN
+    return scale, negative, upper, lower
+
+
+def parts_of(high: Any, low: Any) -> Any:
+    """Return quotient and remainder of a number below 10 ** 38, of two words, and 10 ** 19.
+
+    The division of Möller and Granlund ("Improved division by invariant integers").
+    """
+    quotient, least = product(RECIPROCAL, high)
+    least += low
+    quotient += high + 1 + (1 if least < low else 0)
+    rest = low - quotient * 10**19
+    if rest > least:
+        quotient -= 1
+        rest += 10**19
+    if rest >= 10**19:
+        quotient += 1
+        rest -= 10**19
+    return quotient, rest
+
+
+def without_zeros(upper: Any, lower: Any, scale: Any) -> Any:
+    """Return a number of two parts, and its scale, without zeros behind the point."""
+    high = upper
+    low = lower
+    left = scale
+    while left > 0 and low % 10 == 0:
+        low = low // 10 + high % 10 * 10**18
+        high //= 10
+        left -= 1
+    return high, low, left
+
+
+def put_scaled(out: Any, limit: Any, at: Any, upper: Any, lower: Any, scale: Any) -> Any:
+    """Write a number of two parts with a scale."""
+    whole = upper
+    behind = u64(0)
+    if scale >= PART:
+        unit = u64(POWERS[scale - PART])
+        whole = upper // unit
+        behind = upper - whole * unit
+    end = at
+    if scale >= PART or upper != 0:
+        end = put_number(out, limit, at, whole)
+    if scale > PART:
+        end = put(out, limit, end, u64(ord(".")), u64(1))
+        end = put_digits(out, limit, end, behind, scale - PART)
+    if scale >= PART:
+        if scale == PART:
+            end = put(out, limit, end, u64(ord(".")), u64(1))
+        end = put_digits(out, limit, end, lower, PART)
+    else:
+        unit = u64(POWERS[scale])
+        whole = lower // unit
+        end = put_digits(out, limit, end, whole, digits_of(whole) if upper == 0 else PART - scale)
+        if scale != 0:
+            end = put(out, limit, end, u64(ord(".")), u64(1))
+            end = put_digits(out, limit, end, lower - whole * unit, scale)
+    return end
 
 
 SIGNATURES: dict[Any, tuple[str, ...]] = {}

@@ -40,18 +40,13 @@ QUOTES = u64(0x2222222222222222)
 SLASHES = u64(0x5C5C5C5C5C5C5C5C)
 ZEROS = u64(0x3030303030303030)
 
-BLANK = u64(0x20)
-QUOTE = u64(0x22)
-BACKSLASH = u64(0x5C)
 LETTER = u64(ord("a") - 10)
 CAPITAL = u64(ord("A") - 10)
-ZERO_DIGIT = u64(ord("0"))
 ESCAPED = u64(int.from_bytes(b"\\u00", "little"))
 # What stands behind a backslash, where there is one; "u" for control characters without a letter.
 LETTERS = np.zeros(256, np.uint8)
 LETTERS[:32] = ord("u")
 LETTERS[[8, 9, 10, 12, 13, 34, 92]] = list(b'btnfr"\\')
-U = u64(ord("u"))
 POWERS.flags.writeable = LETTERS.flags.writeable = False
 
 # Dividing by shifts: exact for what four and two digits can be.
@@ -135,7 +130,7 @@ def some_bytes(data: Any, at: Any, count: Any) -> Any:
     else:
         k = u64(0)
         while k < count:
-            word = word ^ ((u64(data[at + k]) ^ BLANK) << (k << 3))
+            word = word ^ ((u64(data[at + k]) ^ ord(" ")) << (k << 3))
             k += 1
     return word
 
@@ -155,7 +150,7 @@ def put_text(out: Any, limit: Any, at: Any, data: Any, start: Any, stop: Any, ca
 
     `capital` is not 0 where the digits of control characters are capitals.
     """
-    end = put(out, limit, at, QUOTE, u64(1))
+    end = put(out, limit, at, u64(ord('"')), u64(1))
     fault = u64(0)
     previous = u64(0)
     place = start
@@ -172,7 +167,7 @@ def put_text(out: Any, limit: Any, at: Any, data: Any, start: Any, stop: Any, ca
         place += 8
     if previous & HIGH != 0:
         fault |= faults(BLANKS, previous)
-    end = put(out, limit, end, QUOTE, u64(1))
+    end = put(out, limit, end, u64(ord('"')), u64(1))
     if fault != 0:
         end = BROKEN
     return end
@@ -198,14 +193,14 @@ def put_escaped(out: Any, limit: Any, at: Any, word: Any, count: Any, capital: A
         size = u64(1)
         letter = u64(LETTERS[byte])
         if letter != 0:
-            written = BACKSLASH | (letter << 8)
+            written = ord("\\") | (letter << 8)
             size = u64(2)
-        if letter == U:
+        if letter == ord("u"):
             low = byte & u64(15)
-            last = low + ZERO_DIGIT
+            last = low + ord("0")
             if low >= 10:
                 last = low + (LETTER if capital == START else CAPITAL)
-            written = ESCAPED | ((ZERO_DIGIT + (byte >> 4)) << 32) | (last << 40)
+            written = ESCAPED | ((ord("0") + (byte >> 4)) << 32) | (last << 40)
             size = u64(6)
         end = put(out, limit, end, written, size)
         k += 1

@@ -52,19 +52,12 @@ FRACTION_32 = u64(23)
 EXPONENTS_32 = u64(0xFF)
 BIAS_32 = i64(150)
 
-QUOTE = u64(0x22)
 NAN_TEXT = u64(int.from_bytes(b'"NaN"', "little"))
 INFINITY = u64(int.from_bytes(b"Infinity", "little"))
-MINUS = u64(ord("-"))
-POINT = u64(ord("."))
 POINT_ZERO = u64(int.from_bytes(b".0", "little"))
 ZERO_POINT = u64(int.from_bytes(b"0.000000", "little"))
 LONGEST = i64(19)
 LONGEST_REAL = u64(17)
-ZERO_DIGIT = u64(ord("0"))
-LARGE_E = u64(ord("E"))
-SMALL_E = u64(ord("e"))
-PLUS = u64(ord("+"))
 # Where the point may be without an exponent: behind so many digits, from the first on.
 PYTHON_LEAST = i64(-3)
 PYTHON_MOST = i64(16)
@@ -243,7 +236,7 @@ def put_real(out: Any, limit: Any, at: Any, bits: Any, single: Any, java: Any) -
         digits, exponent = decimal_of(fraction, raised, 1 << hidden, bias)
         if java != 0 and digits != 0 and digits < 10 and exponent <= (NARROW_32 if single != 0 else NARROW):
             digits, exponent = two_digits_of(fraction, single)
-        end = put(out, limit, at, MINUS, sign)
+        end = put(out, limit, at, u64(ord("-")), sign)
         count = digits_of_real(digits)
         behind = i64(count) + exponent  # so many digits are before the point
         least = JAVA_LEAST if java != 0 else PYTHON_LEAST
@@ -274,9 +267,9 @@ def put_no_number(out: Any, limit: Any, at: Any, sign: Any, fraction: Any) -> An
     if fraction != 0:
         end = put(out, limit, at, NAN_TEXT, u64(5))
     else:
-        end = put(out, limit, at, QUOTE | (MINUS << 8), 1 + sign)
+        end = put(out, limit, at, u64(ord('"')) | (u64(ord("-")) << 8), 1 + sign)
         end = put(out, limit, end, INFINITY, u64(8))
-        end = put(out, limit, end, QUOTE, u64(1))
+        end = put(out, limit, end, u64(ord('"')), u64(1))
     return end
 
 
@@ -297,7 +290,7 @@ def put_decimal(out: Any, limit: Any, at: Any, digits: Any, count: Any, scale: A
     unit = u64(POWERS[scale])
     whole = digits // unit
     end = put_digits(out, limit, at, whole, count - scale)
-    end = put(out, limit, end, POINT, u64(1))
+    end = put(out, limit, end, u64(ord(".")), u64(1))
     return put_digits(out, limit, end, digits - whole * unit, scale)
 
 
@@ -310,7 +303,7 @@ def put_early_point(out: Any, limit: Any, at: Any, digits: Any, count: Any, behi
     second = eight_digits(middle)
     third = eight_digits(padded - middle * 10**8)
     # The digits as three words of characters, and the words without those before the point.
-    head = (first | ZERO_DIGIT) | (second << 8)
+    head = (first | ord("0")) | (second << 8)
     body = (second >> 56) | (third << 8)
     tail = third >> 56
     whole = max(behind, i64(0))
@@ -318,7 +311,7 @@ def put_early_point(out: Any, limit: Any, at: Any, digits: Any, count: Any, behi
     back = 63 - shift
     end = put(out, limit, at, ZERO_POINT, u64(2 - behind) if behind <= 0 else u64(0))
     end = put(out, limit, end, head, u64(whole))
-    end = put(out, limit, end, POINT, u64(min(whole, i64(1))))
+    end = put(out, limit, end, u64(ord(".")), u64(min(whole, i64(1))))
     left = count - u64(whole)
     end = put(out, limit, end, (head >> shift) | ((body << back) << 1), min(left, u64(8)))
     if left > 8:
@@ -334,16 +327,22 @@ def put_exponent(out: Any, limit: Any, at: Any, digits: Any, count: Any, exponen
     first = digits // unit
     end = put_digits(out, limit, at, first, u64(1))
     if count > 1:
-        end = put(out, limit, end, POINT, u64(1))
+        end = put(out, limit, end, u64(ord(".")), u64(1))
         end = put_digits(out, limit, end, digits - first * unit, count - 1)
     elif java != 0:
         end = put(out, limit, end, POINT_ZERO, u64(2))
     size = u64(max(exponent, -exponent))
     if java != 0:
-        end = put(out, limit, end, LARGE_E | (MINUS << 8), u64(1) if exponent >= 0 else u64(2))
+        end = put(out, limit, end, u64(ord("E")) | (u64(ord("-")) << 8), u64(1) if exponent >= 0 else u64(2))
         end = put_digits(out, limit, end, size, digits_of(size))
     else:
-        end = put(out, limit, end, SMALL_E | ((PLUS if exponent >= 0 else MINUS) << 8), u64(2))
+        end = put(
+            out,
+            limit,
+            end,
+            u64(ord("e")) | ((u64(ord("+")) if exponent >= 0 else u64(ord("-"))) << 8),
+            u64(2),
+        )
         end = put_digits(out, limit, end, size, max(digits_of(size), u64(2)))
     return end
 

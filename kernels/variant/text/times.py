@@ -17,16 +17,7 @@ TIMESTAMP = u64(12)
 TIME = u64(17)
 TIMESTAMP_NS = u64(18)
 TIMESTAMP_NTZ_NS = u64(19)
-QUOTE = u64(0x22)
-MINUS = u64(ord("-"))
-PLUS = u64(ord("+"))
-POINT = u64(ord("."))
-COLON = u64(ord(":"))
-BLANK = u64(ord(" "))
-LETTER_T = u64(ord("T"))
-LETTER_Z = u64(ord("Z"))
 OFFSET = u64(int.from_bytes(b"+00:00", "little"))
-ZERO_DIGIT = u64(0x30)
 MICROSECONDS = u64(6)
 NANOSECONDS = u64(9)
 DAY = i64(86_400_000_000)
@@ -39,7 +30,7 @@ def put_moment(out: Any, limit: Any, at: Any, number: Any, kind: Any, spark: Any
     fraction_digits = NANOSECONDS if kind >= TIMESTAMP_NS and kind <= TIMESTAMP_NTZ_NS else MICROSECONDS
     days = number
     rest = i64(0)
-    end = put(out, limit, at, QUOTE, u64(1))
+    end = put(out, limit, at, u64(ord('"')), u64(1))
     if kind != DATE:
         per_day = 86_400 * i64(POWERS[fraction_digits])
         days = number // per_day
@@ -48,17 +39,17 @@ def put_moment(out: Any, limit: Any, at: Any, number: Any, kind: Any, spark: Any
         end = put_date(out, limit, end, days)
     if kind != DATE:
         if kind != TIME:
-            end = put(out, limit, end, BLANK if spark != 0 else LETTER_T, u64(1))
+            end = put(out, limit, end, u64(ord(" ")) if spark != 0 else u64(ord("T")), u64(1))
         end = put_time(out, limit, end, u64(rest), fraction_digits, spark)
     if kind >= TIMESTAMP and (kind - TIMESTAMP) % 6 == 0:  # in nanoseconds, six further on
-        end = put(out, limit, end, OFFSET if spark != 0 else LETTER_Z, u64(6) if spark != 0 else u64(1))
-    return put(out, limit, end, QUOTE, u64(1))
+        end = put(out, limit, end, OFFSET if spark != 0 else u64(ord("Z")), u64(6) if spark != 0 else u64(1))
+    return put(out, limit, end, u64(ord('"')), u64(1))
 
 
 def two_digits(number: Any) -> Any:
     """Return a number below 100 as two digits."""
     tens = number // 10
-    return ZERO_DIGIT + tens | ((ZERO_DIGIT + number - tens * 10) << 8)
+    return ord("0") + tens | ((ord("0") + number - tens * 10) << 8)
 
 
 def put_time(out: Any, limit: Any, at: Any, rest: Any, fraction_digits: Any, spark: Any) -> Any:
@@ -68,7 +59,7 @@ def put_time(out: Any, limit: Any, at: Any, rest: Any, fraction_digits: Any, spa
     fraction = rest - seconds * unit
     hours = seconds // 3600
     minutes = seconds // 60 % 60
-    word = two_digits(hours) | (COLON << 16) | (two_digits(minutes) << 24) | (COLON << 40)
+    word = two_digits(hours) | (u64(ord(":")) << 16) | (two_digits(minutes) << 24) | (u64(ord(":")) << 40)
     end = put(out, limit, at, word | (two_digits(seconds % 60) << 48), u64(8))
     digits = fraction_digits
     if spark != 0:
@@ -76,7 +67,7 @@ def put_time(out: Any, limit: Any, at: Any, rest: Any, fraction_digits: Any, spa
             fraction //= 10
             digits -= 1
     if digits > 0:
-        end = put(out, limit, end, POINT, u64(1))
+        end = put(out, limit, end, u64(ord(".")), u64(1))
         end = put_digits(out, limit, end, fraction, digits)
     return end
 
@@ -97,10 +88,10 @@ def put_date(out: Any, limit: Any, at: Any, days: Any) -> Any:
     else:
         month -= 9
         year += 1
-    end = put(out, limit, at, MINUS if year < 0 else PLUS, u64(year < 0 or year > MOST_YEAR))
+    end = put(out, limit, at, u64(ord("-")) if year < 0 else u64(ord("+")), u64(year < 0 or year > MOST_YEAR))
     size = u64(max(year, -year))
     end = put_digits(out, limit, end, size, max(digits_of(size), u64(4)))
-    word = MINUS | (two_digits(u64(month)) << 8) | (MINUS << 24) | (two_digits(u64(day + 1)) << 32)
+    word = ord("-") | (two_digits(u64(month)) << 8) | (u64(ord("-")) << 24) | (two_digits(u64(day + 1)) << 32)
     return put(out, limit, end, word, u64(6))
 
 

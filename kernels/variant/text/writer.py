@@ -50,13 +50,6 @@ NODES = i64(1)
 BASIC = u64(3)
 NO_NAMES = i64(-1)
 
-COMMA = u64(ord(","))
-COLON = u64(ord(":"))
-OPEN_OBJECT = u64(ord("{"))
-CLOSE_OBJECT = u64(ord("}"))
-OPEN_ARRAY = u64(ord("["))
-CLOSE_ARRAY = u64(ord("]"))
-
 
 def quote_names(
     i: Any,
@@ -90,13 +83,13 @@ def quote_names(
         while k < found:
             first, last = name_at(data, u64(k), width, offsets, names, end)
             if first != BROKEN:
-                at = put(out, limit, at, COMMA, u64(1))
+                at = put(out, limit, at, u64(ord(",")), u64(1))
                 at = put_text(out, limit, at, data, first, last, spark)
             if max(first, at) == BROKEN:
                 found = NO_NAMES
                 at = begin
             else:
-                at = put(out, limit, at, COLON, u64(1))
+                at = put(out, limit, at, u64(ord(":")), u64(1))
                 # Without room there are no ends either: those would be of the metadata behind a faulty one.
                 if at <= limit and base + k + 1 < i64(len(ends)):
                     ends[base + k + 1] = i64(at)
@@ -225,7 +218,7 @@ def put_value(
             top += WORDS
             room[top + PLACE] = place
             room[top + STOP] = bound
-            at = put(out, limit, at, OPEN_OBJECT if header & BASIC == OBJECT else OPEN_ARRAY, u64(1))
+            at = put(out, limit, at, u64(ord("{")) if header & BASIC == OBJECT else u64(ord("[")), u64(1))
             count, id_width, ids, width, offsets, _, bound = frame(data, place, bound)
             k = u64(0)
             if count == BROKEN:
@@ -237,7 +230,7 @@ def put_value(
         while status == OK and top > slot and not going:
             if k < count:
                 if id_width == 0:
-                    at = put(out, limit, at, COMMA, min(k, u64(1)))
+                    at = put(out, limit, at, u64(ord(",")), min(k, u64(1)))
                 else:
                     # Written out here: a call with so many arguments costs more than a name does.
                     number = little(data, ids + k * id_width, id_width)
@@ -275,7 +268,7 @@ def put_value(
                 k += 1
                 going = status == OK
             else:
-                at = put(out, limit, at, CLOSE_ARRAY if id_width == 0 else CLOSE_OBJECT, u64(1))
+                at = put(out, limit, at, u64(ord("]")) if id_width == 0 else u64(ord("}")), u64(1))
                 top -= WORDS
                 if top > slot:
                     k = u64(room[top + NEXT])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from bowstring.errors import NotOnDevice
-from bowstring.kernels.array_device import register_array_type
+from bowstring.kernels.launch import register_array_type
 from bowstring.testing.fake_current import check_current
 
 if TYPE_CHECKING:

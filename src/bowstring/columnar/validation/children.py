@@ -11,8 +11,7 @@ from bowstring.columnar.layout import Kind
 from bowstring.columnar.validation.probes import Probe, Subject
 from bowstring.kernels.launch import launch
 from bowstring.kernels.validation import nested as validation_offsets
-from bowstring.kernels.validation import unions as validation_unions
-from bowstring.kernels.validation.block import blocks_of
+from bowstring.kernels.validation.text import blocks_of
 
 __all__ = ["check_dense_union", "check_list_views", "check_offsets", "check_run_ends", "check_type_ids"]
 
@@ -82,7 +81,7 @@ def check_type_ids(subject: Subject, index: int) -> Iterator[Probe]:
     rows = subject.rows(index)
     type_ids = subject.array(index, Kind.TYPE_IDS, np.uint8)
     table = _children_by_type_id(subject, index)
-    answer = subject.first_row(validation_unions.check_type_ids, rows, type_ids, table, rows)
+    answer = subject.first_row(validation_offsets.check_type_ids, rows, type_ids, table, rows)
 
     def explain(row: int) -> tuple[object, object]:
         return f"one of {subject.node(index).type.type_codes}", _type_id(subject, index, row)
@@ -101,7 +100,7 @@ def check_dense_union(subject: Subject, index: int) -> Iterator[Probe]:
     firsts = xp.empty(blocks_of(rows) * len(children), np.int64)
     lasts = xp.empty(blocks_of(rows) * len(children), np.int64)
     within = subject.first_row(
-        validation_unions.check_dense, rows, type_ids, starts, table, lengths, rows, firsts, lasts
+        validation_offsets.check_dense, rows, type_ids, starts, table, lengths, rows, firsts, lasts
     )
 
     def explain(row: int) -> tuple[object, object]:
@@ -116,7 +115,7 @@ def check_dense_union(subject: Subject, index: int) -> Iterator[Probe]:
     if children:
         fallen = xp.empty(len(children), np.int64)
         launch(
-            validation_unions.check_dense_order,
+            validation_offsets.check_dense_order,
             len(children),
             type_ids,
             table,

@@ -12,7 +12,7 @@ from bowstring.columnar.layout import Kind, Node
 from bowstring.columnar.offset_bounds import offset_bounds
 from bowstring.errors import InvalidBody
 from bowstring.kernels.launch import launch
-from bowstring.kernels.validation.block import NO_ROW, blocks_of
+from bowstring.kernels.validation.text import NO_ROW, blocks_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -13,7 +13,7 @@ from bowstring.columnar.layout import Kind, Layout
 from bowstring.columnar.offset_bounds import offset_bounds
 from bowstring.columnar.validation.elements import check_elements
 from bowstring.errors import InvalidBody
-from bowstring.kernels.compilers import is_installed
+from bowstring.kernels.launch import is_installed
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch

@@ -10,12 +10,10 @@ import pyarrow as pa
 
 from bowstring.columnar.layout import Kind
 from bowstring.columnar.validation.probes import Probe, Subject
-from bowstring.kernels.arrays import run_arrays
-from bowstring.kernels.launch import launch
+from bowstring.kernels.launch import launch, run_arrays
 from bowstring.kernels.validation import text as validation_text
 from bowstring.kernels.validation import views as validation_views
-from bowstring.kernels.validation.block import NO_ROW
-from bowstring.kernels.validation.text import BROKEN, WORDS
+from bowstring.kernels.validation.text import BROKEN, NO_ROW, WORDS
 from bowstring.memory.arrays import distinct
 
 __all__ = ["check_text", "check_views"]

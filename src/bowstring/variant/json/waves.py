@@ -21,8 +21,7 @@ from bowstring.errors import InvalidBody
 from bowstring.kernels.json.format import BODY, HEAD, INTEGER, NODE, RANGE, UNDECIDED
 from bowstring.kernels.json.names import KEYS, LENGTH, NAME, NO_ROOM, PLAN, POOL_END, SPARE, STATE, UNKNOWN
 from bowstring.kernels.json.read import count_nodes, read_rows
-from bowstring.kernels.json.sizes import measure_rows
-from bowstring.kernels.json.write import write_rows
+from bowstring.kernels.json.write import measure_rows, write_rows
 from bowstring.kernels.launch import launch
 from bowstring.limits import Limits
 from bowstring.memory.arrays import distinct
