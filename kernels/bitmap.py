@@ -15,7 +15,7 @@ from bowstring.errors import InvalidBody
 from bowstring.kernels import validity
 from bowstring.kernels.launch import can_compile, launch, run_arrays
 
-__all__ = ["both", "bytes_for", "count_set", "either", "expanded", "from_levels", "packed", "shifted"]
+__all__ = ["both", "bytes_for", "count_set", "either", "expanded", "packed", "shifted"]
 
 _ALL = 0xFF
 _WORD = 64
@@ -165,28 +165,6 @@ def either(left: Any, left_start: int, right: Any, right_start: int, length: int
     [5]
     """
     return _combined(validity.or_bits, "bitwise_or", left, left_start, right, right_start, length)
-
-
-def from_levels(levels: Any, maximum: int) -> Any:
-    """Return Parquet's definition levels as a bitmap: a slot is valid where its level is the column's greatest.
-
-    Parameters
-    ----------
-    levels : array of int16
-        On any device.
-    maximum
-        The level of a value that is there.
-
-    Examples
-    --------
-    >>> from_levels(np.array([2, 1, 2, 0], np.int16), 2).tolist()
-    [5]
-    """
-    if not _has_kernels(levels):
-        return run_arrays(lambda xp, each: _packed(xp, each == np.int16(maximum)), levels)
-    words = _empty(levels, _words(len(levels)), np.uint64)
-    launch(validity.level_bits, len(words), levels, maximum, words)
-    return words.view(np.uint8)[: bytes_for(len(levels))]
 
 
 def _has_kernels(array: Any) -> bool:

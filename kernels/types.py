@@ -1,8 +1,8 @@
-"""The typed names that kernels compute with, and how a signature spells an argument.
+"""The scalar types that kernels compute with, and their names in signatures.
 
 NumPy's scalars wrap where compiled code widens, and mixing signedness gives a float in one and an integer in the
-other. So a kernel computes in ``i64``, ``u64`` and floats only, casts what it loads at once, and spells each
-constant with its type: ``ONE = i64(1)``.
+other. So a kernel computes in ``i64`` and ``u64`` only and casts what it loads at once. Literals take the type of
+what they meet (:mod:`bowstring.kernels.checker`); alone, they are spelled with it: ``total = i64(0)``.
 """
 
 from __future__ import annotations

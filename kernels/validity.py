@@ -20,7 +20,6 @@ __all__ = [
     "bit_is_set",
     "count_bits",
     "expand_bits",
-    "level_bits",
     "or_bits",
     "pack_flags",
     "shift_bits",
@@ -117,16 +116,6 @@ def pack_flags(i: Any, flags: Any, out: Any) -> None:
     out[i] = word
 
 
-def level_bits(i: Any, levels: Any, maximum: Any, out: Any) -> None:
-    """Write which of Parquet's definition levels are the column's greatest, and so say that a value is there."""
-    at = i * 64
-    word = u64(0)
-    for k in range(min(i64(64), i64(len(levels)) - at)):
-        if i64(levels[at + k]) == maximum:
-            word |= 1 << u64(k)
-    out[i] = word
-
-
 SIGNATURES = {
     shift_bits: ("u8[], i64, i64, u64[]!",),
     and_bits: ("u8[], i64, u8[], i64, i64, u64[]!",),
@@ -134,5 +123,4 @@ SIGNATURES = {
     count_bits: ("u8[], i64, i64, i64[]!",),
     expand_bits: ("u8[], i64, i64, u8[]!",),
     pack_flags: ("u8[], u64[]!",),
-    level_bits: ("i16[], i64, u64[]!",),
 }

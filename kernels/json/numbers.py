@@ -15,7 +15,6 @@ from bowstring.kernels.types import i64, u64
 __all__ = ["INFINITY", "SIGN", "nearest_double", "number", "wide_digits"]
 
 
-MINUS = u64(0x2D)
 CASE = u64(0x20)
 
 IN_A_WORD: Final = i64(19)

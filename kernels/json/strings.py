@@ -36,7 +36,6 @@ BACKSLASHES = u64(0x5C5C5C5C5C5C5C5C)
 # Times a word with one bit, the lowest of byte k, this has k in its highest byte.
 WHICH = u64(0x0001020304050607)
 
-QUOTE = u64(0x22)
 CASE = u64(0x20)
 
 HALVES = u64(0xD800)

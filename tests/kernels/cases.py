@@ -85,15 +85,6 @@ def flags(rng: np.random.Generator) -> Iterator[Case]:
         yield len(out), (rng.integers(0, 3, length, np.uint8), out)
 
 
-def levels(rng: np.random.Generator) -> Iterator[Case]:
-    for _, length in PIECES:
-        out = words_for(length)
-        yield len(out), (rng.integers(0, 3, length, np.int16), 2, out)
-
-
-# Offsets.
-
-
 def rising(rng: np.random.Generator, count: int, dtype: Any) -> Array:
     return np.sort(rng.integers(0, 2000, count)).astype(dtype)
 
@@ -306,7 +297,6 @@ CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
     validity.count_bits: counted_bitmap,
     validity.expand_bits: expanded_bitmap,
     validity.pack_flags: flags,
-    validity.level_bits: levels,
     nested.check_offsets: some_offsets,
     nested.check_list_views: list_views,
     nested.check_run_ends: run_ends,

@@ -143,7 +143,6 @@ ARGUMENTS: dict[Callable[..., None], Callable[[Rng], tuple[Any, ...]]] = {
     validity.count_bits: lambda rng: (some(rng), bit(rng), number(rng), out()),
     validity.expand_bits: lambda rng: (some(rng), bit(rng), i64(100), Guarded(np.zeros(100, np.uint8))),
     validity.pack_flags: lambda rng: (some(rng), words()),
-    validity.level_bits: lambda rng: (some(rng, np.int16), number(rng), words()),
     gather.gather_pieces: lambda rng: (some(rng, np.uint64), some(rng, np.int64), number(rng), words()),
     **json_bounds.arguments(wild, Guarded),
     **variant_bounds.arguments(wild, Guarded),

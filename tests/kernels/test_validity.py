@@ -69,13 +69,6 @@ def test_two_bitmaps(device: Device, data: st.DataObject, length: int) -> None:
     same_bits(device, bitmap.either(*arguments), one | other)
 
 
-@given(levels=st.lists(st.integers(0, 3), max_size=200), maximum=st.integers(1, 3))
-def test_definition_levels(device: Device, levels: list[int], maximum: int) -> None:
-    """A slot is valid where its definition level is the greatest one."""
-    found = bitmap.from_levels(device.xp.asarray(np.array(levels, np.int16)), maximum)
-    same_bits(device, found, np.array(levels, np.int64) == maximum)
-
-
 def test_a_short_bitmap_is_refused(device: Device) -> None:
     """Neither of two bitmaps may end before the piece does."""
     short, long = device.xp.asarray(np.zeros(1, np.uint8)), device.xp.asarray(np.zeros(2, np.uint8))

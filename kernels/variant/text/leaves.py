@@ -140,8 +140,6 @@ def put_leaf(
     return status, end, left
 
 
-# Bytes.
-
 LETTERS = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
 GROUP = u64(0x3F)
 TEN_LETTERS = u64(ord("a") - ord("0") - 10)

@@ -14,7 +14,7 @@ import numpy as np
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.variant.text.put import POWERS, digits_of, eight_digits, put, put_digits
 
-__all__ = ["SIGNATURES", "product", "put_real", "shortest", "shortest_32"]
+__all__ = ["SIGNATURES", "product", "put_real", "shortest"]
 
 LEAST_POWER: Final = -292
 GREATEST_POWER: Final = 324
@@ -184,12 +184,6 @@ def shortest(bits: Any) -> Any:
     """
     fraction = bits & ((1 << FRACTION) - 1)
     return decimal_of(fraction, (bits >> FRACTION) & EXPONENTS, 1 << FRACTION, BIAS)
-
-
-def shortest_32(bits: Any) -> Any:
-    """Return the shortest digits and the exponent of ten of a positive float32, which is finite; 0 is (0, 0)."""
-    fraction = bits & ((1 << FRACTION_32) - 1)
-    return decimal_of(fraction, (bits >> FRACTION_32) & EXPONENTS_32, 1 << FRACTION_32, BIAS_32)
 
 
 def decimal_of(fraction: Any, raised: Any, hidden: Any, bias: Any) -> Any:
