@@ -91,6 +91,39 @@ def test_an_oversize_message_after_a_good_hello(serve: Callable[..., bow.Server]
         assert told(reader)["code"] == "limit_exceeded"
 
 
+@pytest.mark.parametrize("asked", [False, True], ids=["before the ticket", "in the stream"])
+def test_a_message_that_stops_halfway(
+    serve: Callable[..., bow.Server], between_processes: str, *, asked: bool
+) -> None:
+    """A reader that goes silent inside a message gets an error that says so before the server hangs up."""
+    server = serve(between_processes, limits=LIMITS.replace(connect_timeout=5.0, stall_timeout=0.3))
+    with RawReader(server.publish("t", table_of())) as reader:
+        reader.hello()
+        if asked:
+            reader.want()
+            reader.hear_all()
+        tag = Control.CREDIT if asked else Want.DATA
+        header = struct.pack("<3sBBBHQQ", b"BOW", 1, 1, 0, 0, int(tag), 8)
+        reader.channel._sock.sendall(header)  # type: ignore[attr-defined]
+        found = told(reader)
+    assert found["code"] == "deadline_exceeded"
+    assert "inside a message" in found["what"]
+
+
+def test_a_ticket_that_does_not_come_in_time(
+    serve: Callable[..., bow.Server], between_processes: str
+) -> None:
+    """A reader whose ticket is late gets an error that names the bound, also where half of it has come."""
+    server = serve(between_processes, limits=LIMITS.replace(connect_timeout=0.5))
+    with RawReader(server.publish("t", table_of())) as reader:
+        reader.hello()
+        header = struct.pack("<3sBBBHQQ", b"BOW", 1, 1, 0, 0, int(Want.DATA), 8)
+        reader.channel._sock.sendall(header)  # type: ignore[attr-defined]
+        found = told(reader)
+    assert found["code"] == "deadline_exceeded"
+    assert "connect_timeout" in found["hint"]
+
+
 @pytest.fixture
 def stream(serve: Callable[..., bow.Server]) -> Iterator[list[Message]]:
     """Return the messages of a good stream over ``tcp:``, WELCOME first."""

@@ -190,7 +190,11 @@ class Session:
     def _check_token(self) -> None:
         hello = self._protocol.hello
         if not self._server.token_matches(hello.token if hello is not None else None):
-            raise AccessDenied("the token is wrong", hint="Use the whole URI that the server printed.")
+            raise AccessDenied(
+                "the token is wrong",
+                hint="Use the whole URI that the server printed; if it names no token, add it: "
+                "Endpoint.with_token, or --token-file or BOWSTRING_TOKEN on the command line.",
+            )
 
     def _begin(self, ticket: bytes) -> None:
         hello = self._protocol.hello

@@ -25,7 +25,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 from bowstring.closing import Closing
-from bowstring.errors import BowstringError, LimitExceeded, NotPicklable, ProtocolError, UsageError
+from bowstring.errors import (
+    BowstringError,
+    DeadlineExceeded,
+    LimitExceeded,
+    NotPicklable,
+    ProtocolError,
+    UsageError,
+)
 from bowstring.limits import Limits
 from bowstring.transport.peer import Peer
 
@@ -50,6 +57,8 @@ Carries = Literal["fds", "objects", "nothing"]
 
 _TAG_END = 1 << 64
 _LAST_SECONDS = 1.0
+# What is the peer's fault, which it can be told of; all else is a connection that is lost.
+_LAST_ERRORS = (ProtocolError, LimitExceeded, DeadlineExceeded)
 
 
 @dataclasses.dataclass(slots=True)
@@ -175,8 +184,9 @@ class Channel(Closing):
         Further ones, for a peer that is not let in yet; ``None`` where there are none. Whoever receives sets it,
         between two messages: what breaks it breaks the connection. A wait for a message to begin has its own time.
     last_words
-        Called with the error where `receive` refuses what the peer sent (`ProtocolError`, `LimitExceeded`). What it
-        returns is sent before the connection breaks. Whoever sets it takes it away again.
+        Called with the error where `receive` refuses what the peer sent (`ProtocolError`, `LimitExceeded`) or gives
+        up on a peer that went silent inside a message (`DeadlineExceeded`). What it returns is sent before the
+        connection breaks. Whoever sets it takes it away again.
     """
 
     scheme: ClassVar[str]
@@ -303,7 +313,7 @@ class Channel(Closing):
 
     def _say_last(self, error: BaseException) -> None:
         """Tell the peer why its message is refused, before the connection breaks."""
-        if self.last_words is None or not isinstance(error, (ProtocolError, LimitExceeded)):
+        if self.last_words is None or not isinstance(error, _LAST_ERRORS):
             return
         message = self.last_words(error)
         if message is not None:
