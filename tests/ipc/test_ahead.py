@@ -18,7 +18,7 @@ from bowstring.errors import BowstringError, ClosedError, InvalidBody, LimitExce
 from bowstring.ipc import IpcWriteOptions, new_stream, open_stream
 from bowstring.ipc.body import readahead
 from bowstring.ipc.body.readahead import ReadAhead
-from bowstring.ipc.compression.codec import Means
+from bowstring.ipc.compression.codec import DecompressOptions
 from bowstring.limits import Limits
 from bowstring.testing.strategies import record_batches, schemas
 
@@ -166,7 +166,7 @@ def test_memory_for_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compressed batches that are too much together are read one by one."""
     asked: list[int] = []
 
-    def short(body: pa.Buffer, places: Any, codec: str, means: Means) -> list[pa.Buffer]:
+    def short(body: pa.Buffer, places: Any, codec: str, means: DecompressOptions) -> list[pa.Buffer]:
         asked.append(len(places))
         raise LimitExceeded("there is no memory for a decompressed body")
 

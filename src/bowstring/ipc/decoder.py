@@ -11,7 +11,7 @@ from bowstring.errors import Truncated, Unsupported, UsageError
 from bowstring.ipc.body.pack import unpack
 from bowstring.ipc.body.readahead import ReadAhead
 from bowstring.ipc.body.select import Selection
-from bowstring.ipc.compression.codec import Means, with_older_compression
+from bowstring.ipc.compression.codec import DecompressOptions, with_older_compression
 from bowstring.ipc.compression.device.decompress import DeviceBodies
 from bowstring.ipc.dictionary.reader import Arrival, DictionaryMemo
 from bowstring.ipc.flatbuf.message import (
@@ -154,7 +154,7 @@ class Decoder:
         self._ids = whole.dictionaries.keys()
         self._memo = DictionaryMemo(self.layout) if memo is None else memo
         self._options = options
-        self._means = Means(options.use_threads, memory_pool)
+        self._means = DecompressOptions(options.use_threads, memory_pool)
         self._limits = limits
         self._target = target
 

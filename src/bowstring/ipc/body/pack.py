@@ -14,7 +14,7 @@ from bowstring.errors import InvalidMetadata
 from bowstring.ipc.body.align import aligned
 from bowstring.ipc.body.check_bulk import leave_out_unused_bitmaps
 from bowstring.ipc.body.check_scalar import check, check_offsets
-from bowstring.ipc.compression.codec import ANY_MEANS, Means, all_compressed
+from bowstring.ipc.compression.codec import DEFAULT_DECOMPRESSION, DecompressOptions, all_compressed
 from bowstring.ipc.compression.host import decompressed_body
 from bowstring.ipc.flatbuf.message import MetadataVersion, RecordBatchHeader
 from bowstring.ipc.flatbuf.metadata_v4 import without_bitmaps_of_4
@@ -158,7 +158,7 @@ def unpack(
     custom_metadata: dict[bytes, bytes] | None = None,
     is_big_endian: bool = False,
     alignment: Alignment = Alignment.Any,
-    means: Means = ANY_MEANS,
+    means: DecompressOptions = DEFAULT_DECOMPRESSION,
     limits: Limits = DEFAULT_LIMITS,
     target: DeviceBodies | None = None,
 ) -> Batch:

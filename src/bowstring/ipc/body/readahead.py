@@ -29,7 +29,7 @@ from bowstring.ipc.body.check_bulk import (
 )
 from bowstring.ipc.body.check_scalar import check_offsets
 from bowstring.ipc.compression.claims import ClaimTable, claims_of
-from bowstring.ipc.compression.codec import PREFIX_BYTES, Means, decompressed
+from bowstring.ipc.compression.codec import PREFIX_BYTES, DecompressOptions, decompressed
 from bowstring.ipc.source import region_around
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class ReadAhead:
         By what to decompress.
     """
 
-    def __init__(self, layout: Layout, memory: Buffer, limits: Limits, means: Means) -> None:
+    def __init__(self, layout: Layout, memory: Buffer, limits: Limits, means: DecompressOptions) -> None:
         self._layout = layout
         self._memory = memory
         self._view = memory.to_host().data
@@ -206,7 +206,7 @@ def _decompressed_ahead(
     memory: Buffer,
     dictionaries: Mapping[int, Dictionary],
     limits: Limits,
-    means: Means,
+    means: DecompressOptions,
 ) -> list[Batch]:
     """Return the batches of the messages in front that are surely right, up to the one that makes 64 MiB."""
     count = leading(nodes_are_right(found, layout) & places_are_right(found))
@@ -248,7 +248,11 @@ def _decompressed_ahead(
 
 
 def _opened(
-    found: MessageTable, template: MessageTemplate, claims: ClaimTable, memory: Buffer, means: Means
+    found: MessageTable,
+    template: MessageTemplate,
+    claims: ClaimTable,
+    memory: Buffer,
+    means: DecompressOptions,
 ) -> tuple[Table, list[list[Region]]]:
     """Decompress, and say where the buffers of each message are: the table of its spans, and its regions.
 

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from bowstring.ipc.flatbuf.message import Message, RecordBatchHeader
 
 __all__ = [
-    "ANY_MEANS",
+    "DEFAULT_DECOMPRESSION",
     "PREFIX_BYTES",
     "STORED",
-    "Means",
+    "DecompressOptions",
     "all_compressed",
     "codec_of",
     "compressed",
@@ -62,8 +62,8 @@ _WORTH_THREADS = 1 << 18
 _PLACE_BYTES = 16
 
 
-class Means(NamedTuple):
-    """By what buffers are decompressed on the host.
+class DecompressOptions(NamedTuple):
+    """How buffers are decompressed on the host.
 
     Attributes
     ----------
@@ -76,12 +76,12 @@ class Means(NamedTuple):
     use_threads: bool = True
     memory_pool: pa.MemoryPool | None = None
 
-    def for_bytes(self, nbytes: int) -> Means:
+    def for_bytes(self, nbytes: int) -> DecompressOptions:
         """Return the same without threads where waking them costs more than they take over."""
         return self if self.use_threads and pays_for_threads(nbytes) else self._replace(use_threads=False)
 
 
-ANY_MEANS: Final = Means()
+DEFAULT_DECOMPRESSION: Final = DecompressOptions()
 """pyarrow's threads and its default pool."""
 
 
@@ -116,8 +116,8 @@ def _message_around(count: int, codec: str) -> tuple[bytes, bytes, bytes]:
     return before, between, after
 
 
-def _read(message: bytes, body: pa.Buffer, means: Means) -> pa.RecordBatch:
-    if means == ANY_MEANS:
+def _read(message: bytes, body: pa.Buffer, means: DecompressOptions) -> pa.RecordBatch:
+    if means == DEFAULT_DECOMPRESSION:
         # Quicker than a stream, whose schema must be decoded, but it asks nobody about threads and memory.
         return pa.ipc.read_record_batch(pa.ipc.read_message(_file(message, body)), _VIEWS)
     stream = _file(_VIEWS_MESSAGE + message, body)
@@ -129,7 +129,9 @@ def _file(head: bytes, body: pa.Buffer) -> pa.PythonFile:
     return pa.PythonFile(_Pieces(head, body), mode="r")
 
 
-def decompressed(body: pa.Buffer, places: bytes, codec: str, means: Means = ANY_MEANS) -> list[pa.Buffer]:
+def decompressed(
+    body: pa.Buffer, places: bytes, codec: str, means: DecompressOptions = DEFAULT_DECOMPRESSION
+) -> list[pa.Buffer]:
     """Decompress some buffers of a body, each into memory of its own, aligned to 64 bytes.
 
     Nothing here bounds what is allocated: see :mod:`bowstring.ipc.compression.claims`.

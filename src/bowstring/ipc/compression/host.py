@@ -12,7 +12,12 @@ from bowstring.errors import InvalidBody
 from bowstring.ipc.body.check_bulk import leave_out_unused_bitmaps
 from bowstring.ipc.body.check_scalar import buffer_name
 from bowstring.ipc.compression.claims import check_claims
-from bowstring.ipc.compression.codec import ANY_MEANS, PREFIX_BYTES, Means, decompressed
+from bowstring.ipc.compression.codec import (
+    DEFAULT_DECOMPRESSION,
+    PREFIX_BYTES,
+    DecompressOptions,
+    decompressed,
+)
 from bowstring.ipc.compression.device.decompress import DeviceBodies, Frames
 from bowstring.ipc.source import region_around
 from bowstring.memory import wrap
@@ -35,7 +40,7 @@ def decompressed_body(
     body: Buffer,
     limits: Limits,
     *,
-    means: Means = ANY_MEANS,
+    means: DecompressOptions = DEFAULT_DECOMPRESSION,
     target: DeviceBodies | None = None,
 ) -> tuple[Table, list[Region]]:
     """Check the header of a batch against its compressed body, and decompress it.
@@ -85,7 +90,7 @@ def decompressed_body(
 
 
 def _decompressed(
-    header: RecordBatchHeader, layout: Layout, whole: pa.Buffer, rows: list[int], means: Means
+    header: RecordBatchHeader, layout: Layout, whole: pa.Buffer, rows: list[int], means: DecompressOptions
 ) -> list[pa.Buffer]:
     codec = header.compression
     assert codec is not None
@@ -105,7 +110,11 @@ def _decompressed(
 
 
 def _where_they_are(
-    header: RecordBatchHeader, claims: Claims, body: Buffer, buffers: list[pa.Buffer], means: Means
+    header: RecordBatchHeader,
+    claims: Claims,
+    body: Buffer,
+    buffers: list[pa.Buffer],
+    means: DecompressOptions,
 ) -> tuple[Table, list[Region]]:
     spans = np.zeros((len(claims.lengths), 3), np.int64)
     spans[:, 2] = claims.lengths
