@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from bowstring.memory.cuda import bindings as cuda_driver
-from bowstring.memory.cuda import driver_device
-from bowstring.memory.cuda import events as shared_events
-from bowstring.memory.cuda import ipc as lending
+from bowstring.memory.cuda import driver_device, events, ipc
 from bowstring.memory.cuda.device import CUDA_DEVICE_TYPE
 from bowstring.memory.handle import IPC_TOKEN_BYTES
 from tests.memory.cuda_api import bindings
@@ -24,7 +22,7 @@ NUMBERS = {
     "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED": cuda_driver._CAPTURE.start,
     "CUDA_ERROR_CAPTURED_EVENT": cuda_driver._CAPTURE.stop - 2,
     "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD": cuda_driver._CAPTURE.stop - 1,
-    "CU_MEMORYTYPE_DEVICE": lending._DEVICE_MEMORY,
+    "CU_MEMORYTYPE_DEVICE": ipc._DEVICE_MEMORY,
     "CU_EVENT_DISABLE_TIMING": 2,
     "CU_EVENT_INTERPROCESS": 4,
     "CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS": 1,
@@ -79,7 +77,7 @@ def test_sizes_and_what_is_no_enumerator(header: str) -> None:
     assert re.search(r"#define\s+CU_IPC_HANDLE_SIZE\s+64\b", header)
     for name in ("CUipcMemHandle_st", "CUipcEventHandle_st"):
         assert re.search(rf"{name}\s*{{\s*char\s+reserved\[CU_IPC_HANDLE_SIZE\];\s*}}", header)
-    assert {cuda_driver._TOKEN, IPC_TOKEN_BYTES, shared_events._EVENT.size - 20} == {64}
+    assert {cuda_driver._TOKEN, IPC_TOKEN_BYTES, events._EVENT.size - 20} == {64}
     assert re.search(r"#define\s+CU_MEMHOSTALLOC_PORTABLE\s+0x01\b", header)
     assert cuda_driver._PORTABLE == 1
     assert re.search(r"#define\s+CU_STREAM_LEGACY\s+\(\(CUstream\)0x1\)", header)
