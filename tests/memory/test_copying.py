@@ -257,7 +257,7 @@ def test_pieces_from_anywhere(
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(filling, "_LARGE_HERE", large)
         patched.setattr(filling, "_LARGE_AWAY", large)
-        patched.setattr(filling, "_ROOM", 4096)
+        patched.setattr(filling, "_GATHERED", 4096)
         patched.setattr("bowstring.memory.copying.CHUNK", 1500)
         with OnlyCurrent():
             fill(
