@@ -46,6 +46,7 @@ __all__ = [
 FEW_BUFFERS: Final = 20
 """Up to so many, plain integers are quicker than arrays."""
 _FEW_OFFSETS: Final = 5
+_KEPT_BUFFERS: Final = 256
 _LAYOUTS: Final = 32
 _UNKNOWN: Final = -1
 _WORD: Final = 8
@@ -77,7 +78,7 @@ def rules_of(layout: Layout) -> tuple[Rule, ...]:
     >>> [rule.needed(9) for rule in rules_of(Layout.of(pa.schema({"a": pa.int16(), "b": pa.string()})))]
     [2, 18, 2, 40, 0]
     """
-    return _kept_rules(layout) if layout.num_buffers <= FEW_BUFFERS else _rules(layout)
+    return _kept_rules(layout) if layout.num_buffers <= _KEPT_BUFFERS else _rules(layout)
 
 
 def _rules(layout: Layout) -> tuple[Rule, ...]:

@@ -28,7 +28,6 @@ from bowstring.ipc.body.check_bulk import (
     sizes_are_right,
 )
 from bowstring.ipc.body.check_scalar import (
-    FEW_BUFFERS,
     buffer_name,
     check_counts,
     check_nodes,
@@ -50,6 +49,8 @@ __all__ = ["ClaimTable", "Claims", "check_claims", "claims_of", "most_decompress
 
 _SLACK: Final = 1 << 16
 """Bytes that a buffer may be longer than twice what its node needs: some writers send all that they allocated."""
+_FEW_BUFFERS: Final = 128
+"""Up to so many, plain integers are quicker than arrays."""
 _LARGEST: Final = 1 << 62
 _INT64: Final = struct.Struct("<q")
 
@@ -110,7 +111,7 @@ def check_claims(header: RecordBatchHeader, layout: Layout, body: Buffer, limits
         Decompressed, the body would be larger than the limits.
     """
     check_counts(header, layout)
-    if len(header.buffers) > FEW_BUFFERS:
+    if len(header.buffers) > _FEW_BUFFERS:
         claims = _claims_of_one(header, layout, body, limits)
         if claims is not None:
             return claims
