@@ -201,9 +201,7 @@ def _chosen(columns: Any) -> tuple[str, ...] | None:
     for name in chosen:
         try:
             name.encode()
-        except (
-            UnicodeEncodeError
-        ) as error:  # half a surrogate pair: no schema can hold it, no message carry it
+        except UnicodeEncodeError as error:  # half a surrogate pair: no schema or message can hold it
             raise UsageError(
                 "the name of a column must be text that UTF-8 can encode",
                 found=ascii(name)[:80],

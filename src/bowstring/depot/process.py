@@ -124,7 +124,7 @@ class Depot:
             stranger.close()
         try:
             run_in_thread(session.run, name="bowstring-depot-session")
-        except NO_THREAD:  # no thread left: it passes, and whoever listens goes on
+        except NO_THREAD:  # no thread left: that passes, and listening goes on
             self.ended(session)
             channel.close()
 

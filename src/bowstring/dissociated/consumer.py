@@ -87,7 +87,7 @@ class ConsumerProtocol:
     Attributes
     ----------
     account
-        What packed bodies take of the credit. Whoever hands out batches charges it, and gives back.
+        What packed bodies take of the credit. The code that delivers batches charges it and gives it back.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class ConsumerProtocol:
         if hello is not None and location.hello is not None:
             packed, columns = hello.pack(), hello.columns
             if len(packed) > _LONGEST_HELLO and columns:
-                # A server takes little from whoever it has not let in, and lets in by the hello.
+                # A server accepts few bytes before the hello, by which it authenticates the reader.
                 packed = dataclasses.replace(hello, columns=None).pack()
                 messages.append(Outgoing(Control.COLUMNS, [pack_columns(columns)]))
             messages.insert(0, Outgoing(location.hello, [packed]))

@@ -136,7 +136,7 @@ class _Meeting:
                 return
         try:
             run_in_thread(self._greet, channel, name="bowstring-spark-guest")
-        except NO_THREAD:  # no thread left: it passes, and whoever listens goes on
+        except NO_THREAD:  # no thread left: that passes, and listening goes on
             self._greeting.release()
             channel.close()
 

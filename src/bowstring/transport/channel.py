@@ -181,12 +181,12 @@ class Channel(Closing):
     limits
         The bounds that incoming messages are held to.
     restriction
-        Further ones, for a peer that is not let in yet; ``None`` where there are none. Whoever receives sets it,
+        Further ones, for a peer that is not let in yet; ``None`` where there are none. The receiver sets it,
         between two messages: what breaks it breaks the connection. A wait for a message to begin has its own time.
     last_words
         Called with the error where `receive` refuses what the peer sent (`ProtocolError`, `LimitExceeded`) or gives
         up on a peer that went silent inside a message (`DeadlineExceeded`). What it returns is sent before the
-        connection breaks. Whoever sets it takes it away again.
+        connection breaks. The code that sets it removes it again.
     """
 
     scheme: ClassVar[str]

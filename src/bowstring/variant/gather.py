@@ -109,7 +109,7 @@ def _gather(source: Source, located: Located, metadata_ids: Any, field: pa.Field
 
 
 def _nulls(source: Source, located: Located, field: pa.Field) -> Gathered:
-    """Return nulls, which have no buffers: values that are none are mismatches."""
+    """Return nulls, which have no buffers: any other value is a mismatch."""
     rows = len(located.statuses)
     unused = source.device.xp.empty(rows, np.int64)
     launch(measure_bytes, rows, source.data, located.positions, NOTHING, _ANY_WIDTH, located.statuses, unused)

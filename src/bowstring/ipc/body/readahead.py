@@ -98,7 +98,7 @@ class ReadAhead:
         wanted = min(self._most, _MOST, max(1, _MOST_BYTES // template.size))
         found = self._scan(position, template, wanted)
         batches = [] if found is None else self._made(found, template, dictionaries)
-        # As far as it went well, for whoever writes dictionaries or other messages in between.
+        # As far as it went well, for streams with dictionaries or other messages in between.
         self._most = _GROWTH * wanted if len(batches) == wanted else max(1, len(batches))
         if found is not None and batches:
             last = len(batches) - 1
