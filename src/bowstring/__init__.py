@@ -24,6 +24,7 @@ from bowstring.limits import DEFAULT_LIMITS, Limits
 if TYPE_CHECKING:
     from bowstring import depot as depot
     from bowstring import ipc as ipc
+    from bowstring import parquet as parquet
     from bowstring import spark as spark
     from bowstring import variant as variant
     from bowstring.client import connect
@@ -56,6 +57,7 @@ __all__ = [  # noqa: PLE0604  the names of the errors are listed where the tree 
     "depot",
     "errors",
     "ipc",
+    "parquet",
     "spark",
     "variant",
     *_error_names,
@@ -80,7 +82,7 @@ _HOMES = {
     "cpu": "bowstring.memory",
 }
 _MODULES = frozenset(
-    {"columnar", "depot", "ipc", "kernels", "memory", "spark", "testing", "transport", "variant"}
+    {"columnar", "depot", "ipc", "kernels", "memory", "parquet", "spark", "testing", "transport", "variant"}
 )
 
 

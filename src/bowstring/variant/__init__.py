@@ -9,6 +9,7 @@ from bowstring.variant.json.read import from_json
 from bowstring.variant.json.writer import to_json
 from bowstring.variant.path import parse_path
 from bowstring.variant.python.convert import from_python, to_python
+from bowstring.variant.reference import path
 from bowstring.variant.schema import schema_of
 from bowstring.variant.status import Status
 from bowstring.variant.validate import validate
@@ -28,6 +29,7 @@ __all__ = [
     "keys",
     "open_column",
     "parse_path",
+    "path",
     "schema_of",
     "to_json",
     "to_python",

@@ -1,0 +1,7 @@
+"""Parquet files, read and written: Variant columns keep their meaning, and a footer is read within bounds."""
+
+from bowstring.parquet.reader import ParquetStream, read
+from bowstring.parquet.schema import ColumnType, ParquetSchema, read_schema
+from bowstring.parquet.writer import ParquetWriter, write
+
+__all__ = ["ColumnType", "ParquetSchema", "ParquetStream", "ParquetWriter", "read", "read_schema", "write"]

@@ -1,0 +1,215 @@
+"""Which columns of values belong to which Arrow field, and which fields are Variants.
+
+A Parquet schema and the Arrow schema that pyarrow makes of it have the same columns of values, the leaves, in the
+same order. What lies between differs: a list is one Arrow field and three elements of a footer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pyarrow as pa
+
+from bowstring.columnar.marks import VARIANT_NAMES, is_variant
+from bowstring.errors import UnknownColumn, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bowstring.parquet.footer import Footer
+
+__all__ = [
+    "ColumnPath",
+    "Variant",
+    "children_of",
+    "leaf_types",
+    "leaves_of",
+    "marked",
+    "variant_groups",
+    "variants_of",
+    "with_children",
+]
+
+ColumnPath = str | tuple[str, ...]
+_KEY: Final = b"ARROW:extension:name"
+_SERIALIZED: Final = b"ARROW:extension:metadata"
+
+
+class Variant(NamedTuple):
+    """A field that is a Variant.
+
+    Attributes
+    ----------
+    field
+        With the types of its children as the file has them.
+    leaves
+        The number of its first column of values, and one after that of its last.
+    metadata_leaf
+        The number of its metadata.
+    """
+
+    field: pa.Field
+    leaves: tuple[int, int]
+    metadata_leaf: int
+
+
+def count_leaves(type_: pa.DataType) -> int:
+    """Return how many columns of values a type has in a file."""
+    children = children_of(type_)
+    return sum(count_leaves(child.type) for child in children) if children else 1
+
+
+def leaf_types(schema: Iterable[pa.Field]) -> Iterator[pa.DataType]:
+    """Return the Arrow type of each column of values.
+
+    Examples
+    --------
+    >>> list(leaf_types(pa.schema({"a": pa.int8(), "b": pa.map_(pa.string(), pa.list_(pa.int16()))})))
+    [DataType(int8), DataType(string), DataType(int16)]
+    """
+    for field in schema:
+        children = children_of(field.type)
+        if children:
+            yield from leaf_types(children)
+        else:
+            yield field.type
+
+
+def variant_groups(footer: Footer) -> frozenset[tuple[int, int]]:
+    """Return where groups annotated as Variants lie: the first of their leaves, and one after the last.
+
+    The specification: *VARIANT* in ``LogicalTypes.md``.
+    """
+    nodes = list(footer.nodes())
+    found = []
+    for position, node in enumerate(nodes):
+        logical = node.element.logical
+        if logical is not None and logical.name == "VARIANT" and node.element.children:
+            inside = [
+                each.first_leaf
+                for each in nodes[position + 1 :]
+                if each.path[: len(node.path)] == node.path and each.element.children is None
+            ]
+            found.append((node.first_leaf, node.first_leaf + len(inside)))
+    return frozenset(found)
+
+
+def marked(schema: pa.Schema, groups: frozenset[tuple[int, int]]) -> pa.Schema:
+    """Return a schema in which the groups are marked as Variants, also inside other types, and nothing else is.
+
+    Parameters
+    ----------
+    schema
+        As pyarrow reads it.
+    groups
+        The first leaf, and one after the last, of each Variant.
+    """
+    fields = []
+    first = 0
+    for field in schema:
+        fields.append(_marked(field, first, groups))
+        first += count_leaves(field.type)
+    return pa.schema(fields, metadata=schema.metadata)
+
+
+def variants_of(schema: Iterable[pa.Field], first: int = 0) -> Iterator[Variant]:
+    """Return all fields that are marked as Variants."""
+    for field in schema:
+        children = children_of(field.type)
+        if is_variant(field) and pa.types.is_struct(field.type):
+            before = 0
+            for child in children:
+                if child.name == "metadata" and not children_of(child.type):
+                    yield Variant(field, (first, first + count_leaves(field.type)), first + before)
+                before += count_leaves(child.type)
+        elif children:
+            yield from variants_of(children, first)
+        first += count_leaves(field.type)
+
+
+def leaves_of(paths: Sequence[tuple[str, ...]], column: ColumnPath) -> list[int]:
+    """Return the numbers of the leaves that a column or a path names.
+
+    Parameters
+    ----------
+    paths
+        The path of each leaf.
+    column
+        The name of a column; or the path of a leaf or a group, as a tuple, or dotted where no name holds dots.
+
+    Raises
+    ------
+    UnknownColumn
+        There is none, or a name that occurs twice.
+
+    Examples
+    --------
+    >>> leaves_of([("a",), ("b", "x"), ("b", "y")], "b"), leaves_of([("a",), ("b", "x")], "b.x")
+    ([1, 2], [1])
+    """
+    if not isinstance(column, str | tuple):
+        raise UsageError(
+            "columns are names or paths", expected="str or tuple of str", found=repr(column)[:80]
+        )
+    if isinstance(column, str):
+        found = [index for index, path in enumerate(paths) if path[0] == column]
+        found = found or [index for index, path in enumerate(paths) if _dotted(path, column)]
+    else:
+        found = [index for index, path in enumerate(paths) if path[: len(column)] == column]
+    if not found:
+        raise UnknownColumn("no such column", found=repr(column), expected=f"one of {_tops(paths)}")
+    return found
+
+
+def _tops(paths: Sequence[tuple[str, ...]]) -> str:
+    return ", ".join(dict.fromkeys(path[0] for path in paths))[:200]
+
+
+def _dotted(path: tuple[str, ...], column: str) -> bool:
+    whole = ".".join(path)
+    return whole == column or whole.startswith(f"{column}.")
+
+
+def _marked(field: pa.Field, first: int, groups: frozenset[tuple[int, int]]) -> pa.Field:
+    children = children_of(field.type)
+    if not children:
+        return field
+    # A group around a Variant alone has the same leaves, and one child; a Variant has two or more.
+    whole = (first, first + count_leaves(field.type))
+    if pa.types.is_struct(field.type) and len(children) > 1 and whole in groups:
+        metadata = {**(field.metadata or {}), _KEY: VARIANT_NAMES[0].encode(), _SERIALIZED: b""}
+        return field.with_metadata(metadata)
+    if is_variant(field):
+        kept = {key: value for key, value in field.metadata.items() if key not in (_KEY, _SERIALIZED)}
+        field = field.with_metadata(kept or None)
+    new = []
+    for child in children:
+        new.append(_marked(child, first, groups))
+        first += count_leaves(child.type)
+    changed = with_children(field.type, new)
+    return field if changed is None else field.with_type(changed)
+
+
+def children_of(type_: pa.DataType) -> list[pa.Field]:
+    """Return the fields inside a type that a file has columns of."""
+    if isinstance(type_, pa.BaseExtensionType):
+        return children_of(type_.storage_type)
+    if pa.types.is_map(type_):
+        return [type_.key_field, type_.item_field]
+    if not pa.types.is_nested(type_):
+        return []
+    return [type_.field(index) for index in range(type_.num_fields)]
+
+
+def with_children(type_: pa.DataType, children: list[pa.Field]) -> pa.DataType | None:
+    """Return a nested type with other fields inside, ``None`` for kinds that no file has."""
+    if pa.types.is_struct(type_):
+        return pa.struct(children)
+    if pa.types.is_map(type_):
+        return pa.map_(*children, keys_sorted=type_.keys_sorted)
+    if pa.types.is_fixed_size_list(type_):
+        return pa.list_(children[0], type_.list_size)
+    if pa.types.is_large_list(type_):
+        return pa.large_list(children[0])
+    return pa.list_(children[0]) if pa.types.is_list(type_) else None

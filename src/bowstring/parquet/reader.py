@@ -1,0 +1,353 @@
+"""Reading Parquet files as a stream of batches, row groups ahead of the caller."""
+
+from __future__ import annotations
+
+import collections
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.layout import Layout
+from bowstring.errors import ClosedError, EndOfStream, ForkedError, InvalidData, UsageError
+from bowstring.ipc.reader import ReadCounts, SequentialReader
+from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.memory import Device, Pool, device_by_name
+from bowstring.parquet.columns import ColumnPath
+from bowstring.parquet.file import OpenFile, Selection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bowstring.parquet.filters import RowFilter
+
+__all__ = ["ParquetStream", "read"]
+
+_MOST_THREADS: Final = 4
+
+
+def read(
+    source: Any,
+    *,
+    columns: Sequence[ColumnPath] | None = None,
+    filters: Any = None,
+    device: Device | str | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+) -> ParquetStream:
+    r"""Read Parquet files as a stream of batches.
+
+    The first footer is read at once, and pages when batches are asked for: some row groups ahead, in threads, and
+    never more than ``limits.window_bytes`` of them beside the one that is due. A batch is a row group; row groups
+    larger than that are read in batches of 131,072 rows. Files without rows give no batch.
+
+    Parameters
+    ----------
+    source
+        A path, a URL such as ``s3://bucket/a.parquet`` (of any file system of ``pyarrow.fs``), a binary file, or
+        bytes. A list of them is one stream: their schemas must be the same, metadata aside.
+    columns
+        Names of columns; or paths of leaves and groups inside them, with dots between the names, or as tuples of
+        names where names hold dots. These are names of the file: lists have elements such as ``list.element``. A
+        column has what was named of it. All columns by default.
+    filters
+        Which rows: a ``pyarrow.compute.Expression``; or tuples of name, operator and value, as
+        ``pyarrow.parquet.read_table`` takes them. ``bowstring.variant.path(…)`` stands for a column. Rows for which
+        a comparison is null are left out.
+    device
+        Where the batches shall be, such as ``"cuda:0"``; each is one upload. pyarrow decodes pages on the host.
+    limits
+        Bounds on footers and on what is read ahead.
+
+    Returns
+    -------
+    ParquetStream
+        A context manager; iterable; with ``schema``, ``read_next_batch()``, ``read_all()`` and
+        ``__arrow_c_stream__``. Groups that are annotated as VARIANT are Variant columns, with their metadata
+        dictionary-encoded; INT96 is ``timestamp[us]``.
+
+    Raises
+    ------
+    UsageError
+        There is no such file; a list is empty; the filters do not fit the columns.
+    UnknownColumn
+        There is no such column.
+    InvalidData
+        A file is damaged, or the schemas of two files differ. Later files are opened when they are reached.
+    Unsupported
+        A file is encrypted, or has a type that pyarrow cannot read.
+    LimitExceeded
+        A footer is larger than the bounds.
+
+    Examples
+    --------
+    >>> import bowstring as bow, pyarrow.parquet as pq
+    >>> sink = pa.BufferOutputStream()
+    >>> pq.write_table(pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]}), sink)
+    >>> with bow.parquet.read(sink.getvalue(), columns=["name"], filters=[("id", ">", 1)]) as stream:
+    ...     stream.read_all().to_pydict()
+    {'name': ['b', 'c']}
+    """
+    return ParquetStream(source, columns=columns, filters=filters, device=device, limits=limits)
+
+
+class _Plan(NamedTuple):
+    """What is read of one file.
+
+    Attributes
+    ----------
+    file
+        The file.
+    output
+        The columns that come out of it.
+    compared
+        The columns that the filter looks at, ``None`` without a filter.
+    groups
+        The numbers of its row groups.
+    """
+
+    file: OpenFile
+    output: Selection
+    compared: Selection | None
+    groups: list[int]
+
+
+class _Due(NamedTuple):
+    """A row group that will be delivered: read already, or by the thread that asks for it."""
+
+    plan: _Plan
+    group: int
+    nbytes: int
+    batches: Future[list[pa.RecordBatch]] | None
+
+
+class ParquetStream(SequentialReader):
+    """Batches of Parquet files, one after the other; made by :func:`read`.
+
+    Batches live on after the stream is closed. At the end, :meth:`read_next_batch` raises `EndOfStream`.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        Of the batches.
+    num_rows : int or None
+        Rows of a stream of one file without filters.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        columns: Sequence[ColumnPath] | None = None,
+        filters: Any = None,
+        device: Device | str | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        if isinstance(columns, str):
+            raise UsageError("columns are chosen by a list", expected=f"[{columns!r}]", found=repr(columns))
+        self._sources = list(source) if isinstance(source, list | tuple) else [source]
+        if not self._sources:
+            raise UsageError("no files to read", expected="one or more", found="an empty list")
+        self._columns = None if columns is None else list(columns)
+        self._filter = None if filters is None else _row_filter(filters)
+        self._device = device_by_name(device) if isinstance(device, str) else device
+        self._limits = limits
+        self._pool: Pool | None = None
+        self._counts = ReadCounts()
+        self._process = os.getpid()
+        self._closed = False
+        self._files: list[OpenFile] = []
+        self._threads: ThreadPoolExecutor | None = None
+        self._due: collections.deque[_Due] = collections.deque()
+        self._ready: Iterator[pa.RecordBatch] = iter(())
+        first = self._open(self._sources[0])
+        self._schema = first.output.schema
+        self._whole = first.file.schema
+        self._rows = first.file.num_rows
+        self._coming = self._row_groups(first)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the batches."""
+        return self._schema
+
+    @property
+    def layout(self) -> Layout:
+        """The :class:`bowstring.columnar.Layout` of the batches."""
+        return Layout.of(self._schema)
+
+    @property
+    def num_rows(self) -> int | None:
+        """How many rows the stream has, where no filter decides and all of it is one file."""
+        return self._rows if self._filter is None and len(self._sources) == 1 else None
+
+    def read_next_batch(self) -> Batch:
+        """Return the next batch.
+
+        Raises
+        ------
+        EndOfStream
+            There are no more.
+        InvalidData, Unsupported
+            The pages are damaged, or a later file is not like the first.
+        ClosedError
+            The stream was closed.
+        """
+        self._check_open()
+        batch = Batch.from_arrow(self._next())
+        self._counts.batches += 1
+        if self._device is None or self._device.is_host:
+            return batch
+        if self._pool is None:
+            self._pool = Pool(self._device)
+        return batch.to_device(self._device, self._pool)
+
+    def close(self) -> None:
+        """Close the files, and read nothing more. Batches that were read live on."""
+        self._closed = True
+        self._ready = iter(())
+        if self._process != os.getpid():
+            return
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            _wait(self._due)
+            self._threads = None
+        self._due.clear()
+        for file in self._files:
+            file.close()
+        self._files.clear()
+
+    def _arrow_batches(self) -> Iterator[pa.RecordBatch]:
+        if self._device is not None and not self._device.is_host:
+            yield from super()._arrow_batches()
+            return
+        # What pyarrow read, it takes back as it is.
+        self._check_open()
+        while True:
+            try:
+                batch = self._next()
+            except EndOfStream:
+                return
+            self._counts.batches += 1
+            yield batch
+
+    def _decompressed(self) -> str:
+        return ""
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the stream was closed")
+        if self._process != os.getpid():
+            raise ForkedError(
+                "the stream belongs to the process that opened it", hint="Call read() in this process."
+            )
+
+    def _next(self) -> pa.RecordBatch:
+        while True:
+            for batch in self._ready:
+                return batch
+            self._read_ahead()
+            if not self._due:
+                raise EndOfStream("the stream has no more batches")
+            due = self._due.popleft()
+            if due.batches is None:
+                self._ready = _pieces(due.plan, due.group, self._filter)
+            else:
+                # Before this one is used, the next one is on its way.
+                batches = due.batches.result()
+                self._read_ahead()
+                self._ready = iter(batches)
+
+    def _read_ahead(self) -> None:
+        """Start to read what fits into the window."""
+        budget = self._limits.window_bytes
+        held = sum(each.nbytes for each in self._due)
+        threads = min(_MOST_THREADS, pa.cpu_count())
+        while len(self._due) <= threads:
+            if self._due and (held >= budget or self._due[-1].batches is None):
+                return
+            coming = next(self._coming, None)
+            if coming is None:
+                return
+            plan, group = coming
+            nbytes = plan.file.row_group_bytes(group)
+            held += nbytes
+            future = None
+            if nbytes <= budget:
+                if self._threads is None:
+                    self._threads = ThreadPoolExecutor(threads, "bowstring-parquet")
+                future = self._threads.submit(_whole, plan, group, self._filter)
+            self._due.append(_Due(plan, group, nbytes, future))
+
+    def _row_groups(self, first: _Plan) -> Iterator[tuple[_Plan, int]]:
+        for position, source in enumerate(self._sources):
+            plan = first if not position else self._open(source)
+            if not plan.file.schema.equals(self._whole):
+                raise InvalidData(
+                    "the files of a stream have different schemas",
+                    expected=self._whole.to_string(show_field_metadata=False, show_schema_metadata=False),
+                    found=plan.file.schema.to_string(show_field_metadata=False, show_schema_metadata=False),
+                    where=plan.file.name,
+                )
+            for group in plan.groups:
+                yield plan, group
+
+    def _open(self, source: Any) -> _Plan:
+        file = OpenFile(source, self._limits)
+        self._files.append(file)
+        output = file.select(self._columns)
+        if self._filter is None:
+            return _Plan(file, output, None, list(range(file.num_row_groups)))
+        compared = file.select(self._filter.columns(file.schema))
+        return _Plan(file, output, compared, self._filter.row_groups(file))
+
+
+def _row_filter(filters: Any) -> RowFilter:
+    # It needs pyarrow.dataset, which takes long to import.
+    from bowstring.parquet.filters import RowFilter
+
+    return RowFilter(filters)
+
+
+def _wait(due: collections.deque[_Due]) -> None:
+    """Wait until no thread reads any more: what it reads from is closed next."""
+    for each in due:
+        if each.batches is not None and not each.batches.cancelled():
+            each.batches.exception()
+
+
+def _whole(plan: _Plan, group: int, row_filter: RowFilter | None) -> list[pa.RecordBatch]:
+    """Read a row group, and what of it a filter leaves; columns that it rules out entirely are not read."""
+    if row_filter is None or plan.compared is None:
+        return plan.file.read_row_group(group, plan.output)
+    compared = plan.file.read_row_group(group, plan.compared)
+    masks = [row_filter.mask(batch) for batch in compared]
+    if not any(mask.true_count for mask in masks):
+        return []
+    return _filtered(plan.file.read_row_group(group, plan.output), masks)
+
+
+def _pieces(plan: _Plan, group: int, row_filter: RowFilter | None) -> Iterator[pa.RecordBatch]:
+    output = plan.file.iter_row_group(group, plan.output)
+    if row_filter is None or plan.compared is None:
+        yield from output
+        return
+    compared = plan.file.iter_row_group(group, plan.compared)
+    for batch, other in zip(output, compared, strict=True):
+        yield from _filtered([batch], [row_filter.mask(other)])
+
+
+def _filtered(batches: list[pa.RecordBatch], masks: list[pa.Array]) -> list[pa.RecordBatch]:
+    """Return the rows for which the masks hold; text of more than 2 GiB may divide both in other places."""
+    if len(batches) != len(masks) or any(
+        len(mask) != batch.num_rows for mask, batch in zip(masks, batches, strict=True)
+    ):
+        table = pa.Table.from_batches(batches)
+        return list(table.filter(pa.chunked_array(masks)).to_batches())
+    found = []
+    for batch, mask in zip(batches, masks, strict=True):
+        kept = mask.true_count
+        if kept:
+            found.append(batch if kept == batch.num_rows else batch.filter(mask))
+    return found

@@ -1,0 +1,105 @@
+"""Where Parquet files come from: paths, URLs, open files and memory."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Final
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from bowstring.errors import Unsupported, UsageError
+
+__all__ = ["file_system", "is_url", "name_of", "open_source"]
+
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_EXPECTED: Final = "a path, a URL, a binary file, or bytes"
+
+
+def open_source(source: Any) -> pa.NativeFile:
+    """Open a source of which any part can be read.
+
+    Parameters
+    ----------
+    source
+        A path, a URL, a file opened for reading in binary mode, or anything with the buffer protocol.
+
+    Raises
+    ------
+    UsageError
+        It is none of these, or there is no such file.
+    Unsupported
+        pyarrow has no file system for the URL.
+    """
+    if isinstance(source, str | os.PathLike):
+        return _open_path(os.fspath(source))
+    if isinstance(source, pa.NativeFile):
+        return source
+    if hasattr(source, "read"):
+        return pa.PythonFile(source, mode="r")
+    try:
+        return pa.BufferReader(pa.py_buffer(source))
+    except TypeError as error:
+        raise UsageError(
+            "this is not a Parquet file", expected=_EXPECTED, found=type(source).__name__
+        ) from error
+
+
+def name_of(source: Any) -> str:
+    """Return what errors call a source."""
+    if isinstance(source, str | os.PathLike):
+        return str(os.fspath(source))
+    name = getattr(source, "name", None)
+    return name if isinstance(name, str) else type(source).__name__
+
+
+def is_url(source: Any) -> bool:
+    """Return whether text names a file by a URL.
+
+    Examples
+    --------
+    >>> is_url("s3://bucket/a.parquet"), is_url("a.parquet")
+    (True, False)
+    """
+    return isinstance(source, str) and bool(_URL.match(source)) and not os.path.exists(source)
+
+
+def file_system(url: str) -> tuple[Any, str]:
+    """Return the file system of a URL, one of ``pyarrow.fs``, and the path there.
+
+    Parameters
+    ----------
+    url
+        Also as Java writes them: ``file:/x`` for ``file:///x``, and with letters of any script.
+
+    Raises
+    ------
+    Unsupported
+        pyarrow has no such file system.
+    """
+    import pyarrow.fs
+
+    if url.startswith("file:/") and not url.startswith("file://"):
+        url = url.replace("file:/", "file:///", 1)
+    plain = "".join(each if each.isascii() else quote(each) for each in url)
+    try:
+        found: tuple[Any, str] = pyarrow.fs.FileSystem.from_uri(plain)
+    except (pa.ArrowException, OSError) as error:
+        raise Unsupported(
+            "pyarrow has no file system for the URL", found=str(error).partition("\n")[0][:200], where=url
+        ) from error
+    return found
+
+
+def _open_path(path: str | bytes) -> pa.NativeFile:
+    name = os.fsdecode(path)
+    try:
+        if is_url(name):
+            system, inside = file_system(name)
+            return system.open_input_file(inside)
+        return pa.OSFile(name, "rb")
+    except FileNotFoundError as error:
+        raise UsageError("there is no such file", found=name) from error
+    except IsADirectoryError as error:
+        raise UsageError("this is a folder", found=name, hint="Give the list of its files.") from error

@@ -1,0 +1,133 @@
+"""How Variant columns are stored: as groups of ``metadata`` and ``value``, both required where it is unshredded."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bowstring.columnar.marks import is_variant
+from bowstring.parquet.columns import children_of, with_children
+
+__all__ = ["stored_array", "stored_schema"]
+
+_EMPTY_METADATA: Final = b"\x01\x00\x00"
+_NULL: Final = b"\x00"
+_ORDER: Final = ("metadata", "value", "typed_value")
+
+
+def stored_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema that is written for a schema.
+
+    Examples
+    --------
+    >>> struct = pa.struct([("value", pa.binary_view()), ("metadata", pa.binary())])
+    >>> field = pa.field("v", struct, metadata={"ARROW:extension:name": "arrow.parquet.variant"})
+    >>> stored_schema(pa.schema([field])).field("v").type
+    StructType(struct<metadata: binary not null, value: binary not null>)
+    """
+    return pa.schema([_stored_field(field) for field in schema], metadata=schema.metadata)
+
+
+def stored_array(array: Any, field: pa.Field) -> Any:
+    """Return an array as it is written.
+
+    Parameters
+    ----------
+    array
+        A column.
+    field
+        Its field in the stored schema.
+    """
+    if array.type.equals(field.type) and not _holds_variant(field):
+        return array
+    if is_variant(field):
+        return _stored_variant(array, field)
+    children = children_of(field.type)
+    if not children or not _holds_variant(field):
+        return array.cast(field.type)
+    mask = array.is_null() if array.null_count else None
+    if pa.types.is_struct(field.type):
+        inner = [stored_array(array.field(index), child) for index, child in enumerate(children)]
+        return pa.StructArray.from_arrays(inner, fields=children, mask=mask)
+    if pa.types.is_fixed_size_list(field.type):
+        # Nulls have slots here, which flatten() would leave out.
+        first, size = array.offset, field.type.list_size
+        values = stored_array(array.values.slice(first * size, len(array) * size), children[0])
+        return pa.FixedSizeListArray.from_arrays(values, type=field.type, mask=mask)
+    offsets, values = _rebased(array)
+    if pa.types.is_map(field.type):
+        keys = stored_array(values.field(0), children[0])
+        items = stored_array(values.field(1), children[1])
+        return pa.MapArray.from_arrays(offsets, keys, items, type=field.type, mask=mask)
+    kind = pa.LargeListArray if pa.types.is_large_list(field.type) else pa.ListArray
+    return kind.from_arrays(offsets, stored_array(values, children[0]), type=field.type, mask=mask)
+
+
+def _rebased(array: Any) -> tuple[Any, Any]:
+    """Return offsets that begin at 0, and the values that they are of."""
+    offsets = array.offsets
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    return pc.subtract(offsets, offsets[0]), array.values.slice(first, last - first)
+
+
+def _stored_field(field: pa.Field) -> pa.Field:
+    children = children_of(field.type)
+    if is_variant(field) and pa.types.is_struct(field.type):
+        by_name = {child.name: child for child in children}
+        if "typed_value" in by_name:
+            ordered = [by_name[name] for name in _ORDER if name in by_name]
+            return field.with_type(pa.struct(ordered))
+        binary = [
+            pa.field(name, _plain(by_name[name].type), nullable=False, metadata=by_name[name].metadata)
+            for name in _ORDER[:2]
+            if name in by_name
+        ]
+        return field.with_type(pa.struct(binary))
+    changed = with_children(field.type, [_stored_field(child) for child in children]) if children else None
+    return field if changed is None else field.with_type(changed)
+
+
+def _plain(type_: pa.DataType) -> pa.DataType:
+    """Return a type of bytes that pyarrow can write; dictionaries of it are written as dictionaries."""
+    if pa.types.is_run_end_encoded(type_):
+        return _plain(type_.value_type)
+    if pa.types.is_dictionary(type_):
+        return pa.dictionary(pa.int32(), _plain(type_.value_type))
+    return pa.large_binary() if pa.types.is_large_binary(type_) else pa.binary()
+
+
+def _holds_variant(field: pa.Field) -> bool:
+    return is_variant(field) or any(_holds_variant(child) for child in children_of(field.type))
+
+
+def _stored_variant(array: Any, field: pa.Field) -> Any:
+    mask = array.is_null() if array.null_count else None
+    inner = []
+    for child in field.type:
+        found = array.field(child.name)
+        if child.name == "metadata":
+            found = _filled(_bytes(found, child.type), _EMPTY_METADATA)
+        elif child.name == "value" and not child.nullable:
+            # A value that is null is a Variant null.
+            found = _filled(_bytes(found, child.type), _NULL)
+        inner.append(found)
+    return pa.StructArray.from_arrays(inner, fields=list(field.type), mask=mask)
+
+
+def _bytes(array: Any, type_: pa.DataType) -> Any:
+    if pa.types.is_run_end_encoded(array.type):
+        array = pc.run_end_decode(array)
+    return array if array.type.equals(type_) else array.cast(type_)
+
+
+def _filled(array: Any, missing: bytes) -> Any:
+    """Return bytes without nulls."""
+    if not array.null_count:
+        return array
+    if not pa.types.is_dictionary(array.type):
+        return pc.fill_null(array, missing)
+    values = pa.concat_arrays([array.dictionary, pa.array([missing], array.type.value_type)])
+    indices = pc.fill_null(array.indices, len(array.dictionary))
+    return pa.DictionaryArray.from_arrays(indices, values)

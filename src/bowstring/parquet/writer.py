@@ -1,0 +1,314 @@
+"""Writing Parquet files: pyarrow encodes pages, and the footer gets the annotations that pyarrow cannot write."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bowstring.closing import Closing
+from bowstring.columnar.batch import batches
+from bowstring.errors import ClosedError, Unsupported, UsageError
+from bowstring.parquet.columns import variants_of
+from bowstring.parquet.footer import (
+    Footer,
+    decode_footer,
+    encode_footer,
+    footer_bytes,
+    framed,
+    with_logical_types,
+)
+from bowstring.parquet.logical import VARIANT
+from bowstring.parquet.source import file_system, is_url
+from bowstring.parquet.stored import stored_array, stored_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+__all__ = ["ParquetWriter", "write"]
+
+_GROUP_ROWS: Final = 1 << 20
+_GROUP_BYTES: Final = 128 << 20
+
+
+def write(
+    data: Any,
+    path: Any,
+    *,
+    schema: pa.Schema | None = None,
+    row_group_size: int = _GROUP_ROWS,
+    **options: Any,
+) -> None:
+    """Write Arrow data to a Parquet file.
+
+    Batches are taken one by one and kept until a row group is full, so a stream may be larger than memory. Row
+    groups are written when they have 1,048,576 rows or 128 MiB. Columns that are marked as Variants are written as
+    groups ``metadata``, ``value`` with the annotation VARIANT (*VARIANT* in ``LogicalTypes.md``), which DuckDB and
+    Spark read as VARIANT.
+
+    Parameters
+    ----------
+    data
+        A Batch, a stream, a table, a data frame, a mapping of names to arrays, or an iterable of such things: what
+        ``Server.publish`` takes.
+    path
+        A path, a URL, or a binary file opened for writing. A file of a path is there when all of it is written, and
+        not before; where the writing fails, what was there before stays.
+    schema
+        That of an iterable that may be empty.
+    row_group_size
+        Most rows of a row group.
+    options
+        Those of ``pyarrow.parquet.ParquetWriter``, such as ``compression="zstd"``.
+
+    Raises
+    ------
+    UsageError
+        The data are not Arrow data, there is no such folder, or an option is not known.
+    Unsupported
+        Parquet has no type for a column.
+
+    Examples
+    --------
+    >>> import bowstring as bow, io
+    >>> file = io.BytesIO()
+    >>> bow.parquet.write({"event": bow.variant.from_json(['{"a": 1}', "[2]"])}, file)
+    >>> bow.variant.to_json(
+    ...     bow.parquet.read(file.getvalue()).read_next_batch()["event"]
+    ... ).to_arrow().to_pylist()
+    ['{"a":1}', '[2]']
+    """
+    found, taken = batches(data, schema)
+    with (
+        _target(path) as sink,
+        ParquetWriter(sink, found, row_group_size=row_group_size, **options) as writer,
+    ):
+        for batch in taken:
+            writer.write_batch(batch.to_arrow())
+
+
+class ParquetWriter(Closing):
+    """Writes batches of one schema to a file.
+
+    At the end of a ``with`` block that an error leaves, no footer is written: the file is none.
+
+    Parameters
+    ----------
+    sink
+        A path, or a binary file opened for writing.
+    schema
+        Of all batches, Variants marked.
+    row_group_size, options
+        As :func:`write` takes them.
+
+    Examples
+    --------
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> with ParquetWriter(file, pa.schema({"a": pa.int64()})) as writer:
+    ...     writer.write_batch(pa.record_batch({"a": [1, 2]}))
+    >>> pq.read_table(io.BytesIO(file.getvalue())).num_rows
+    2
+    """
+
+    def __init__(
+        self, sink: Any, schema: pa.Schema, *, row_group_size: int = _GROUP_ROWS, **options: Any
+    ) -> None:
+        if row_group_size < 1:
+            raise UsageError("a row group has rows", expected="1 or more", found=row_group_size)
+        self._schema = stored_schema(schema)
+        self._rows = row_group_size
+        self._batches: list[pa.RecordBatch] = []
+        self._waiting_rows = self._waiting_bytes = 0
+        self._opened = pa.OSFile(os.fspath(sink), "wb") if isinstance(sink, str | os.PathLike) else None
+        self._sink = _Sink(sink if self._opened is None else self._opened)
+        self._writer: Any = None
+        try:
+            with _translated():
+                self._writer = pq.ParquetWriter(pa.PythonFile(self._sink, mode="w"), self._schema, **options)
+        except BaseException:
+            self.abort()
+            raise
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        """Take a batch; it is written with others, or at once where it fills a row group.
+
+        Raises
+        ------
+        ClosedError
+            The writer was closed.
+        UsageError
+            The batch has another schema.
+        """
+        if self._writer is None:
+            raise ClosedError("the Parquet writer was closed")
+        arrays = [
+            stored_array(array, field) for array, field in zip(batch.columns, self._schema, strict=True)
+        ]
+        self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        self._waiting_rows += batch.num_rows
+        self._waiting_bytes += batch.nbytes
+        if self._waiting_rows >= self._rows or self._waiting_bytes >= _GROUP_BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        """Write what is left, and the footer. Idempotent."""
+        if self._writer is None:
+            return
+        try:
+            self._flush()
+            self._sink.hold()
+            with _translated():
+                self._writer.close()
+            self._sink.release(self._annotated)
+        except BaseException:
+            self.abort()
+            raise
+        self._writer = None
+        if self._opened is not None:
+            self._opened.close()
+
+    def abort(self) -> None:
+        """Write nothing more, above all no footer. Idempotent."""
+        writer, self._writer = self._writer, None
+        self._batches.clear()
+        self._sink.discard()
+        if writer is not None:
+            with contextlib.suppress(pa.ArrowException, OSError, ValueError):
+                writer.close()
+        if self._opened is not None:
+            self._opened.close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def _flush(self) -> None:
+        if not self._batches:
+            return
+        table = pa.Table.from_batches(self._batches, schema=self._schema)
+        self._batches = []
+        self._waiting_rows = self._waiting_bytes = 0
+        with _translated():
+            self._writer.write_table(table, self._rows)
+
+    def _annotated(self, footer: Footer) -> Footer:
+        """Return the footer with the groups of Variants annotated."""
+        wanted = {variant.leaves for variant in variants_of(self._schema)}
+        if not wanted:
+            return footer
+        nodes = list(footer.nodes())
+        ends = _ends(nodes)
+        return with_logical_types(
+            footer,
+            {
+                node.index: VARIANT
+                for node, end in zip(nodes, ends, strict=True)
+                # A group around a Variant alone has the same leaves, and one child.
+                if (node.element.children or 0) > 1 and (node.first_leaf, end) in wanted
+            },
+        )
+
+
+def _ends(nodes: list[Any]) -> list[int]:
+    """Return, for each element, one after its last leaf."""
+    total = sum(node.element.children is None for node in nodes)
+    ends = []
+    for position, node in enumerate(nodes):
+        after = (other for other in nodes[position + 1 :] if len(other.path) <= len(node.path))
+        following = next(after, None)
+        ends.append(total if following is None else following.first_leaf)
+    return ends
+
+
+class _Sink:
+    """A file whose last bytes are held back, so that the footer can be changed before it is written."""
+
+    closed = False
+
+    def __init__(self, file: Any) -> None:
+        self._write = file.write
+        self._held: list[bytes] | None = None
+        self._discards = False
+
+    def write(self, data: Any) -> int:
+        """Write, hold, or drop some bytes."""
+        size = len(data)
+        if self._held is not None:
+            self._held.append(bytes(data))
+        elif not self._discards:
+            self._write(data)
+        return size
+
+    def flush(self) -> None:
+        """Nothing waits here."""
+
+    def hold(self) -> None:
+        """Hold what comes from now on."""
+        self._held = []
+
+    def release(self, change: Any) -> None:
+        """Write what was held, with the footer changed."""
+        end = b"".join(self._held or ())
+        self._held = None
+        # The beginning of the file was written long ago; what is read of it is its mark, which any bytes replace.
+        footer = footer_bytes(pa.BufferReader(b"PAR1" + end))
+        front = end[: len(end) - len(framed(footer))]
+        changed = change(decode_footer(footer))
+        self._write(front + framed(encode_footer(changed)))
+
+    def discard(self) -> None:
+        """Drop what comes from now on."""
+        self._held = None
+        self._discards = True
+
+
+@contextlib.contextmanager
+def _target(path: Any) -> Iterator[Any]:
+    """Open what is written to; where the writing fails, no file of it is left."""
+    if not isinstance(path, str | os.PathLike):
+        yield path
+        return
+    name = os.fsdecode(os.fspath(path))
+    if is_url(name):
+        system, inside = file_system(name)
+        try:
+            with system.open_output_stream(inside) as stream:
+                yield stream
+        except BaseException:
+            with contextlib.suppress(OSError):
+                system.delete_file(inside)
+            raise
+        return
+    folder, last = os.path.split(os.path.abspath(name))
+    if not os.path.isdir(folder):
+        raise UsageError("there is no such folder", found=folder)
+    unfinished = os.path.join(folder, f".{last}.{secrets.token_hex(4)}.part")
+    try:
+        yield unfinished
+        os.replace(unfinished, name)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(unfinished)
+        raise
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise Unsupported(
+            "these data cannot be written as Parquet", found=str(error).partition("\n")[0][:300]
+        ) from error
+    except TypeError as error:
+        raise UsageError("no such option", found=str(error)[:200]) from error
