@@ -189,7 +189,9 @@ def _group(children: list[list[SchemaElement]], name: str) -> list[SchemaElement
 
 
 TREES = st.recursive(
-    LEAVES.map(lambda leaf: [leaf]), lambda inner: st.builds(_group, st.lists(inner, max_size=20), NAMES)
+    LEAVES.map(lambda leaf: [leaf]),
+    lambda inner: st.builds(_group, st.lists(inner, max_size=4), NAMES),
+    max_leaves=8,
 )
 SCHEMAS = st.builds(_group, st.lists(TREES, max_size=4), NAMES)
 HEAD = bytes([0x15, 0x02, 0x19])

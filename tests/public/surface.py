@@ -36,6 +36,7 @@ MODULES: Final = {
     "depot": "bowstring.depot",
     "ipc": "bowstring.ipc",
     "memory": "bowstring.memory",
+    "parquet": "bowstring.parquet",
     "spark": "bowstring.spark",
     "strategies": "bowstring.testing.strategies",
     "testing": "bowstring.testing",

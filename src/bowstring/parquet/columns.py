@@ -26,6 +26,7 @@ __all__ = [
     "leaf_types",
     "leaves_of",
     "marked",
+    "marked_field",
     "variant_groups",
     "variants_of",
     "with_children",
@@ -113,6 +114,12 @@ def marked(schema: pa.Schema, groups: frozenset[tuple[int, int]]) -> pa.Schema:
     return pa.schema(fields, metadata=schema.metadata)
 
 
+def marked_field(field: pa.Field) -> pa.Field:
+    """Return a field of a struct marked as a Variant."""
+    metadata = {**(field.metadata or {}), _KEY: VARIANT_NAMES[0].encode(), _SERIALIZED: b""}
+    return field.with_metadata(metadata)
+
+
 def variants_of(schema: Iterable[pa.Field], first: int = 0) -> Iterator[Variant]:
     """Return all fields that are marked as Variants."""
     for field in schema:
@@ -178,8 +185,7 @@ def _marked(field: pa.Field, first: int, groups: frozenset[tuple[int, int]]) -> 
     # A group around a Variant alone has the same leaves, and one child; a Variant has two or more.
     whole = (first, first + count_leaves(field.type))
     if pa.types.is_struct(field.type) and len(children) > 1 and whole in groups:
-        metadata = {**(field.metadata or {}), _KEY: VARIANT_NAMES[0].encode(), _SERIALIZED: b""}
-        return field.with_metadata(metadata)
+        return marked_field(field)
     if is_variant(field):
         kept = {key: value for key, value in field.metadata.items() if key not in (_KEY, _SERIALIZED)}
         field = field.with_metadata(kept or None)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bowstring.errors import BowstringError, InvalidData, InvalidMetadata, Unsupported
+from bowstring.errors import BowstringError, InvalidData, InvalidMetadata, UnknownColumn, Unsupported
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.parquet.columns import ColumnPath, leaves_of, marked, variant_groups, variants_of
 from bowstring.parquet.footer import Footer, decode_footer, footer_bytes
@@ -132,6 +132,9 @@ class OpenFile:
         if columns is None:
             return Selection(None, self.schema, None)
         chosen = [leaves_of(self.leaf_paths, column) for column in columns]
+        for column, each in zip(columns, chosen, strict=True):
+            if len({self._tops[leaf] for leaf in each}) > 1:
+                raise UnknownColumn("a name occurs twice", found=repr(column), where=self.name)
         leaves = tuple(sorted({leaf for each in chosen for leaf in each}))
         order = dict.fromkeys(self._tops[each[0]] for each in chosen)
         found = self._schema_of(leaves)

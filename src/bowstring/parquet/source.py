@@ -98,8 +98,8 @@ def _open_path(path: str | bytes) -> pa.NativeFile:
         if is_url(name):
             system, inside = file_system(name)
             return system.open_input_file(inside)
+        if os.path.isdir(name):
+            raise UsageError("this is a folder", found=name, hint="Give the list of its files.")
         return pa.OSFile(name, "rb")
     except FileNotFoundError as error:
         raise UsageError("there is no such file", found=name) from error
-    except IsADirectoryError as error:
-        raise UsageError("this is a folder", found=name, hint="Give the list of its files.") from error

@@ -7,8 +7,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bowstring.columnar.marks import is_variant
-from bowstring.parquet.columns import children_of, with_children
+from bowstring.columnar.marks import VariantArray, VariantStorage, is_variant
+from bowstring.parquet.columns import children_of, marked_field, with_children
 
 __all__ = ["stored_array", "stored_schema"]
 
@@ -40,6 +40,8 @@ def stored_array(array: Any, field: pa.Field) -> Any:
     field
         Its field in the stored schema.
     """
+    if isinstance(array, VariantArray):
+        array = array.storage
     if array.type.equals(field.type) and not _holds_variant(field):
         return array
     if is_variant(field):
@@ -73,6 +75,8 @@ def _rebased(array: Any) -> tuple[Any, Any]:
 
 
 def _stored_field(field: pa.Field) -> pa.Field:
+    if isinstance(field.type, VariantStorage):
+        field = marked_field(field.with_type(field.type.storage_type))
     children = children_of(field.type)
     if is_variant(field) and pa.types.is_struct(field.type):
         by_name = {child.name: child for child in children}

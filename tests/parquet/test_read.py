@@ -1,0 +1,353 @@
+"""Files come as streams of batches: the same values as pyarrow's, row group by row group, and no more at a time."""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bowstring as bow
+from bowstring.errors import (
+    ClosedError,
+    EndOfStream,
+    ForkedError,
+    InvalidData,
+    LimitExceeded,
+    UnknownColumn,
+    Unsupported,
+    UsageError,
+)
+from bowstring.testing import fake_device, strategies
+
+ROWS = 1000
+TABLE = pa.table(
+    {
+        "id": np.arange(ROWS),
+        "name": [f"row {number}" if number % 3 else None for number in range(ROWS)],
+        "a.b": np.arange(ROWS) * 2,
+        "s": [{"x": number, "y.z": [number, None]} for number in range(ROWS)],
+    }
+)
+
+
+def file_of(table: pa.Table, **options: Any) -> pa.Buffer:
+    """Return a file of a table."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **options)
+    return sink.getvalue()
+
+
+FILE = file_of(TABLE, row_group_size=300)
+
+
+@settings(max_examples=30)
+@given(strategies.tables(), st.integers(1, 50))
+def test_every_table_is_read_as_pyarrow_reads_it(batches: list[pa.RecordBatch], rows: int) -> None:
+    """Whatever pyarrow can write, the batches of its file are what pyarrow reads."""
+    try:
+        file = file_of(pa.Table.from_batches(batches), row_group_size=rows)
+    except (pa.ArrowException, ValueError):
+        return
+    with bow.parquet.read(file) as stream:
+        found = stream.read_all()
+    expected = pq.ParquetFile(pa.BufferReader(file)).read()
+    assert found.schema.equals(expected.schema, check_metadata=True)
+    # Dictionaries are of a row group here, and of the whole file there; a NaN is not equal to itself.
+    assert repr(found.to_pylist()) == repr(expected.to_pylist())
+
+
+def test_a_batch_is_a_row_group() -> None:
+    """Row groups come one by one, in order, and their values are right."""
+    with bow.parquet.read(FILE) as stream:
+        assert (stream.schema, stream.num_rows) == (TABLE.schema, ROWS)
+        batches = list(stream)
+    assert [batch.num_rows for batch in batches] == [300, 300, 300, 100]
+    assert pa.Table.from_batches([batch.to_arrow() for batch in batches]).equals(TABLE)
+
+
+@pytest.mark.parametrize("how", ["path", "Path", "file:", "native", "file", "bytes", "Buffer"])
+def test_sources(tmp_path: Path, how: str) -> None:
+    """A path, a URL, an open file and memory are the same file."""
+    path = tmp_path / "é a.parquet"
+    path.write_bytes(FILE.to_pybytes())
+    with open(path, "rb") as opened, pa.OSFile(str(path)) as native:
+        source: Any = {
+            "path": str(path),
+            "Path": path,
+            "file:": f"file:{path}".replace(" ", "%20"),
+            "native": native,
+            "file": opened,
+            "bytes": FILE.to_pybytes(),
+            "Buffer": FILE,
+        }[how]
+        with bow.parquet.read(source) as stream:
+            assert stream.read_all().equals(TABLE)
+
+
+def test_a_list_of_files_is_one_stream(tmp_path: Path) -> None:
+    """Files follow one another; one with another schema is an error that names it, when it is reached."""
+    paths = []
+    for number in range(3):
+        paths.append(tmp_path / f"{number}.parquet")
+        pq.write_table(TABLE.slice(number * 300, 300), paths[-1])
+    with bow.parquet.read(paths) as stream:
+        assert stream.num_rows is None
+        assert stream.read_all().equals(TABLE.slice(0, 900))
+    pq.write_table(pa.table({"other": [1]}), paths[1])
+    with (
+        bow.parquet.read(paths) as stream,
+        pytest.raises(InvalidData, match=r"(?s)different schemas.*1\.parquet"),
+    ):
+        stream.read_all()
+    with pytest.raises(UsageError, match="no files"):
+        bow.parquet.read([])
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        (["name", "id"], TABLE.select(["name", "id"])),
+        (["a.b"], TABLE.select(["a.b"])),
+        ([("a.b",)], TABLE.select(["a.b"])),
+        (["s.x"], pa.table({"s": [{"x": number} for number in range(ROWS)]})),
+        (
+            [("s", "y.z"), "id"],
+            pa.table({"s": [{"y.z": [n, None]} for n in range(ROWS)], "id": np.arange(ROWS)}),
+        ),
+        (["s.x", ("s", "y.z")], TABLE.select(["s"])),
+        ([], TABLE.select([])),
+    ],
+    ids=["order", "dots", "tuple", "leaf", "tuple of a leaf", "all leaves", "none"],
+)
+def test_columns_are_chosen_by_name_and_path(columns: Any, expected: pa.Table) -> None:
+    """Columns come in the order of the call; a path takes a part of a column."""
+    with bow.parquet.read(FILE, columns=columns) as stream:
+        assert stream.schema.equals(expected.schema)
+        found = stream.read_all()
+    assert found.equals(expected)
+    assert found.num_rows == ROWS
+
+
+def test_names_that_occur_twice() -> None:
+    """All columns of a name that occurs twice come with it; each keeps its values."""
+    table = pa.Table.from_arrays([pa.array([1]), pa.array(["x"]), pa.array([2.5])], names=["a", "b", "a"])
+    with bow.parquet.read(file_of(table)) as stream:
+        assert stream.read_all().equals(table)
+    with pytest.raises(UnknownColumn, match="twice"):
+        bow.parquet.read(file_of(table), columns=["a"])
+
+
+@pytest.mark.parametrize("columns", ["id", ["ID"], [("s", "q")], [1], ["s.y.z.q"]])
+def test_columns_that_are_not_there(columns: Any) -> None:
+    """A column that the file lacks, and what is no list of columns, is a usage error at once."""
+    with pytest.raises(UsageError):
+        bow.parquet.read(FILE, columns=columns)
+
+
+class Watched(io.BytesIO):
+    """A file that knows how much of it was read."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.taken = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        found = super().read(size)
+        self.taken += len(found)
+        return found
+
+
+def test_nothing_is_read_before_it_is_asked_for() -> None:
+    """Opening reads the footer; one batch of many costs some row groups ahead of it, not the file."""
+    table = pa.table({"n": np.random.default_rng(1).random(1_000_000)})
+    file = Watched(
+        file_of(table, row_group_size=10_000, compression="none", use_dictionary=False).to_pybytes()
+    )
+    with bow.parquet.read(file) as stream:
+        opening = file.taken
+        assert opening < 200_000
+        assert stream.read_next_batch().num_rows == 10_000
+    assert file.taken < opening + 12 * 100_000
+
+
+def test_what_is_read_ahead_is_bounded() -> None:
+    """No more than the window is read beside the batch that is due."""
+    table = pa.table({"n": np.random.default_rng(1).random(400_000)})
+    data = file_of(table, row_group_size=50_000, compression="none", use_dictionary=False)
+    limits = bow.DEFAULT_LIMITS.replace(window_bytes=500_000)
+    before = pa.total_allocated_bytes()
+    with bow.parquet.read(data, limits=limits) as stream:
+        most = 0
+        for batch in stream:
+            most = max(most, pa.total_allocated_bytes() - before)
+            assert batch.num_rows == 50_000
+            del batch
+    assert most < 4 * 500_000
+
+
+def test_a_row_group_larger_than_the_window_comes_in_pieces() -> None:
+    """A row group that is too large is never in memory as a whole, and its values are right."""
+    rows = 2_000_000
+    table = pa.table({"n": np.arange(rows), "t": np.random.default_rng(1).random(rows)})
+    data = file_of(table, row_group_size=rows, compression="none", use_dictionary=False)
+    limits = bow.DEFAULT_LIMITS.replace(window_bytes=1_000_000)
+    before = pa.total_allocated_bytes()
+    total, most = 0, 0
+    with bow.parquet.read(data, limits=limits) as stream:
+        for batch in stream:
+            assert batch["n"].values[0] == total
+            total += batch.num_rows
+            most = max(most, pa.total_allocated_bytes() - before)
+            del batch
+    assert total == rows
+    assert most < rows * 16 / 3
+
+
+def test_batches_live_on() -> None:
+    """What was read stays true after the stream is closed; a closed stream says so; its end is an end."""
+    stream = bow.parquet.read(FILE)
+    first = stream.read_next_batch()
+    stream.close()
+    stream.close()
+    assert first["id"].values.tolist() == list(range(300))
+    with pytest.raises(ClosedError):
+        stream.read_next_batch()
+    with bow.parquet.read(FILE) as other:
+        list(other)
+        with pytest.raises(EndOfStream):
+            other.read_next_batch()
+
+
+def test_a_stream_given_up_leaves_nothing(tmp_path: Path) -> None:
+    """A stream that is dropped in the midst of reading ends its threads and closes its file."""
+    path = tmp_path / "x.parquet"
+    pq.write_table(TABLE, path, row_group_size=10)
+    stream = bow.parquet.read(path)
+    stream.read_next_batch()
+    del stream
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name.startswith("bowstring-parquet"):
+            thread.join(10)
+            assert not thread.is_alive()
+    assert str(path) not in {
+        os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()
+    }
+
+
+def test_a_stream_belongs_to_its_process() -> None:
+    """A child of a fork is told that the stream is not its own, and does not wait for threads that it lacks."""
+    stream = bow.parquet.read(FILE)
+    stream.read_next_batch()
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            stream.read_next_batch()
+        except ForkedError:
+            status = 0
+        os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(list(stream)) == 3
+    stream.close()
+
+
+def test_other_libraries_take_a_stream() -> None:
+    """A stream goes by PyCapsule to whatever takes Arrow streams, and can be published."""
+    with bow.parquet.read(FILE) as stream:
+        assert pa.table(stream).equals(TABLE)
+    with (
+        bow.Server() as server,
+        bow.parquet.read(FILE) as stream,
+        bow.connect(server.publish("t", stream)) as read,
+    ):
+        assert read.read_all().equals(TABLE)
+
+
+def test_a_device() -> None:
+    """With a device, every batch is there, uploaded once, and its values are right."""
+    device = fake_device()
+    with bow.parquet.read(FILE, columns=["id", "name"], device=device) as stream:
+        batches = list(stream)
+        assert {batch.device for batch in batches} == {device}
+    found = pa.Table.from_batches([batch.to_device("cpu").to_arrow() for batch in batches])
+    assert found.equals(TABLE.select(["id", "name"]))
+
+
+def test_int96_is_never_wrapped(parquet_test_data: Path) -> None:
+    """INT96 comes as microseconds, in which the last day of the year 9999 is right."""
+    with bow.parquet.read(parquet_test_data / "data" / "int96_from_spark.parquet") as stream:
+        assert stream.schema.types == [pa.timestamp("us")]
+        found = stream.read_all().column(0).cast(pa.int64()).to_pylist()
+    assert any(each is not None and each // 86_400_000_000 == 2_932_896 for each in found)
+
+
+def test_bad_files(parquet_test_data: Path, tmp_path: Path) -> None:
+    """Files that are damaged, no Parquet, or not there are errors that name the file."""
+    for name in ("PARQUET-1481.parquet", "ARROW-GH-41317.parquet"):
+        with pytest.raises(InvalidData, match=name):
+            bow.parquet.read(parquet_test_data / "bad_data" / name).read_all()
+    other = tmp_path / "text.parquet"
+    other.write_bytes(b"no Parquet at all")
+    with pytest.raises(InvalidData, match=r"text\.parquet"):
+        bow.parquet.read(other)
+    with pytest.raises(UsageError, match="no such file"):
+        bow.parquet.read(tmp_path / "none.parquet")
+    with pytest.raises(UsageError, match="folder"):
+        bow.parquet.read(tmp_path)
+    with pytest.raises(UsageError):
+        bow.parquet.read(3)
+    with pytest.raises(Unsupported, match="gopher"):
+        bow.parquet.read("gopher://x/y.parquet")
+    damaged = bytearray(FILE.to_pybytes())
+    damaged[10:40] = bytes(30)
+    with bow.parquet.read(bytes(damaged)) as stream, pytest.raises(InvalidData):
+        stream.read_all()
+
+
+def test_limits_of_a_schema() -> None:
+    """A file with nested columns beyond the limits is refused when it is opened."""
+    with pytest.raises(LimitExceeded, match=r"Limits\.columns"):
+        bow.parquet.read(FILE, limits=bow.DEFAULT_LIMITS.replace(columns=4))
+
+
+def test_the_schema_of_a_file(parquet_test_data: Path) -> None:
+    """The physical, logical and Arrow types of each column; also of a file that pyarrow cannot read."""
+    found = bow.parquet.read_schema(FILE)
+    assert [(each.path, each.physical, each.logical) for each in found.columns] == [
+        (("id",), "INT64", None),
+        (("name",), "BYTE_ARRAY", "STRING"),
+        (("a.b",), "INT64", None),
+        (("s", "x"), "INT64", None),
+        (("s", "y.z", "list", "element"), "INT64", None),
+    ]
+    assert found.arrow.equals(TABLE.schema)
+    assert [each.arrow for each in found.columns] == [
+        pa.int64(),
+        pa.string(),
+        pa.int64(),
+        pa.int64(),
+        pa.int64(),
+    ]
+    folder = parquet_test_data / "data"
+    [decimal] = bow.parquet.read_schema(folder / "int32_decimal.parquet").columns
+    assert (decimal.physical, decimal.logical) == ("INT32", "DECIMAL(precision=4, scale=2)")
+    [unknown] = [
+        each
+        for each in bow.parquet.read_schema(folder / "unknown-logical-type.parquet").columns
+        if "unknown" in str(each.logical)
+    ]
+    assert "unknown logical type" in str(unknown.logical)
+    crs = bow.parquet.read_schema(folder / "geospatial" / "crs-srid.parquet")
+    assert [each.logical for each in crs.columns][-1] == "GEOMETRY(srid:5070)"
