@@ -16,7 +16,8 @@ What is refused, and why:
 * calls of anything but functions of kernel modules, typed constructors, ``len``, ``min`` and ``max``;
 * statements and expressions that kernels have no use for: exceptions, strings, containers, closures.
 
-What it cannot see: shifts by 64 or more, and indices out of bounds.
+What it cannot see: shifts by 64 or more, indices out of bounds, and an ``i64`` that does not fit the narrower
+integers of the array that it is stored in.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ Type = str | tuple["Type", ...]
 _NAMES: Final = {np.dtype(scalar): name for name, scalar in SCALARS.items()} | {np.dtype(np.bool_): "bool"}
 _CONSTRUCTORS: Final = {scalar: name for name, scalar in SCALARS.items()}
 _WIDE: Final = ("i64", "u64")
+_NARROW: Final = ("i8", "i16", "i32")
 _FLOATS: Final = ("f32", "f64")
 _ARITHMETIC: Final = (
     ast.Add,
@@ -91,7 +93,7 @@ def typed(function: Any, arguments: tuple[Type, ...]) -> Any:
 
     Examples
     --------
-    >>> from bowstring.kernels.swap import swap_views
+    >>> from bowstring.kernels.rearrange import swap_views
     >>> copy = typed(swap_views, ("i64", "u8[]", "u8[]!"))
     >>> copy.__globals__["u64(8)"].dtype.name
     'uint64'
@@ -263,7 +265,7 @@ class _Function:
                 assert isinstance(target, ast.Subscript)
                 if not str(self.type_of(target.value)).endswith("!"):
                     raise self.refusal(target, "the signature does not say that this array is written ('!')")
-                if kind != found:
+                if kind != found and (found != "i64" or kind not in _NARROW):
                     raise self.refusal(target, f"{found} is stored as {kind}: convert it")
             case _:
                 raise self.refusal(target, "no assignment that kernels have")

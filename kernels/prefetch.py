@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 __all__ = [
-    "SIGNATURES",
     "compile_prefetch",
     "compile_prefetch_page",
     "prefetch",
@@ -98,6 +97,3 @@ def _compile(function: Any, locality: int) -> None:
         return given
 
     overload(function)(implementation)
-
-
-SIGNATURES: dict[Any, tuple[str, ...]] = {}

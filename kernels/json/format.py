@@ -49,10 +49,8 @@ __all__ = [
     "UNDECIDED",
     "UNEXPECTED",
     "WIDE",
-    "eight",
     "masked",
     "put",
-    "put_eight",
     "width_of",
 ]
 
@@ -112,35 +110,9 @@ SIZE: Final = u64(3)
 BITS = u64(3)
 
 
-def eight(data: Any, at: Any) -> Any:
-    """Return the 8 bytes at a place as a word; compilers make it one load."""
-    return (
-        u64(data[at])
-        | u64(data[at + 1]) << 8
-        | u64(data[at + 2]) << 16
-        | u64(data[at + 3]) << 24
-        | u64(data[at + 4]) << 32
-        | u64(data[at + 5]) << 40
-        | u64(data[at + 6]) << 48
-        | u64(data[at + 7]) << 56
-    )
-
-
 def masked(word: Any, size: Any) -> Any:
     """Return the first bytes of a word, less than 8 of them."""
     return word & ((1 << (size << BITS)) - 1)
-
-
-def put_eight(out: Any, at: Any, word: Any) -> None:
-    """Write a word as 8 bytes."""
-    out[at] = u8(word & 0xFF)
-    out[at + 1] = u8(word >> 8 & 0xFF)
-    out[at + 2] = u8(word >> 16 & 0xFF)
-    out[at + 3] = u8(word >> 24 & 0xFF)
-    out[at + 4] = u8(word >> 32 & 0xFF)
-    out[at + 5] = u8(word >> 40 & 0xFF)
-    out[at + 6] = u8(word >> 48 & 0xFF)
-    out[at + 7] = u8(word >> 56 & 0xFF)
 
 
 def put(out: Any, at: Any, word: Any, width: Any) -> None:
@@ -164,6 +136,3 @@ def width_of(number: Any) -> Any:
             if number > 0xFFFFFF:
                 width = u64(4)
     return width
-
-
-SIGNATURES: dict[Any, tuple[str, ...]] = {}

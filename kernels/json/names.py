@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from bowstring.kernels.json.format import BODY, FULL, HEAD, NODE, READ, SIZE, TWICE, UNEXPECTED, eight, masked
+from bowstring.kernels.json.format import BODY, FULL, HEAD, NODE, READ, SIZE, TWICE, UNEXPECTED, masked
 from bowstring.kernels.json.strings import copy, string_end, unescape
 from bowstring.kernels.types import u64
+from bowstring.kernels.words import load_word
 
 __all__ = [
     "KEPT",
@@ -94,10 +95,10 @@ def hash_of(pool: Any, start: Any, size: Any, seed: Any) -> Any:
     at = start
     left = size
     while left >= 8:
-        found = mixed(found ^ eight(pool, at))
+        found = mixed(found ^ load_word(pool, at))
         at += 8
         left -= 8
-    found = (found ^ masked(eight(pool, at), left) ^ seed) * OTHER
+    found = (found ^ masked(load_word(pool, at), left) ^ seed) * OTHER
     found ^= found >> 32
     found *= FACTOR
     return found ^ (found >> 32)
@@ -108,10 +109,10 @@ def same(left: Any, one: Any, right: Any, other: Any, size: Any) -> Any:
     difference = u64(0)
     done = u64(0)
     while done + 8 <= size and difference == 0:
-        difference = eight(left, one + done) ^ eight(right, other + done)
+        difference = load_word(left, one + done) ^ load_word(right, other + done)
         done += 8
     if difference == 0:
-        difference = masked(eight(left, one + done) ^ eight(right, other + done), size - done)
+        difference = masked(load_word(left, one + done) ^ load_word(right, other + done), size - done)
     return difference == 0
 
 
@@ -292,6 +293,3 @@ def close(
     nodes[node + BODY] = listed << 32 | count
     nodes[node + SIZE] = 0
     return listed + count, left
-
-
-SIGNATURES: dict[Any, tuple[str, ...]] = {}

@@ -18,32 +18,23 @@ from bowstring.kernels.json.format import (
     READ,
     SURROGATE,
     UNEXPECTED,
-    eight,
-    put_eight,
 )
 from bowstring.kernels.json.numbers import byte_at
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.validation.text import is_text
+from bowstring.kernels.words import HIGH, escaped_bytes, load_word, store_word
 
 __all__ = ["copy", "literal", "string_end", "text", "unescape"]
 
 
-EACH = u64(0x0101010101010101)
-HIGH = u64(0x8080808080808080)
-BELOW_BLANK = u64(0x2020202020202020)
-QUOTES = u64(0x2222222222222222)
-BACKSLASHES = u64(0x5C5C5C5C5C5C5C5C)
 # Times a word with one bit, the lowest of byte k, this has k in its highest byte.
 WHICH = u64(0x0001020304050607)
-
-CASE = u64(0x20)
 
 HALVES = u64(0xD800)
 LOWER_HALVES = u64(0xDC00)
 BEHIND_HALVES = u64(0xE000)
 NO_CODE = u64(0xFFFFFFFF)
 BROKEN_CODE = u64(0xFFFFFFFE)
-
 
 WORD_NULL = u64(int.from_bytes(b"null", "little"))
 WORD_TRUE = u64(int.from_bytes(b"true", "little"))
@@ -68,19 +59,6 @@ def word_before(data: Any, at: Any, stop: Any) -> Any:
     return word
 
 
-def special(word: Any) -> Any:
-    """Return a word whose lowest bit of all that are set is in the first byte that ends a run of plain text.
-
-    Such a byte is a quote, a backslash or a control character; behind the first, bits may be wrong.
-    """
-    quotes = word ^ QUOTES
-    backslashes = word ^ BACKSLASHES
-    found = (quotes - EACH) & ~quotes
-    found |= (backslashes - EACH) & ~backslashes
-    found |= (word - BELOW_BLANK) & ~word
-    return found & HIGH
-
-
 def first_byte(marks: Any) -> Any:
     """Return in which byte the lowest bit of marks is, which are highest bits of bytes."""
     lowest = marks & (~marks + 1)
@@ -99,8 +77,8 @@ def string_end(data: Any, start: Any, stop: Any) -> Any:
     dropped = u64(0)
     status = END
     while at < stop:
-        word = eight(data, at) if at + 8 <= size else word_before(data, at, size)
-        marks = special(word)
+        word = load_word(data, at) if at + 8 <= size else word_before(data, at, size)
+        marks = escaped_bytes(word)
         if marks == 0:
             seen |= word
             at += 8
@@ -203,11 +181,11 @@ def copy(data: Any, source: Any, out: Any, target: Any, size: Any) -> None:
     done = u64(0)
     if size >= 8:
         while done + 8 <= size:
-            put_eight(out, target + done, eight(data, source + done))
+            store_word(out, target + done, load_word(data, source + done))
             done += 8
         if done < size:
             done = size - 8
-            put_eight(out, target + done, eight(data, source + done))
+            store_word(out, target + done, load_word(data, source + done))
             done = size
     while done < size:
         out[target + done] = data[source + done]
@@ -285,6 +263,3 @@ def text(data: Any, at: Any, stop: Any) -> Any:
     if status == READ:
         end += 1
     return end, status, kind | header << 8, at + 1, size
-
-
-SIGNATURES: dict[Any, tuple[str, ...]] = {}

@@ -20,12 +20,12 @@ from bowstring.kernels.json.format import (
     SIZE,
     WIDE,
     put,
-    put_eight,
     width_of,
 )
 from bowstring.kernels.json.numbers import wide_digits
 from bowstring.kernels.json.strings import copy, unescape
 from bowstring.kernels.types import i64, u8, u64
+from bowstring.kernels.words import store_word
 
 __all__ = ["SIGNATURES", "measure_rows", "write_rows"]
 
@@ -66,8 +66,8 @@ def write_leaf(data: Any, stop: Any, node: Any, head: Any, at: Any, nodes: Any, 
         if kind == WIDE:
             high, low = wide_digits(data, body, stop)
         if size == WIDE_SIZE:
-            put_eight(out, at + 2, low)
-            put_eight(out, at + 10, high)
+            store_word(out, at + 2, low)
+            store_word(out, at + 10, high)
         else:
             put(out, at + 2, low, size - 2)
     elif kind > LITERAL:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.validity import bit_is_set
+from bowstring.kernels.words import HIGH
 
 __all__ = [
     "ASCII",
@@ -48,7 +49,6 @@ WORDS: Final = i64(128)
 BYTES = i64(8)
 BLOCK = WORDS * BYTES
 LONG = i64(4) * BLOCK
-HIGH = u64(0x8080808080808080)  # the highest bit of each byte
 
 
 ROWS: Final = i64(256)

@@ -10,6 +10,7 @@ from typing import Any, Final
 from bowstring.kernels.types import i8, i64, u8, u32, u64
 from bowstring.kernels.validation.text import is_text
 from bowstring.kernels.variant.format import (
+    BASIC,
     BROKEN,
     KIND_BINARY,
     KIND_STRING,
@@ -53,7 +54,6 @@ EITHER: Final = i64(4)
 NOTHING: Final = i64(5)
 """No value but a Variant null."""
 
-BASIC = u64(3)
 NULL_VALUE = u8(0)
 NO_KIND = i8(-1)
 SHORT_KIND = i64(15)

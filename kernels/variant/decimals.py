@@ -11,6 +11,7 @@ import numpy as np
 
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.variant.format import (
+    BASIC,
     DECIMAL4,
     DECIMAL16,
     INT8,
@@ -23,6 +24,7 @@ from bowstring.kernels.variant.format import (
     VARIANT_NULL,
     signed,
 )
+from bowstring.kernels.words import below, by_ten, negated, times_ten
 
 __all__ = [
     "BOUNDS_HIGH",
@@ -34,29 +36,13 @@ __all__ = [
     "raw_number",
 ]
 
-BASIC = u64(3)
 LAST_WORD = i64(3)
 ALL = u64(2**64 - 1)
-TIMES_TEN = u64((2**64 - 1) // 10 - 1)
 LARGEST_SCALE: Final = u64(38)
 # 10 ** 9, 10 ** 18 and 10 ** 38: what decimals of 4, 8 and 16 bytes do not reach.
 BOUNDS_HIGH = np.array([0, 0, 10**38 >> 64], np.uint64)
 BOUNDS_LOW = np.array([10**9, 10**18, 10**38 & (2**64 - 1)], np.uint64)
 BOUNDS_HIGH.flags.writeable = BOUNDS_LOW.flags.writeable = False
-
-
-def below(high: Any, low: Any, bound_high: Any, bound_low: Any) -> Any:
-    """Return whether a number of two words is less than another."""
-    return high < bound_high or (high == bound_high and low < bound_low)
-
-
-def negated(high: Any, low: Any) -> Any:
-    """Return a number of two words with the other sign."""
-    lower = ~low + 1
-    upper = ~high
-    if lower == 0:
-        upper += 1
-    return upper, lower
 
 
 def raw_number(data: Any, at: Any) -> Any:
@@ -123,20 +109,6 @@ def exact_number(data: Any, at: Any, wanted_scale: Any) -> Any:
             status = OVERFLOW
         scale -= 1
     return status, negative, high, low
-
-
-def times_ten(high: Any, low: Any) -> Any:
-    """Return ten times a number of two words, and whether two words can hold it."""
-    lower = (low & 0xFFFFFFFF) * 10
-    middle = (low >> 32) * 10 + (lower >> 32)
-    return high * 10 + (middle >> 32), (middle << 32) | (lower & 0xFFFFFFFF), high <= TIMES_TEN
-
-
-def by_ten(high: Any, low: Any) -> Any:
-    """Return a tenth of a number of two words, and what is left over."""
-    upper = (high % 10 << 32) | (low >> 32)
-    lower = (upper % 10 << 32) | (low & 0xFFFFFFFF)
-    return high // 10, ((upper // 10) << 32) | (lower // 10), lower % 10
 
 
 def decimal_of(data: Any, at: Any, scale: Any, bound_high: Any, bound_low: Any, negatives: Any) -> Any:

@@ -8,12 +8,23 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from bowstring.kernels.floats import DOUBLE_INFINITY, SINGLE_INFINITY
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.variant.format import (
+    BASIC,
     BROKEN,
     DECIMAL4,
     DECIMAL16,
     INT8,
+    KIND_BINARY,
+    KIND_DOUBLE,
+    KIND_FLOAT,
+    KIND_STRING,
+    KIND_UUID,
+    MICROS,
+    MICROS_NTZ,
+    NANOS,
+    NANOS_NTZ,
     OBJECT,
     OK,
     PRIMITIVE,
@@ -42,21 +53,9 @@ RIGHT = i64(1)
 STOP = i64(2)
 RIGHT_STOP = i64(3)
 NEXT = i64(4)
-BASIC = u64(3)
 
 # The primitives, and the class of each: those of one class are compared with each other.
-DOUBLE = u64(7)
-TIMESTAMP = u64(12)
-TIMESTAMP_NTZ = u64(13)
-FLOAT = u64(14)
-BINARY = u64(15)
-STRING = u64(16)
-TIMESTAMP_NS = u64(18)
-TIMESTAMP_NTZ_NS = u64(19)
-UUID = u64(20)
 CONTAINERS = u64(32)
-INFINITY = u64(0x7FF0000000000000)
-INFINITY_32 = u64(0x7F800000)
 
 
 def compare_values(
@@ -278,16 +277,16 @@ def class_at(data: Any, at: Any, stop: Any) -> Any:
         kind = header >> 2
         basic = header & BASIC
         if basic == SHORT:
-            group = STRING
+            group = KIND_STRING
         elif basic >= OBJECT:
             group = CONTAINERS + basic
-        elif kind >= INT8 and kind <= DECIMAL16 and kind != DOUBLE:
+        elif kind >= INT8 and kind <= DECIMAL16 and kind != KIND_DOUBLE:
             group = INT8
-        elif kind == TIMESTAMP_NS:
-            group = TIMESTAMP
-        elif kind == TIMESTAMP_NTZ_NS:
-            group = TIMESTAMP_NTZ
-        elif kind <= UUID:
+        elif kind == NANOS:
+            group = MICROS
+        elif kind == NANOS_NTZ:
+            group = MICROS_NTZ
+        elif kind <= KIND_UUID:
             group = kind
     return group
 
@@ -299,13 +298,13 @@ def payload(data: Any, at: Any, stop: Any) -> Any:
     first = at + 1
     last = first + kind
     if header & BASIC == PRIMITIVE:
-        if kind >= BINARY and kind <= STRING:
+        if kind >= KIND_BINARY and kind <= KIND_STRING:
             first = at + 5
             last = first
             if first <= stop:
                 last += little(data, at + 1, u64(4))
         else:
-            last = first + u64(SIZES[min(kind, UUID)])
+            last = first + u64(SIZES[min(kind, KIND_UUID)])
     if last > stop:
         first = stop
         last = stop
@@ -323,7 +322,7 @@ def same_leaf(
     kind = u64(data[at]) >> 2
     right_kind = u64(right_data[right_at]) >> 2
     same = False
-    if (group >= BINARY and group <= STRING) or group == UUID:
+    if (group >= KIND_BINARY and group <= KIND_STRING) or group == KIND_UUID:
         same = size == right_size and same_bytes(data, first, right_data, right_first, size)
     elif min(size, right_size) == 0:
         same = size == right_size and group < INT8
@@ -338,19 +337,19 @@ def same_leaf(
             and upper == right_upper
             and lower == right_lower
         )
-    elif group == DOUBLE or (group == FLOAT and size == right_size):
+    elif group == KIND_DOUBLE or (group == KIND_FLOAT and size == right_size):
         one = u64(signed(data, first, i64(size)))
         other = u64(signed(right_data, right_first, i64(right_size)))
-        top = INFINITY
-        if group == FLOAT:
+        top = DOUBLE_INFINITY
+        if group == KIND_FLOAT:
             one <<= 32
             other <<= 32
-            top = INFINITY_32 << 32
+            top = SINGLE_INFINITY << 32
         either = (one | other) << 1
         same = one == other
         if either == 0 or min(one << 1, other << 1) > top << 1:
             same = True
-    elif group >= TIMESTAMP and group <= TIMESTAMP_NTZ:
+    elif group >= MICROS and group <= MICROS_NTZ:
         time = signed(data, first, i64(size))
         right_time = signed(right_data, right_first, i64(right_size))
         if kind == right_kind:

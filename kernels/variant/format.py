@@ -14,9 +14,12 @@ from bowstring.kernels.types import i64, u8, u64
 
 __all__ = [
     "ARRAY",
+    "BASIC",
     "BROKEN",
+    "DAY",
     "DECIMAL4",
     "DECIMAL16",
+    "FALSE",
     "INT8",
     "INT64",
     "KIND_BINARY",
@@ -24,18 +27,24 @@ __all__ = [
     "KIND_DOUBLE",
     "KIND_FLOAT",
     "KIND_STRING",
+    "KIND_TIME",
     "KIND_UUID",
     "MALFORMED",
     "MICROS",
     "MICROS_NTZ",
     "MISSING",
+    "NANOS",
+    "NANOS_NTZ",
     "OBJECT",
     "OK",
     "OVERFLOW",
     "PRIMITIVE",
+    "PRIMITIVES",
     "SHORT",
+    "SIZES",
     "SQL_NULL",
     "TOO_DEEP",
+    "TRUE",
     "TYPE_MISMATCH",
     "UNKNOWN",
     "UNSUPPORTED",
@@ -65,13 +74,16 @@ BROKEN: Final = u64(2**64 - 1)
 UNKNOWN: Final = u64(2**64 - 2)
 """No place: a primitive type that is not in the format yet, and so has no known size."""
 
-# The basic types.
+BASIC: Final = u64(3)
+"""The bits of a header that are its basic type."""
 PRIMITIVE: Final = u64(0)
 SHORT: Final = u64(1)
 OBJECT: Final = u64(2)
 ARRAY: Final = u64(3)
 
 # The primitive types that bound a class of them, or that casts tell apart.
+TRUE: Final = u64(1)
+FALSE: Final = u64(2)
 INT8: Final = u64(3)
 INT64: Final = u64(6)
 KIND_DOUBLE: Final = u64(7)
@@ -83,20 +95,25 @@ MICROS_NTZ: Final = u64(13)
 KIND_FLOAT: Final = u64(14)
 KIND_BINARY: Final = u64(15)
 KIND_STRING: Final = u64(16)
+KIND_TIME: Final = u64(17)
+NANOS: Final = u64(18)
+NANOS_NTZ: Final = u64(19)
 KIND_UUID: Final = u64(20)
+PRIMITIVES: Final = u64(21)
+"""How many primitive types there are."""
+DAY: Final = i64(86_400_000_000)
+"""Microseconds of a day: times are less."""
 
 VERSION = u64(15)
-BITS = i64(64)
 START = i64(0)
 
 # Bytes behind the header of each primitive; binary and string carry their own length.
 COUNTED = u64(255)
-SIZES = np.array(
+SIZES: Final = np.array(
     [0, 0, 0, 1, 2, 4, 8, 8, 5, 9, 17, 4, 8, 8, 4, 255, 255, 8, 8, 8, 16],
     np.uint8,
 )
 SIZES.flags.writeable = False
-PRIMITIVES = u64(21)
 
 
 def little(data: Any, at: Any, width: Any) -> Any:
@@ -231,6 +248,3 @@ def compared(left: Any, start: Any, stop: Any, right: Any, begin: Any, end: Any)
     elif stop - start > end - begin:
         order = i64(1)
     return order
-
-
-SIGNATURES: dict[Any, tuple[str, ...]] = {}

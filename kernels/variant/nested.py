@@ -14,6 +14,7 @@ from typing import Any, Final
 from bowstring.kernels.types import i32, i64, u8, u64
 from bowstring.kernels.variant.bytes import copy_between
 from bowstring.kernels.variant.format import (
+    BASIC,
     BROKEN,
     MALFORMED,
     OBJECT,
@@ -49,8 +50,6 @@ ANY_COUNT: Final = i64(-1)
 """As many children as there are."""
 ONLY_KIND: Final = i64(-2)
 """Nothing is counted: it is only said whether the value is of the kind."""
-
-BASIC = u64(3)
 
 
 def kind_at(data: Any, at: Any, basic: Any) -> Any:

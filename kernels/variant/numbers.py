@@ -8,22 +8,30 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from bowstring.kernels.floats import SINGLE_EXPONENTS, SINGLE_FRACTION, SINGLE_SHIFT
 from bowstring.kernels.types import i8, i16, i32, i64, u16, u64
 from bowstring.kernels.variant.decimals import exact_number
 from bowstring.kernels.variant.format import (
+    BASIC,
+    DAY,
     DECIMAL4,
     DECIMAL16,
+    FALSE,
     INT8,
     INT64,
     KIND_DATE,
     KIND_DOUBLE,
     KIND_FLOAT,
+    KIND_TIME,
     MALFORMED,
     MICROS,
     MICROS_NTZ,
+    NANOS,
+    NANOS_NTZ,
     OK,
     OVERFLOW,
     PRIMITIVE,
+    TRUE,
     TYPE_MISMATCH,
     VARIANT_NULL,
     little,
@@ -41,10 +49,7 @@ __all__ = [
     "TIMESTAMP",
     "TIMESTAMP_NTZ",
     "cast_halves",
-    "cast_numbers_8",
-    "cast_numbers_16",
-    "cast_numbers_32",
-    "cast_numbers_64",
+    "cast_numbers",
 ]
 
 BOOLEAN: Final = i64(0)
@@ -56,22 +61,12 @@ TIME: Final = i64(5)
 TIMESTAMP: Final = i64(6)
 TIMESTAMP_NTZ: Final = i64(7)
 
-BASIC = u64(3)
-TRUE = u64(1)
-FALSE = u64(2)
-KIND_TIME = u64(17)
-NANOS = u64(18)
-NANOS_NTZ = u64(19)
 BETWEEN = NANOS - MICROS
 # Headers of the narrow whole numbers, less what they share.
 INT8_HEADER = u64(3 << 2)
 INT16_HEADER = u64(3 << 2 ^ 4 << 2)
 INT32_HEADER = u64(3 << 2 ^ 5 << 2)
-DAY_OF_MICROS = i64(86_400_000_000)
 # Floats of four and of two bytes: the fraction has 23 and 10 bits, the exponent is 127 and 15 too large.
-SINGLE_FRACTION = u64(23)
-SINGLE_EXPONENTS = u64(0xFF)
-SINGLE_MASK = u64((1 << 23) - 1)
 SINGLE_HIDDEN = u64(1 << 23)
 NOT_FINITE = i64(0xFF)
 HALF_FRACTION = u64(10)
@@ -148,7 +143,7 @@ def moment(data: Any, at: Any, kind: Any, target: Any) -> Any:
     source = i64(1_000_000)
     if kind >= NANOS:
         source = i64(1_000_000_000)
-    if status == OK and kind == KIND_TIME and (found < 0 or found >= DAY_OF_MICROS):
+    if status == OK and kind == KIND_TIME and (found < 0 or found >= DAY):
         status = MALFORMED
     if status == OK:
         status, found = scaled(found, source, target)
@@ -238,7 +233,7 @@ def number_in(
     return found
 
 
-def cast_numbers_8(
+def cast_numbers(
     i: Any,
     data: Any,
     places: Any,
@@ -246,70 +241,23 @@ def cast_numbers_8(
     low: Any,
     high: Any,
     unit: Any,
+    spare: Any,
     block: Any,
     statuses: Any,
     out: Any,
 ) -> None:
-    """Write values of one byte; `block` rows are one work item."""
+    """Write values without their `spare` highest bits, so that the elements of `out` hold them.
+
+    `block` rows are one work item.
+    """
     for row in range(i * block, min((i + 1) * block, i64(len(out)))):
-        out[row] = i8(number_in(row, data, places, family, low, high, unit, statuses))
-
-
-def cast_numbers_16(
-    i: Any,
-    data: Any,
-    places: Any,
-    family: Any,
-    low: Any,
-    high: Any,
-    unit: Any,
-    block: Any,
-    statuses: Any,
-    out: Any,
-) -> None:
-    """Write values of two bytes."""
-    for row in range(i * block, min((i + 1) * block, i64(len(out)))):
-        out[row] = i16(number_in(row, data, places, family, low, high, unit, statuses))
-
-
-def cast_numbers_32(
-    i: Any,
-    data: Any,
-    places: Any,
-    family: Any,
-    low: Any,
-    high: Any,
-    unit: Any,
-    block: Any,
-    statuses: Any,
-    out: Any,
-) -> None:
-    """Write values of four bytes."""
-    for row in range(i * block, min((i + 1) * block, i64(len(out)))):
-        out[row] = i32(number_in(row, data, places, family, low, high, unit, statuses))
-
-
-def cast_numbers_64(
-    i: Any,
-    data: Any,
-    places: Any,
-    family: Any,
-    low: Any,
-    high: Any,
-    unit: Any,
-    block: Any,
-    statuses: Any,
-    out: Any,
-) -> None:
-    """Write values of eight bytes."""
-    for row in range(i * block, min((i + 1) * block, i64(len(out)))):
-        out[row] = number_in(row, data, places, family, low, high, unit, statuses)
+        out[row] = (number_in(row, data, places, family, low, high, unit, statuses) << spare) >> spare
 
 
 def half_of(bits: Any) -> Any:
     """Return a status, and the bits of the float of two bytes that a float of four is, if it is one."""
-    exponent = i64((bits >> SINGLE_FRACTION) & SINGLE_EXPONENTS)
-    fraction = bits & SINGLE_MASK
+    exponent = i64((bits >> SINGLE_SHIFT) & SINGLE_EXPONENTS)
+    fraction = bits & SINGLE_FRACTION
     found = u64(0)
     status = OK
     if exponent == NOT_FINITE:
@@ -343,11 +291,9 @@ def cast_halves(i: Any, data: Any, places: Any, statuses: Any, out: Any) -> None
     out[i] = u16(found)
 
 
-_ARGUMENTS = "u8[], u64[], i64, i64, i64, i64, i64, u8[]!, "
 SIGNATURES = {
     cast_halves: ("u8[], u64[], u8[]!, u16[]!",),
-    cast_numbers_8: (_ARGUMENTS + "i8[]!",),
-    cast_numbers_16: (_ARGUMENTS + "i16[]!",),
-    cast_numbers_32: (_ARGUMENTS + "i32[]!",),
-    cast_numbers_64: (_ARGUMENTS + "i64[]!",),
+    cast_numbers: tuple(
+        f"u8[], u64[], i64, i64, i64, i64, i64, i64, u8[]!, {each}[]!" for each in ("i8", "i16", "i32", "i64")
+    ),
 }

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numpy as np
-
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.validation.text import is_text
 from bowstring.kernels.validity import bit_is_set
-from bowstring.kernels.variant.decimals import below, exact_number
+from bowstring.kernels.variant.decimals import BOUNDS_HIGH, BOUNDS_LOW, exact_number
 from bowstring.kernels.variant.format import (
+    BASIC,
     BROKEN,
+    DAY,
     DECIMAL4,
     DECIMAL16,
+    KIND_BINARY,
+    KIND_STRING,
+    KIND_TIME,
     MALFORMED,
     OBJECT,
     OK,
@@ -37,6 +40,7 @@ from bowstring.kernels.variant.format import (
     value_end,
 )
 from bowstring.kernels.variant.metadata import FAULTY, NO_TEXT, ORDERED, slot_of
+from bowstring.kernels.words import below
 
 __all__ = ["SHARING", "SIGNATURES", "WORDS", "validate_values"]
 
@@ -47,15 +51,6 @@ SHARING: Final = u64(16)
 
 NEXT = i64(1)
 BOUND = i64(2)
-BASIC = u64(3)
-BINARY = u64(15)
-STRING = u64(16)
-TIME = u64(17)
-DAY = i64(86_400_000_000)
-# 10 ** 9, 10 ** 18 and 10 ** 38: what decimals of 4, 8 and 16 bytes do not reach.
-BOUNDS_HIGH = np.array([0, 0, 10**38 >> 64], np.uint64)
-BOUNDS_LOW = np.array([10**9, 10**18, 10**38 & (2**64 - 1)], np.uint64)
-BOUNDS_HIGH.flags.writeable = BOUNDS_LOW.flags.writeable = False
 
 
 def validate_values(
@@ -177,7 +172,7 @@ def leaf(data: Any, at: Any, stop: Any, letters: Any) -> Any:
     left = letters
     begin = at + 1
     is_short = header & BASIC == SHORT
-    if is_short or (kind >= BINARY and kind <= STRING):
+    if is_short or (kind >= KIND_BINARY and kind <= KIND_STRING):
         if not is_short:
             begin = at + 5
         end = value_end(data, at, stop)
@@ -187,7 +182,7 @@ def leaf(data: Any, at: Any, stop: Any, letters: Any) -> Any:
             status = TOO_DEEP
         else:
             left -= end - begin
-            if (is_short or kind == STRING) and not is_text(data, i64(begin), i64(end)):
+            if (is_short or kind == KIND_STRING) and not is_text(data, i64(begin), i64(end)):
                 status = MALFORMED
     elif kind >= DECIMAL4 and kind <= DECIMAL16:
         scale = u64(data[begin])
@@ -196,7 +191,7 @@ def leaf(data: Any, at: Any, stop: Any, letters: Any) -> Any:
             high, low, u64(BOUNDS_HIGH[kind - DECIMAL4]), u64(BOUNDS_LOW[kind - DECIMAL4])
         ):
             status = MALFORMED
-    elif kind == TIME:
+    elif kind == KIND_TIME:
         time = signed(data, begin, i64(8))
         if time < 0 or time >= DAY:
             status = MALFORMED

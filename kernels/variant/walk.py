@@ -11,6 +11,7 @@ from typing import Any, Final
 from bowstring.kernels.types import i8, i16, i32, i64, u8, u64
 from bowstring.kernels.validity import bit_is_set
 from bowstring.kernels.variant.format import (
+    BASIC,
     BROKEN,
     MALFORMED,
     MISSING,
@@ -46,7 +47,6 @@ LOCATED: Final = u8(255)
 
 BYTES = i64(8)
 THIRD = i64(3)
-BASIC = u64(3)
 LOWER = u64(255)
 STATUS = u64(31)
 

@@ -15,6 +15,7 @@ from bowstring.kernels.types import i8, i16, i32, i64, u8, u64
 from bowstring.kernels.validity import bit_is_set
 from bowstring.kernels.variant.format import BROKEN, MISSING, OK, little
 from bowstring.kernels.variant.metadata import ORDERED
+from bowstring.kernels.words import load_word
 
 __all__ = [
     "BY_INDEX",
@@ -28,7 +29,6 @@ __all__ = [
     "TWO_WIDE",
     "WHOLE",
     "read_plain",
-    "word_at",
 ]
 
 ROOT: Final = i64(0)
@@ -213,7 +213,7 @@ def read_plain(
                             places[column] = where
                         elif meaning & LOWER < WHOLE:
                             shift = meaning & 63
-                            found = i64(word_at(data, where + 1) << shift) >> i64(shift)
+                            found = i64(load_word(data, where + 1) << shift) >> i64(shift)
                         else:
                             status = u8(meaning & STATUS)
                             found = i64((meaning >> 5) & 1)
@@ -237,13 +237,6 @@ def ask_for(data: Any, begin: Any, length: Any) -> None:
     """Ask for the bytes of a row, which may be nowhere."""
     for k in range(min(i64((length + 63) >> 6), MOST_LINES)):
         prefetch(data, begin + (u64(k) << 6))
-
-
-def word_at(data: Any, at: Any) -> Any:
-    """Return eight bytes as a number."""
-    low = u64(data[at]) | u64(data[at + 1]) << 8 | u64(data[at + 2]) << 16 | u64(data[at + 3]) << 24
-    high = u64(data[at + 4]) | u64(data[at + 5]) << 8 | u64(data[at + 6]) << 16 | u64(data[at + 7]) << 24
-    return low | high << 32
 
 
 _SIGNATURE = (

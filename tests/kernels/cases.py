@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from bowstring.kernels import gather, swap, validity
+from bowstring.kernels import rearrange, validity
 from bowstring.kernels.signature import Kernel, match
-from bowstring.kernels.validation import nested, text, values, views
+from bowstring.kernels.validation import nested, text, values
 from bowstring.kernels.validation.text import blocks_of
 from tests.kernels import json_cases, variant_cases, variant_cast_cases, variant_text_cases
 
@@ -256,11 +256,11 @@ def some_views(rng: np.random.Generator) -> Iterator[Case]:
 def elements(rng: np.random.Generator) -> Iterator[Case]:
     for width in (1, 2, 4, 8, 16, 32):
         data = some_bytes(rng, 7 * 32)
-        yield -(-len(data) // int(swap.BLOCK)), (data, width - 1, np.zeros_like(data))
+        yield -(-len(data) // int(rearrange.BLOCK)), (data, width - 1, np.zeros_like(data))
 
 
 def slots(rng: np.random.Generator) -> Iterator[Case]:
-    data = some_bytes(rng, 40 * int(swap.SLOT)).reshape(40, -1)
+    data = some_bytes(rng, 40 * int(rearrange.SLOT)).reshape(40, -1)
     data[::2, :3] = 0  # sizes of values that lie within a view, when read in the other order
     yield 40, (data.reshape(-1), np.zeros(data.size, np.uint8))
 
@@ -268,13 +268,13 @@ def slots(rng: np.random.Generator) -> Iterator[Case]:
 def some_pieces(rng: np.random.Generator) -> Iterator[Case]:
     source = rng.integers(0, 1 << 63, 150, np.uint64)
     for sizes in ((1,), (0, 256, 257), (40, 8, 7, 300), (1200,)):
-        tiles = np.maximum(1, -(-np.array(sizes) // gather.TILE))
+        tiles = np.maximum(1, -(-np.array(sizes) // rearrange.TILE))
         begins = np.cumsum(tiles) - tiles
         at = rng.integers(0, 1200 - max(sizes) + 1, len(sizes))
         # They lie in the target in another order, with a tile that nobody writes at the end.
         table = np.concatenate([begins, tiles.sum() - begins - tiles, at, sizes]).astype(np.int64)
-        out = rng.integers(0, 1 << 63, int(tiles.sum() + 1) * gather.TILE // 8, np.uint64)
-        yield int(tiles.sum()) * gather.ITEMS_PER_TILE, (source, table, len(sizes), out)
+        out = rng.integers(0, 1 << 63, int(tiles.sum() + 1) * rearrange.TILE // 8, np.uint64)
+        yield int(tiles.sum()) * rearrange.ITEMS_PER_TILE, (source, table, len(sizes), out)
     # Tables that say what is not so: nothing outside of the arrays is touched.
     for wrong in (
         [0, 0, -9, 64],
@@ -310,10 +310,10 @@ CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
     values.check_days: days,
     values.check_range_128: wide_ranges(2),
     values.check_range_256: wide_ranges(4),
-    views.check_views: some_views,
-    swap.swap_elements: elements,
-    swap.swap_intervals: slots,
-    swap.swap_views: slots,
-    gather.gather_pieces: some_pieces,
+    values.check_views: some_views,
+    rearrange.swap_elements: elements,
+    rearrange.swap_intervals: slots,
+    rearrange.swap_views: slots,
+    rearrange.gather_pieces: some_pieces,
 }
 CASES |= json_cases.CASES | variant_cases.CASES | variant_cast_cases.CASES | variant_text_cases.CASES

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bowstring.kernels import gather, swap, validity
+from bowstring.kernels import rearrange, validity
 from bowstring.kernels.signature import kernels
 from bowstring.kernels.types import i64, u64
-from bowstring.kernels.validation import nested, text, values, views
+from bowstring.kernels.validation import nested, text, values
 from tests.kernels import json_bounds, variant_bounds, variant_cast_bounds, variant_text_bounds
 
 Rng = np.random.Generator
@@ -130,20 +130,20 @@ ARGUMENTS: dict[Callable[..., None], Callable[[Rng], tuple[Any, ...]]] = {
         *(some(rng, np.int32), some(rng), number(rng), number(rng), wild(rng, np.int64, 1), out()),
     ),
     text.check_text_rows: lambda rng: (some(rng, np.int64), some(rng), some(rng), number(rng), out()),
-    views.check_views: lambda rng: (
+    values.check_views: lambda rng: (
         *(some(rng, np.uint32), some(rng), some(rng), some(rng, np.int64), some(rng, np.int64)),
         *(number(rng), i64(rng.integers(0, 2)), some(rng, np.int64), i64(rng.integers(0, 8)), out()),
     ),
-    swap.swap_elements: lambda rng: (wild(rng, np.uint8, 96), i64(7), Guarded(np.zeros(96, np.uint8))),
-    swap.swap_intervals: lambda rng: (wild(rng, np.uint8, 32), Guarded(np.zeros(32, np.uint8))),
-    swap.swap_views: lambda rng: (wild(rng, np.uint8, 32), Guarded(np.zeros(32, np.uint8))),
+    rearrange.swap_elements: lambda rng: (wild(rng, np.uint8, 96), i64(7), Guarded(np.zeros(96, np.uint8))),
+    rearrange.swap_intervals: lambda rng: (wild(rng, np.uint8, 32), Guarded(np.zeros(32, np.uint8))),
+    rearrange.swap_views: lambda rng: (wild(rng, np.uint8, 32), Guarded(np.zeros(32, np.uint8))),
     validity.shift_bits: lambda rng: (some(rng), bit(rng), i64(600), words()),
     validity.and_bits: lambda rng: (some(rng), bit(rng), some(rng), bit(rng), i64(600), words()),
     validity.or_bits: lambda rng: (some(rng), bit(rng), some(rng), bit(rng), i64(600), words()),
     validity.count_bits: lambda rng: (some(rng), bit(rng), number(rng), out()),
     validity.expand_bits: lambda rng: (some(rng), bit(rng), i64(100), Guarded(np.zeros(100, np.uint8))),
     validity.pack_flags: lambda rng: (some(rng), words()),
-    gather.gather_pieces: lambda rng: (some(rng, np.uint64), some(rng, np.int64), number(rng), words()),
+    rearrange.gather_pieces: lambda rng: (some(rng, np.uint64), some(rng, np.int64), number(rng), words()),
     **json_bounds.arguments(wild, Guarded),
     **variant_bounds.arguments(wild, Guarded),
     **variant_cast_bounds.arguments(wild, Guarded),

@@ -62,13 +62,11 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
     def validated(rng: np.random.Generator) -> tuple[Any, ...]:
         return i64(1), *rows(rng), i64(1), i64(3), out(np.uint64, 18), out(np.uint8)
 
-    def number(dtype: Any) -> Make:
-        def made(rng: np.random.Generator) -> tuple[Any, ...]:
-            info, unit = np.iinfo(dtype), i64(rng.choice([1, 1000, 10**9]))
-            asked = i64(rng.integers(0, 8)), i64(info.min), i64(info.max), unit, i64(1)
-            return data(rng), wild(rng, np.uint64, 2), *asked, out(np.uint8), out(dtype)
-
-        return made
+    def number(rng: np.random.Generator) -> tuple[Any, ...]:
+        dtype = (np.int8, np.int16, np.int32, np.int64)[rng.integers(0, 4)]
+        info, unit = np.iinfo(dtype), i64(rng.choice([1, 1000, 10**9]))
+        asked = i64(rng.integers(0, 8)), i64(info.min), i64(info.max), unit, i64(64 - info.bits), i64(1)
+        return data(rng), wild(rng, np.uint64, 2), *asked, out(np.uint8), out(dtype)
 
     def decimal(rng: np.random.Generator) -> tuple[Any, ...]:
         what = u64(rng.integers(0, 39)), u64(5), u64(7), i64(1)
@@ -95,10 +93,7 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
         ),
         fields.read_plain: read,
         locating.locate: located,
-        numbers.cast_numbers_8: number(np.int8),
-        numbers.cast_numbers_16: number(np.int16),
-        numbers.cast_numbers_32: number(np.int32),
-        numbers.cast_numbers_64: number(np.int64),
+        numbers.cast_numbers: number,
         decimals.cast_decimals: decimal,
         of_bytes.measure_bytes: lambda rng: (
             *places(rng),

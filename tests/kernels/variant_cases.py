@@ -256,17 +256,15 @@ def cast_rows() -> tuple[Array, Array, Array]:
     return data, places, statuses
 
 
-def numbers_of(dtype: Any) -> Cases:
-    def found(rng: np.random.Generator) -> Iterator[Case]:
+def numbers_of(rng: np.random.Generator) -> Iterator[Case]:
+    for dtype in (np.int8, np.int16, np.int32, np.int64):
         info = np.iinfo(dtype)
         for family in range(8):
             for unit in (1, 1_000_000_000):
                 data, places, statuses = cast_rows()
                 out = np.zeros(len(places), dtype)
-                limits = int(info.min), int(info.max)
-                yield -(-len(places) // BLOCK), (data, places, family, *limits, unit, BLOCK, statuses, out)
-
-    return found
+                limits = int(info.min), int(info.max), unit, 64 - info.bits
+                yield -(-len(places) // BLOCK), (data, places, family, *limits, BLOCK, statuses, out)
 
 
 def exact_decimals(rng: np.random.Generator) -> Iterator[Case]:
@@ -307,10 +305,7 @@ CASES: dict[Kernel, Cases] = {
     metadata.find_names: found_names,
     fields.read_plain: read,
     locating.locate: located,
-    numbers.cast_numbers_8: numbers_of(np.int8),
-    numbers.cast_numbers_16: numbers_of(np.int16),
-    numbers.cast_numbers_32: numbers_of(np.int32),
-    numbers.cast_numbers_64: numbers_of(np.int64),
+    numbers.cast_numbers: numbers_of,
     decimals.cast_decimals: exact_decimals,
     of_bytes.measure_bytes: measured,
     of_bytes.copy_bytes: copied,

@@ -15,7 +15,6 @@ from bowstring.kernels.variant.spark import format as spark_strings
 from bowstring.kernels.variant.spark import numbers as spark_numbers
 from bowstring.kernels.variant.spark import parse as spark_texts
 from bowstring.kernels.variant.spark import times as spark_times
-from bowstring.kernels.variant.spark import zones as spark_zones
 
 Make = Callable[[np.random.Generator], tuple[Any, ...]]
 
@@ -77,7 +76,7 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
             *(*places(rng), i64(rng.choice((4, 6, 7))), i64(rng.integers(-(2**40), 2**40))),
             *(out(np.uint8, value=255), out(np.int64), out(np.int64)),
         ),
-        spark_zones.copy_zone_names: lambda rng: (
+        spark_times.copy_zone_names: lambda rng: (
             *(wild(rng, np.uint8, int(rng.integers(0, 60))), wild(rng, np.int64, 2), out(np.uint8, 80)),
         ),
         nested.count_children: lambda rng: (

@@ -16,7 +16,6 @@ from bowstring.kernels.variant.spark import format as spark_strings
 from bowstring.kernels.variant.spark import numbers as spark_numbers
 from bowstring.kernels.variant.spark import parse as spark_texts
 from bowstring.kernels.variant.spark import times as spark_times
-from bowstring.kernels.variant.spark import zones as spark_zones
 from tests.kernels.variant_cases import (
     DICTIONARIES,
     SCALARS,
@@ -269,7 +268,7 @@ CASES: dict[Kernel, Cases] = {
     spark_texts.spark_text_numbers: text_numbers,
     spark_texts.spark_text_reals: texts_of(2, 3),
     spark_times.spark_text_times: timed_texts,
-    spark_zones.copy_zone_names: zone_names,
+    spark_times.copy_zone_names: zone_names,
     nested.count_children: counted,
     nested.place_children: placed,
     nested.measure_keys: measured_keys,

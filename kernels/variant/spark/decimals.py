@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from bowstring.kernels.floats import FINITE, parts_of_float, widened
 from bowstring.kernels.types import i64, u8, u64
-from bowstring.kernels.variant.decimals import below, by_ten, negated, raw_number, times_ten
-from bowstring.kernels.variant.floats import FINITE, parts_of_float, widened
+from bowstring.kernels.variant.decimals import raw_number
 from bowstring.kernels.variant.format import (
+    BASIC,
     DECIMAL4,
     DECIMAL16,
+    FALSE,
     INT64,
     KIND_BINARY,
     KIND_DATE,
@@ -30,19 +32,19 @@ from bowstring.kernels.variant.format import (
     OVERFLOW,
     PRIMITIVE,
     SHORT,
+    SIZES,
     TYPE_MISMATCH,
     UNSUPPORTED,
     VARIANT_NULL,
 )
 from bowstring.kernels.variant.numbers import fixed
 from bowstring.kernels.variant.spark.numbers import IS_TEXT, magnitude
-from bowstring.kernels.variant.spark.parse import ONLY_LOW, text_at, trimmed
+from bowstring.kernels.variant.spark.parse import ONLY_LOW, sign_at, text_at, trimmed
 from bowstring.kernels.variant.text.reals import shortest
+from bowstring.kernels.words import below, by_ten, negated, times_ten
 
 __all__ = ["SIGNATURES", "spark_decimals", "spark_text_decimals"]
 
-BASIC = u64(3)
-FALSE = u64(2)
 MOST_STEPS = i64(80)
 DIGITS_OF_MICROS = i64(6)
 MOST_EXPONENT = i64(2**31 - 1)
@@ -51,42 +53,11 @@ LONGEST_EXPONENT = i64(10)
 ASCII = u64(0x80)
 
 # Where the ten digits of each script begin: Java's decimals take them all.
-ZEROS = np.array(
-    [
-        *(
-            0x0660,
-            0x06F0,
-            0x07C0,
-            0x0966,
-            0x09E6,
-            0x0A66,
-            0x0AE6,
-            0x0B66,
-            0x0BE6,
-            0x0C66,
-            0x0CE6,
-            0x0D66,
-            0x0DE6,
-        ),
-        *(
-            0x0E50,
-            0x0ED0,
-            0x0F20,
-            0x1040,
-            0x1090,
-            0x17E0,
-            0x1810,
-            0x1946,
-            0x19D0,
-            0x1A80,
-            0x1A90,
-            0x1B50,
-            0x1BB0,
-        ),
-        *(0x1C40, 0x1C50, 0xA620, 0xA8D0, 0xA900, 0xA9D0, 0xA9F0, 0xAA50, 0xABF0, 0xFF10),
-    ],
-    np.uint64,
+_SCRIPTS = (
+    "660 6f0 7c0 966 9e6 a66 ae6 b66 be6 c66 ce6 d66 de6 e50 ed0 f20 1040 1090 17e0 1810 1946 19d0 1a80 1a90 "
+    "1b50 1bb0 1c40 1c50 a620 a8d0 a900 a9d0 a9f0 aa50 abf0 ff10"
 )
+ZEROS = np.array([int(each, 16) for each in _SCRIPTS.split()], np.uint64)
 ZEROS.flags.writeable = False
 SCRIPTS = i64(len(ZEROS))
 
@@ -149,10 +120,7 @@ def spark_decimal(data: Any, at: Any, scale: Any) -> Any:
                 negative = number < 0
                 status, high, low = moved(u64(0), magnitude(number), i64(scale) - DIGITS_OF_MICROS)
         elif kind == KIND_DOUBLE or kind == KIND_FLOAT:
-            width = i64(8)
-            if kind == KIND_FLOAT:
-                width = i64(4)
-            status, number = fixed(data, at, width)
+            status, number = fixed(data, at, i64(SIZES[kind]))
             if status == OK:
                 bits = u64(number)
                 if kind == KIND_FLOAT:
@@ -227,7 +195,7 @@ def digit_at(data: Any, at: Any, stop: Any) -> Any:
         elif byte >= 0xE0 and byte < 0xF0 and at + 2 < stop:
             letter = ((byte & 0x0F) << 6) | (u64(data[at + 1]) & 0x3F)
             letter = (letter << 6) | (u64(data[at + 2]) & 0x3F)
-            size = BASIC
+            size = u64(3)
         for script in range(SCRIPTS):
             digit = min(digit, letter - u64(ZEROS[script]))
     return digit, size
@@ -235,14 +203,10 @@ def digit_at(data: Any, at: Any, stop: Any) -> Any:
 
 def decimal_exponent(data: Any, start: Any, stop: Any) -> Any:
     """Return a status, and the exponent that goes from `start` to the end."""
-    at = start
+    negative, at = sign_at(data, start, stop)
     status = TYPE_MISMATCH
-    negative = False
     total = i64(0)
     digits = i64(0)
-    if at < stop and (u64(data[at]) == ord("+") or u64(data[at]) == ord("-")):
-        negative = u64(data[at]) == ord("-")
-        at += 1
     if at < stop:
         status = OK
     while at < stop:
@@ -263,11 +227,7 @@ def decimal_exponent(data: Any, start: Any, stop: Any) -> Any:
 
 def decimal_of_text(data: Any, start: Any, stop: Any, scale: Any) -> Any:
     """Return a status, whether text is negative as a decimal, and its magnitude at a scale in two words."""
-    at = start
-    negative = False
-    if at < stop and (u64(data[at]) == ord("+") or u64(data[at]) == ord("-")):
-        negative = u64(data[at]) == ord("-")
-        at += 1
+    negative, at = sign_at(data, start, stop)
     begin = at
     digits = i64(0)
     fraction = i64(0)

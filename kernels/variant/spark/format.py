@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from bowstring.kernels.floats import FINITE, NOT_A_NUMBER, parts_of_float
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.validation.text import is_text
 from bowstring.kernels.variant.bytes import copy_between
-from bowstring.kernels.variant.floats import FINITE, NOT_A_NUMBER, parts_of_float
 from bowstring.kernels.variant.format import (
+    BASIC,
     BROKEN,
+    DAY,
     DECIMAL4,
     DECIMAL16,
+    FALSE,
     INT8,
     INT64,
     KIND_BINARY,
@@ -30,16 +33,17 @@ from bowstring.kernels.variant.format import (
     OVERFLOW,
     PRIMITIVE,
     SHORT,
+    SIZES,
+    TRUE,
     UNSUPPORTED,
     VARIANT_NULL,
 )
 from bowstring.kernels.variant.numbers import fixed
 from bowstring.kernels.variant.spark.numbers import magnitude
 from bowstring.kernels.variant.spark.parse import text_at
-from bowstring.kernels.variant.text.leaves import put_exact
+from bowstring.kernels.variant.text.leaves import put_date, put_exact, put_time, put_uuid
 from bowstring.kernels.variant.text.put import put, put_number
 from bowstring.kernels.variant.text.reals import put_real
-from bowstring.kernels.variant.text.times import put_date, put_time
 
 __all__ = ["IS_HOLDER", "SIGNATURES", "measure_spark_strings", "write_spark_strings"]
 
@@ -47,17 +51,12 @@ IS_HOLDER: Final = u8(255)
 """The status of a row whose value is an array or object: it is written as JSON."""
 
 JAVA = i64(1)
-BASIC = u64(3)
-TRUE = u64(1)
-FALSE = u64(2)
 TRUE_WORD = u64(int.from_bytes(b"true", "little"))
 FALSE_WORD = u64(int.from_bytes(b"false", "little"))
-DAY = i64(86_400_000_000)
 MICROSECONDS = u64(6)
 SPARK = i64(1)
 NAN_WORD = u64(int.from_bytes(b"NaN", "little"))
 INFINITY_WORD = u64(int.from_bytes(b"Infinity", "little"))
-DASHES = u64(1 << 4 | 1 << 6 | 1 << 8 | 1 << 10)
 
 
 def put_float(out: Any, limit: Any, at: Any, bits: Any, single: Any) -> Any:
@@ -72,26 +71,6 @@ def put_float(out: Any, limit: Any, at: Any, bits: Any, single: Any) -> Any:
         end = put(out, limit, at, u64(ord("-")), u64(negative))
         end = put(out, limit, end, INFINITY_WORD, u64(8))
     return end
-
-
-def put_uuid(out: Any, limit: Any, at: Any, data: Any, first: Any) -> Any:
-    """Write a UUID in groups of hexadecimal digits."""
-    end = at
-    for k in range(16):
-        byte = u64(data[first + u64(k)])
-        if (DASHES >> u64(k)) & 1 != 0:
-            end = put(out, limit, end, u64(ord("-")), u64(1))
-        end = put(out, limit, end, hex_letter(byte >> 4), u64(1))
-        end = put(out, limit, end, hex_letter(byte & 15), u64(1))
-    return end
-
-
-def hex_letter(digit: Any) -> Any:
-    """Return the letter of a hexadecimal digit."""
-    letter = ord("0") + digit
-    if digit >= 10:
-        letter = ord("a") + digit - 10
-    return letter
 
 
 def put_value(data: Any, at: Any, out: Any, limit: Any, begin: Any) -> Any:
@@ -117,10 +96,7 @@ def put_value(data: Any, at: Any, out: Any, limit: Any, begin: Any) -> Any:
             if end != BROKEN:
                 status = OK
     elif kind == KIND_DOUBLE or kind == KIND_FLOAT or (kind >= KIND_DATE and kind <= MICROS_NTZ):
-        width = i64(8)
-        if kind == KIND_FLOAT or kind == KIND_DATE:
-            width = i64(4)
-        status, number = fixed(data, at, width)
+        status, number = fixed(data, at, i64(SIZES[kind]))
         if status == OK and kind == KIND_DOUBLE:
             end = put_float(out, limit, begin, u64(number), False)
         elif status == OK and kind == KIND_FLOAT:

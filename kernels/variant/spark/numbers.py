@@ -9,21 +9,25 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from bowstring.kernels.json.numbers import nearest_double
-from bowstring.kernels.types import i64, u8, u64
-from bowstring.kernels.variant.decimals import by_ten, raw_number, times_ten
-from bowstring.kernels.variant.floats import (
+from bowstring.kernels.floats import (
     FINITE,
     NOT_A_NUMBER,
+    SINGLE_NAN,
     decimal_ratio,
+    nearest_double,
     packed_float,
     parts_of_float,
     scaled_float,
     widened,
 )
+from bowstring.kernels.types import i64, u8, u64
+from bowstring.kernels.variant.decimals import raw_number
 from bowstring.kernels.variant.format import (
+    BASIC,
+    DAY,
     DECIMAL4,
     DECIMAL16,
+    FALSE,
     INT64,
     KIND_BINARY,
     KIND_DATE,
@@ -38,6 +42,7 @@ from bowstring.kernels.variant.format import (
     OVERFLOW,
     PRIMITIVE,
     SHORT,
+    SIZES,
     TYPE_MISMATCH,
     UNSUPPORTED,
     VARIANT_NULL,
@@ -52,17 +57,14 @@ from bowstring.kernels.variant.numbers import (
     TIMESTAMP_NTZ,
     fixed,
 )
+from bowstring.kernels.words import by_ten, times_ten
 
 __all__ = ["IS_TEXT", "SIGNATURES", "micros_as_double", "spark_numbers"]
 
 IS_TEXT: Final = u8(255)
 """The status of a row whose value is text: another kernel casts it."""
 
-BASIC = u64(3)
-FALSE = u64(2)
-DAY = i64(86_400_000_000)
 BEYOND = i64(1024)
-SINGLE_NAN = u64(0x7FC << 20)
 
 
 def with_sign(negative: Any, high: Any, low: Any) -> Any:
@@ -272,19 +274,13 @@ def spark_number(data: Any, at: Any, family: Any, low: Any, high: Any) -> Any:
         elif kind <= INT64 or (kind >= DECIMAL4 and kind <= DECIMAL16):
             status, found = from_exact(data, at, kind, family, high == (2**63 - 1))
         elif kind == KIND_DOUBLE or kind == KIND_FLOAT:
-            width = i64(8)
-            if kind == KIND_FLOAT:
-                width = i64(4)
-            status, found = fixed(data, at, width)
+            status, found = fixed(data, at, i64(SIZES[kind]))
             if status == OK and kind == KIND_FLOAT:
                 status, found = from_real(u64(found) & (2**32 - 1), True, family)
             elif status == OK:
                 status, found = from_real(u64(found), False, family)
         elif kind >= KIND_DATE and kind <= MICROS_NTZ:
-            width = i64(8)
-            if kind == KIND_DATE:
-                width = i64(4)
-            status, found = fixed(data, at, width)
+            status, found = fixed(data, at, i64(SIZES[kind]))
             if status == OK:
                 status, found = from_moment(found, kind, family)
         elif kind != KIND_BINARY and kind != KIND_UUID:

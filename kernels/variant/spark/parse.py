@@ -9,19 +9,25 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from bowstring.kernels.json.numbers import nearest_double
+from bowstring.kernels.floats import (
+    DOUBLE_INFINITY,
+    SINGLE_INFINITY,
+    SINGLE_NAN,
+    SINGLE_SIGN,
+    nearest_double,
+    packed_float,
+    parts_of_float,
+)
 from bowstring.kernels.types import i64, u8, u64
-from bowstring.kernels.variant.floats import packed_float, parts_of_float
-from bowstring.kernels.variant.format import OK, OVERFLOW, SHORT, TYPE_MISMATCH, little
+from bowstring.kernels.variant.format import BASIC, OK, OVERFLOW, SHORT, TYPE_MISMATCH, little
 from bowstring.kernels.variant.numbers import BOOLEAN, FLOAT
 from bowstring.kernels.variant.spark.numbers import IS_TEXT
 
-__all__ = ["IS_LONG", "SIGNATURES", "spark_text_numbers", "spark_text_reals", "text_at", "trimmed"]
+__all__ = ["IS_LONG", "SIGNATURES", "sign_at", "spark_text_numbers", "spark_text_reals", "text_at", "trimmed"]
 
 IS_LONG: Final = u8(254)
 """The status of a row whose text has so many digits that it is not known which float is nearest."""
 
-BASIC = u64(3)
 DELETE = u64(127)
 CONTROLS = i64(1)
 ONLY_LOW = i64(0)
@@ -34,15 +40,11 @@ NO_WORD = u64(int.from_bytes(b"no", "little"))
 INF_WORD = u64(int.from_bytes(b"inf", "little"))
 NAN_WORD = u64(int.from_bytes(b"nan", "little"))
 INFINITY_WORD = u64(int.from_bytes(b"infinity", "little"))
-# What may still be multiplied by ten.
+# What may still be multiplied by ten, and by 16.
 TOP_DIGIT = u64((2**64 - 1) // 10 - 1)
-FULL = u64(1 << 59)
+FULL = u64((1 << 59) - 1)
 MOST_EXPONENT = i64(1_000_000)
-DOUBLE_INFINITY = u64(0x7FF << 52)
 DOUBLE_NAN = u64(0x7FF8 << 48)
-SINGLE_NAN = u64(0x7FC << 20)
-SINGLE_INFINITY = u64(0xFF << 23)
-SINGLE_SIGN = u64(31)
 HALFWAY = u64(1 << 28)
 NARROW = u64((1 << 29) - 1)
 SINGLE_LEAST_NORMAL = u64(897 << 52)
@@ -83,6 +85,15 @@ def trimmed(data: Any, start: Any, stop: Any, controls: Any) -> Any:
     return first, last
 
 
+def sign_at(data: Any, at: Any, stop: Any) -> Any:
+    """Return whether a minus stands at a place, and the place behind a sign if there is one."""
+    negative = at < stop and u64(data[at]) == ord("-")
+    behind = at
+    if negative or (at < stop and u64(data[at]) == ord("+")):
+        behind += 1
+    return negative, behind
+
+
 def word_of(data: Any, first: Any, last: Any) -> Any:
     """Return up to 8 letters as a number, in lower case; 0 for more."""
     word = u64(0)
@@ -113,13 +124,9 @@ def boolean_of(data: Any, first: Any, last: Any) -> Any:
 
 def whole_of(data: Any, start: Any, stop: Any) -> Any:
     """Return a status, and the whole number that text is."""
-    at = start
+    negative, at = sign_at(data, start, stop)
     status = TYPE_MISMATCH
     total = i64(0)
-    negative = False
-    if at < stop and (u64(data[at]) == ord("-") or u64(data[at]) == ord("+")):
-        negative = u64(data[at]) == ord("-")
-        at += 1
     if at < stop:
         status = OK
     while at < stop:
@@ -163,12 +170,8 @@ def spark_text_numbers(
 
 def exponent_at(data: Any, start: Any, stop: Any) -> Any:
     """Return the exponent that begins at `start`, and where it ends: at `start` where there is none."""
-    at = start
-    negative = False
+    negative, at = sign_at(data, start, stop)
     exponent = i64(0)
-    if at < stop and (u64(data[at]) == ord("-") or u64(data[at]) == ord("+")):
-        negative = u64(data[at]) == ord("-")
-        at += 1
     first = at
     while at < stop and u64(data[at]) - ord("0") < 10:
         exponent = min(exponent * 10 + i64(u64(data[at]) - ord("0")), MOST_EXPONENT)
@@ -190,8 +193,23 @@ def without_suffix(data: Any, first: Any, last: Any) -> Any:
     return end
 
 
-def decimal_real(data: Any, start: Any, stop: Any) -> Any:
-    """Return a status, the first 19 digits of a number, its exponent, and whether digits were cut off."""
+def digit_of(byte: Any, base: Any) -> Any:
+    """Return the value of a digit of base 10 or 16, at least the base for what is none."""
+    value = byte - ord("0")
+    if base == 16 and value >= 10:
+        value = (byte | 0x20) - ord("a")
+        if value < 6:
+            value += 10
+        else:
+            value = u64(16)
+    return value
+
+
+def digits_at(data: Any, start: Any, stop: Any, base: Any, most: Any) -> Any:
+    """Return where digits with a point end, the first of them, up to `most`, and the exponent of the last.
+
+    Besides: whether there are any, and what is not 0 where others than zeros were cut off.
+    """
     at = start
     digits = u64(0)
     exponent = i64(0)
@@ -201,16 +219,15 @@ def decimal_real(data: Any, start: Any, stop: Any) -> Any:
     going = True
     while going and at < stop:
         byte = u64(data[at])
-        digit = byte - ord("0")
-        if digit < 10:
+        digit = digit_of(byte, base)
+        if digit < base:
             seen = True
-            if digits <= TOP_DIGIT:
-                digits = digits * 10 + digit
+            if digits <= most:
+                digits = digits * base + digit
                 if pointed:
                     exponent -= 1
             else:
-                if digit != 0:
-                    more = u64(1)
+                more |= digit
                 if not pointed:
                     exponent += 1
         elif byte == ord(".") and not pointed:
@@ -219,6 +236,12 @@ def decimal_real(data: Any, start: Any, stop: Any) -> Any:
             going = False
         if going:
             at += 1
+    return at, digits, exponent, seen, more
+
+
+def decimal_real(data: Any, start: Any, stop: Any) -> Any:
+    """Return a status, the first 19 digits of a number, its exponent, and whether digits were cut off."""
+    at, digits, exponent, seen, more = digits_at(data, start, stop, u64(10), TOP_DIGIT)
     status = OK
     if not seen:
         status = TYPE_MISMATCH
@@ -233,46 +256,10 @@ def decimal_real(data: Any, start: Any, stop: Any) -> Any:
     return status, digits, exponent, more
 
 
-def hex_digit(byte: Any) -> Any:
-    """Return the value of a hexadecimal digit, 16 for what is none."""
-    value = byte - ord("0")
-    if value >= 10:
-        value = (byte | 0x20) - ord("a")
-        if value < 6:
-            value += 10
-        else:
-            value = u64(16)
-    return value
-
-
 def hex_real(data: Any, start: Any, stop: Any, negative: Any, single: Any) -> Any:
     """Return a status, and the bits of a float in hexadecimal, whose digits begin at `start`."""
-    at = start
-    digits = u64(0)
-    exponent = i64(0)
-    more = u64(0)
-    seen = False
-    pointed = False
-    going = True
-    while going and at < stop:
-        byte = u64(data[at])
-        digit = hex_digit(byte)
-        if digit < 16:
-            seen = True
-            if digits < FULL:
-                digits = digits * 16 + digit
-                if pointed:
-                    exponent -= 4
-            else:
-                more |= digit
-                if not pointed:
-                    exponent += 4
-        elif byte == ord(".") and not pointed:
-            pointed = True
-        else:
-            going = False
-        if going:
-            at += 1
+    at, digits, exponent, seen, more = digits_at(data, start, stop, u64(16), FULL)
+    exponent = exponent * 4
     status = TYPE_MISMATCH
     if seen and at < stop and u64(data[at]) | 0x20 == ord("p"):
         power, end = exponent_at(data, at + 1, stop)
@@ -300,13 +287,7 @@ def named_real(data: Any, start: Any, stop: Any, signed: Any) -> Any:
 
 def real_of(data: Any, start: Any, stop: Any, single: Any) -> Any:
     """Return a status, and the bits of the float that text is."""
-    at = start
-    negative = False
-    signed = False
-    if at < stop and (u64(data[at]) == ord("-") or u64(data[at]) == ord("+")):
-        negative = u64(data[at]) == ord("-")
-        signed = True
-        at += 1
+    negative, at = sign_at(data, start, stop)
     status = TYPE_MISMATCH
     bits = u64(0)
     sign = u64(63)
@@ -315,7 +296,7 @@ def real_of(data: Any, start: Any, stop: Any, single: Any) -> Any:
     if at + 1 < stop and u64(data[at]) == ord("0") and u64(data[at + 1]) | 0x20 == ord("x"):
         status, bits = hex_real(data, at + 2, stop, negative, single)
     elif at < stop and (u64(data[at]) | 0x20) - ord("a") < 26:
-        status, bits = named_real(data, at, stop, signed)
+        status, bits = named_real(data, at, stop, at > start)
         if single and bits == DOUBLE_INFINITY:
             bits = SINGLE_INFINITY
         elif single:

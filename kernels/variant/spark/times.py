@@ -1,8 +1,9 @@
-# ruff: noqa: PLR1714  a kernel has no "in"
+# ruff: noqa: PLR1714, SIM109  a kernel has no "in"
 """Text as Spark's ``try_variant_get`` casts it to dates and timestamps, in UTC.
 
-Work item: one row, of those that `variant_spark_numbers` left because they are text. Where a zone is a name that
-only a database knows, the row gets the time there, the place of the name, and a status that says so.
+Work item: one row, of those that :mod:`~bowstring.kernels.variant.spark.numbers` left because they are text; of
+:func:`copy_zone_names`, one name. Where a zone is a name that only a database knows, the row gets the time there,
+the place of the name, and a status that says so; names are copied to where the host finds them.
 """
 
 from __future__ import annotations
@@ -13,15 +14,139 @@ from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.variant.format import OK, OVERFLOW, TYPE_MISMATCH
 from bowstring.kernels.variant.numbers import DATE, TIMESTAMP
 from bowstring.kernels.variant.spark.numbers import IS_TEXT
-from bowstring.kernels.variant.spark.parse import text_at, trimmed
-from bowstring.kernels.variant.spark.zones import IS_REGION, zone_of
+from bowstring.kernels.variant.spark.parse import CONTROLS, ONLY_LOW, sign_at, text_at, trimmed, word_of
 
-__all__ = ["IS_TODAY_IN_REGION", "SIGNATURES", "days_of", "spark_text_times"]
+__all__ = [
+    "IS_REGION",
+    "IS_TODAY_IN_REGION",
+    "LONGEST_NAME",
+    "SIGNATURES",
+    "copy_zone_names",
+    "days_of",
+    "spark_text_times",
+    "zone_of",
+]
+
+IS_REGION: Final = u8(253)
+"""The status of a time whose zone is a name that only a database knows."""
+LONGEST_NAME: Final = u64(40)
+"""Bytes of the longest name that is looked up; there is none in the database that is as long."""
+
+UTC_WORD = u64(int.from_bytes(b"utc", "little"))
+GMT_WORD = u64(int.from_bytes(b"gmt", "little"))
+UT_WORD = u64(int.from_bytes(b"ut", "little"))
+FARTHEST = i64(18 * 3600)
+LENGTH = u64(63)
+
+
+def two_digits(data: Any, at: Any, stop: Any) -> Any:
+    """Return the number of the two digits at `at`, and one that is too large where there are none."""
+    found = MANY
+    if at + 1 < stop:
+        tens = u64(data[at]) - ord("0")
+        ones = u64(data[at + 1]) - ord("0")
+        if tens < 10 and ones < 10:
+            found = i64(tens) * 10 + i64(ones)
+    return found
+
+
+def offset_of(data: Any, start: Any, stop: Any) -> Any:
+    """Return a status, and the seconds of an offset such as ``+1``, ``-0130`` or ``+01:30:00``."""
+    at = start + 1
+    minutes = i64(0)
+    seconds = i64(0)
+    count = i64(0)
+    while at < stop and u64(data[at]) - ord("0") < 10:
+        count += 1
+        at += 1
+    rest = stop - at
+    begin = start + 1
+    hours = two_digits(data, begin, stop)
+    if count == 1:
+        hours = i64(u64(data[begin]) - ord("0"))
+    if count == 4 or count == 6:
+        minutes = two_digits(data, begin + 2, stop)
+        if count == 6:
+            seconds = two_digits(data, begin + 2 + 2, stop)
+        if rest > 0:
+            hours = MANY
+    elif count == 1 or count == 2:
+        if rest == 2 and u64(data[at]) == ord(":") and u64(data[at + 1]) - ord("0") < 10:
+            # One digit of minutes.
+            minutes = i64(u64(data[at + 1]) - ord("0"))
+        elif rest == 3 and u64(data[at]) == ord(":"):
+            minutes = two_digits(data, at + 1, stop)
+        elif rest == 6 and u64(data[at]) == ord(":") and u64(data[at + 3]) == ord(":"):
+            minutes = two_digits(data, at + 1, stop)
+            seconds = two_digits(data, at + 1 + 3, stop)
+        elif rest > 0:
+            hours = MANY
+    else:
+        hours = MANY
+    status = OK
+    total = i64(0)
+    if hours >= 24 or minutes >= 60 or seconds >= 60:
+        status = TYPE_MISMATCH
+    else:
+        total = hours * 3600 + minutes * 60 + seconds
+        if total > FARTHEST:
+            status = TYPE_MISMATCH
+        if u64(data[start]) == ord("-"):
+            total = -total
+    return status, total
+
+
+def zone_of(data: Any, start: Any, stop: Any) -> Any:
+    """Return a status, and the seconds that a zone is before UTC.
+
+    With :data:`IS_REGION` it is not seconds but the place of the name, times 64, and its length.
+    """
+    first, last = trimmed(data, start, stop, ONLY_LOW)
+    status = TYPE_MISMATCH
+    seconds = i64(0)
+    prefix = u64(0)
+    while first + prefix < last and prefix < 3 and (u64(data[first + prefix]) | 0x20) - ord("a") < 26:
+        prefix += 1
+    if prefix > 0:
+        if last - first <= LONGEST_NAME:
+            status = IS_REGION
+            seconds = i64((first << 6) | (last - first))
+        highest = u64(0)
+        for k in range(i64(prefix)):
+            highest = max(highest, u64(data[first + u64(k)]))
+        word = word_of(data, first, first + prefix)
+        known = highest <= ord("Z") and (word == UTC_WORD or word == GMT_WORD or word == UT_WORD)
+        if last - first == 1:
+            status = TYPE_MISMATCH
+            if u64(data[first]) == ord("Z"):
+                status = OK
+                seconds = i64(0)
+        elif known and first + prefix == last:
+            status = OK
+            seconds = i64(0)
+        elif known and (u64(data[first + prefix]) == ord("+") or u64(data[first + prefix]) == ord("-")):
+            status, seconds = offset_of(data, first + prefix, last)
+    elif first < last and (u64(data[first]) == ord("+") or u64(data[first]) == ord("-")):
+        status, seconds = offset_of(data, first, last)
+    return status, seconds
+
+
+def copy_zone_names(i: Any, data: Any, zones: Any, names: Any) -> None:
+    """Write a name, of which the place and length are given as `zone_of` does, to its ``LONGEST_NAME`` bytes."""
+    zone = u64(zones[i])
+    first = zone >> 6
+    size = min(zone & LENGTH, LONGEST_NAME)
+    begin = u64(i) * LONGEST_NAME
+    for k in range(i64(LONGEST_NAME)):
+        byte = u8(0)
+        if u64(k) < size and first + u64(k) < u64(len(data)):
+            byte = data[first + u64(k)]
+        names[begin + u64(k)] = byte
+
 
 IS_TODAY_IN_REGION: Final = u8(252)
 """The status of a time of today in a zone whose name only a database knows."""
 
-CONTROLS = i64(1)
 LONGEST_YEAR = i64(7)
 LONGEST_YEAR_OF_TIMES = i64(6)
 MOST_DAYS = i64(2**31 - 1)
@@ -73,8 +198,8 @@ def is_length(segment: Any, digits: Any, longest_year: Any) -> Any:
 
 def date_of(data: Any, start: Any, stop: Any) -> Any:
     """Return a status, and the days since 1970 of text that may go on behind a blank or a T."""
-    at = start
-    sign = i64(1)
+    negative, at = sign_at(data, start, stop)
+    sign = i64(-1) if negative else i64(1)
     year = i64(0)
     month = i64(1)
     day = i64(1)
@@ -83,10 +208,6 @@ def date_of(data: Any, start: Any, stop: Any) -> Any:
     segment = i64(0)
     status = OK
     going = True
-    if at < stop and (u64(data[at]) == ord("-") or u64(data[at]) == ord("+")):
-        if u64(data[at]) == ord("-"):
-            sign = i64(-1)
-        at += 1
     while going and at < stop:
         byte = u64(data[at])
         if byte == ord(" ") or byte == ord("T"):
@@ -110,12 +231,9 @@ def date_of(data: Any, start: Any, stop: Any) -> Any:
             at += 1
     if not is_length(segment, digits, LONGEST_YEAR) or (segment < 2 and at < stop):
         status = TYPE_MISMATCH
-    if segment == 0:
-        year = value
-    elif segment == 1:
-        month = value
-    else:
-        day = value
+    year = value if segment == 0 else year
+    month = value if segment == 1 else month
+    day = value if segment == 2 else day
     days = i64(0)
     if status == OK:
         if is_date(sign * year, month, day):
@@ -132,9 +250,9 @@ def time_of(data: Any, start: Any, stop: Any, begin: Any, with_zone: Any, now: A
 
     They are those of UTC with `with_zone`, but where the zone is a region; else the zone does not matter.
     """
-    at = start
-    sign = i64(1)
-    signed = False
+    negative, at = sign_at(data, start, stop)
+    sign = i64(-1) if negative else i64(1)
+    signed = at > start
     year = i64(0)
     month = i64(1)
     day = i64(1)
@@ -148,11 +266,6 @@ def time_of(data: Any, start: Any, stop: Any, begin: Any, with_zone: Any, now: A
     shift = i64(0)
     status = OK
     today = False
-    if at < stop and (u64(data[at]) == ord("-") or u64(data[at]) == ord("+")):
-        signed = True
-        if u64(data[at]) == ord("-"):
-            sign = i64(-1)
-        at += 1
     while status == OK and at < stop:
         byte = u64(data[at])
         if byte - ord("0") < 10:
@@ -184,23 +297,13 @@ def time_of(data: Any, start: Any, stop: Any, begin: Any, with_zone: Any, now: A
                 status = TYPE_MISMATCH
             if ended >= 0 and not is_length(ended, digits, LONGEST_YEAR_OF_TIMES):
                 status = TYPE_MISMATCH
-            if ended == 0:
-                year = value
-            elif ended == 1:
-                month = value
-            elif ended == 2:
-                day = value
-            elif ended == 3:
-                hour = value
-            elif ended == 4:
-                minute = value
-            elif ended == 5:
-                second = value
-            elif ended == 6:
-                while digits < 6:
-                    value = value * 10
-                    digits += 1
-                micros = value
+            year = value if ended == 0 else year
+            month = value if ended == 1 else month
+            day = value if ended == 2 else day
+            hour = value if ended == 3 else hour
+            minute = value if ended == 4 else minute
+            second = value if ended == 5 else second
+            micros = padded(value, digits) if ended == 6 else micros
             if status == OK and segment == 7:
                 status, shift = zone_of(data, at, stop)
                 at = stop
@@ -210,23 +313,13 @@ def time_of(data: Any, start: Any, stop: Any, begin: Any, with_zone: Any, now: A
             at += 1
     if status == OK and not is_length(segment, digits, LONGEST_YEAR_OF_TIMES):
         status = TYPE_MISMATCH
-    if segment == 0:
-        year = value
-    elif segment == 1:
-        month = value
-    elif segment == 2:
-        day = value
-    elif segment == 3:
-        hour = value
-    elif segment == 4:
-        minute = value
-    elif segment == 5:
-        second = value
-    elif segment == 6:
-        while digits < 6:
-            value = value * 10
-            digits += 1
-        micros = value
+    year = value if segment == 0 else year
+    month = value if segment == 1 else month
+    day = value if segment == 2 else day
+    hour = value if segment == 3 else hour
+    minute = value if segment == 4 else minute
+    second = value if segment == 5 else second
+    micros = padded(value, digits) if segment == 6 else micros
     found = i64(0)
     named = status == IS_REGION
     if status == OK or named:
@@ -252,6 +345,14 @@ def time_of(data: Any, start: Any, stop: Any, begin: Any, with_zone: Any, now: A
             if today:
                 status = IS_TODAY_IN_REGION
     return status, found, shift
+
+
+def padded(value: Any, digits: Any) -> Any:
+    """Return a fraction of a second of some digits in microseconds."""
+    micros = value
+    for _ in range(digits, 6):
+        micros = micros * 10
+    return micros
 
 
 def micros_of(seconds: Any, micros: Any) -> Any:
@@ -298,4 +399,7 @@ def spark_text_times(
         zones[i] = zone
 
 
-SIGNATURES = {spark_text_times: ("u8[], u64[], i64, i64, u8[]!, i64[]!, i64[]!",)}
+SIGNATURES = {
+    copy_zone_names: ("u8[], i64[], u8[]!",),
+    spark_text_times: ("u8[], u64[], i64, i64, u8[]!, i64[]!, i64[]!",),
+}

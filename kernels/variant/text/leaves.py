@@ -11,17 +11,32 @@ from typing import Any
 import numpy as np
 
 from bowstring.kernels.types import i64, u64
-from bowstring.kernels.variant.decimals import BOUNDS_HIGH, BOUNDS_LOW, below, negated
+from bowstring.kernels.variant.decimals import BOUNDS_HIGH, BOUNDS_LOW
 from bowstring.kernels.variant.format import (
+    BASIC,
     BROKEN,
+    DAY,
     DECIMAL4,
     DECIMAL16,
+    FALSE,
     INT64,
+    KIND_BINARY,
+    KIND_DATE,
+    KIND_DOUBLE,
+    KIND_FLOAT,
+    KIND_STRING,
+    KIND_TIME,
+    KIND_UUID,
     MALFORMED,
+    MICROS,
+    NANOS,
+    NANOS_NTZ,
     OK,
+    PRIMITIVES,
     SHORT,
     SIZES,
     TOO_DEEP,
+    TRUE,
     UNSUPPORTED,
     little,
     signed,
@@ -34,24 +49,22 @@ from bowstring.kernels.variant.text.put import (
     put_digits,
     put_number,
     put_text,
-    word_at,
 )
-from bowstring.kernels.variant.text.reals import product, put_real
-from bowstring.kernels.variant.text.times import DAY, put_moment
+from bowstring.kernels.variant.text.reals import put_real
+from bowstring.kernels.words import EACH, ZEROS, below, load_word, negated, product
 
-__all__ = ["SIGNATURES", "decimal_at", "put_exact", "put_leaf", "without_zeros"]
+__all__ = [
+    "DAY",
+    "decimal_at",
+    "put_date",
+    "put_exact",
+    "put_leaf",
+    "put_moment",
+    "put_time",
+    "put_uuid",
+    "without_zeros",
+]
 
-
-BASIC = u64(3)
-TRUE = u64(1)
-FALSE = u64(2)
-DOUBLE = u64(7)
-FLOAT = u64(14)
-BINARY = u64(15)
-STRING = u64(16)
-TIME = u64(17)
-UUID = u64(20)
-PRIMITIVES = u64(21)
 NULL_TEXT = u64(int.from_bytes(b"null", "little"))
 TRUE_TEXT = u64(int.from_bytes(b"true", "little"))
 FALSE_TEXT = u64(int.from_bytes(b"false", "little"))
@@ -80,7 +93,7 @@ def put_leaf(
     if not is_short:
         if kind >= PRIMITIVES:
             status = UNSUPPORTED
-        elif kind >= BINARY and kind <= STRING:
+        elif kind >= KIND_BINARY and kind <= KIND_STRING:
             first = place + 5
             if first <= stop:
                 size = little(data, place + 1, u64(4))
@@ -94,7 +107,7 @@ def put_leaf(
         status = TOO_DEEP
     if status == OK:
         left -= size
-        if is_short or kind == STRING:
+        if is_short or kind == KIND_STRING:
             end = put_text(out, limit, at, data, first, first + size, spark)
             if end == BROKEN:
                 status = MALFORMED
@@ -105,10 +118,12 @@ def put_leaf(
             elif kind == FALSE:
                 word = FALSE_TEXT
             end = put(out, limit, at, word, 4 + (kind >> 1))
-        elif kind == BINARY:
+        elif kind == KIND_BINARY:
             end = put_base64(out, limit, at, data, first, size)
-        elif kind == UUID:
-            end = put_uuid(out, limit, at, data, first)
+        elif kind == KIND_UUID:
+            end = put(out, limit, at, u64(ord('"')), u64(1))
+            end = put_uuid(out, limit, end, data, first)
+            end = put(out, limit, end, u64(ord('"')), u64(1))
         elif kind >= DECIMAL4 and kind <= DECIMAL16:
             end = put_exact(out, limit, at, data, first, kind, spark)
             if end == BROKEN:
@@ -118,7 +133,7 @@ def put_leaf(
             number = i64(0)
             spare = (8 - size) << 3
             if first + 8 <= u64(len(data)):
-                number = i64(word_at(data, first) << spare) >> i64(spare)
+                number = i64(load_word(data, first) << spare) >> i64(spare)
             else:
                 number = signed(data, first, i64(size))
             magnitude = u64(max(number, -number))
@@ -129,13 +144,13 @@ def put_leaf(
             elif kind <= INT64:
                 end = put(out, limit, at, u64(ord("-")), u64(number < 0))
                 end = put_digits(out, limit, end, magnitude, digits_of(magnitude))
-            elif kind == DOUBLE:
+            elif kind == KIND_DOUBLE:
                 end = put_real(out, limit, at, u64(number), i64(0), spark)
-            elif kind == FLOAT:
+            elif kind == KIND_FLOAT:
                 end = put_real(out, limit, at, u64(number) & 0xFFFFFFFF, i64(1), spark)
             else:
                 end = put_moment(out, limit, at, number, kind, spark)
-                if kind == TIME and (number < 0 or number >= DAY):
+                if kind == KIND_TIME and (number < 0 or number >= DAY):
                     status = MALFORMED
     return status, end, left
 
@@ -145,8 +160,6 @@ GROUP = u64(0x3F)
 TEN_LETTERS = u64(ord("a") - ord("0") - 10)
 LOW = u64(15)
 ABOVE_NINE = u64(0x0606060606060606)
-EACH = u64(0x0101010101010101)
-ZEROS = u64(0x3030303030303030)
 DASHES = u64(0b0011_1100)  # of the groups of two bytes, those with a dash in front
 
 
@@ -170,8 +183,8 @@ def put_base64(out: Any, limit: Any, at: Any, data: Any, first: Any, size: Any) 
 
 
 def put_uuid(out: Any, limit: Any, at: Any, data: Any, first: Any) -> Any:
-    """Write sixteen bytes as a UUID, in quotes."""
-    end = put(out, limit, at, u64(ord('"')), u64(1))
+    """Write sixteen bytes as a UUID, in groups of hexadecimal digits."""
+    end = at
     k = u64(0)
     while k < 8:
         if (DASHES >> k) & 1 != 0:
@@ -183,7 +196,7 @@ def put_uuid(out: Any, limit: Any, at: Any, data: Any, first: Any) -> Any:
         letters = ((word + ABOVE_NINE) >> 4) & EACH
         end = put(out, limit, end, word + ZEROS + letters * TEN_LETTERS, u64(4))
         k += 1
-    return put(out, limit, end, u64(ord('"')), u64(1))
+    return end
 
 
 def put_exact(out: Any, limit: Any, at: Any, data: Any, first: Any, kind: Any, spark: Any) -> Any:
@@ -205,7 +218,7 @@ def decimal_at(data: Any, first: Any, kind: Any) -> Any:
     low = u64(number)
     high = u64(number >> 63)
     if kind == DECIMAL16:
-        high = word_at(data, first + 1 + 8)
+        high = load_word(data, first + 1 + 8)
     negative = high >> 63
     if negative != 0:
         high, low = negated(high, low)
@@ -278,4 +291,78 @@ def put_scaled(out: Any, limit: Any, at: Any, upper: Any, lower: Any, scale: Any
     return end
 
 
-SIGNATURES: dict[Any, tuple[str, ...]] = {}
+OFFSET = u64(int.from_bytes(b"+00:00", "little"))
+MICROSECONDS = u64(6)
+NANOSECONDS = u64(9)
+MONTHS = i64(5)
+MOST_YEAR = i64(9999)
+
+
+def put_moment(out: Any, limit: Any, at: Any, number: Any, kind: Any, spark: Any) -> Any:
+    """Write a date, a time or a timestamp."""
+    fraction_digits = NANOSECONDS if kind >= NANOS and kind <= NANOS_NTZ else MICROSECONDS
+    days = number
+    rest = i64(0)
+    end = put(out, limit, at, u64(ord('"')), u64(1))
+    if kind != KIND_DATE:
+        per_day = 86_400 * i64(POWERS[fraction_digits])
+        days = number // per_day
+        rest = number - days * per_day
+    if kind != KIND_TIME:
+        end = put_date(out, limit, end, days)
+    if kind != KIND_DATE:
+        if kind != KIND_TIME:
+            end = put(out, limit, end, u64(ord(" ")) if spark != 0 else u64(ord("T")), u64(1))
+        end = put_time(out, limit, end, u64(rest), fraction_digits, spark)
+    if kind >= MICROS and (kind - MICROS) % 6 == 0:  # in nanoseconds, six further on
+        end = put(out, limit, end, OFFSET if spark != 0 else u64(ord("Z")), u64(6) if spark != 0 else u64(1))
+    return put(out, limit, end, u64(ord('"')), u64(1))
+
+
+def two_digits(number: Any) -> Any:
+    """Return a number below 100 as two digits."""
+    tens = number // 10
+    return ord("0") + tens | ((ord("0") + number - tens * 10) << 8)
+
+
+def put_time(out: Any, limit: Any, at: Any, rest: Any, fraction_digits: Any, spark: Any) -> Any:
+    """Write a time of day."""
+    unit = u64(POWERS[fraction_digits])
+    seconds = rest // unit
+    fraction = rest - seconds * unit
+    hours = seconds // 3600
+    minutes = seconds // 60 % 60
+    word = two_digits(hours) | (u64(ord(":")) << 16) | (two_digits(minutes) << 24) | (u64(ord(":")) << 40)
+    end = put(out, limit, at, word | (two_digits(seconds % 60) << 48), u64(8))
+    digits = fraction_digits
+    if spark != 0:
+        while digits > 0 and fraction % 10 == 0:
+            fraction //= 10
+            digits -= 1
+    if digits > 0:
+        end = put(out, limit, end, u64(ord(".")), u64(1))
+        end = put_digits(out, limit, end, fraction, digits)
+    return end
+
+
+def put_date(out: Any, limit: Any, at: Any, days: Any) -> Any:
+    """Write days since 1970 in ISO 8601, years beyond 9999 and before 0 with a sign."""
+    # Eras of 400 years, which begin in March: leap days end a year then.
+    day = days + 719_468
+    era = day // 146_097
+    day -= era * 146_097
+    year = (day - day // 1460 + day // 36_524 - day // 146_096) // 365
+    day -= 365 * year + year // 4 - year // 100
+    month = (MONTHS * day + 2) // 153
+    day -= (153 * month + 2) // MONTHS
+    year += era * 400
+    if month < 10:
+        month += 3
+    else:
+        month -= 9
+        year += 1
+    end = put(out, limit, at, u64(ord("-")) if year < 0 else u64(ord("+")), u64(year < 0 or year > MOST_YEAR))
+    size = u64(max(year, -year))
+    end = put_digits(out, limit, end, size, max(digits_of(size), u64(4)))
+    word = ord("-") | (two_digits(u64(month)) << 8) | (u64(ord("-")) << 24) | (two_digits(u64(day + 1)) << 32)
+    return put(out, limit, end, word, u64(6))

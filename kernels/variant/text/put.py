@@ -13,10 +13,10 @@ import numpy as np
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.validation.text import faults
 from bowstring.kernels.variant.format import BROKEN
+from bowstring.kernels.words import BLANKS, HIGH, ZEROS, escaped_bytes, load_word, store_word
 
 __all__ = [
     "POWERS",
-    "SIGNATURES",
     "copy",
     "digits_of",
     "eight_digits",
@@ -25,7 +25,6 @@ __all__ = [
     "put_number",
     "put_text",
     "same_bytes",
-    "word_at",
 ]
 
 POWERS: Final = np.array([10**each for each in range(20)], np.uint64)
@@ -33,12 +32,6 @@ POWERS: Final = np.array([10**each for each in range(20)], np.uint64)
 
 START = i64(0)
 LAST = u64(0xFF)
-HIGH = u64(0x8080808080808080)
-EACH = u64(0x0101010101010101)
-BLANKS = u64(0x2020202020202020)
-QUOTES = u64(0x2222222222222222)
-SLASHES = u64(0x5C5C5C5C5C5C5C5C)
-ZEROS = u64(0x3030303030303030)
 
 LETTER = u64(ord("a") - 10)
 CAPITAL = u64(ord("A") - 10)
@@ -62,14 +55,7 @@ def put(out: Any, limit: Any, at: Any, word: Any, count: Any) -> Any:
     Where there is room for eight bytes, eight are written: what follows is written later.
     """
     if at + 8 <= limit:
-        out[at] = u8(word & LAST)
-        out[at + 1] = u8((word >> 8) & LAST)
-        out[at + 2] = u8((word >> 16) & LAST)
-        out[at + 3] = u8((word >> 24) & LAST)
-        out[at + 4] = u8((word >> 32) & LAST)
-        out[at + 5] = u8((word >> 40) & LAST)
-        out[at + 6] = u8((word >> 48) & LAST)
-        out[at + 7] = u8((word >> 56) & LAST)
+        store_word(out, at, word)
     elif at < limit:
         # No loop: it would be in every place that writes.
         size = min(count, limit - at)
@@ -92,26 +78,12 @@ def put(out: Any, limit: Any, at: Any, word: Any, count: Any) -> Any:
     return at + count
 
 
-def word_at(data: Any, at: Any) -> Any:
-    """Return the eight bytes from `at` on, which lie in `data`."""
-    return (
-        u64(data[at])
-        | (u64(data[at + 1]) << 8)
-        | (u64(data[at + 2]) << 16)
-        | (u64(data[at + 3]) << 24)
-        | (u64(data[at + 4]) << 32)
-        | (u64(data[at + 5]) << 40)
-        | (u64(data[at + 6]) << 48)
-        | (u64(data[at + 7]) << 56)
-    )
-
-
 def same_bytes(left: Any, at: Any, right: Any, place: Any, size: Any) -> Any:
     """Return whether so many bytes are the same, eight at a time; both lie in their arrays."""
     different = u64(0)
     k = u64(0)
     while k + 8 <= size and different == 0:
-        different = word_at(left, at + k) ^ word_at(right, place + k)
+        different = load_word(left, at + k) ^ load_word(right, place + k)
         k += 8
     while k < size and different == 0:
         different = u64(left[at + k]) ^ u64(right[place + k])
@@ -123,10 +95,10 @@ def some_bytes(data: Any, at: Any, count: Any) -> Any:
     """Return up to eight bytes, and blanks behind them."""
     word = BLANKS
     if count >= 8:
-        word = word_at(data, at)
+        word = load_word(data, at)
     elif count > 0 and at + 8 <= u64(len(data)):
         spare = (8 - count) << 3
-        word = ((word_at(data, at) << spare) >> spare) | ((BLANKS >> (count << 3)) << (count << 3))
+        word = ((load_word(data, at) << spare) >> spare) | ((BLANKS >> (count << 3)) << (count << 3))
     else:
         k = u64(0)
         while k < count:
@@ -140,7 +112,7 @@ def copy(out: Any, limit: Any, at: Any, data: Any, start: Any, stop: Any) -> Any
     if at < limit:
         place = start
         while place < stop:
-            end = put(out, limit, at + (place - start), word_at(data, place), min(stop - place, u64(8)))
+            end = put(out, limit, at + (place - start), load_word(data, place), min(stop - place, u64(8)))
             place = start + (end - at)
     return at + (stop - start)
 
@@ -157,7 +129,7 @@ def put_text(out: Any, limit: Any, at: Any, data: Any, start: Any, stop: Any, ca
     while place < stop:
         count = min(stop - place, u64(8))
         word = some_bytes(data, place, count)
-        if is_plain(word):
+        if escaped_bytes(word) == 0:
             end = put(out, limit, end, word, count)
         else:
             end = put_escaped(out, limit, end, word, count, capital)
@@ -171,16 +143,6 @@ def put_text(out: Any, limit: Any, at: Any, data: Any, start: Any, stop: Any, ca
     if fault != 0:
         end = BROKEN
     return end
-
-
-def is_plain(word: Any) -> Any:
-    """Return whether eight characters all stand for themselves: no control character, quote or backslash."""
-    quotes = word ^ QUOTES
-    slashes = word ^ SLASHES
-    found = (word - BLANKS) & ~word
-    found |= (quotes - EACH) & ~quotes
-    found |= (slashes - EACH) & ~slashes
-    return found & HIGH == 0
 
 
 def put_escaped(out: Any, limit: Any, at: Any, word: Any, count: Any, capital: Any) -> Any:
@@ -255,6 +217,3 @@ def put_digits(out: Any, limit: Any, at: Any, number: Any, count: Any) -> Any:
 def put_number(out: Any, limit: Any, at: Any, number: Any) -> Any:
     """Write a number without zeros in front."""
     return put_digits(out, limit, at, number, digits_of(number))
-
-
-SIGNATURES: dict[Any, tuple[str, ...]] = {}

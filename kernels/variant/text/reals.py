@@ -11,10 +11,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from bowstring.kernels.floats import DOUBLE_EXPONENTS, DOUBLE_SHIFT, SINGLE_EXPONENTS, SINGLE_SHIFT
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.variant.text.put import POWERS, digits_of, eight_digits, put, put_digits
+from bowstring.kernels.words import product
 
-__all__ = ["SIGNATURES", "product", "put_real", "shortest"]
+__all__ = ["put_real", "shortest"]
 
 LEAST_POWER: Final = -292
 GREATEST_POWER: Final = 324
@@ -44,12 +46,8 @@ LOG_2 = i64(1262611)  # the logarithm of 2 to the base 10, times 2 ** 22
 LOG_4_3 = i64(524031)  # that of 4 / 3
 LOG_10 = i64(1741647)  # that of 10 to the base 2, times 2 ** 19
 
-# Bits of the fraction, the greatest exponent, and what to take from it, of doubles and of floats.
-FRACTION = u64(52)
-EXPONENTS = u64(0x7FF)
+# What to take from the exponents of doubles and of floats.
 BIAS = i64(1075)
-FRACTION_32 = u64(23)
-EXPONENTS_32 = u64(0xFF)
 BIAS_32 = i64(150)
 
 NAN_TEXT = u64(int.from_bytes(b'"NaN"', "little"))
@@ -71,18 +69,6 @@ LEAST = u64(494066)
 LEAST_AT = i64(-329)
 LEAST_32 = u64(1401298)
 LEAST_AT_32 = i64(-51)
-
-
-def product(left: Any, right: Any) -> Any:
-    """Return the product of two words as two, the higher first."""
-    left_low = left & 0xFFFFFFFF
-    left_high = left >> 32
-    right_low = right & 0xFFFFFFFF
-    right_high = right >> 32
-    low = left_low * right_low
-    middle = left_high * right_low + (low >> 32)
-    other = left_low * right_high + (middle & 0xFFFFFFFF)
-    return left_high * right_high + (middle >> 32) + (other >> 32), (other << 32) | (low & 0xFFFFFFFF)
 
 
 def to_odd(high: Any, low: Any) -> Any:
@@ -182,8 +168,8 @@ def shortest(bits: Any) -> Any:
     >>> [int(each) for each in shortest(f64(1500).view(u64))]
     [15, 2]
     """
-    fraction = bits & ((1 << FRACTION) - 1)
-    return decimal_of(fraction, (bits >> FRACTION) & EXPONENTS, 1 << FRACTION, BIAS)
+    fraction = bits & ((1 << DOUBLE_SHIFT) - 1)
+    return decimal_of(fraction, (bits >> DOUBLE_SHIFT) & DOUBLE_EXPONENTS, 1 << DOUBLE_SHIFT, BIAS)
 
 
 def decimal_of(fraction: Any, raised: Any, hidden: Any, bias: Any) -> Any:
@@ -211,15 +197,15 @@ def put_real(out: Any, limit: Any, at: Any, bits: Any, single: Any, java: Any) -
     With `java` not 0 in the notation of Java's ``Double.toString``, else in that of Python's ``repr``; infinities
     and what is no number in quotes.
     """
-    size = EXPONENTS
+    size = DOUBLE_EXPONENTS
     high = bits
     bias = BIAS
-    hidden = FRACTION
+    hidden = DOUBLE_SHIFT
     if single != 0:
-        size = EXPONENTS_32
+        size = SINGLE_EXPONENTS
         high = bits << 32
         bias = BIAS_32
-        hidden = FRACTION_32
+        hidden = SINGLE_SHIFT
     sign = high >> 63
     fraction = bits & ((1 << hidden) - 1)
     raised = (bits >> hidden) & size
@@ -339,6 +325,3 @@ def put_exponent(out: Any, limit: Any, at: Any, digits: Any, count: Any, exponen
         )
         end = put_digits(out, limit, end, size, max(digits_of(size), u64(2)))
     return end
-
-
-SIGNATURES: dict[Any, tuple[str, ...]] = {}

@@ -12,6 +12,7 @@ from typing import Any, Final
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.validity import bit_is_set
 from bowstring.kernels.variant.format import (
+    BASIC,
     BROKEN,
     MALFORMED,
     OBJECT,
@@ -47,7 +48,6 @@ HIGHEST = i64(3)
 # And those of the work item: comparisons and children that are left.
 STEPS = i64(0)
 NODES = i64(1)
-BASIC = u64(3)
 NO_NAMES = i64(-1)
 
 

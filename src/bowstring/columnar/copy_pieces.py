@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from bowstring.kernels.gather import ITEMS_PER_TILE, TILE, gather_pieces
 from bowstring.kernels.launch import launch
+from bowstring.kernels.rearrange import ITEMS_PER_TILE, TILE, gather_pieces
 from bowstring.memory import Road, Stretch, carry, cpu
 
 if TYPE_CHECKING:

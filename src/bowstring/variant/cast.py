@@ -228,35 +228,30 @@ def _inside(field: pa.Field, cast: str) -> Target:
     return target_of(field.type, cast)
 
 
-def _unsigned(kernel: Callable[..., None], dtype: Any) -> Numbers:
-    """Return how values become whole numbers without a sign, which are stored as if they had one."""
-    most = 2 * int(np.iinfo(dtype).max) + 1
-    return Numbers(kernel, (int(numbers.INTEGER), 0, most, 1), dtype, blocks=True)
-
-
-def _number(kernel: Callable[..., None], family: Any, dtype: Any, unit: int = 1) -> Numbers:
+def _number(family: Any, dtype: Any, unit: int = 1, *, signed: bool = True) -> Numbers:
+    """Return how values become integers of a width; those without a sign are stored as if they had one."""
     limits = np.iinfo(dtype)
-    return Numbers(kernel, (int(family), int(limits.min), int(limits.max), unit), dtype, blocks=True)
+    low, high = (int(limits.min), int(limits.max)) if signed else (0, 2 * int(limits.max) + 1)
+    what = int(family), low, high, unit, 64 - limits.bits
+    return Numbers(numbers.cast_numbers, what, dtype, blocks=True)
 
 
 _FIXED: Final[dict[int, Target]] = {
     pa.lib.Type_NA: Nulls(),
-    pa.lib.Type_BOOL: dataclasses.replace(
-        _number(numbers.cast_numbers_8, numbers.BOOLEAN, np.int8), bits=True
-    ),
-    pa.lib.Type_INT8: _number(numbers.cast_numbers_8, numbers.INTEGER, np.int8),
-    pa.lib.Type_INT16: _number(numbers.cast_numbers_16, numbers.INTEGER, np.int16),
-    pa.lib.Type_INT32: _number(numbers.cast_numbers_32, numbers.INTEGER, np.int32),
-    pa.lib.Type_INT64: _number(numbers.cast_numbers_64, numbers.INTEGER, np.int64),
-    pa.lib.Type_UINT8: _unsigned(numbers.cast_numbers_8, np.int8),
-    pa.lib.Type_UINT16: _unsigned(numbers.cast_numbers_16, np.int16),
-    pa.lib.Type_UINT32: _unsigned(numbers.cast_numbers_32, np.int32),
+    pa.lib.Type_BOOL: dataclasses.replace(_number(numbers.BOOLEAN, np.int8), bits=True),
+    pa.lib.Type_INT8: _number(numbers.INTEGER, np.int8),
+    pa.lib.Type_INT16: _number(numbers.INTEGER, np.int16),
+    pa.lib.Type_INT32: _number(numbers.INTEGER, np.int32),
+    pa.lib.Type_INT64: _number(numbers.INTEGER, np.int64),
+    pa.lib.Type_UINT8: _number(numbers.INTEGER, np.int8, signed=False),
+    pa.lib.Type_UINT16: _number(numbers.INTEGER, np.int16, signed=False),
+    pa.lib.Type_UINT32: _number(numbers.INTEGER, np.int32, signed=False),
     pa.lib.Type_UINT64: Numbers(decimals.cast_decimals, (0, 1, 0, 0), np.uint64, 2, first=np.uint64),
     pa.lib.Type_HALF_FLOAT: Numbers(numbers.cast_halves, (), np.uint16),
-    pa.lib.Type_FLOAT: _number(numbers.cast_numbers_32, numbers.FLOAT, np.int32),
-    pa.lib.Type_DOUBLE: _number(numbers.cast_numbers_64, numbers.DOUBLE, np.int64),
-    pa.lib.Type_DATE32: _number(numbers.cast_numbers_32, numbers.DATE, np.int32),
-    pa.lib.Type_DATE64: _number(numbers.cast_numbers_64, numbers.DATE, np.int64, _DAY_OF_MS),
+    pa.lib.Type_FLOAT: _number(numbers.FLOAT, np.int32),
+    pa.lib.Type_DOUBLE: _number(numbers.DOUBLE, np.int64),
+    pa.lib.Type_DATE32: _number(numbers.DATE, np.int32),
+    pa.lib.Type_DATE64: _number(numbers.DATE, np.int64, _DAY_OF_MS),
     pa.lib.Type_STRING: Bytes(int(of_bytes.TEXT), large=False),
     pa.lib.Type_LARGE_STRING: Bytes(int(of_bytes.TEXT), large=True),
     pa.lib.Type_BINARY: Bytes(int(of_bytes.BINARY), large=False),
@@ -288,11 +283,11 @@ def _others(type_: pa.DataType) -> Target | None:
         return Numbers(decimals.cast_decimals_256, (type_.scale, words), np.uint64, 4)
     if type_.id == pa.lib.Type_TIMESTAMP:
         family = numbers.TIMESTAMP_NTZ if type_.tz is None else numbers.TIMESTAMP
-        return _number(numbers.cast_numbers_64, family, np.int64, _UNITS[type_.unit])
+        return _number(family, np.int64, _UNITS[type_.unit])
     if type_.id == pa.lib.Type_TIME64:
-        return _number(numbers.cast_numbers_64, numbers.TIME, np.int64, _UNITS[type_.unit])
+        return _number(numbers.TIME, np.int64, _UNITS[type_.unit])
     if type_.id == pa.lib.Type_TIME32:
-        return _number(numbers.cast_numbers_32, numbers.TIME, np.int32, _UNITS[type_.unit])
+        return _number(numbers.TIME, np.int32, _UNITS[type_.unit])
     if type_.id == pa.lib.Type_FIXED_SIZE_BINARY:
         return FixedBytes(int(of_bytes.BINARY), type_.byte_width)
     return None

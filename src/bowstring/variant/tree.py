@@ -31,12 +31,6 @@ _MICROS: Final = {int(numbers.TIMESTAMP): 12, int(numbers.TIMESTAMP_NTZ): 13}
 _NANOS: Final = {int(numbers.TIMESTAMP): 18, int(numbers.TIMESTAMP_NTZ): 19}
 _WIDE, _HALF = 0, 32  # values of eight and of four bytes
 _NUMBER_1: Final = 32
-_KERNELS: Final = (
-    numbers.cast_numbers_8,
-    numbers.cast_numbers_16,
-    numbers.cast_numbers_32,
-    numbers.cast_numbers_64,
-)
 
 
 @functools.cache
@@ -180,9 +174,9 @@ def _add(results: _Results, path: Path, number: Number | None) -> None:
 
 def inline_number(target: Target, cast: str = "exact") -> Number | None:
     """Return what the headers of values mean to a type, ``None`` where none is a plain number to it."""
-    if cast != "exact" or not isinstance(target, Numbers) or target.kernel not in _KERNELS:
+    if cast != "exact" or not isinstance(target, Numbers) or target.kernel is not numbers.cast_numbers:
         return None
-    family, low, high, unit = (each for each in target.arguments if isinstance(each, int))
+    family, low, high, unit, _ = (each for each in target.arguments if isinstance(each, int))
     limits = np.iinfo(target.dtype)
     if (low, high) != (limits.min, limits.max):
         return None

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from bowstring.columnar.nodes import Kind
 from bowstring.columnar.spans import Spans, buffer_of
-from bowstring.kernels import swap
+from bowstring.kernels import rearrange
 from bowstring.kernels.launch import launch
 
 if TYPE_CHECKING:
@@ -90,17 +90,17 @@ def _element(node: Node) -> int:
 
 def _swap(data: Any, out: Any, width: int, device: Device) -> None:
     """Write the elements of `data` to `out`, both bytes; what is behind the last whole one stays zero."""
-    element = width if width > 0 else int(swap.SLOT)
+    element = width if width > 0 else int(rearrange.SLOT)
     whole = len(data) // element * element
     data, out = data[:whole], out[:whole]
     if device.is_host:
         _swap_on_host(data, out, width)
     elif width == _VIEWS:
-        launch(swap.swap_views, whole // element, data, out)
+        launch(rearrange.swap_views, whole // element, data, out)
     elif width == _INTERVALS:
-        launch(swap.swap_intervals, whole // element, data, out)
+        launch(rearrange.swap_intervals, whole // element, data, out)
     else:
-        launch(swap.swap_elements, -(-whole // int(swap.BLOCK)), data, width - 1, out)
+        launch(rearrange.swap_elements, -(-whole // int(rearrange.BLOCK)), data, width - 1, out)
 
 
 def _swap_on_host(data: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8], width: int) -> None:
@@ -121,5 +121,5 @@ def _swap_views(data: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> None
     out[:] = data
     out[:, 0] = data[:, 0, ::-1]
     sizes = out[:, 0].reshape(-1).view("<i4")
-    outside = sizes > int(swap.LONGEST_INSIDE)
+    outside = sizes > int(rearrange.LONGEST_INSIDE)
     out[outside, 2:] = data[outside, 2:, ::-1]

@@ -12,7 +12,7 @@ from bowstring.columnar.layout import Kind
 from bowstring.columnar.validation.probes import Probe, Subject
 from bowstring.kernels.launch import launch, run_arrays
 from bowstring.kernels.validation import text as validation_text
-from bowstring.kernels.validation import views as validation_views
+from bowstring.kernels.validation import values as validation_values
 from bowstring.kernels.validation.text import BROKEN, NO_ROW, WORDS
 from bowstring.memory.arrays import distinct
 
@@ -106,7 +106,7 @@ def check_views(subject: Subject, index: int) -> Iterator[Probe]:
             _broken_before(subject, data, address) if is_text else (subject.xp.zeros(1, np.int64), 0)
         )
         answer = subject.first_row(
-            validation_views.check_views,
+            validation_values.check_views,
             rows,
             parts,
             validity,

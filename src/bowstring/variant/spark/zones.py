@@ -14,8 +14,7 @@ import numpy as np
 
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.numbers import TIMESTAMP
-from bowstring.kernels.variant.spark.times import IS_TODAY_IN_REGION
-from bowstring.kernels.variant.spark.zones import IS_REGION, LONGEST_NAME, copy_zone_names
+from bowstring.kernels.variant.spark.times import IS_REGION, IS_TODAY_IN_REGION, LONGEST_NAME, copy_zone_names
 from bowstring.memory.arrays import distinct
 from bowstring.variant.status import Status
 

@@ -1,4 +1,7 @@
-"""Doubles and floats put together and taken apart in integers: no arithmetic of floats is the same in every run."""
+"""Doubles and floats put together, taken apart and found from decimals, in integers.
+
+No arithmetic of floats is the same in every run. There is no kernel here.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,29 @@ from typing import Any, Final
 import numpy as np
 
 from bowstring.kernels.types import i64, u64
+from bowstring.kernels.words import leading_zeros, product, shifted_up
 
-__all__ = ["SIGNATURES", "decimal_ratio", "packed_float", "parts_of_float", "scaled_float", "widened"]
+__all__ = [
+    "DOUBLE_EXPONENTS",
+    "DOUBLE_FRACTION",
+    "DOUBLE_INFINITY",
+    "DOUBLE_SHIFT",
+    "FINITE",
+    "INFINITE",
+    "NOT_A_NUMBER",
+    "SINGLE_EXPONENTS",
+    "SINGLE_FRACTION",
+    "SINGLE_INFINITY",
+    "SINGLE_NAN",
+    "SINGLE_SHIFT",
+    "SINGLE_SIGN",
+    "decimal_ratio",
+    "nearest_double",
+    "packed_float",
+    "parts_of_float",
+    "scaled_float",
+    "widened",
+]
 
 WIDER = u64(29)
 DOUBLE_BITS = i64(53)
@@ -17,15 +41,16 @@ DOUBLE_LEAST = i64(-1074)
 SINGLE_LEAST = i64(-149)
 DOUBLE_MOST = i64(1023)
 SINGLE_MOST = i64(127)
-DOUBLE_INFINITY = u64(0x7FF << 52)
-SINGLE_INFINITY = u64(0xFF << 23)
-DOUBLE_FRACTION = u64((1 << 52) - 1)
-SINGLE_FRACTION = u64((1 << 23) - 1)
-DOUBLE_SHIFT = u64(52)
-SINGLE_SHIFT = u64(23)
-DOUBLE_EXPONENTS = u64(0x7FF)
-SINGLE_EXPONENTS = u64(0xFF)
-SINGLE_SIGN = u64(31)
+DOUBLE_INFINITY: Final = u64(0x7FF << 52)
+SINGLE_INFINITY: Final = u64(0xFF << 23)
+SINGLE_NAN: Final = u64(0x7FC << 20)
+DOUBLE_FRACTION: Final = u64((1 << 52) - 1)
+SINGLE_FRACTION: Final = u64((1 << 23) - 1)
+DOUBLE_SHIFT: Final = u64(52)
+SINGLE_SHIFT: Final = u64(23)
+DOUBLE_EXPONENTS: Final = u64(0x7FF)
+SINGLE_EXPONENTS: Final = u64(0xFF)
+SINGLE_SIGN: Final = u64(31)
 
 # 10 ** k in two words.
 _TENS = [10**k for k in range(39)]
@@ -36,35 +61,6 @@ TENS_LOW.flags.writeable = False
 FINITE: Final = i64(0)
 INFINITE: Final = i64(1)
 NOT_A_NUMBER: Final = i64(2)
-
-
-def leading_zeros(word: Any) -> Any:
-    """Return how many bits lie above the highest that is set; 64 where none is."""
-    count = i64(0)
-    rest = word
-    if rest == 0:
-        count = i64(64)
-    else:
-        step = i64(32)
-        while step > 0:
-            if rest >> u64(64 - step) == 0:
-                rest = rest << u64(step)
-                count += step
-            step = step >> 1
-    return count
-
-
-def shifted_up(high: Any, low: Any, count: Any) -> Any:
-    """Return a number of two words times ``2 ** count``, of less than 128."""
-    upper = high
-    lower = low
-    if count >= 64:
-        upper = lower << u64(count - 64)
-        lower = u64(0)
-    elif count > 0:
-        upper = (upper << u64(count)) | (lower >> u64(64 - count))
-        lower = lower << u64(count)
-    return upper, lower
 
 
 def packed_float(negative: Any, mantissa: Any, exponent: Any, sticky: Any, single: Any) -> Any:
@@ -196,4 +192,89 @@ def scaled_float(mantissa: Any, exponent: Any, factor: Any) -> Any:
     return upper, exponent + 64 - zeros, lower
 
 
-SIGNATURES: dict[Any, tuple[str, ...]] = {}
+_FIRST: Final = -342
+_LAST: Final = 308
+_ROUNDED_FROM: Final = -27
+
+
+def _powers() -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """Return the first 128 bits of each power of five, upper and lower word.
+
+    They are cut off, but for the reciprocals of powers that fit 64 bits, which must be rounded up.
+    """
+    words: list[int] = []
+    for exponent in range(_FIRST, _LAST + 1):
+        power = 5 ** abs(exponent)
+        found = power << 128 if exponent >= 0 else (1 << 2 * power.bit_length() + 128) // power
+        found >>= found.bit_length() - 128
+        if _ROUNDED_FROM <= exponent < 0:
+            found += 1
+        words += (found >> 64, found & (1 << 64) - 1)
+    return np.array(words, np.uint64)
+
+
+POWERS = _powers()
+POWERS.flags.writeable = False
+
+SMALLEST = i64(_FIRST)
+LARGEST = i64(_LAST)
+TOO_CLOSE = u64((1 << 9) - 1)  # the bits of the upper word below the 55 that count
+DROPPED = u64(9)
+LOG = i64(217_706)  # 65,536 · log2(10)
+LOG_BITS = i64(16)
+BIAS = i64(63 + 1023)
+# Only here can a product be exactly between two doubles.
+EXACT_FROM = i64(-4)
+EXACT_TO = i64(23)
+
+
+def double_of(digits: Any, exponent: Any) -> Any:
+    """Return the bits of the double nearest to ``digits · 10^exponent``."""
+    if digits == 0 or exponent < SMALLEST:
+        return u64(0)
+    if exponent > LARGEST:
+        return DOUBLE_INFINITY
+    zeros = u64(leading_zeros(digits))
+    word = digits << zeros
+    index = u64((exponent - SMALLEST) * 2)
+    power = u64(POWERS[index])
+    high, low = product(word, power)
+    if high & TOO_CLOSE == TOO_CLOSE:
+        further, _ = product(word, u64(POWERS[index + 1]))
+        low += further
+        if further > low:
+            high += 1
+    upper = high >> 63
+    fraction = high >> (upper + DROPPED)
+    place = ((LOG * exponent) >> LOG_BITS) + BIAS + i64(upper) - i64(zeros)
+    if place <= 0:
+        # Below the normal doubles there is no hidden bit, and fewer digits.
+        if 1 - place >= 64:
+            return u64(0)
+        fraction = fraction >> u64(1 - place)
+        return (fraction + (fraction & 1)) >> 1
+    tie = low <= 1 and EXACT_FROM <= exponent <= EXACT_TO and fraction & 3 == 1
+    if tie and fraction << (upper + DROPPED) == high:
+        fraction = fraction & ~u64(1)
+    fraction = (fraction + (fraction & 1)) >> 1
+    if fraction >= 1 << 53:
+        fraction = u64(1 << 52)
+        place += 1
+    if place >= 0x7FF:
+        return DOUBLE_INFINITY
+    return (u64(place) << DOUBLE_SHIFT) | (fraction & DOUBLE_FRACTION)
+
+
+def nearest_double(digits: Any, exponent: Any, more: Any) -> Any:
+    """Return the bits of the double nearest to ``digits · 10^exponent``, and 1 where that is known.
+
+    No sign is taken or given; below the doubles it is 0, beyond them infinity.
+
+    `digits` are the first significant ones, at most 19; `more` is 1 where there were further ones behind them,
+    which may leave it open.
+    """
+    bits = double_of(digits, exponent)
+    known = u64(1)
+    if more != 0 and double_of(digits + 1, exponent) != bits:
+        known = u64(0)
+    return bits, known
