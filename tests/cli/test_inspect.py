@@ -69,6 +69,9 @@ def test_a_parquet_file(files: dict[str, Path], capsys: pytest.CaptureFixture[st
     found = facts["row_groups"][1]["columns"][1]
     assert (found["name"], found["compressed_bytes"]) == (chunk.path_in_schema, chunk.total_compressed_size)
     assert found["nulls"] == chunk.statistics.null_count
+    leaves = [each["name"] for each in facts["stored_columns"]]
+    assert leaves == [footer.schema.column(index).path for index in range(footer.num_columns)]
+    assert facts["stored_columns"][0]["type"] == footer.schema.column(0).physical_type
 
 
 @pytest.mark.parametrize("separate", [False, True])

@@ -451,3 +451,20 @@ def test_what_a_producer_says_is_checked_before_it_is_followed(
     assert code == 1, (code, out, err)
     assert "at a" in err
     assert not list(tmp_path.iterdir())
+
+
+def test_variants_go_from_file_to_file(
+    tmp_path: Path, start: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A Variant column of a file is served and fetched as one, and written with its annotation."""
+    source, target = tmp_path / "events.parquet", tmp_path / "out.parquet"
+    texts = ['{"a":1}', None, "[2]"]
+    bow.parquet.write({"event": bow.variant.from_json(texts)}, source)
+    server = start("serve", str(source), "--readers", "1")
+    assert main(["fetch", server.line(), "--to", str(target)]) == 0
+    assert server.end()[0] == 0
+    with bow.parquet.read(target) as stream:
+        assert bow.variant.to_json(stream.read_next_batch()["event"]).to_arrow().to_pylist() == texts
+    capsys.readouterr()
+    assert main(["inspect", str(target)]) == 0
+    assert "event: group, logical type: VARIANT(1), repetition: optional" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import os
@@ -10,10 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from bowstring import ipc
+from bowstring import ipc, parquet
 from bowstring.errors import InvalidData, LimitExceeded, Unsupported, UsageError
+from bowstring.parquet.file import OpenFile
 
 __all__ = ["DataFile", "Format", "recognise"]
 
@@ -123,11 +124,10 @@ def _opened(path: str, format_: Format, open_: Callable[[str], DataFile]) -> Dat
 
 
 def _parquet(path: str) -> DataFile:
-    with pq.ParquetFile(path, memory_map=True) as file:
-        groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
-        pages = sum(group.total_byte_size for group in groups)
-        nbytes = max(pages, file.metadata.num_rows * _row_bytes(file.schema_arrow))
-        return DataFile(path, Format.PARQUET, file.schema_arrow, file.metadata.num_rows, nbytes)
+    with contextlib.closing(OpenFile(path)) as file:
+        pages = sum(map(file.row_group_bytes, range(file.num_row_groups)))
+        nbytes = max(pages, file.num_rows * _row_bytes(file.schema))
+        return DataFile(path, Format.PARQUET, file.schema, file.num_rows, nbytes)
 
 
 def _row_bytes(schema: pa.Schema) -> int:
@@ -142,8 +142,8 @@ def _arrow_file(path: str) -> DataFile:
 
 
 def _parquet_batches(path: str) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(path, memory_map=True) as file:
-        yield from file.iter_batches()
+    with parquet.read(path) as stream:
+        yield from stream.to_reader()
 
 
 def _file_batches(path: str) -> Iterator[pa.RecordBatch]:

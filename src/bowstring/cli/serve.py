@@ -11,7 +11,10 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from bowstring.cli.files import DataFile, recognise
+from bowstring.cli.progress import progress
 from bowstring.cli.text import number, shown, size
 from bowstring.cli.tokens import VARIABLE, token_apart
 from bowstring.dissociated.uri import Endpoint
@@ -59,7 +62,16 @@ def _token(arguments: argparse.Namespace) -> tuple[str | None, str | None]:
 
 
 def _publish(server: Server, name: str, file: DataFile, lazy: bool, *, readers: int | None) -> Endpoint:
-    return server.publish(name, file.reader if lazy else file.reader().read_all(), readers=readers)
+    return server.publish(name, file.reader if lazy else _read(file), readers=readers)
+
+
+def _read(file: DataFile) -> pa.Table:
+    batches = []
+    with progress(f"read {shown(os.path.basename(file.path))}", file.num_rows) as advance:
+        for batch in file.reader():
+            batches.append(batch)
+            advance(batch.num_rows, batch.nbytes)
+    return pa.Table.from_batches(batches, schema=file.schema)
 
 
 def _print_one(name: str, file: DataFile, lazy: bool, endpoint: Endpoint, way: str, *, as_json: bool) -> None:

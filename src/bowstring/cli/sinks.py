@@ -28,9 +28,9 @@ def _ipc_stream(path: str, schema: pa.Schema) -> Any:
 
 
 def _parquet(path: str, schema: pa.Schema) -> Any:
-    import pyarrow.parquet as pq
+    from bowstring.parquet import ParquetWriter
 
-    return pq.ParquetWriter(path, schema)
+    return ParquetWriter(path, schema)
 
 
 def _csv(path: str, schema: pa.Schema) -> Any:

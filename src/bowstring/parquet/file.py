@@ -154,15 +154,15 @@ class OpenFile:
             )
             return _batches(table, selection, self.metadata.row_group(index).num_rows)
 
-    def iter_row_group(
-        self, index: int, selection: Selection, rows: int = _BATCH_ROWS, *, threads: bool = True
+    def iter_row_groups(
+        self, groups: Sequence[int], selection: Selection, rows: int = _BATCH_ROWS, *, threads: bool = True
     ) -> Iterator[pa.RecordBatch]:
-        """Read a row group piece by piece, without ever having all of it in memory."""
+        """Read row groups piece by piece, without ever having all of one in memory."""
         with self._translated():
             # pyarrow reads dictionaries of nested columns for whole row groups only.
             reader = self._plain.reader
             for batch in reader.iter_batches(
-                rows, row_groups=[index], column_indices=_indices(selection), use_threads=threads
+                rows, row_groups=list(groups), column_indices=_indices(selection), use_threads=threads
             ):
                 yield from _batches(pa.Table.from_batches([batch]), selection, batch.num_rows)
 

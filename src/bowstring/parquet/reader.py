@@ -203,6 +203,17 @@ class ParquetStream(SequentialReader):
             self._pool = Pool(self._device)
         return batch.to_device(self._device, self._pool)
 
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return the batches that are left as a pyarrow reader, which reads the file as it is read.
+
+        Raises
+        ------
+        ClosedError
+            The stream was closed.
+        """
+        self._check_open()
+        return pa.RecordBatchReader.from_batches(self.schema, self._arrow_batches())
+
     def close(self) -> None:
         """Close the files, and read nothing more. Batches that were read live on."""
         self._closed = True
@@ -329,11 +340,11 @@ def _whole(plan: _Plan, group: int, row_filter: RowFilter | None) -> list[pa.Rec
 
 
 def _pieces(plan: _Plan, group: int, row_filter: RowFilter | None) -> Iterator[pa.RecordBatch]:
-    output = plan.file.iter_row_group(group, plan.output)
+    output = plan.file.iter_row_groups([group], plan.output)
     if row_filter is None or plan.compared is None:
         yield from output
         return
-    compared = plan.file.iter_row_group(group, plan.compared)
+    compared = plan.file.iter_row_groups([group], plan.compared)
     for batch, other in zip(output, compared, strict=True):
         yield from _filtered([batch], [row_filter.mask(other)])
 

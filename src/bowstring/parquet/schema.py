@@ -14,7 +14,7 @@ from bowstring.parquet.file import OpenFile
 from bowstring.parquet.footer import Footer, decode_footer, footer_bytes
 from bowstring.parquet.source import open_source
 
-__all__ = ["ColumnType", "ParquetSchema", "read_schema"]
+__all__ = ["ColumnType", "ParquetSchema", "described", "read_schema"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -117,9 +117,14 @@ def read_schema(source: Any, *, limits: Limits = DEFAULT_LIMITS) -> ParquetSchem
         opened = open_source(source)
         return _described(decode_footer(footer_bytes(opened, limits), limits), None)
     try:
-        return _described(file.footer, file.schema)
+        return described(file)
     finally:
         file.close()
+
+
+def described(file: OpenFile) -> ParquetSchema:
+    """Return the types of the columns of a file that is open."""
+    return _described(file.footer, file.schema)
 
 
 def _described(footer: Footer, schema: pa.Schema | None) -> ParquetSchema:

@@ -7,13 +7,13 @@ import errno
 import itertools
 import os
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.fs
-import pyarrow.parquet as pq
 
 from bowstring.errors import InvalidData, Unsupported
+from bowstring.parquet.file import OpenFile
+from bowstring.parquet.source import file_system
 from bowstring.spark.scheduling import running_task
 from bowstring.spark.stored import as_spark, check_file, zones_of
 from bowstring.spark.task import DepotTask
@@ -82,24 +82,11 @@ def _size(uri: str) -> int:
 
 
 def _opened(uri: str) -> tuple[Any, str]:
-    # Spark writes `file:/x` where others write `file:///x`.
-    whole = (
-        uri.replace("file:/", "file:///", 1)
-        if uri.startswith("file:/") and not uri.startswith("file://")
-        else uri
-    )
-    # Java leaves letters of other scripts in its URIs.
-    plain = "".join(each if each.isascii() else quote(each) for each in whole)
     try:
-        found: tuple[Any, str] = pyarrow.fs.FileSystem.from_uri(plain)
-    except (pa.ArrowException, OSError) as error:
-        raise Unsupported(
-            "pyarrow has no way to the files",
-            found=str(error).partition("\n")[0][:200],
-            where=uri,
-            hint="publish(…, scan='spark') lets Spark read the files.",
-        ) from error
-    return found
+        return file_system(uri)
+    except Unsupported as error:
+        error.hint = "publish(…, scan='spark') lets Spark read the files."
+        raise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,11 +130,7 @@ class ScanTask:
             The file holds other types than Spark says, or has changed.
         """
         filesystem, path = _opened(piece.uri)
-        with (
-            filesystem.open_input_file(path) as source,
-            # Nanoseconds, pyarrow's own choice for INT96, would wrap around beyond the year 2262.
-            pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file,
-        ):
+        with filesystem.open_input_file(path) as source:
             if source.size() != piece.size:
                 raise InvalidData(
                     "a Parquet file has changed while it was published",
@@ -155,27 +138,21 @@ class ScanTask:
                     found=f"{source.size()} bytes",
                     where=piece.uri,
                 )
+            file = OpenFile(source)
             groups = [
                 index
                 for index in range(file.num_row_groups)
-                if piece.begin <= _begin(file, index) < piece.end
+                if piece.begin <= file.row_group_begin(index) < piece.end
             ]
             if not groups:
                 return
             sources = [source_name for source_name, _ in self.columns]
             check_file(file, sources, self.schema, piece.uri)
             instants = zones_of(file)
-            for batch in file.iter_batches(_BATCH_ROWS, groups, sources, use_threads=False):
+            selection = file.select(sources)
+            for batch in file.iter_row_groups(groups, selection, _BATCH_ROWS, threads=False):
                 arrays = [
                     as_spark(batch.column(name), field, piece.uri, instants=name in instants)
                     for name, field in zip(sources, self.schema, strict=True)
                 ]
                 yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-
-
-def _begin(file: Any, index: int) -> int:
-    """Return where a row group begins, in bytes."""
-    column = file.metadata.row_group(index).column(0)
-    dictionary = column.dictionary_page_offset
-    first: int = column.data_page_offset
-    return first if dictionary is None else min(dictionary, first)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bowstring.errors import InvalidData
+
+if TYPE_CHECKING:
+    from bowstring.parquet.file import OpenFile
 
 __all__ = ["as_spark", "check_file", "is_same", "zones_of"]
 
@@ -32,7 +35,7 @@ _WIDER: Final = {
 }
 
 
-def check_file(file: Any, names: list[str], wanted: pa.Schema, where: str) -> None:
+def check_file(file: OpenFile, names: list[str], wanted: pa.Schema, where: str) -> None:
     """Refuse a file in which Spark might find other columns, or other days, than pyarrow does.
 
     Raises
@@ -40,10 +43,10 @@ def check_file(file: Any, names: list[str], wanted: pa.Schema, where: str) -> No
     InvalidData
         Says why.
     """
-    found = [name.lower() for name in file.schema_arrow.names]
+    found = [name.lower() for name in file.schema.names]
     for name in names:
         # Spark finds names whatever their case, gives nulls where there is none, and refuses two: not we.
-        if name not in file.schema_arrow.names or found.count(name.lower()) != 1:
+        if name not in file.schema.names or found.count(name.lower()) != 1:
             raise InvalidData("a Parquet file lacks a column, or has it twice", expected=name, where=where)
     notes = file.metadata.metadata or {}
     version = notes.get(_VERSION)
@@ -57,10 +60,10 @@ def check_file(file: Any, names: list[str], wanted: pa.Schema, where: str) -> No
         )
 
 
-def zones_of(file: Any) -> frozenset[str]:
+def zones_of(file: OpenFile) -> frozenset[str]:
     """Return the columns whose times are instants though their type has no zone: those of INT96."""
-    columns = [file.schema.column(index) for index in range(len(file.schema))]
-    return frozenset(each.path for each in columns if each.physical_type == "INT96")
+    nodes = file.footer.nodes()
+    return frozenset(".".join(node.path) for node in nodes if node.element.physical_type == "INT96")
 
 
 def as_spark(array: Any, field: pa.Field, where: str, *, instants: bool = False) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from bowstring.cli.inspection.facts import Facts, schema_facts
+from bowstring.parquet.file import OpenFile
+from bowstring.parquet.schema import ColumnType, described
 
 __all__ = ["inspect_parquet"]
 
@@ -21,7 +22,7 @@ def inspect_parquet(path: str, most: int) -> Facts:
     most
         How many row groups are shown with their columns.
     """
-    with pq.ParquetFile(path, memory_map=True) as file:
+    with contextlib.closing(OpenFile(path)) as file:
         footer = file.metadata
         groups = [_row_group(footer.row_group(index), index, most) for index in range(footer.num_row_groups)]
         return {
@@ -29,9 +30,17 @@ def inspect_parquet(path: str, most: int) -> Facts:
             "footer_bytes": footer.serialized_size,
             "format_version": footer.format_version,
             "created_by": footer.created_by,
-            "schema": schema_facts(file.schema_arrow),
+            "schema": schema_facts(file.schema),
+            "stored_columns": [_stored(each) for each in described(file).columns],
             "row_groups": groups,
         }
+
+
+def _stored(column: ColumnType) -> Facts:
+    facts: Facts = {"name": ".".join(column.path), "type": column.physical or "group"}
+    if column.logical is not None:
+        facts["logical_type"] = column.logical
+    return {**facts, "repetition": column.repetition, "read_as": str(column.arrow)}
 
 
 def _row_group(group: Any, index: int, most: int) -> Facts:
