@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bowstring.columnar.nodes import BITS, END_BITS, Kind, Node, Offsets, Walk, evenly
+from bowstring.columnar.nodes import BITS, END_BITS, Kind, Node, OffsetGroup, Offsets, Walk, evenly
 from bowstring.errors import InvalidMetadata, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
 
@@ -69,7 +69,7 @@ class Layout:
         Unions and run-end encoded nodes; those, and entries and keys of maps; nodes of type null.
     variadic_nodes : tuple of int
         Nodes with variadic buffers.
-    offsets, offset_groups : tuple of Offsets, tuple of ndarray of shape (any, 4)
+    offsets, offset_groups : tuple of Offsets, tuple of OffsetGroup
         Buffers whose last offset must lie within what they point into; the same as tables, one for each width
         and for bytes and children.
     longest : int
@@ -303,7 +303,11 @@ class Layout:
         groups: dict[tuple[int, bool], list[Offsets]] = {}
         for each in self.offsets:
             groups.setdefault((each.width, each.child >= 0), []).append(each)
-        self.offset_groups = tuple(_frozen(groups[key]) for key in sorted(groups))
+        self.offset_groups = tuple(
+            OffsetGroup(nodes, buffers, width, children if has_children else None)
+            for (width, has_children), group in sorted(groups.items())
+            for nodes, buffers, _, children in [map(_frozen, zip(*group, strict=True))]
+        )
 
     def _tabulate_children(self) -> None:
         bounds: list[tuple[int, int, int]] = []

@@ -215,6 +215,15 @@ class Offsets(NamedTuple):
     """The node that the offsets count slots of, or -1 where they delimit the bytes of the next buffer."""
 
 
+class OffsetGroup(NamedTuple):
+    """Offsets buffers of one width that all point into bytes, or all into children; fields as of `Offsets`."""
+
+    nodes: npt.NDArray[np.int64]
+    buffers: npt.NDArray[np.int64]
+    width: int
+    children: npt.NDArray[np.int64] | None
+
+
 def storage_type(type_: pa.DataType) -> pa.DataType:
     """Return what an extension type is stored as, and any other type unchanged.
 

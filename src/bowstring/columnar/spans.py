@@ -16,6 +16,7 @@ __all__ = ["Spans", "Table", "buffer_of", "fetch", "joint_lease"]
 
 Table = npt.NDArray[np.int64]
 
+_INTEGERS: Final = {1: ctypes.c_int8, 2: ctypes.c_int16, 4: ctypes.c_int32, 8: ctypes.c_int64}
 # On the host: up to here single reads cost less than arrays of indices.
 _FEW: Final = 64
 
@@ -119,16 +120,21 @@ class Spans(Sequence["Buffer | None"]):
         if not rows:
             return []
         if device.is_host and len(rows) <= _FEW:
-            return [self._integer(*each) for each in zip(rows, at, widths, strict=True)]
+            return self._integers(rows, at, widths)
         return fetch(device, self, rows, at, widths)
 
-    def _integer(self, row: int, at: int, width: int) -> int:
-        """Return a single integer of a buffer on the host."""
-        index, offset, nbytes = self.table[row].tolist()
-        if at < 0 or at + width > nbytes or not 0 <= offset <= self.regions[index].nbytes - nbytes:
-            raise _too_short()
-        address = self.regions[index].address + offset + at
-        return int.from_bytes(ctypes.string_at(address, width), "little", signed=True)
+    def _integers(self, rows: Sequence[int], at: Sequence[int], widths: Sequence[int]) -> list[int]:
+        """Return single integers of buffers on the host."""
+        table = self.table.tolist()
+        bounds = [(region.address, region.nbytes) for region in self.regions]
+        values = []
+        for row, place, width in zip(rows, at, widths, strict=True):
+            index, offset, nbytes = table[row]
+            address, most = bounds[index] if nbytes else (0, 0)
+            if place < 0 or place + width > nbytes or not 0 <= offset <= most - nbytes:
+                raise _too_short()
+            values.append(_INTEGERS[width].from_address(address + offset + place).value)
+        return values
 
     def take(self, indices: Any) -> Spans:
         """Return some of the rows, over the same memory."""

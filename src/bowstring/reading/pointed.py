@@ -147,9 +147,8 @@ def pointed_ahead(
     regions = announced.regions
     for index in distinct(which):
         mine = which == index
-        right[mine] &= _can_read(regions[index]) and offsets_are_right(
-            found.nodes[:count][mine, :, 0], spans[mine], fixed, layout, regions[index]
-        )
+        lengths, counts = found.nodes[:count][mine, :, 0], template.variadic_counts
+        right[mine] &= offsets_are_right(lengths, spans[mine], layout, counts, regions[index])
     count = leading(right)
     made = _found(found, count, pairs, spans, [(regions[index],) for index in which.tolist()])
     # Their bytes are lent, and counted, all the same.
@@ -181,10 +180,6 @@ def _regions_of(spans: Table) -> tuple[Table, Flags]:
     )
     spans[:, :, _REGION] = 0
     return np.maximum(which, 0), alone
-
-
-def _can_read(region: Region) -> bool:
-    return region.device.is_host and region.address % _WORD == 0 and region.nbytes >= _WORD
 
 
 def _found(

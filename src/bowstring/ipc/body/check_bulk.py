@@ -33,7 +33,6 @@ __all__ = [
     "minimum_sizes",
     "nodes_are_right",
     "offsets_are_right",
-    "pairs_are_right",
     "places_are_right",
     "sizes_are_right",
 ]
@@ -42,12 +41,13 @@ Table = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 _LONGEST_LENGTH: Final = (1 << 31) - 1
-_NODE, _BUFFER, _WIDTH, _CHILD = range(4)
+_WORD: Final = 8
 _KEPT_BUFFERS: Final = 8192
 _FALSE: Final = 0
+_TRUE: Final = 1
 # Comparing a small array with an array of no dimensions is twice as fast as with a number.
 _NOTHING: Final = np.array(0)
-_LONGEST = np.array(_LONGEST_LENGTH)
+_LONGEST = np.array(_LONGEST_LENGTH, np.uint64)
 _YES: Any = np.True_
 _NO: Any = np.False_
 # The sign, and what a multiple of 8 does not have.
@@ -75,32 +75,39 @@ class MessageTable(NamedTuple):
     bodies: Table
     places: Table
 
+    def of_each(self, numbers: Table) -> Table:
+        """Return one number a message, to be compared with all numbers of its nodes or buffers."""
+        return numbers[:, None] if numbers.ndim else numbers
+
     def first(self, count: int) -> MessageTable:
         """Return the numbers of the first messages."""
         return self if count == len(self.lengths) else MessageTable(*(each[:count] for each in self))
 
 
-def header_is_right(header: RecordBatchHeader, layout: Layout, body_length: int) -> bool:
-    """Whether the header of one batch surely fits; its counts have been checked."""
-    table = MessageTable(
-        np.array(header.length), header.nodes, header.buffers, np.array(body_length), _NOTHING
-    )
-    return bool(places_are_right(table)) and pairs_are_right(header, layout, table)
+def header_is_right(header: RecordBatchHeader, layout: Layout, body_length: int | None = None) -> bool:
+    """Whether the header of one batch surely fits; its counts have been checked.
 
-
-def pairs_are_right(header: RecordBatchHeader, layout: Layout, table: MessageTable | None = None) -> bool:
-    """Whether the header of one batch surely fits, but for where its buffers lie; its counts have been checked."""
-    if layout.run_ends or header.length > layout.longest or (header.variadic_counts and table is None):
+    Parameters
+    ----------
+    header, layout
+        As for :func:`bowstring.ipc.body.check_scalar.check`.
+    body_length
+        Bytes of the body; by default the buffers are given by address, and where they lie has no meaning.
+    """
+    if layout.run_ends:
         return False
-    if table is None:
-        table = MessageTable(np.array(header.length), header.nodes, header.buffers, _NOTHING, _NOTHING)
+    body = _NOTHING if body_length is None else np.array(body_length)
+    table = MessageTable(np.array(header.length), header.nodes, header.buffers, body, _NOTHING)
     if not nodes_are_right(table, layout):
         return False
     minimum = _minimum_of_rows(layout, header.length) if layout.is_flat else minimum_sizes(table, layout)
     sizes = table.buffers[..., 1]
     if header.variadic_counts:
+        if _TRUE in (sizes < _NOTHING).tobytes():
+            return False
         sizes = sizes[layout.fixed_buffers(header.variadic_counts)]
-    return bool(sizes_are_right(table, layout, sizes, minimum))
+    fine = sizes_are_right(table, layout, sizes, minimum)
+    return bool(fine and (body_length is None or places_are_right(table)))
 
 
 def _is_usual(layout: Layout, _rows: int) -> bool:
@@ -115,29 +122,32 @@ def _minimum_of_rows(layout: Layout, rows: int) -> Table:
 
 def nodes_are_right(table: MessageTable, layout: Layout) -> Flags:
     """Whether lengths and null counts fit the schema and each other."""
-    lengths, nulls, rows = table.nodes[..., 0], table.nodes[..., 1], table.lengths[..., None]
-    columns, bounded = (lengths, rows) if layout.is_flat else (lengths[..., layout.column_nodes], lengths)
-    longest = _LONGEST if layout.longest >= _LONGEST_LENGTH else np.array(layout.longest)
-    fine = all_of(table, columns == rows) & all_of(table, bounded <= longest)
-    fine = fine & all_of(table, nulls >= _NOTHING) & all_of(table, nulls <= lengths)
+    lengths, rows = table.nodes[..., 0], table.of_each(table.lengths)
+    columns = lengths if layout.is_flat else lengths[..., layout.column_nodes]
+    longest = _LONGEST if layout.longest >= _LONGEST_LENGTH else np.array(layout.longest, np.uint64)
+    # What is negative is too large a number without a sign.
+    unsigned = table.nodes.view(np.uint64)
+    slots, nulls = unsigned[..., 0], unsigned[..., 1]
+    bounded = rows.view(np.uint64) if layout.is_flat else slots
+    fine = all_of(columns == rows) & all_of(bounded <= longest)
+    fine = fine & all_of(nulls <= slots)
     if layout.bounded_children.size:
         needed = lengths[..., layout.bounding_parents] * layout.bounding_factors
-        fine = fine & all_of(table, lengths[..., layout.bounded_children] >= needed)
+        fine = fine & all_of(lengths[..., layout.bounded_children] >= needed)
     if layout.never_null.size:
-        fine = fine & all_of(table, nulls[..., layout.never_null] == _NOTHING)
+        fine = fine & all_of(table.nodes[..., layout.never_null, 1] == _NOTHING)
     if layout.null_nodes.size:
         null = layout.null_nodes
-        fine = fine & all_of(table, nulls[..., null] == lengths[..., null])
+        fine = fine & all_of(table.nodes[..., null, 1] == lengths[..., null])
     return fine
 
 
 def places_are_right(table: MessageTable) -> Flags:
-    """Whether all buffers lie in their body, each at a multiple of 8 bytes."""
+    """Whether all buffers lie in their body, each at a multiple of 8 bytes; where no size is negative."""
     offsets, sizes = table.buffers[..., 0], table.buffers[..., 1]
     # Where neither is negative, neither this difference nor the sum can overflow.
-    room = table.bodies[..., None] - sizes
-    fine = all_of(table, sizes >= _NOTHING) & all_of(table, offsets <= room)
-    return fine & all_of(table, (offsets & _WRONG_OFFSET) == _NOTHING)
+    fine = all_of(offsets <= table.of_each(table.bodies) - sizes)
+    return fine & all_of((offsets & _WRONG_OFFSET) == _NOTHING)
 
 
 def minimum_sizes(table: MessageTable, layout: Layout) -> Table:
@@ -165,10 +175,12 @@ def sizes_are_right(table: MessageTable, layout: Layout, sizes: Table, minimum: 
         # A bitmap may be left out where nothing is null.
         at, nulls = layout.validity_at, table.nodes[..., layout.validity_of, 1]
         enough[..., at] |= (sizes[..., at] | nulls) == _NOTHING
-    return all_of(table, enough)
+    return all_of(enough)
 
 
-def offsets_are_right(lengths: Table, spans: Table, fixed: Table, layout: Layout, region: Region) -> Flags:
+def offsets_are_right(
+    lengths: Table, spans: Table, layout: Layout, variadic_counts: Sequence[int], region: Region
+) -> Flags:
     """Whether first and last offsets lie in what they delimit.
 
     Parameters
@@ -176,28 +188,32 @@ def offsets_are_right(lengths: Table, spans: Table, fixed: Table, layout: Layout
     lengths : ndarray of int64, shape (…, nodes)
         Of nodes that are right.
     spans : ndarray of int64, shape (…, buffers, 3)
-        Buffers that are as long as their nodes need, each at a multiple of 8 bytes of the region.
-    fixed
-        Which of the buffers are the layout's own.
-    layout
-        Of the batches.
+        As :class:`~bowstring.columnar.spans.Spans` has them, within the region.
+    layout, variadic_counts
+        Of all the batches.
     region
-        Where all of them lie, on the host, at a multiple of 8 bytes.
+        Where all of them lie.
     """
+    if not region.device.is_host or region.address % _WORD or region.nbytes < _WORD:
+        return np.zeros(lengths.shape[:-1], np.bool_)
     fine: Flags = np.ones(lengths.shape[:-1], np.bool_)
-    for group in layout.offset_groups:
-        slots, width = lengths[..., group[:, _NODE]], int(group[0, _WIDTH])
-        buffers = fixed[group[:, _BUFFER]]
-        is_list = group[0, _CHILD] >= 0
-        limits = lengths[..., group[:, _CHILD]] if is_list else spans[..., buffers + 1, 2]
-        whole = region.array(0, region.nbytes // width * width).view(f"<i{width}")
-        first = spans[..., buffers, 1] // width
+    for nodes, buffers, width, children in layout.offset_groups:
+        if variadic_counts:
+            buffers = layout.fixed_buffers(variadic_counts)[buffers]  # noqa: PLW2901
+        slots, rows = lengths[..., nodes], spans[..., buffers, :]
+        limits = spans[..., buffers + 1, 2] if children is None else lengths[..., children]
+        starts = rows[..., 1]
+        # One offset more than slots, but where there are no slots there may be none: any number stands for them.
         used = slots > _NOTHING
-        # Where there are no slots there may be no offsets either: any number stands for them.
-        first *= used
+        there = used & ((starts & (width - 1)) == _NOTHING) & (rows[..., 2] - slots * width >= width)
+        first = starts // width
+        some_missing = _FALSE in there.tobytes()
+        if some_missing:
+            first, slots = first * there, slots * there
+        whole = region.array(0, region.nbytes & -width).view(f"<i{width}")
         begin, end = whole[first], whole[first + slots]
-        right = (begin >= _NOTHING) & (end >= begin) & (end <= limits) | ~used
-        fine = fine & np.logical_and.reduce(right, axis=-1)
+        right = (begin >= _NOTHING) & (begin <= end) & (end <= limits)
+        fine = fine & all_of(right & there | ~used if some_missing else right)
     return fine
 
 
@@ -228,25 +244,23 @@ def leave_out_unused_bitmaps(
     >>> spans[:, 2].tolist()
     [0, 3, 1, 3]
     """
-    lengths = spans[..., 2]
-    unused = nodes[..., layout.validity_of, 1] == _NOTHING
-    at = layout.validity_at
+    lengths, at = spans[..., 2], layout.validity_at
     if variadic_counts:
         at = layout.fixed_buffers(variadic_counts)[layout.validity_buffers]
     # Mostly there are none, and looking costs less than writing.
-    unused &= lengths[..., at] != _NOTHING
-    if True in unused.tobytes():
-        lengths[..., at] *= ~unused
+    present = lengths[..., at] != _NOTHING
+    if _TRUE in present.tobytes():
+        lengths[..., at] *= nodes[..., layout.validity_of, 1] != _NOTHING
 
 
-def all_of(table: MessageTable, flags: Flags) -> Flags:
+def all_of(flags: Flags) -> Flags:
     """Return for each message whether all of its flags are set."""
-    every: Flags
-    if table.lengths.ndim:
-        every = np.logical_and.reduce(flags, axis=1)
-    else:  # of one message: on arrays this small, looking for a byte is ten times as fast as a reduction
-        every = _NO if _FALSE in flags.tobytes() else _YES
-    return every
+    if flags.ndim > 1:
+        every: Flags = np.logical_and.reduce(flags, axis=1)
+        return every
+    # Of one message: on arrays this small, looking for a byte is ten times as fast as a reduction.
+    one: Flags = _NO if _FALSE in flags.tobytes() else _YES
+    return one
 
 
 def leading(flags: Flags) -> int:

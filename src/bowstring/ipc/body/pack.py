@@ -217,9 +217,8 @@ def unpack(
     if header.compression is None:
         check(header, layout, body.nbytes)
         spans = np.zeros((len(header.buffers), 3), dtype=np.int64)
-        spans[:, 1] = header.buffers[:, 0]
+        spans[:, 1:] = header.buffers
         spans[:, 1] += body.offset
-        spans[:, 2] = header.buffers[:, 1]
         leave_out_unused_bitmaps(spans, header.nodes, layout, header.variadic_counts)
         regions: Sequence[Region] = (body.region,)
     else:

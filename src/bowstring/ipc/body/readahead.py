@@ -177,9 +177,8 @@ def plain_ahead(
     spans[:, :, 1] += (found.places + memory.offset)[:, None]
     spans[:, :, 2] = found.buffers[:, :, 1]
     if count:
-        count = leading(
-            offsets_are_right(found.nodes[:count, :, 0], spans[:count], fixed, layout, memory.region)
-        )
+        lengths, counts = found.nodes[:count, :, 0], template.variadic_counts
+        count = leading(offsets_are_right(lengths, spans[:count], layout, counts, memory.region))
     leave_out_unused_bitmaps(spans[:count], found.nodes[:count], layout, template.variadic_counts)
     regions = (memory.region,)
     return [

@@ -33,13 +33,10 @@ from bowstring.ipc.body.check_scalar import (
     check_nodes,
     check_sizes,
     check_spans,
-    rules_of,
 )
 from bowstring.ipc.compression.codec import PREFIX_BYTES, STORED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from bowstring.columnar.layout import Layout
     from bowstring.ipc.flatbuf.message import RecordBatchHeader
     from bowstring.limits import Limits
@@ -119,8 +116,7 @@ def check_claims(header: RecordBatchHeader, layout: Layout, body: Buffer, limits
     claims = _read(header, layout, body)
     _check_total(claims.total, body.nbytes, limits)
     nodes = check_nodes(header, layout)
-    check_sizes(header, layout, nodes, claims.lengths)
-    _check_each(header, layout, nodes, claims.lengths)
+    check_sizes(header, layout, nodes, claims.lengths, _SLACK)
     return claims
 
 
@@ -181,22 +177,6 @@ def most_decompressed(body_length: int, limits: Limits) -> int:
     return min(limits.decompressed_bytes, in_proportion)
 
 
-def _check_each(
-    header: RecordBatchHeader, layout: Layout, nodes: list[list[int]], lengths: Sequence[int]
-) -> None:
-    """Refuse buffers that are longer than their nodes can need; that they are no shorter has been checked."""
-    fixed = layout.fixed_buffers(header.variadic_counts).tolist()
-    for rule, at in zip(rules_of(layout), fixed, strict=True):
-        needed, found = rule.needed(nodes[rule.node][0]), lengths[at]
-        if not rule.is_bytes and found and found - _SLACK > 2 * needed:
-            raise InvalidBody(
-                "a compressed buffer claims to be longer than its node needs",
-                expected=f"{needed} bytes",
-                found=f"{found} bytes",
-                where=buffer_name(header, layout, at),
-            )
-
-
 def _claims_of_one(header: RecordBatchHeader, layout: Layout, body: Buffer, limits: Limits) -> Claims | None:
     """Return the claims of one message of many buffers, where they are surely right."""
     numbers = np.array([header.length]), header.nodes[None], header.buffers[None]
@@ -230,7 +210,7 @@ def claims_of(
         As for :func:`check_claims`.
     """
     sizes = found.buffers[:, :, 1]
-    present = sizes > 0
+    present = sizes != 0
     readable = sizes >= PREFIX_BYTES
     words = memory.to_host()[: memory.nbytes & -PREFIX_BYTES].view("<i8")
     starts = np.where(readable, found.places[:, None] + found.buffers[:, :, 0], 0)
@@ -238,12 +218,12 @@ def claims_of(
     stored = readable & (claimed == STORED)
     lengths = np.where(stored, sizes - PREFIX_BYTES, np.where(readable, claimed, 0))
     framed = readable & ~stored & ~((sizes == PREFIX_BYTES) & (claimed == 0))
-    fine = all_of(found, (present == readable) & (lengths >= 0) & (lengths <= limits.decompressed_bytes))
+    fine = all_of((present == readable) & (lengths >= 0) & (lengths <= limits.decompressed_bytes))
     most = [min(most_decompressed(nbytes, limits), _LARGEST) for nbytes in found.bodies.tolist()]
     # A sum of floats does not wrap.
     fine &= (lengths.sum(axis=1) <= np.array(most)) & (lengths.sum(axis=1, dtype=np.float64) < _LARGEST)
     known = lengths[:, layout.fixed_buffers(variadic_counts)]
     minimum = minimum_sizes(found, layout)
     fine &= sizes_are_right(found, layout, known, minimum)
-    fine &= all_of(found, (known - _SLACK <= 2 * minimum) | (layout.buffer_kinds == Kind.BYTES))
+    fine &= all_of((known - _SLACK <= 2 * minimum) | (layout.buffer_kinds == Kind.BYTES))
     return ClaimTable(lengths, framed, stored), fine

@@ -19,6 +19,8 @@ __all__ = ["Builder", "Reference", "Scalar", "Struct"]
 
 _REFERENCE_BYTES = 4
 _UINT32 = struct.Struct("<I")
+_KEY_VALUE = struct.Struct("<iII")
+_KEY_VALUE_VTABLE = struct.pack("<4H", 8, _KEY_VALUE.size, 4, 8)
 
 
 class Scalar(NamedTuple):
@@ -105,7 +107,21 @@ class Builder:
     def key_values(self, pairs: Mapping[Any, Any]) -> int:
         """Write a vector of KeyValue tables, of text or bytes, repeated keys included; return its position."""
         items = pairs.pairs if isinstance(pairs, KeyValueMetadata) else pairs.items()
-        tables = [self.table([Reference(self.string(text)) for text in pair]) for pair in items]
+        tables = []
+        # As `table` writes them, but every batch may have some, and they all look alike.
+        vtable_at = self._vtables.get(_KEY_VALUE_VTABLE)
+        for key, value in items:
+            key_at, value_at = self.string(key), self.string(value)
+            start = value_at + _KEY_VALUE.size
+            is_first = vtable_at is None
+            if vtable_at is None:
+                vtable_at = self._vtables[_KEY_VALUE_VTABLE] = start + len(_KEY_VALUE_VTABLE)
+            self._push(
+                _KEY_VALUE.pack(vtable_at - start, start - _REFERENCE_BYTES - key_at, _REFERENCE_BYTES)
+            )
+            if is_first:
+                self._push(_KEY_VALUE_VTABLE)
+            tables.append(start)
         return self.references(tables)
 
     def references(self, positions: Sequence[int]) -> int:
