@@ -14,7 +14,13 @@ from bowstring.kernels import rearrange, validity
 from bowstring.kernels.signature import kernels
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.validation import nested, text, values
-from tests.kernels import json_bounds, variant_bounds, variant_cast_bounds, variant_text_bounds
+from tests.kernels import (
+    json_bounds,
+    shredded_bounds,
+    variant_bounds,
+    variant_cast_bounds,
+    variant_text_bounds,
+)
 
 Rng = np.random.Generator
 
@@ -145,6 +151,7 @@ ARGUMENTS: dict[Callable[..., None], Callable[[Rng], tuple[Any, ...]]] = {
     validity.pack_flags: lambda rng: (some(rng), words()),
     rearrange.gather_pieces: lambda rng: (some(rng, np.uint64), some(rng, np.int64), number(rng), words()),
     **json_bounds.arguments(wild, Guarded),
+    **shredded_bounds.arguments(wild, Guarded),
     **variant_bounds.arguments(wild, Guarded),
     **variant_cast_bounds.arguments(wild, Guarded),
     **variant_text_bounds.arguments(wild, Guarded),

@@ -11,6 +11,7 @@ from bowstring.variant.path import parse_path
 from bowstring.variant.python.convert import from_python, to_python
 from bowstring.variant.reference import path
 from bowstring.variant.schema import schema_of
+from bowstring.variant.shredded.unshred import unshred
 from bowstring.variant.status import Status
 from bowstring.variant.validate import validate
 
@@ -35,5 +36,6 @@ __all__ = [
     "to_python",
     "type",
     "type_of",
+    "unshred",
     "validate",
 ]

@@ -19,7 +19,7 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 from bowstring.columnar.marks import VARIANT_NAMES, is_variant
 from bowstring.columnar.nodes import Kind, storage_type
-from bowstring.errors import ClosedError, InvalidBody, LimitExceeded, Unsupported, UsageError
+from bowstring.errors import ClosedError, InvalidBody, LimitExceeded, UsageError
 from bowstring.kernels import bitmap
 
 if TYPE_CHECKING:
@@ -31,9 +31,13 @@ __all__ = [
     "VariantColumn",
     "VariantType",
     "binary_view_slots",
+    "check_mark",
+    "is_shredded",
     "mark",
+    "metadata_of",
     "one_column",
     "open_column",
+    "slots_of",
     "type",
 ]
 
@@ -177,7 +181,8 @@ def open_column(source: Any, *, plain: bool = False) -> VariantColumn:
         A Column, a Batch of one column, or Arrow data of one column, marked ``arrow.parquet.variant`` or
         ``parquet.variant``. Its children are found by name: ``metadata`` and ``value``, each Binary, LargeBinary
         or BinaryView; the metadata may be dictionary- or run-end encoded. A row that is not null, and whose
-        ``value`` is, has a Variant null: to every call, as Parquet says.
+        ``value`` is, has a Variant null: to every call, as Parquet says. A shredded column, which has a child
+        ``typed_value``, is unshredded first: see :func:`bowstring.variant.unshred`.
     plain
         Take a struct that is not marked.
 
@@ -186,7 +191,7 @@ def open_column(source: Any, *, plain: bool = False) -> VariantColumn:
     UsageError
         It is no Variant column.
     Unsupported
-        It is shredded: it has a ``typed_value``.
+        It is shredded, and a column has a type that the specification does not have.
     InvalidBody
         Its offsets decrease, or a child is shorter than the column.
 
@@ -198,28 +203,56 @@ def open_column(source: Any, *, plain: bool = False) -> VariantColumn:
     """
     column = one_column(source, "variant")
     with column.device.use():
-        metadata, value = _children(column, plain=plain)
+        check_mark(column, plain=plain)
+        if is_shredded(column):
+            from bowstring.variant.shredded.unshred import unshredded  # it stands on this module
+
+            return open_column(unshredded(column), plain=True)
+        metadata, value = _children(column)
         rows = len(column)
-        if rows > _MOST_ROWS:
-            raise LimitExceeded(
-                "too many rows", expected=f"at most {_MOST_ROWS}", found=rows, where=column.name
-            )
-        if metadata.dictionary is not None:
-            blobs = metadata.dictionary
-            _refuse_other(blobs, "metadata")
-            indices = _masked(metadata, metadata.raw_values, rows)
-        elif metadata.type.id == pa.lib.Type_RUN_END_ENCODED:
-            ends, blobs = metadata.children
-            _refuse_other(blobs, "metadata")
-            xp = column.device.xp
-            positions = xp.arange(rows, dtype=ends.raw_values.dtype)
-            indices = xp.searchsorted(ends.raw_values, positions, side="right").astype(np.int32)
-        else:
-            blobs, indices = metadata, None
-            _refuse_other(blobs, "metadata")
-        if len(value) < rows or (indices is None and len(blobs) < rows):
+        blobs, indices = metadata_of(column, metadata)
+        if len(value) < rows:
             raise InvalidBody("a child of a Variant column is too short", expected=rows, where=column.name)
-        return VariantColumn(column, _validity(column), slots_of(value), slots_of(blobs), indices)
+        return VariantColumn(column, _validity(column), slots_of(value), blobs, indices)
+
+
+def is_shredded(column: Column) -> bool:
+    """Return whether a struct has a child ``typed_value``."""
+    storage = storage_type(column.type)
+    return bool(storage.id == pa.lib.Type_STRUCT and storage.get_field_index("typed_value") >= 0)
+
+
+def metadata_of(column: Column, metadata: Column) -> tuple[Slots, Any | None]:
+    """Return the metadata of a Variant column, and which of them is that of each row.
+
+    Raises
+    ------
+    LimitExceeded
+        The column has too many rows.
+    UsageError
+        They are of another type.
+    InvalidBody
+        They are fewer than the rows.
+    """
+    rows = len(column)
+    if rows > _MOST_ROWS:
+        raise LimitExceeded("too many rows", expected=f"at most {_MOST_ROWS}", found=rows, where=column.name)
+    if metadata.dictionary is not None:
+        blobs = metadata.dictionary
+        _refuse_other(blobs, "metadata")
+        indices = _masked(metadata, metadata.raw_values, rows)
+    elif metadata.type.id == pa.lib.Type_RUN_END_ENCODED:
+        ends, blobs = metadata.children
+        _refuse_other(blobs, "metadata")
+        xp = column.device.xp
+        positions = xp.arange(rows, dtype=ends.raw_values.dtype)
+        indices = xp.searchsorted(ends.raw_values, positions, side="right").astype(np.int32)
+    else:
+        blobs, indices = metadata, None
+        _refuse_other(blobs, "metadata")
+        if len(blobs) < rows:
+            raise InvalidBody("a child of a Variant column is too short", expected=rows, where=column.name)
+    return slots_of(blobs), indices
 
 
 def slots_of(column: Column) -> Slots:
@@ -240,28 +273,29 @@ def slots_of(column: Column) -> Slots:
     return Slots(offsets[:rows], offsets[1 : rows + 1], data, _validity(column), shared=False)
 
 
-def _children(column: Column, *, plain: bool) -> tuple[Column, Column]:
-    storage = storage_type(column.type)
+def check_mark(column: Column, *, plain: bool) -> None:
+    """Check that a column is a struct marked as a Variant, or any struct with `plain`.
+
+    Raises
+    ------
+    UsageError
+        It is not.
+    """
     name = (column.field.metadata or {}).get(_KEY)
-    marked = is_variant(column.field)
-    if storage.id != pa.lib.Type_STRUCT or not (marked or plain):
+    is_struct = storage_type(column.type).id == pa.lib.Type_STRUCT
+    if not is_struct or not (is_variant(column.field) or plain):
         raise UsageError(
             "the column is no Variant",
             expected=f"a struct marked {EXTENSION_NAME}",
             found=f"{column.type}, marked {name.decode(errors='replace') if name else 'nothing'}",
             where=column.name,
-            hint=""
-            if storage.id != pa.lib.Type_STRUCT
-            else "Give plain=True for a struct that is not marked.",
+            hint="Give plain=True for a struct that is not marked." if is_struct else "",
         )
+
+
+def _children(column: Column) -> tuple[Column, Column]:
+    storage = storage_type(column.type)
     names = [storage.field(index).name for index in range(storage.num_fields)]
-    if "typed_value" in names:
-        raise Unsupported(
-            "the column is shredded",
-            found="a child typed_value",
-            where=column.name,
-            hint="Only Variants of metadata and value are read.",
-        )
     if sorted(names) != ["metadata", "value"]:
         raise UsageError(
             "no Variant has these children", expected="metadata, value", found=names, where=column.name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -19,13 +19,15 @@ from bowstring.kernels.variant.bytes import name_kinds
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.cast import Target, target_of
 from bowstring.variant.codec.primitives import PRIMITIVES
-from bowstring.variant.column import open_column
+from bowstring.variant.column import check_mark, is_shredded, one_column, open_column
 from bowstring.variant.gather import gather
 from bowstring.variant.nested import Source
-from bowstring.variant.path import Step, parse_path
-from bowstring.variant.result import batch_of, buffer_or_none, status_column
+from bowstring.variant.path import Path, Step, parse_path
+from bowstring.variant.result import Gathered, batch_of, buffer_or_none, status_column
+from bowstring.variant.shredded.get import ShreddedPaths
+from bowstring.variant.shredded.layout import open_shredded
 from bowstring.variant.status import Status
-from bowstring.variant.tree import inline_number
+from bowstring.variant.tree import Number, inline_number
 from bowstring.variant.walk import extract, locate
 
 if TYPE_CHECKING:
@@ -65,6 +67,8 @@ def get(
     ----------
     column
         A Variant column: see :func:`bowstring.variant.open_column`. It stays where it is, and so does the result.
+        Of a shredded column only the columns on the path are read; a typed column of the type that is asked for
+        is returned as a view where no row has a ``value`` beside it.
     path
         Such as ``$.user.tags[0]``; see :func:`bowstring.variant.parse_path`.
     type : pyarrow.DataType
@@ -118,7 +122,7 @@ def get(
     UsageError
         No Variant column, no path, or no type.
     Unsupported
-        No Variant value becomes the type, or what is in it may not be null; the column is shredded.
+        No Variant value becomes the type, or what is in it may not be null.
     LimitExceeded
         The result would be larger than the limits, or than its offsets can say.
     InvalidData, Unsupported, LimitExceeded
@@ -213,20 +217,60 @@ def _batch_of(
     """Return the values at paths as columns, each with its statuses behind it where `status` gives these a name."""
     targets = {name: _target(cast, type_, limits) for name, (_, type_) in wanted.items()}
     paths = [(parse_path(path), inline_number(targets[name], cast)) for name, (path, _) in wanted.items()]
-    opened = open_column(column, plain=plain)
-    with opened.column.device.use():
-        source = Source(opened, limits)
+    found = one_column(column, "variant")
+    check_mark(found, plain=plain)
+    parts = _shredded_parts if is_shredded(found) else _parts
+    with found.device.use():
+        opened, made = parts(
+            found, wanted, paths, targets, limits, with_status=bool(status) or on_error == "raise"
+        )
         columns = []
-        for (name, (_, type_)), located in zip(
-            wanted.items(), extract(opened, source.dictionary, paths), strict=True
-        ):
-            source.name = name
-            columns.append(gather(source, located, type_, targets[name]))
+        for name, (column_of_name, statuses) in zip(wanted, made, strict=True):
+            columns.append(column_of_name)
             if on_error == "raise":
-                _raise_first(opened, located.statuses, name)
+                _raise_first(opened, statuses, name)
             if status:
-                columns.append(status_column(status.format(name), located, opened.column.device))
+                columns.append(status_column(status.format(name), statuses, opened.column.device))
         return batch_of(columns, opened)
+
+
+_Wanted = Mapping[str, tuple[str | Sequence[Step], Any]]
+_Paths = list[tuple[Path, Number | None]]
+_Parts = tuple["VariantColumn", Iterator[tuple[Gathered, Any]]]
+
+
+def _parts(
+    column: Column, wanted: _Wanted, paths: _Paths, targets: Mapping[str, Target], limits: Limits, **_: bool
+) -> _Parts:
+    """Return each wanted column and its statuses."""
+    opened = open_column(column, plain=True)
+    source = Source(opened, limits)
+
+    def columns() -> Iterator[tuple[Gathered, Any]]:
+        found = extract(opened, source.dictionary, paths)
+        for (name, (_, type_)), located in zip(wanted.items(), found, strict=True):
+            source.name = name
+            yield gather(source, located, type_, targets[name]), located.statuses
+
+    return opened, columns()
+
+
+def _shredded_parts(
+    column: Column,
+    wanted: _Wanted,
+    paths: _Paths,
+    targets: Mapping[str, Target],
+    limits: Limits,
+    *,
+    with_status: bool,
+) -> _Parts:
+    """Return each wanted column of a shredded one, and its statuses where they are asked for."""
+    shredded = open_shredded(column)
+    found = ShreddedPaths(shredded, limits)
+    return shredded.opened, (
+        found.gathered(path, name, type_, targets[name], with_status=with_status)
+        for (name, (_, type_)), (path, _) in zip(wanted.items(), paths, strict=True)
+    )
 
 
 def _name_of(path: str | Sequence[Step]) -> str:
@@ -303,10 +347,15 @@ def type_of(column: Any, path: str | Sequence[Step] = "$", *, plain: bool = Fals
     (['object'], ['int8'])
     """
     steps = parse_path(path)
-    opened = open_column(column, plain=plain)
-    device, rows = opened.column.device, opened.rows
+    found = one_column(column, "variant")
+    check_mark(found, plain=plain)
+    device, rows = found.device, len(found)
     with device.use():
-        [located] = locate(opened, [steps])
+        if is_shredded(found):
+            opened, located = ShreddedPaths(open_shredded(found), DEFAULT_LIMITS).located(steps)
+        else:
+            opened = open_column(found, plain=True)
+            [located] = locate(opened, [steps])
         kinds = device.xp.empty(rows, np.int8)
         launch(name_kinds, rows, opened.value.data, located.positions, located.statuses, kinds)
         layout = Layout.of(pa.schema([pa.field(_name_of(path), pa.dictionary(pa.int8(), pa.string()))]))

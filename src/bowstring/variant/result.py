@@ -81,10 +81,10 @@ def batch_of(columns: Sequence[Gathered], opened: VariantColumn) -> Batch:
     )
 
 
-def status_column(name: str, located: Located | Read, device: Device) -> Gathered:
+def status_column(name: str, statuses: Any, device: Device) -> Gathered:
     """Return the statuses as a column of uint8."""
     field = pa.field(name, pa.uint8(), nullable=False)
-    return Gathered(field, [(len(located.statuses), 0)], [None, buffer_or_none(located.statuses, device)])
+    return Gathered(field, [(len(statuses), 0)], [None, buffer_or_none(statuses, device)])
 
 
 def validity_of(located: Located | Read, device: Device) -> Buffer | None:

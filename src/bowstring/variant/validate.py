@@ -13,7 +13,6 @@ from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.column import open_column
 from bowstring.variant.metadata_dictionary import check_order, dictionary_of
 from bowstring.variant.result import batch_of, status_column
-from bowstring.variant.walk import Located
 
 __all__ = ["validate"]
 
@@ -93,4 +92,4 @@ def validate(
             scratch,
             statuses,
         )
-        return batch_of([status_column("status", Located(None, statuses), device)], opened)[0]
+        return batch_of([status_column("status", statuses, device)], opened)[0]

@@ -1,0 +1,455 @@
+# ruff: noqa: PLR1714  a kernel has no "in"
+"""Shredded objects as Variant's bytes: typed fields and those of a residual value, in the order of their names.
+
+Names are compared once for each distinct metadata, and become ranks: places in their order. A field is then a
+word, its rank above where it comes from: typed fields are below `fields`, and those of a residual value behind.
+Work item: one distinct metadata, one pair of it and a name, or one slot.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bowstring.kernels.json.format import put, width_of
+from bowstring.kernels.json.write import sort
+from bowstring.kernels.types import i32, i64, u8, u64
+from bowstring.kernels.variant.bytes import copy_between
+from bowstring.kernels.variant.format import BROKEN, OBJECT, compared, dictionary, frame, little, name_at
+from bowstring.kernels.variant.metadata import FAULTY, ORDERED, slot_of
+from bowstring.kernels.variant.nested import child_at
+from bowstring.kernels.variant.shredded import (
+    BROKEN_VALUE,
+    MOST_BYTES,
+    MOST_SMALL,
+    NO_NAME,
+    NOT_OBJECT,
+    TOO_LARGE,
+    TOO_MANY,
+)
+
+__all__ = [
+    "SIGNATURES",
+    "count_fields",
+    "count_names",
+    "find_fields",
+    "measure_objects",
+    "rank_names",
+    "write_objects",
+]
+
+OBJECT_HEADER = u64(2)
+BASIC = u64(3)
+SOURCE = u64(0xFFFFFFFF)
+HALF = u64(32)
+ABSENT = i64(-1)
+
+
+def count_names(i: Any, starts: Any, stops: Any, data: Any, marks: Any, counts: Any) -> None:
+    """Write how many names distinct metadata have."""
+    start, stop = slot_of(starts, stops, data, i)
+    count, _, _, _, _ = dictionary(data, start, stop)
+    if count == BROKEN or u64(marks[i]) & FAULTY != 0:
+        count = u64(0)
+    counts[i] = i64(count)
+
+
+def order_of(data: Any, one: Any, other: Any, width: Any, offsets: Any, names: Any, end: Any) -> Any:
+    """Return whether a name comes before, with or after another of the same metadata: -1, 0 or 1."""
+    first, last = name_at(data, one, width, offsets, names, end)
+    begin, stop = name_at(data, other, width, offsets, names, end)
+    order = i64(0)
+    if first != BROKEN and begin != BROKEN:
+        order = compared(data, first, last, data, begin, stop)
+    return order
+
+
+def sink(
+    order: Any, base: Any, root: Any, count: Any, data: Any, width: Any, offsets: Any, names: Any, end: Any
+) -> None:
+    """Move an id down its heap to where no name below it is greater."""
+    held = u64(order[base + root])
+    at = root
+    below = at * 2 + 1
+    while below < count:
+        if below + 1 < count:
+            left = u64(order[base + below])
+            right = u64(order[base + below + 1])
+            if order_of(data, right, left, width, offsets, names, end) > 0:
+                below += 1
+        if order_of(data, u64(order[base + below]), held, width, offsets, names, end) <= 0:
+            break
+        order[base + at] = order[base + below]
+        at = below
+        below = at * 2 + 1
+    order[base + at] = i32(held)
+
+
+def rank_names(
+    i: Any, starts: Any, stops: Any, data: Any, marks: Any, bases: Any, order: Any, ranks: Any
+) -> None:
+    """Write the ids of distinct metadata in the order of their names, and for each id its rank.
+
+    Names that are there twice have one rank.
+    """
+    start, stop = slot_of(starts, stops, data, i)
+    found, width, offsets, names, end = dictionary(data, start, stop)
+    base = u64(bases[i])
+    count = u64(bases[i + 1]) - base
+    if found == BROKEN:
+        found = u64(0)
+    if count > 0 and found >= count:
+        for k in range(i64(count)):
+            order[base + u64(k)] = i32(k)
+        if u64(marks[i]) & ORDERED == 0:
+            root = count >> 1
+            while root > 0:
+                root -= 1
+                sink(order, base, root, count, data, width, offsets, names, end)
+            last = count - 1
+            while last > 0:
+                top = order[base]
+                order[base] = order[base + last]
+                order[base + last] = top
+                sink(order, base, u64(0), last, data, width, offsets, names, end)
+                last -= 1
+        rank = i64(0)
+        ranks[base + u64(order[base])] = i32(0)
+        for k in range(1, i64(count)):
+            here = u64(order[base + u64(k)])
+            before = u64(order[base + u64(k) - 1])
+            if order_of(data, before, here, width, offsets, names, end) != 0:
+                rank = i64(k)
+            ranks[base + here] = i32(rank)
+
+
+def find_fields(
+    i: Any,
+    starts: Any,
+    stops: Any,
+    data: Any,
+    bases: Any,
+    order: Any,
+    texts: Any,
+    ends: Any,
+    ids: Any,
+) -> None:
+    """Write the id that a name has in distinct metadata, -1 where it is not there."""
+    fields = i64(len(ends)) - 1
+    item = i // fields
+    field = i % fields
+    begin = u64(ends[field])
+    until = u64(ends[field + 1])
+    start, stop = slot_of(starts, stops, data, item)
+    found, width, offsets, names, end = dictionary(data, start, stop)
+    base = u64(bases[item])
+    low = u64(0)
+    high = u64(bases[item + 1]) - base
+    known = ABSENT
+    if found == BROKEN or found < high:  # the bytes have changed since they were counted
+        high = u64(0)
+    while low < high:
+        middle = (low + high) >> 1
+        number = u64(order[base + middle])
+        first, last = name_at(data, number, width, offsets, names, end)
+        place = i64(1)
+        if first != BROKEN:
+            place = compared(data, first, last, texts, begin, until)
+        if place == 0:
+            known = i64(number)
+        if place < 0:
+            low = middle + 1
+        else:
+            high = middle
+    ids[i] = i32(known)
+
+
+def count_fields(
+    i: Any, starts: Any, stops: Any, data: Any, typed: Any, flags: Any, fields: Any, counts: Any
+) -> None:
+    """Write how many words the fields of an object take at most."""
+    count = i64(0)
+    if typed[i] != 0:
+        count = fields
+        if i < i64(len(flags)) and flags[i] != 0:
+            start, stop = slot_of(starts, stops, data, i)
+            if start < stop and u64(data[start]) & BASIC == OBJECT:
+                found, _, _, _, _, _, _ = frame(data, start, stop)
+                if found != BROKEN:
+                    count += i64(found)
+    counts[i] = count
+
+
+def typed_words(
+    i: Any,
+    rows: Any,
+    fields: Any,
+    group: Any,
+    residual: Any,
+    child_sizes: Any,
+    bases: Any,
+    ranks: Any,
+    ids: Any,
+    first: Any,
+    words: Any,
+) -> Any:
+    """Write a word for each typed field, and return their number and an error, or 0.
+
+    Beside a residual value, fields that are missing have words: the value must not have them.
+    """
+    count = u64(0)
+    error = i64(0)
+    known = group >= 0 and group < i64(len(bases)) - 1
+    for k in range(fields):
+        size = i64(child_sizes[u64(k * rows + i)])
+        if size < 0:
+            error = size
+        elif size > 0 or residual:
+            number = ABSENT
+            if known:
+                number = i64(ids[u64(group * fields + k)])
+            if number >= 0:
+                rank = u64(k)
+                if i64(len(ranks)) > 0:
+                    rank = u64(ranks[u64(bases[u64(group)]) + u64(number)])
+                words[first + count] = rank << HALF | u64(k)
+                count += 1
+            elif size > 0:
+                error = NO_NAME
+    return count, error
+
+
+def residual_words(
+    start: Any,
+    stop: Any,
+    data: Any,
+    fields: Any,
+    group: Any,
+    bases: Any,
+    ranks: Any,
+    first: Any,
+    room: Any,
+    words: Any,
+) -> Any:
+    """Write a word for each field of a residual value, and return their number and an error, or 0."""
+    count = u64(0)
+    error = BROKEN_VALUE
+    if start < stop:
+        error = i64(0)
+        if u64(data[start]) & BASIC != OBJECT:
+            error = NOT_OBJECT
+        else:
+            found, id_width, ids, _, _, _, _ = frame(data, start, stop)
+            if found == BROKEN or found > room or group < 0 or group >= i64(len(bases)) - 1:
+                error = BROKEN_VALUE
+            else:
+                base = u64(bases[u64(group)])
+                names = u64(bases[u64(group) + 1]) - base
+                while count < found and error == 0:
+                    number = little(data, ids + count * id_width, id_width)
+                    if number >= names:
+                        error = BROKEN_VALUE
+                    else:
+                        words[first + count] = u64(ranks[base + number]) << HALF | (u64(fields) + count)
+                        count += 1
+    return count, error
+
+
+def field_of(source: Any, start: Any, stop: Any, data: Any) -> Any:
+    """Return id, place and size of a field of a residual value, the size BROKEN where it has none."""
+    number = u64(0)
+    child = u64(0)
+    size = BROKEN
+    if start < stop:
+        found, id_width, ids, width, offsets, values, end = frame(data, start, stop)
+        if found != BROKEN and source < found:
+            number = little(data, ids + source * id_width, id_width)
+            child = values + little(data, offsets + source * width, width)
+            status, length = child_at(data, child, end)
+            if status == 0:
+                size = length
+    return number, child, size
+
+
+def measure_objects(
+    i: Any,
+    starts: Any,
+    stops: Any,
+    data: Any,
+    typed: Any,
+    flags: Any,
+    fields: Any,
+    rows: Any,
+    groups: Any,
+    child_sizes: Any,
+    bases: Any,
+    ranks: Any,
+    ids: Any,
+    word_starts: Any,
+    words: Any,
+    shapes: Any,
+    sizes: Any,
+) -> None:
+    """Write the words of an object, sorted and each once, its number of fields and widths, and its size."""
+    if typed[i] != 0:
+        first = u64(word_starts[i])
+        room = u64(word_starts[i + 1]) - first
+        group = i64(groups[i])
+        residual = i < i64(len(flags)) and flags[i] != 0
+        count, error = typed_words(
+            i, rows, fields, group, residual, child_sizes, bases, ranks, ids, first, words
+        )
+        start = u64(0)
+        stop = u64(0)
+        if residual and error == 0:
+            start, stop = slot_of(starts, stops, data, i)
+            more, error = residual_words(
+                start, stop, data, fields, group, bases, ranks, first + count, room - count, words
+            )
+            count += more
+        if error == 0:
+            sort(words, first, count)
+            error = kept(
+                i, start, stop, data, fields, rows, group, count, child_sizes, ids, first, words, shapes
+            )
+        sizes[i] = error
+
+
+def kept(
+    i: Any,
+    start: Any,
+    stop: Any,
+    data: Any,
+    fields: Any,
+    rows: Any,
+    group: Any,
+    count: Any,
+    child_sizes: Any,
+    ids: Any,
+    first: Any,
+    words: Any,
+    shapes: Any,
+) -> Any:
+    """Keep the words of the fields that there are, write their shape, and return the size, or an error."""
+    held = u64(0)
+    total = i64(0)
+    most = u64(0)
+    room = i64(stop - start)
+    error = i64(0)
+    before = BROKEN
+    from_typed = False
+    k = u64(0)
+    while k < count:
+        word = u64(words[first + k])
+        source = i64(word & SOURCE)
+        size = i64(0)
+        number = u64(0)
+        if source < fields:
+            size = i64(child_sizes[u64(source * rows + i)])
+            number = u64(i64(ids[u64(group * fields + source)]))
+            from_typed = True
+        elif word >> HALF != before:
+            number, _child, length = field_of(u64(source - fields), start, stop, data)
+            size = i64(length)
+            from_typed = False
+            if length == BROKEN:
+                error = BROKEN_VALUE
+                size = i64(0)
+            room -= size
+        elif not from_typed:
+            error = TOO_MANY
+        before = word >> HALF
+        if size > 0:
+            words[first + held] = word
+            held += 1
+            total += size
+            most = max(most, number)
+        k += 1
+    if room < 0:
+        error = TOO_MANY
+    if total > MOST_BYTES:
+        error = TOO_LARGE
+    if error == 0:
+        width = width_of(u64(total))
+        id_width = width_of(most)
+        shapes[i] = held | (id_width << HALF) | (width << 40)
+        large = u64(held > MOST_SMALL)
+        error = i64(2 + large * 3 + held * id_width + (held + 1) * width) + total
+    return error
+
+
+def write_objects(
+    i: Any,
+    starts: Any,
+    stops: Any,
+    data: Any,
+    typed: Any,
+    fields: Any,
+    rows: Any,
+    groups: Any,
+    child_sizes: Any,
+    ids: Any,
+    word_starts: Any,
+    words: Any,
+    shapes: Any,
+    places: Any,
+    child_places: Any,
+    out: Any,
+) -> None:
+    """Write count, ids and offsets of an object, its residual fields, and where typed ones are to be."""
+    if typed[i] != 0 and places[i] >= 0:
+        start = u64(0)
+        stop = u64(0)
+        if i < i64(len(starts)):
+            start, stop = slot_of(starts, stops, data, i)
+        first = u64(word_starts[i])
+        shape = u64(shapes[i])
+        count = shape & SOURCE
+        id_width = shape >> HALF & 0xFF
+        width = shape >> 40
+        large = u64(count > MOST_SMALL)
+        at = u64(places[i])
+        out[at] = u8(OBJECT_HEADER | (width - 1) << 2 | (id_width - 1) << 4 | large << 6)
+        put(out, at + 1, count, 1 + large * 3)
+        next_id = at + 2 + large * 3
+        offsets = next_id + count * id_width
+        values = offsets + (count + 1) * width
+        offset = u64(0)
+        k = u64(0)
+        while k < count:
+            source = i64(u64(words[first + k]) & SOURCE)
+            number = u64(0)
+            size = i64(0)
+            if source < fields:
+                slot = u64(source * rows + i)
+                number = u64(i64(ids[u64(i64(groups[i]) * fields + source)]))
+                size = i64(child_sizes[slot])
+                child_places[slot] = i64(values + offset)
+            else:
+                number, child, length = field_of(u64(source - fields), start, stop, data)
+                if length != BROKEN:
+                    size = i64(length)
+                    copy_between(data, child, out, i64(values + offset), size)
+            put(out, next_id, number, id_width)
+            put(out, offsets, offset, width)
+            next_id += id_width
+            offsets += width
+            offset += u64(size)
+            k += 1
+        put(out, offsets, offset, width)
+
+
+SIGNATURES = {
+    count_names: ("i64[], i64[], u8[], u8[], i64[]!",),
+    rank_names: ("i64[], i64[], u8[], u8[], i64[], i32[]!, i32[]!",),
+    find_fields: ("i64[], i64[], u8[], i64[], i32[], u8[], i64[], i32[]!",),
+    count_fields: ("i64[], i64[], u8[], u8[], u8[], i64, i64[]!",),
+    measure_objects: (
+        (
+            "i64[], i64[], u8[], u8[], u8[], i64, i64, i32[], i64[], i64[], i32[], i32[], i64[], "
+            "u64[]!, u64[]!, i64[]!"
+        ),
+    ),
+    write_objects: (
+        "i64[], i64[], u8[], u8[], i64, i64, i32[], i64[], i32[], i64[], u64[], u64[], i64[], i64[]!, u8[]!",
+    ),
+}

@@ -1,0 +1,1 @@
+"""Shredded Variants: columns whose values lie, wholly or in part, in typed columns beside ``value``."""

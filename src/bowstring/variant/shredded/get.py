@@ -1,0 +1,296 @@
+"""Values by path in shredded columns: down the typed columns, and into ``value`` where a row leaves these."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.columnar.nodes import Kind
+from bowstring.kernels import bitmap
+from bowstring.variant.column import Slots, VariantColumn, slots_of
+from bowstring.variant.gather import gather
+from bowstring.variant.metadata_dictionary import dictionary_of
+from bowstring.variant.nested import Source
+from bowstring.variant.result import Gathered, buffer_or_none
+from bowstring.variant.shredded.encode import Names, bytes_of
+from bowstring.variant.shredded.layout import Elements, Fields, Group, Leaf, flags_of, list_bounds
+from bowstring.variant.shredded.unshred import encode, with_values
+from bowstring.variant.status import Status
+from bowstring.variant.walk import Located, locate_in
+
+if TYPE_CHECKING:
+    from bowstring.columnar.column import Column
+    from bowstring.limits import Limits
+    from bowstring.variant.cast import Target
+    from bowstring.variant.path import Path
+    from bowstring.variant.shredded.layout import Shredded
+
+__all__ = ["ShreddedPaths", "View"]
+
+_NOT_THERE: Final = np.uint8(Status.MISSING)
+_VIEWS: Final = (pa.lib.Type_STRING_VIEW, pa.lib.Type_BINARY_VIEW)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class View:
+    """A typed column that is the result as it is: `gathered`, and the columns whose nulls are its nulls."""
+
+    gathered: Gathered
+    holders: tuple[Column, ...]
+
+
+@dataclasses.dataclass(slots=True)
+class _Place:
+    """Where rows are on their way down: the slots of a group, one for each row, or the rows themselves (`None`)."""
+
+    group: Group
+    alive: Any
+    slots: Any | None
+
+
+class ShreddedPaths:
+    """Where paths lead in a shredded column.
+
+    Parameters
+    ----------
+    shredded
+        The column.
+    limits
+        ``extracted_bytes`` bounds the values that are put together.
+    """
+
+    def __init__(self, shredded: Shredded, limits: Limits) -> None:
+        self._shredded = shredded
+        self._limits = limits
+        self._device = shredded.device
+        self._rows = len(shredded.column)
+        self._known: Names | None = None
+
+    @property
+    def names(self) -> Names:
+        """The names of the distinct metadata, which are read when they are needed first."""
+        if self._known is None:
+            self._known = Names(self._device, dictionary_of(self._shredded.opened))
+        return self._known
+
+    def gathered(
+        self, path: Path, name: str, type_: pa.DataType, target: Target, *, with_status: bool
+    ) -> tuple[Gathered, Any | None]:
+        """Return the values at a path, and with `with_status` their statuses.
+
+        Raises
+        ------
+        LimitExceeded
+            They are too long for their offsets, or for the limits.
+        """
+        view = self.view(path, name, type_)
+        if view is not None:
+            return view.gathered, self.statuses_of(view) if with_status else None
+        opened, located = self.located(path)
+        source = Source(opened, self._limits, name)
+        source.dictionary = self.names.dictionary
+        return gather(source, located, type_, target), located.statuses
+
+    def view(self, path: Path, name: str, type_: pa.DataType) -> View | None:
+        """Return the typed column at a path where it is the result as it is: no row has a value beside it."""
+        group: Group = self._shredded.group
+        holders = [group.column]
+        for step in path:
+            typed = group.typed
+            if not isinstance(typed, Fields) or step not in typed.names or self._leaves(group, holders):
+                return None
+            holders.append(typed.column)
+            group = typed.groups[typed.names.index(str(step))]
+            holders.append(group.column)
+        if not isinstance(group.typed, Leaf) or not _is_same(group.typed.column.type, type_):
+            return None
+        if self._holds(group, holders):
+            return None
+        holders.append(group.typed.column)
+        return View(self._gathered(group.typed.column, pa.field(name, type_), holders), tuple(holders))
+
+    def _holds(self, group: Group, holders: list[Column]) -> bool:
+        """Return whether a row has a value here."""
+        if group.value is None or group.value.null_count == len(group.value):
+            return False
+        return self._any(flags_of(self._device, self._rows, *holders, group.value))
+
+    def _leaves(self, group: Group, holders: list[Column]) -> bool:
+        """Return whether a row has a value here and no typed one."""
+        if group.value is None or group.typed is None or group.value.null_count == len(group.value):
+            return False
+        if not group.typed.column.null_count:
+            return False
+        typed = flags_of(self._device, self._rows, group.typed.column)
+        return self._any(flags_of(self._device, self._rows, *holders, group.value) & ~typed)
+
+    def _any(self, flags: Any) -> bool:
+        return bool(len(flags)) and bool(self._device.to_host(flags.max(keepdims=True))[0])
+
+    def _gathered(self, column: Column, field: pa.Field, holders: list[Column]) -> Gathered:
+        nulls = [each for each in holders if each.null_count and each.validity is not None]
+        batch, node = column.batch, column._node
+        first = int(batch.layout.first_buffers(batch.variadic_counts)[column._index])
+        kept = [batch.buffers[first + k] for k in range(1, len(node.buffer_kinds))]
+        if not nulls:
+            return Gathered(field, [(self._rows, 0)], [None, *kept])
+        if nulls == [column]:
+            return Gathered(field, [(self._rows, column.null_count)], [column._buffer(Kind.VALIDITY), *kept])
+        valid = bitmap.packed(flags_of(self._device, self._rows, *nulls))
+        return Gathered(field, [(self._rows, -1)], [buffer_or_none(valid, self._device), *kept])
+
+    def statuses_of(self, view: View) -> Any:
+        """Return the status of each row of a view."""
+        xp = self._device.xp
+        present = flags_of(self._device, self._rows, *view.holders)
+        top = flags_of(self._device, self._rows, self._shredded.column)
+        nothing = Status.VARIANT_NULL if len(view.holders) == 2 else Status.MISSING
+        there = xp.where(present, np.uint8(Status.OK), np.uint8(nothing))
+        return xp.where(top, there, np.uint8(Status.SQL_NULL)).astype(np.uint8)
+
+    def located(self, path: Path) -> tuple[VariantColumn, Located]:
+        """Return where a path leads in every row, in a column of values that are put together for it."""
+        top = flags_of(self._device, self._rows, self._shredded.column)
+        place = _Place(self._shredded.group, top, None)
+        found = _Found(self, top)
+        for depth, step in enumerate(path):
+            place = self._step(place, step, path[depth:], found)
+        self._end(place, found)
+        return found.opened(self._shredded), Located(found.positions, found.statuses)
+
+    def _step(self, place: _Place, step: str | int, rest: Path, found: _Found) -> _Place:
+        """Go down one step: rows that leave the typed columns are found in their value."""
+        group, xp = place.group, self._device.xp
+        typed, held = self._flags(place)
+        if isinstance(group.typed, Fields) and step not in group.typed.names:
+            self._in_value(place, held, rest, found)
+            return _Place(group, xp.zeros(self._rows, np.bool_), place.slots)
+        if not isinstance(group.typed, Fields):
+            found.refuse(typed & held)
+        self._in_value(place, held & ~typed, rest, found)
+        if isinstance(group.typed, Fields) and isinstance(step, str):
+            child = group.typed.groups[group.typed.names.index(step)]
+            return _Place(child, typed, place.slots)
+        if isinstance(group.typed, Elements) and isinstance(step, int):
+            starts, stops = list_bounds(group.typed.column)
+            if place.slots is not None:
+                starts, stops = self._taken(starts, place.slots), self._taken(stops, place.slots)
+            child = group.typed.item
+            slots = starts + np.int64(step)
+            inside = typed & ~held & (stops - starts > np.int64(step)) & (slots < np.int64(child.rows))
+            return _Place(child, inside, xp.where(inside, slots, np.int64(0)))
+        return _Place(group, xp.zeros(self._rows, np.bool_), place.slots)
+
+    def _flags(self, place: _Place) -> tuple[Any, Any]:
+        """Return which rows have a typed value here, and which a value."""
+        group = place.group
+        here = flags_of(self._device, group.rows, group.column)
+        typed = flags_of(self._device, group.rows, group.typed.column if group.typed else None)
+        held = flags_of(self._device, group.rows, group.value)
+        if place.slots is None:
+            here = here & place.alive
+            return here & typed, here & held
+        here = self._taken(here, place.slots) & place.alive
+        return here & self._taken(typed, place.slots), here & self._taken(held, place.slots)
+
+    def _taken(self, array: Any, slots: Any) -> Any:
+        # No row goes where there are no slots.
+        return array[slots] if len(array) else self._device.xp.zeros(len(slots), array.dtype)
+
+    def _in_value(self, place: _Place, rows: Any, rest: Path, found: _Found) -> None:
+        """Find the rest of a path in the values of some rows."""
+        value = place.group.value
+        if value is None or not self._any(rows):
+            return
+        slots = slots_of(value)
+        starts, stops = slots.starts, slots.stops
+        if place.slots is not None:
+            starts, stops = self._taken(starts, place.slots), self._taken(stops, place.slots)
+        nothing = self._device.xp.empty(0, np.uint8)
+        cut = Slots(starts[: self._rows], stops[: self._rows], slots.data, nothing, shared=True)
+        [located] = locate_in(self._device, bitmap.packed(rows), cut, self.names.dictionary, [rest])
+        found.add(rows, located, slots.data)
+
+    def _end(self, place: _Place, found: _Found) -> None:
+        """Put together the values of the rows that went to the end of the path in typed columns."""
+        group, xp = place.group, self._device.xp
+        if not self._any(place.alive):
+            return
+        groups = self.names.dictionary.indices
+        wanted = place.alive
+        if place.slots is not None:
+            inside = xp.full(group.rows, -1, np.int32)
+            chosen = xp.flatnonzero(place.alive)
+            inside[place.slots[chosen]] = groups[chosen]
+            wanted = xp.zeros(group.rows, np.bool_)
+            wanted[place.slots[chosen]] = True
+            groups = inside
+        made = bytes_of(group, self.names)
+        encoded = encode(self._device, made, groups, wanted, self._shredded.column.name, self._limits)
+        starts, sizes = encoded.offsets[:-1], encoded.sizes
+        if place.slots is not None:
+            starts, sizes = self._taken(starts, place.slots), self._taken(sizes, place.slots)
+        first = (
+            encoded.data[xp.where(sizes > np.int64(0), starts, np.int64(0))] if len(encoded.data) else None
+        )
+        statuses = xp.full(self._rows, np.uint8(Status.MALFORMED), np.uint8)
+        statuses = xp.where(sizes == np.int64(0), np.uint8(Status.MISSING), statuses)
+        if first is not None:
+            there = xp.where(first == np.uint8(0), np.uint8(Status.VARIANT_NULL), np.uint8(Status.OK))
+            statuses = xp.where(sizes > np.int64(0), there, statuses)
+        located = Located(starts.astype(np.uint64), statuses.astype(np.uint8))
+        found.add(place.alive, located, encoded.data)
+
+
+class _Found:
+    """What has been found of rows: positions in bytes that come from several columns, and statuses."""
+
+    def __init__(self, paths: ShreddedPaths, top: Any) -> None:
+        xp = paths._device.xp
+        self._device = paths._device
+        self._pieces: list[Any] = []
+        self._size = 0
+        self.positions = xp.zeros(len(top), np.uint64)
+        self.statuses = xp.where(top, _NOT_THERE, np.uint8(Status.SQL_NULL)).astype(np.uint8)
+
+    def add(self, rows: Any, located: Located, data: Any) -> None:
+        """Take what was found of some rows."""
+        xp = self._device.xp
+        moved = located.positions + np.uint64(self._size)
+        self.positions = xp.where(rows, moved, self.positions)
+        self.statuses = xp.where(rows, located.statuses, self.statuses)
+        self._pieces.append(data)
+        self._size += len(data)
+
+    def refuse(self, rows: Any) -> None:
+        """Take it that some rows break a rule."""
+        self.statuses = self._device.xp.where(rows, np.uint8(Status.MALFORMED), self.statuses)
+
+    def opened(self, shredded: Shredded) -> VariantColumn:
+        """Return the column as one of the bytes that positions are in."""
+        xp, rows = self._device.xp, len(self.statuses)
+        data = (
+            self._pieces[0]
+            if len(self._pieces) == 1
+            else xp.concatenate([xp.empty(0, np.uint8), *self._pieces])
+        )
+        column = with_values(shredded, xp.zeros(rows + 1, np.int64), xp.empty(0, np.uint8))
+        opened = shredded.opened
+        nothing = xp.zeros(rows, np.int64)
+        value = Slots(nothing, nothing, data, xp.empty(0, np.uint8), shared=True)
+        return VariantColumn(column, opened.validity, value, opened.metadata, opened.indices)
+
+
+def _is_same(typed: pa.DataType, wanted: Any) -> bool:
+    """Return whether the values of a typed column are those of a type as they lie."""
+    if typed.id in _VIEWS or typed.id == pa.lib.Type_NA:
+        return False
+    if wanted == pa.uuid():
+        fixed = typed.id == pa.lib.Type_FIXED_SIZE_BINARY
+        return bool(typed == pa.uuid() or (fixed and typed.byte_width == 16))
+    if pa.types.is_timestamp(typed) and pa.types.is_timestamp(wanted):
+        return bool(typed.unit == wanted.unit and (typed.tz is None) == (wanted.tz is None))
+    return bool(typed.id != pa.lib.Type_FIXED_SIZE_BINARY and typed == wanted)

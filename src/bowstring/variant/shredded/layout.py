@@ -1,0 +1,306 @@
+"""The columns of a shredded Variant by their roles, and the rules for their types."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.columnar.nodes import Kind, storage_type
+from bowstring.errors import InvalidBody, Unsupported
+from bowstring.kernels import bitmap
+from bowstring.variant.column import Slots, VariantColumn, metadata_of, slots_of
+
+if TYPE_CHECKING:
+    from bowstring.columnar.column import Column
+    from bowstring.memory import Device
+
+__all__ = [
+    "Elements",
+    "Fields",
+    "Group",
+    "Leaf",
+    "Shredded",
+    "flags_of",
+    "is_binary",
+    "is_text",
+    "list_bounds",
+    "open_shredded",
+]
+
+_BINARY: Final = (pa.lib.Type_BINARY, pa.lib.Type_LARGE_BINARY, pa.lib.Type_BINARY_VIEW)
+_TEXT: Final = (pa.lib.Type_STRING, pa.lib.Type_LARGE_STRING, pa.lib.Type_STRING_VIEW)
+_PLAIN: Final = (
+    pa.lib.Type_NA,
+    pa.lib.Type_BOOL,
+    pa.lib.Type_INT8,
+    pa.lib.Type_INT16,
+    pa.lib.Type_INT32,
+    pa.lib.Type_INT64,
+    pa.lib.Type_FLOAT,
+    pa.lib.Type_DOUBLE,
+    pa.lib.Type_DATE32,
+    *_BINARY,
+    *_TEXT,
+)
+_DECIMALS: Final = (pa.lib.Type_DECIMAL32, pa.lib.Type_DECIMAL64, pa.lib.Type_DECIMAL128)
+_VIEWS: Final = (pa.lib.Type_LIST_VIEW, pa.lib.Type_LARGE_LIST_VIEW)
+_LISTS: Final = (pa.lib.Type_LIST, pa.lib.Type_LARGE_LIST, *_VIEWS)
+_MOST_DIGITS: Final = 38
+_UUID: Final = 16
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Leaf:
+    """A typed column of values that are neither arrays nor objects."""
+
+    column: Column
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Elements:
+    """A typed column of arrays."""
+
+    column: Column
+    item: Group
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fields:
+    """A typed column of objects: the shredded fields in the order of their UTF-8."""
+
+    column: Column
+    names: tuple[str, ...]
+    groups: tuple[Group, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Group:
+    """A ``value`` and a ``typed_value`` that hold one Variant value for each slot.
+
+    Attributes
+    ----------
+    column
+        The struct, whose nulls make slots null.
+    rows
+        Number of slots.
+    required
+        Whether what is missing is a Variant null: anything but a field of an object.
+    """
+
+    column: Column
+    rows: int
+    value: Column | None
+    typed: Leaf | Elements | Fields | None
+    required: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shredded:
+    """A shredded Variant column: its groups, and itself as kernels take it, for its metadata."""
+
+    opened: VariantColumn
+    group: Group
+
+    @property
+    def column(self) -> Column:
+        """The struct."""
+        return self.opened.column
+
+    @property
+    def device(self) -> Device:
+        """Where everything is."""
+        return self.column.device
+
+
+def open_shredded(column: Column) -> Shredded:
+    """Return a shredded Variant column by the roles of its columns.
+
+    Raises
+    ------
+    Unsupported
+        A column has a type that the specification does not have; the error names the rule.
+    UsageError
+        The metadata are of another type.
+    InvalidBody
+        A child is shorter than what holds it.
+    """
+    children = _by_name(column, ("metadata", "value", "typed_value"), "group of a Variant")
+    if "metadata" not in children:
+        _refuse("group of a Variant", "a child metadata", list(children), column.name)
+    group = _group(column, children, column.name, required=True)
+    metadata, indices = metadata_of(column, children["metadata"])
+    xp = column.device.xp
+    nothing = xp.zeros(0, np.int64)
+    empty = xp.zeros(0, np.uint8)
+    value = (
+        slots_of(group.value)
+        if group.value is not None
+        else Slots(nothing, nothing, empty, empty, shared=False)
+    )
+    validity = empty if column.validity is None else column.validity
+    return Shredded(VariantColumn(column, validity, value, metadata, indices), group)
+
+
+def _refuse(rule: str, expected: str, found: Any, where: str) -> NoReturn:
+    raise Unsupported(
+        f"the shredded Variant breaks the rule for the {rule}",
+        expected=expected,
+        found=str(found),
+        where=where,
+    )
+
+
+def _by_name(column: Column, names: tuple[str, ...], rule: str) -> dict[str, Column]:
+    """Return the children of a group, which must have some of these names, each once."""
+    if column.dictionary is not None or column.type.id != pa.lib.Type_STRUCT:
+        _refuse(rule, f"a struct of {' and '.join(names[-2:])}", column.type, column.name)
+    found = {child.name: child for child in column.children}
+    wrong = len(found) != len(column.children) or not set(found) <= set(names)
+    if wrong or not set(found) & {"value", "typed_value"}:
+        _refuse(
+            rule, f"{', '.join(names)}, each once, at least value or typed_value", column.type, column.name
+        )
+    for child in found.values():
+        if len(child) < len(column):
+            raise InvalidBody(
+                "a child of a Variant column is too short", expected=len(column), where=column.name
+            )
+    return found
+
+
+def _group(
+    column: Column, children: dict[str, Column], path: str, *, required: bool, rows: int | None = None
+) -> Group:
+    value, typed = children.get("value"), children.get("typed_value")
+    if value is not None and (value.dictionary is not None or storage_type(value.type).id not in _BINARY):
+        _refuse("type of value", "binary, large_binary or binary_view", value.type, path)
+    found = _typed(typed, path) if typed is not None else None
+    return Group(column, len(column) if rows is None else rows, value, found, required)
+
+
+def _typed(column: Column, path: str) -> Leaf | Elements | Fields:
+    type_ = column.type
+    if column.dictionary is None and type_.id == pa.lib.Type_STRUCT:
+        return _fields(column, path)
+    if column.dictionary is None and type_.id in _LISTS:
+        [item] = column.children
+        inside = f"{path}[*]"
+        children = _by_name(item, ("value", "typed_value"), "element of an array")
+        return Elements(column, _group(item, children, inside, required=True))
+    if column.dictionary is not None or not _is_leaf(type_):
+        _refuse(
+            "type of typed_value",
+            "bool, int8 to int64, float, double, a decimal of at most 38 digits, date32, time64[us], timestamps in "
+            "us or ns, string, binary, 16 bytes, a list, or a struct",
+            type_,
+            path,
+        )
+    _check_length(column)
+    return Leaf(column)
+
+
+def _fields(column: Column, path: str) -> Fields:
+    names = [child.name for child in column.children]
+    if len(set(names)) != len(names):
+        _refuse("fields of an object", "each name once", names, path)
+    groups = {}
+    for child in column.children:
+        if len(child) < len(column):
+            raise InvalidBody("a child of a Variant column is too short", expected=len(column), where=path)
+        inside = f"{path}.{child.name}"
+        children = _by_name(child, ("value", "typed_value"), "field of an object")
+        groups[child.name] = _group(child, children, inside, required=False, rows=len(column))
+    ordered = sorted(groups, key=str.encode)
+    return Fields(column, tuple(ordered), tuple(groups[name] for name in ordered))
+
+
+def _is_leaf(type_: pa.DataType) -> bool:
+    if type_ == pa.uuid():
+        return True
+    if type_.id in _DECIMALS:
+        return bool(0 <= type_.scale <= type_.precision <= _MOST_DIGITS)
+    if type_.id == pa.lib.Type_TIMESTAMP:
+        return type_.unit in ("us", "ns")
+    if type_.id == pa.lib.Type_TIME64:
+        return bool(type_.unit == "us")
+    if type_.id == pa.lib.Type_FIXED_SIZE_BINARY:
+        return bool(type_.byte_width == _UUID)
+    return type_.id in _PLAIN
+
+
+def _check_length(column: Column) -> None:
+    """Check that the buffer of values of a fixed width is as long as the column."""
+    if Kind.DATA in column._node.buffer_kinds:
+        needed = len(column) * column._node.bits // 8
+        found = len(column._array(np.uint8, Kind.DATA))
+        if found < needed:
+            raise InvalidBody("a buffer is too short", expected=needed, found=found, where=column.name)
+
+
+def is_binary(type_: pa.DataType) -> bool:
+    """Return whether values of a type are bytes that are no text."""
+    return type_.id in _BINARY
+
+
+def is_text(type_: pa.DataType) -> bool:
+    """Return whether values of a type are text."""
+    return type_.id in _TEXT
+
+
+def flags_of(device: Device, rows: int, *columns: Column | None) -> Any:
+    """Return for each slot whether all of some columns have it, as an array of bool."""
+    found = None
+    for column in columns:
+        if column is None or column.type.id == pa.lib.Type_NA:
+            return device.xp.zeros(rows, np.bool_)
+        validity = column.validity
+        if validity is not None and column.null_count:
+            bits = bitmap.expanded(validity, 0, rows)
+            found = bits if found is None else found & bits
+    return device.xp.full(rows, True, np.bool_) if found is None else found
+
+
+def list_bounds(column: Column) -> tuple[Any, Any]:
+    """Return where each list begins and ends in its child, as int64.
+
+    Raises
+    ------
+    InvalidBody
+        The offsets decrease, so that lists could share their elements.
+    """
+    if column.type.id in _VIEWS:
+        return _view_bounds(column)
+    rows, xp = len(column), column.device.xp
+    offsets = column.offsets
+    if not len(offsets):
+        offsets = xp.zeros(1, np.int64)
+    if len(offsets) <= rows:
+        raise InvalidBody("a buffer of offsets is too short", expected=rows + 1, found=len(offsets))
+    wide = offsets[: rows + 1].astype(np.int64)
+    starts, stops = wide[:rows], wide[1:]
+    _check_apart(column, starts, stops)
+    return starts, stops
+
+
+def _view_bounds(column: Column) -> tuple[Any, Any]:
+    rows, xp = len(column), column.device.xp
+    dtype = np.int64 if column.type.id == pa.lib.Type_LARGE_LIST_VIEW else np.int32
+    sizes = column._array(dtype, Kind.SIZES32, Kind.SIZES64)
+    begin = column.offsets
+    if min(len(begin), len(sizes)) < rows:
+        raise InvalidBody("a buffer of a list view is too short", expected=rows, found=len(sizes))
+    starts = begin[:rows].astype(np.int64)
+    stops = starts + sizes[:rows].astype(np.int64)
+    # Null and empty lists may be anywhere.
+    held = xp.flatnonzero(flags_of(column.device, rows, column) & (stops > starts))
+    order = xp.argsort(starts[held])
+    _check_apart(column, stops[held][order][:-1], starts[held][order][1:])
+    return starts, stops
+
+
+def _check_apart(column: Column, before: Any, after: Any) -> None:
+    if len(before) and int(column.device.to_host((after < before).sum(keepdims=True))[0]):
+        raise InvalidBody("lists share their elements", expected="offsets that ascend", where=column.name)

@@ -1,0 +1,202 @@
+"""Shredded columns as Variants of metadata and value, and any Arrow column as one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.layout import Layout
+from bowstring.columnar.nodes import Kind
+from bowstring.errors import InvalidBody, LimitExceeded
+from bowstring.kernels.variant import shredded as codes
+from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.variant.column import Slots, check_mark, is_shredded, mark, one_column
+from bowstring.variant.metadata_dictionary import dictionary_of
+from bowstring.variant.result import buffer_or_none
+from bowstring.variant.shredded.encode import Names, bytes_of
+from bowstring.variant.shredded.layout import flags_of, open_shredded
+
+if TYPE_CHECKING:
+    from bowstring.columnar.column import Column
+    from bowstring.memory import Device
+    from bowstring.variant.shredded.encode import Bytes
+    from bowstring.variant.shredded.layout import Shredded
+
+__all__ = ["Encoded", "encode", "raise_rule", "slots_from", "unshred", "unshredded", "with_values"]
+
+_MOST_32: Final = (1 << 31) - 1
+_RULES: Final = {
+    int(codes.CONFLICT): "a value beside a typed_value that is no object",
+    int(codes.NOT_OBJECT): "a value that is no object beside shredded fields",
+    int(codes.NO_NAME): "a shredded field whose name the metadata do not have",
+    int(codes.BROKEN_VALUE): "a value that is no Variant value, or not within its buffer",
+    int(codes.OUT_OF_RANGE): "a decimal or a time that is out of the range of its type",
+    int(codes.TOO_LARGE): "an array or object of more than 4 GiB",
+    int(codes.NO_TEXT): "a string that is not UTF-8",
+    int(codes.TOO_MANY): "an object with a name twice, or whose fields share their bytes",
+}
+
+
+class Encoded(NamedTuple):
+    """Variant values: `sizes` are negative where a rule is broken, and 0 where there is no value."""
+
+    sizes: Any
+    offsets: Any
+    data: Any
+
+
+def unshred(column: Any, *, plain: bool = False, limits: Limits = DEFAULT_LIMITS) -> Column:
+    r"""Return a shredded Variant column as one of ``metadata`` and ``value``; any other Variant column as it is.
+
+    A field that is in a typed column wins over one of its name in ``value``. What is missing where a value is
+    required is a Variant null. The metadata are those of the column, not copied.
+
+    Parameters
+    ----------
+    column
+        A Variant column: see :func:`bowstring.variant.open_column`. It stays where it is, and so does the result.
+    plain
+        Take a struct that is not marked as a Variant.
+    limits
+        ``extracted_bytes`` bounds the values.
+
+    Returns
+    -------
+    Column
+
+    Raises
+    ------
+    UsageError
+        No Variant column.
+    Unsupported
+        A column has a type that the specification does not have; the error names the rule.
+    InvalidBody
+        A row breaks a rule of the specification; the error names both.
+    LimitExceeded
+        The values take more than the limits.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> type_ = pa.struct({"metadata": pa.binary(), "value": pa.binary(), "typed_value": pa.int64()})
+    >>> rows = [{"metadata": b"\x01\x00\x00", "value": None, "typed_value": 34}]
+    >>> from bowstring.variant.python.convert import to_python
+    >>> to_python(unshred(pa.array(rows, type_), plain=True))
+    [34]
+    """
+    found = one_column(column, "variant")
+    check_mark(found, plain=plain)
+    return unshredded(found, strict=True, limits=limits) if is_shredded(found) else found
+
+
+def unshredded(column: Column, *, strict: bool = False, limits: Limits = DEFAULT_LIMITS) -> Column:
+    """Return a shredded column with its values put together; a row that breaks a rule has a value of no bytes.
+
+    Raises
+    ------
+    InvalidBody
+        With `strict`: a row breaks a rule.
+    Unsupported, UsageError, LimitExceeded
+        As for :func:`unshred`.
+    """
+    with column.device.use():
+        shredded = open_shredded(column)
+        known = Names(column.device, dictionary_of(shredded.opened))
+        present = flags_of(column.device, len(column), column)
+        made = bytes_of(shredded.group, known)
+        encoded = encode(column.device, made, known.dictionary.indices, present, column.name, limits)
+        if strict:
+            raise_rule(encoded.sizes, column)
+        return with_values(shredded, encoded.offsets, encoded.data)
+
+
+def encode(device: Device, made: Bytes, groups: Any, wanted: Any, name: str, limits: Limits) -> Encoded:
+    """Return the values of the slots that are `wanted`.
+
+    Raises
+    ------
+    LimitExceeded
+        They take more than the limits.
+    """
+    xp = device.xp
+    sizes = xp.where(wanted, made.measure(groups), np.int64(0))
+    taken = xp.where(sizes > np.int64(0), sizes, np.int64(0))
+    offsets = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(taken, dtype=np.int64)])
+    total = int(device.to_host(offsets[-1:])[0])
+    if total > limits.extracted_bytes:
+        raise LimitExceeded(
+            "the values of a Variant column take too many bytes",
+            expected=f"at most {limits.extracted_bytes} bytes",
+            found=total,
+            where=name,
+            hint="Take fewer rows, or raise Limits.extracted_bytes.",
+        )
+    data = xp.zeros(total, np.uint8)
+    made.write(xp.where(sizes > np.int64(0), offsets[:-1], np.int64(-1)), data)
+    return Encoded(sizes, offsets, data)
+
+
+def raise_rule(sizes: Any, column: Column) -> None:
+    """Check that no size is an error.
+
+    Raises
+    ------
+    InvalidBody
+        One is: names the rule, and the first row that breaks it.
+    """
+    device = column.device
+    wrong = device.xp.flatnonzero(sizes < np.int64(0))
+    if len(wrong):
+        row = int(device.to_host(wrong[:1])[0])
+        code = int(device.to_host(sizes[row : row + 1])[0])
+        raise InvalidBody(
+            f"a row of a Variant column breaks a rule: {_RULES[code]}",
+            found=f"{len(wrong)} such rows",
+            where=f"{column.name}, row {row}",
+        )
+
+
+def with_values(shredded: Shredded, offsets: Any, data: Any) -> Column:
+    """Return a Variant column of the metadata of another, and of values."""
+    column = shredded.column
+    batch, device, rows = column.batch, column.device, len(column)
+    metadata = column.child("metadata")
+    large = len(data) > _MOST_32
+    ends = offsets if large else offsets.astype(np.int32)
+    first, end = metadata._index, metadata._node.end
+    bounds = batch.layout.first_buffers(batch.variadic_counts)
+    counts = zip(batch.layout.variadic_nodes, batch.variadic_counts, strict=True)
+    storage = pa.struct([metadata.field, pa.field("value", pa.large_binary() if large else pa.binary())])
+    layout = Layout.of(
+        pa.schema([mark(column.field.with_type(storage))]), list(metadata._dictionary_ids(end))
+    )
+    nodes = [
+        tuple(batch.nodes[column._index].tolist()),
+        *map(tuple, batch.nodes[first:end].tolist()),
+        (rows, 0),
+    ]
+    buffers = [
+        column._buffer(Kind.VALIDITY),
+        *batch.buffers[int(bounds[first]) : int(bounds[end])],
+        None,
+        buffer_or_none(ends, device),
+        buffer_or_none(data, device),
+    ]
+    return Batch.from_parts(
+        layout,
+        rows,
+        np.array(nodes, np.int64),
+        buffers,
+        tuple(count for node, count in counts if first <= node < end),
+        batch.dictionaries,
+        device=device,
+    )[0]
+
+
+def slots_from(encoded: Encoded) -> Slots:
+    """Return values as slots."""
+    empty = encoded.data[:0]
+    return Slots(encoded.offsets[:-1], encoded.offsets[1:], encoded.data, empty, shared=False)

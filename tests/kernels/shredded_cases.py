@@ -1,0 +1,110 @@
+"""Arguments for the kernels of shredded Variants: those of a column with rows of every form, right and wrong."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.columnar.batch import Batch
+from bowstring.errors import BowstringError
+from bowstring.kernels import host
+from bowstring.kernels.signature import Kernel, match
+from bowstring.kernels.variant import shredded, shredded_objects
+from bowstring.variant.shredded import encode, leaves
+from bowstring.variant.shredded.unshred import unshredded
+
+Case = tuple[int, tuple[Any, ...]]
+MARK = {b"ARROW:extension:name": b"arrow.parquet.variant", b"ARROW:extension:metadata": b""}
+# The names are in no order, and one is there twice.
+METADATA = bytes([0x01, 4, 0, 1, 2, 3, 4]) + b"bcab"
+ORDERED = bytes([0x11, 2, 0, 1, 2]) + b"ab"
+RESIDUAL = bytes([2, 2, 1, 3, 0, 2, 4, 12, 7, 12, 8])
+MISSING = {"value": None, "typed_value": None}
+
+
+def _rows() -> list[Any]:
+    def row(value: Any, fields: Any, metadata: bytes = METADATA) -> Any:
+        made = fields and {name: fields.get(name, MISSING) for name in ("a", "b", "d", "t")}
+        return {"metadata": metadata, "value": value, "typed_value": made}
+
+    texts = [
+        {"value": None, "typed_value": "x" * 70},
+        {"value": bytes([12, 1]), "typed_value": None},
+        MISSING,
+    ]
+    return [
+        row(None, {"a": {"value": None, "typed_value": texts}, "b": {"value": None, "typed_value": b"y"}}),
+        row(RESIDUAL[:4] + bytes([0, 2, 2, 12, 7]), {"a": {"value": bytes([0]), "typed_value": None}}),
+        row(bytes([2, 1, 1, 0, 2, 12, 7]), {"a": {"value": None, "typed_value": texts[1:]}}),
+        row(bytes([2, 1, 1, 0, 2, 12, 7]), {"b": {"value": bytes([0]), "typed_value": b"y"}}),
+        row(bytes([12, 7]), None),
+        row(bytes([12, 7]), {"b": {"value": bytes([12, 5]), "typed_value": None}}),
+        row(None, {"d": {"value": None, "typed_value": 12}}),
+        row(None, {"b": {"value": None, "typed_value": b""}}, ORDERED),
+        row(None, None, b"\x07"),
+        None,
+    ]
+
+
+def _column(binary: pa.DataType, text: pa.DataType) -> Batch:
+    def group(typed: pa.DataType) -> pa.DataType:
+        return pa.struct([pa.field("value", binary), pa.field("typed_value", typed)])
+
+    fields = {
+        "a": group(pa.list_(pa.field("element", group(text)))),
+        "b": group(binary),
+        "d": group(pa.decimal128(1, 0)),
+        "t": group(pa.int32()),
+    }
+    type_ = pa.struct({"metadata": binary, "value": binary, "typed_value": pa.struct(fields)})
+    rows = _rows()
+    rows[6]["typed_value"]["d"]["typed_value"] = None
+    array = pa.array(rows, type_)
+    schema = pa.schema([pa.field("v", type_, metadata=MARK)])
+    return Batch.from_arrow(pa.RecordBatch.from_arrays([array], schema=schema))
+
+
+@functools.cache
+def _recorded() -> dict[Kernel, list[Case]]:
+    """Return what the kernels are launched with, as it is before they run."""
+    found: dict[Kernel, list[Case]] = {}
+
+    def launch(kernel: Kernel, items: int, *arguments: Any) -> None:
+        copies = tuple(each.copy() if isinstance(each, np.ndarray) else each for each in arguments)
+        found.setdefault(kernel, []).append((items, copies))
+        signature, values = match(kernel, arguments)
+        host.interpret(signature, items, values)
+
+    with mock.patch.object(encode, "launch", launch), mock.patch.object(leaves, "launch", launch):
+        for types in ((pa.binary(), pa.string()), (pa.large_binary(), pa.large_string())):
+            try:
+                unshredded(_column(*types)[0])
+            except BowstringError:
+                raise AssertionError("the column is read") from None
+    wide = np.frombuffer(np.array([5, 0, 10, 0, -10, -1], np.int64).tobytes(), np.uint8)
+    decimals = wide, 16, 4, np.array([9, 0], np.uint64), np.ones(3, np.uint8), np.zeros(3, np.int64)
+    narrow = wide, 8, 8, np.array([9, 0], np.uint64), np.ones(6, np.uint8), np.zeros(6, np.int64)
+    sizes, places = np.array([10, 0, 6], np.int64), np.array([3, -1, 20], np.int64)
+    found[shredded.write_fixed].append((3, (wide, 16, 8, 36, 2, sizes, places, np.zeros(40, np.uint8))))
+    found[shredded.write_fixed].append((3, (wide, 16, 1, -1, -1, sizes, places, np.zeros(40, np.uint8))))
+    found.setdefault(shredded.measure_decimals, []).extend([(3, decimals), (6, narrow)])
+    return found
+
+
+def _of(kernel: Kernel) -> Callable[[np.random.Generator], Iterator[Case]]:
+    def make(_rng: np.random.Generator) -> Iterator[Case]:
+        for items, arguments in _recorded()[kernel]:
+            yield items, tuple(each.copy() if isinstance(each, np.ndarray) else each for each in arguments)
+
+    return make
+
+
+_TABLES: list[Any] = [shredded.SIGNATURES, shredded_objects.SIGNATURES]
+CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
+    kernel: _of(kernel) for table in _TABLES for kernel in table
+}
