@@ -36,7 +36,7 @@ from bowstring.dissociated.messages import (
 )
 from bowstring.errors import BowstringError, BrokenError, EndOfStream, ProtocolError
 from bowstring.memory import Handle, LentHandle
-from bowstring.memory.process import Process
+from bowstring.memory.handle import Process
 
 U64 = st.integers(0, 2**64 - 1)
 NAMES = st.text(max_size=10)

@@ -19,8 +19,7 @@ from bowstring.errors import (
 )
 from bowstring.memory import device_by_id, device_by_name, find_device
 from bowstring.memory.cuda import device as cuda
-from bowstring.memory.cuda.driver import Driver, uuid_text
-from bowstring.memory.cuda.hints import hidden_gpu, no_gpu, why_no_start
+from bowstring.memory.cuda.driver import Driver, hidden_gpu, no_gpu, uuid_text, why_no_start
 from bowstring.testing import fake_device
 from bowstring.testing.fake_driver import FakeDriver
 from bowstring.transport import dial

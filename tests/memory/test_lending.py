@@ -37,7 +37,7 @@ from bowstring.memory import (
     this_process,
     unpack_handle,
 )
-from bowstring.memory.process import Process
+from bowstring.memory.handle import Process
 from bowstring.testing import FakeDevice, fake_device
 from tests.memory.conftest import forget_paths
 from tests.memory.exporter import Exporter

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from bowstring.benchmarks.processes import Child
 from bowstring.errors import ProtocolError, UsageError
-from bowstring.memory import LentHandle, process, this_process, unpack_handle
-from bowstring.memory.process import Process
+from bowstring.memory import LentHandle, handle, this_process, unpack_handle
+from bowstring.memory.handle import Process
 from tests.memory.exporter import Exporter
 
 HANDLE_BYTES = 168
@@ -116,7 +116,7 @@ def test_who_a_process_is() -> None:
 def test_a_process_that_nobody_waited_for() -> None:
     """A process that has ended lends nothing any more, also while its parent has not heard of it."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as ended:
-        started = process.start_time(ended.pid)
+        started = handle.start_time(ended.pid)
         assert started is not None
         there = dataclasses.replace(this_process(), pid=ended.pid, started=started)
         assert there.alive
@@ -132,6 +132,6 @@ def test_a_sandbox_that_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
         raise FileNotFoundError
 
     monkeypatch.setattr(os, "stat", hidden)
-    found = [process._of.__wrapped__(os.getpid()) for _ in range(2)]
+    found = [handle._of.__wrapped__(os.getpid()) for _ in range(2)]
     monkeypatch.undo()
     assert len({each.place for each in (*found, this_process())}) == 3

@@ -15,9 +15,9 @@ from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.build import built
 from bowstring.variant.codec.decode import Value
 from bowstring.variant.codec.primitives import decimal_type, int_type
+from bowstring.variant.codec.rows import in_row
 from bowstring.variant.json.source import Rules
-from bowstring.variant.python.convert import value_of
-from bowstring.variant.python.rows import in_row
+from bowstring.variant.python_objects import value_of
 
 __all__ = ["read_by_python"]
 

@@ -15,8 +15,8 @@ from bowstring.columnar.column import Column
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Value
 from bowstring.variant.codec.encode import encode_with, metadata_bytes
+from bowstring.variant.codec.rows import values
 from bowstring.variant.column import mark, one_column, open_column
-from bowstring.variant.python.rows import values
 
 BINARY = pa.binary()
 

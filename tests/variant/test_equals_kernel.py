@@ -18,8 +18,8 @@ from bowstring.errors import BowstringError, NotOnDevice
 from bowstring.testing import fake_device
 from bowstring.variant.codec.decode import Value, decode_names
 from bowstring.variant.codec.encode import Widths, encode, metadata_bytes, object_bytes
+from bowstring.variant.codec.rows import in_row
 from bowstring.variant.equals import same
-from bowstring.variant.python.rows import in_row
 from tests.variant.conftest import Move
 from tests.variant.get_columns import METADATA_FORMS, VALUE_FORMS, Row, column_of
 from tests.variant.hostile import GOOD, corpus_of, flipped

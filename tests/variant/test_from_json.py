@@ -24,10 +24,10 @@ from bowstring.variant import validate
 from bowstring.variant.build import BLOCK_ROWS
 from bowstring.variant.json import waves as json_plan
 from bowstring.variant.json import waves as json_waves
-from bowstring.variant.json.dictionary import join_keys
 from bowstring.variant.json.read import ColumnBuilder, error_of, from_json
 from bowstring.variant.json.source import Rules
-from bowstring.variant.python.convert import to_python
+from bowstring.variant.json.waves import join_keys
+from bowstring.variant.python_objects import to_python
 from tests.variant import json_texts
 from tests.variant.json_oracle import read_by_python
 

@@ -10,7 +10,7 @@ import pytest
 
 from bowstring.variant.codec.decode import Value, decode
 from bowstring.variant.json.read import from_json
-from bowstring.variant.python.convert import to_python
+from bowstring.variant.python_objects import to_python
 from tests.variant import json_texts
 from tests.variant.spark_peer import WANTED, spark_session
 

@@ -20,7 +20,7 @@ from bowstring.variant.codec.decode import Value
 from bowstring.variant.json.read import from_json
 from bowstring.variant.json.source import Rules
 from bowstring.variant.json.writer import to_json
-from bowstring.variant.python.convert import from_python, to_python
+from bowstring.variant.python_objects import from_python, to_python
 from tests.variant.json_write import json_of
 from tests.variant.typed_values import KEYS, VALUES
 

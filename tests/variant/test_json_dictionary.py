@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bowstring.variant.json.dictionary import join_keys
+from bowstring.variant.json.waves import join_keys
 
 
 def _of(parts: list[list[bytes]]) -> tuple[list[bytes], list[list[int]]]:

@@ -22,7 +22,7 @@ from bowstring.variant.gather import gather
 from bowstring.variant.metadata_dictionary import dictionary_of
 from bowstring.variant.nested import Source
 from bowstring.variant.path import Path
-from bowstring.variant.result import batch_of, status_column
+from bowstring.variant.status import batch_of, status_column
 from bowstring.variant.tree import Number, Tree, inline_number
 from bowstring.variant.walk import Located, Read, extract, locate
 from tests.variant.conftest import Move

@@ -24,7 +24,7 @@ from bowstring.variant.codec.encode import encode
 from bowstring.variant.equals import equals
 from bowstring.variant.explode import explode, keys
 from bowstring.variant.json.writer import to_json
-from bowstring.variant.python.convert import from_python, to_python
+from bowstring.variant.python_objects import from_python, to_python
 from bowstring.variant.schema import schema_of
 from tests.variant.typed_values import KEYS, VALUES
 

@@ -13,9 +13,8 @@ import pyarrow as pa
 import pytest
 
 from bowstring import variant
-from bowstring.variant import Status
-from bowstring.variant.spark import zones as spark_zones
-from bowstring.variant.spark.zones import _SHORT, _database
+from bowstring.variant import Status, spark_casts
+from bowstring.variant.spark_casts import _SHORT, _database
 from tests.variant.conftest import Move
 from tests.variant.spark_peer import WANTED, spark_session, typed
 
@@ -95,7 +94,7 @@ def test_a_time_without_a_date_is_one_of_today(on_device: Move, monkeypatch: pyt
 
 def test_without_a_database_zones_are_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nobody knows zones, a name is not called wrong."""
-    monkeypatch.setattr(spark_zones, "_database", frozenset)
+    monkeypatch.setattr(spark_casts, "_database", frozenset)
     column = variant.from_python(["2024-07-01 12:00:00 Europe/Berlin", "2024-07-01 12:00:00 +1"])
     got = variant.get(column, "$", UTC, cast="spark", with_status=True)
     assert got["status"].to_arrow().to_pylist() == [Status.UNSUPPORTED, Status.OK]

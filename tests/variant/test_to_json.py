@@ -25,10 +25,10 @@ from bowstring.testing import fake_device
 from bowstring.variant import Status
 from bowstring.variant.codec.decode import Value, children_of, decode
 from bowstring.variant.codec.encode import Widths, encode, metadata_bytes, object_bytes
+from bowstring.variant.codec.rows import in_row
 from bowstring.variant.json import writer as json_texts
 from bowstring.variant.json.writer import rows_of
 from bowstring.variant.metadata_dictionary import dictionary_of
-from bowstring.variant.python.rows import in_row
 from tests.variant.conftest import Move
 from tests.variant.get_columns import MARK, METADATA_FORMS, VALUE_FORMS, Row, column_of
 from tests.variant.hostile import GOOD, corpus_of, flipped, prefixes

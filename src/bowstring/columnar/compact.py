@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Kind
-from bowstring.columnar.offset_bounds import offset_bounds
 from bowstring.columnar.slice import slice_parts
+from bowstring.columnar.spans import offset_bounds
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch

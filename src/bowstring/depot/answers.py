@@ -13,7 +13,7 @@ from bowstring.depot.words import Verb
 from bowstring.dissociated.host import this_host
 from bowstring.dissociated.uri import Dataset
 from bowstring.errors import DeadlineExceeded, RefusedError, UsageError
-from bowstring.memory.process import this_process
+from bowstring.memory.handle import this_process
 from bowstring.serving.resident import Resident
 
 if TYPE_CHECKING:

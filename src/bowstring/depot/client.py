@@ -21,7 +21,7 @@ from bowstring.errors import (
     ForkedError,
     NotPicklable,
 )
-from bowstring.memory.process import this_process
+from bowstring.memory.handle import this_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -89,7 +89,7 @@ class Hello:
     token
         The server's secret.
     ipc
-        Where it can open memory by handles of a driver (:attr:`~bowstring.memory.process.Process.place`): of
+        Where it can open memory by handles of a driver (:attr:`~bowstring.memory.handle.Process.place`): of
         processes of that place.
     tries
         Whether it opens regions that are announced before the question about devices, and answers whether it could.

@@ -15,11 +15,10 @@ from bowstring.memory.device import (
     settle_devices,
 )
 from bowstring.memory.forks import fork_sentinel, watch_forks
-from bowstring.memory.handle import Handle, LentHandle, handle_of, unpack_handle
+from bowstring.memory.handle import Handle, LentHandle, handle_of, this_process, unpack_handle
 from bowstring.memory.lease import Export, Lease
 from bowstring.memory.mapping import MappingCache, MappingStatistics, mappings
 from bowstring.memory.pool import Allocator, Pool, PoolStatistics, default_budget, default_pool
-from bowstring.memory.process import this_process
 from bowstring.memory.region import Region, foreign_region, kept_for_good, owned_regions
 from bowstring.memory.slab import Slab
 

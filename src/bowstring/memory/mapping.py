@@ -15,8 +15,7 @@ from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory.cuda.driver_device import DriverDevice
 from bowstring.memory.cuda.ipc import exported_here, used_here
 from bowstring.memory.device import find_device
-from bowstring.memory.handle import Handle, LentHandle
-from bowstring.memory.process import this_process
+from bowstring.memory.handle import Handle, LentHandle, this_process
 from bowstring.memory.region import Region
 from bowstring.memory.slab import Slab, identity_of, let_go
 

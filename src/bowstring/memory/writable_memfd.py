@@ -17,13 +17,13 @@ import tempfile
 from typing import TYPE_CHECKING, Final
 
 from bowstring.errors import InvalidRegion, OutOfBudget
-from bowstring.memory.pages import mapped
 from bowstring.memory.slab import (
     SEALS,
     Slab,
     check_sealed,
     fresh_memfd,
     map_host_slab,
+    mapped,
     reopen,
 )
 

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from bowstring import depot
 from bowstring.errors import BowstringError, BrokenError, UnknownTicket, UsageError
-from bowstring.memory.process import start_time
+from bowstring.memory.handle import start_time
 from bowstring.spark.keeping import addresses_of
 from bowstring.spark.scheduling import running_task
 from bowstring.spark.schemas import differences

@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Final
 
-from bowstring.memory.process import start_time
+from bowstring.memory.handle import start_time
 from bowstring.memory.slab import fresh_memfd
 from bowstring.testing.fake_memory import refused
 

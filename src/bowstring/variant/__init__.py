@@ -8,7 +8,7 @@ from bowstring.variant.get import KINDS, get, get_many, type_of
 from bowstring.variant.json.read import from_json
 from bowstring.variant.json.writer import to_json
 from bowstring.variant.path import parse_path
-from bowstring.variant.python.convert import from_python, to_python
+from bowstring.variant.python_objects import from_python, to_python
 from bowstring.variant.reference import path
 from bowstring.variant.schema import schema_of
 from bowstring.variant.shredded.unshred import unshred

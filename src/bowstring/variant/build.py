@@ -16,8 +16,8 @@ from bowstring.errors import LimitExceeded, UsageError
 from bowstring.limits import Limits
 from bowstring.variant.codec.encode import encode_with, metadata_bytes, names_in
 from bowstring.variant.codec.primitives import Value
+from bowstring.variant.codec.rows import in_row
 from bowstring.variant.column import mark
-from bowstring.variant.python.rows import in_row
 
 __all__ = [
     "BLOCK_ROWS",

@@ -16,12 +16,11 @@ from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.equals import SAME, UNKNOWN, WORDS, compare_values
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.codec.decode import Value, decode, decode_names
+from bowstring.variant.codec.rows import in_row
 from bowstring.variant.column import VariantColumn, open_column
 from bowstring.variant.json.writer import Names, Rows, block_of, rows_of
 from bowstring.variant.metadata_dictionary import check_order, dictionary_of
-from bowstring.variant.python.rows import in_row
-from bowstring.variant.result import Gathered, batch_of, buffer_or_none, first_error, raise_error
-from bowstring.variant.status import Status
+from bowstring.variant.status import Gathered, Status, batch_of, buffer_or_none, first_error, raise_error
 
 if TYPE_CHECKING:
     from bowstring.memory import Device

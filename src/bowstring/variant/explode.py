@@ -15,8 +15,8 @@ from bowstring.errors import BowstringError, LimitExceeded
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.build import ByteBudget, column_of, storage_array, variant_field
 from bowstring.variant.codec.decode import children_of, value_size
+from bowstring.variant.codec.rows import Names, in_row, open_on_host, raw_rows
 from bowstring.variant.column import VariantColumn
-from bowstring.variant.python.rows import Names, in_row, open_on_host, raw_rows
 
 __all__ = ["explode", "keys"]
 
@@ -66,7 +66,7 @@ def explode(
 
     Examples
     --------
-    >>> from bowstring.variant.python.convert import from_python, to_python
+    >>> from bowstring.variant.python_objects import from_python, to_python
     >>> batch = explode(from_python([{"a": 1, "b": [2]}, 5, [6]]))
     >>> batch["row"].to_arrow().to_pylist(), batch["key"].to_arrow().to_pylist(), to_python(batch["value"])
     ([0, 0, 2], ['a', 'b', None], [1, [2], 6])
@@ -204,7 +204,7 @@ def keys(column: Any, *, plain: bool = False, limits: Limits = DEFAULT_LIMITS) -
 
     Examples
     --------
-    >>> from bowstring.variant.python.convert import from_python
+    >>> from bowstring.variant.python_objects import from_python
     >>> keys(from_python([{"b": {"c": 1}, "a": 2}, [1], None])).to_arrow().to_pylist()
     [['a', 'b'], None, None]
     """

@@ -27,9 +27,8 @@ from bowstring.variant.cast import (
 )
 from bowstring.variant.column import mark
 from bowstring.variant.nested import Source, check_size, copied, elements, ends_of, fields, keys, merge
-from bowstring.variant.result import Gathered, buffer_or_none, validity_of
-from bowstring.variant.spark.casts import spark_decimals_at, spark_numbers_at, spark_strings_at
-from bowstring.variant.status import Status
+from bowstring.variant.spark_casts import spark_decimals_at, spark_numbers_at, spark_strings_at
+from bowstring.variant.status import Gathered, Status, buffer_or_none, validity_of
 from bowstring.variant.walk import ROWS_PER_CALL, Read
 
 if TYPE_CHECKING:

@@ -23,10 +23,9 @@ from bowstring.variant.column import check_mark, is_shredded, one_column, open_c
 from bowstring.variant.gather import gather
 from bowstring.variant.nested import Source
 from bowstring.variant.path import Path, Step, parse_path
-from bowstring.variant.result import Gathered, batch_of, buffer_or_none, status_column
 from bowstring.variant.shredded.get import ShreddedPaths
 from bowstring.variant.shredded.layout import open_shredded
-from bowstring.variant.status import Status
+from bowstring.variant.status import Gathered, Status, batch_of, buffer_or_none, status_column
 from bowstring.variant.tree import Number, inline_number
 from bowstring.variant.walk import extract, locate
 

@@ -30,8 +30,7 @@ from bowstring.kernels.variant.nested import (
 )
 from bowstring.variant.column import Slots
 from bowstring.variant.metadata_dictionary import MetadataDictionary, dictionary_of
-from bowstring.variant.result import buffer_or_none
-from bowstring.variant.status import Status
+from bowstring.variant.status import Status, buffer_or_none
 from bowstring.variant.walk import Located, locate_in
 
 if TYPE_CHECKING:

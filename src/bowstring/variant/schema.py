@@ -11,7 +11,7 @@ from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant import column as variant_column
 from bowstring.variant.codec.decode import Value
 from bowstring.variant.codec.primitives import unscaled
-from bowstring.variant.python.rows import in_row, open_on_host, values
+from bowstring.variant.codec.rows import in_row, open_on_host, values
 
 __all__ = ["schema_of"]
 
@@ -73,7 +73,7 @@ def schema_of(column: Any, *, plain: bool = False, limits: Limits = DEFAULT_LIMI
 
     Examples
     --------
-    >>> from bowstring.variant.python.convert import from_python
+    >>> from bowstring.variant.python_objects import from_python
     >>> schema_of(from_python([{"a": 1, "b": [1]}, {"a": 1000, "b": [2.5]}, None]))
     StructType(struct<a: int16, b: list<item: double>>)
     """

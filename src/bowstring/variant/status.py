@@ -1,10 +1,42 @@
-"""The status of a row: nine values, one byte each."""
+"""The status of a row, and results: columns put together from buffers, and the error of a row."""
 
 from __future__ import annotations
 
+import dataclasses
 import enum
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-__all__ = ["Status"]
+import numpy as np
+import pyarrow as pa
+
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.layout import Layout
+from bowstring.columnar.spans import buffer_of
+from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, Unsupported
+from bowstring.kernels import bitmap
+from bowstring.variant.codec.rows import values
+from bowstring.variant.column import open_column
+
+if TYPE_CHECKING:
+    from bowstring.limits import Limits
+    from bowstring.memory import Buffer, Device
+    from bowstring.variant.codec.decode import Value
+    from bowstring.variant.column import VariantColumn
+    from bowstring.variant.walk import Located, Read
+
+__all__ = [
+    "Gathered",
+    "Status",
+    "batch_of",
+    "buffer_or_none",
+    "first_error",
+    "raise_error",
+    "status_column",
+    "tree_at",
+    "validity_of",
+]
 
 
 class Status(enum.IntEnum):
@@ -41,3 +73,121 @@ class Status(enum.IntEnum):
     def is_error(self) -> bool:
         """Whether ``on_error="raise"`` raises."""
         return self > Status.VARIANT_NULL
+
+
+_MOST_READ: Final = 1 << 21
+"""The most bytes of a row that are read once more, in Python, to say where in it the fault lies."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Gathered:
+    """One column, in the parts that a batch is put together from.
+
+    `dictionaries` has, in pre-order, the id of one of the source's, or the values of a new one.
+    """
+
+    field: pa.Field
+    nodes: list[tuple[int, int]]
+    buffers: list[Buffer | None]
+    variadic_counts: tuple[int, ...] = ()
+    dictionaries: tuple[int | Batch, ...] = ()
+
+
+def batch_of(columns: Sequence[Gathered], opened: VariantColumn) -> Batch:
+    """Put columns together, beside the column that they were gathered from."""
+    source = opened.column.batch.dictionaries
+    known: dict[int, Dictionary] = {}
+    made: dict[int, Dictionary] = {}
+    ids = []
+    for each in (each for column in columns for each in column.dictionaries):
+        if isinstance(each, int):
+            known[each] = source[each]
+            ids.append(each)
+        else:
+            new = max(source, default=-1) + 1 + len(made)
+            ids.append(made.setdefault(id(each), Dictionary(new, each)).id)
+    layout = Layout.of(pa.schema([column.field for column in columns]), ids)
+    return Batch.from_parts(
+        layout,
+        opened.rows,
+        np.array([node for column in columns for node in column.nodes], np.int64).reshape(-1, 2),
+        [buffer for column in columns for buffer in column.buffers],
+        [count for column in columns for count in column.variadic_counts],
+        {**known, **{each.id: each for each in made.values()}},
+        device=opened.column.device,
+    )
+
+
+def status_column(name: str, statuses: Any, device: Device) -> Gathered:
+    """Return the statuses as a column of uint8."""
+    field = pa.field(name, pa.uint8(), nullable=False)
+    return Gathered(field, [(len(statuses), 0)], [None, buffer_or_none(statuses, device)])
+
+
+def validity_of(located: Located | Read, device: Device) -> Buffer | None:
+    """Return the bitmap of the rows with a value."""
+    return buffer_or_none(bitmap.packed(located.statuses == np.uint8(Status.OK)), device)
+
+
+def buffer_or_none(array: Any, device: Device) -> Buffer | None:
+    """Return an array as a buffer, ``None`` where it is empty."""
+    return buffer_of(array.view(np.uint8), device) if len(array) else None
+
+
+def first_error(statuses: Any, device: Device) -> int | None:
+    """Return the first row of which the status is an error."""
+    bad = device.xp.flatnonzero(statuses > np.uint8(Status.VARIANT_NULL))
+    return int(device.to_host(bad[:1])[0]) if len(bad) else None
+
+
+def tree_at(opened: VariantColumn, row: int, limits: Limits) -> Value | None:
+    """Return one row as a typed tree; it is copied to the host, wherever the column is.
+
+    Raises
+    ------
+    InvalidBody, Truncated, Unsupported, LimitExceeded
+        It is not what the specification says, or too deep; the error says the row.
+    """
+    column = opened.column.as_batch().slice(row, 1).to_device("cpu")[0]
+    try:
+        return next(values(open_column(column, plain=True), limits=limits))
+    except BowstringError as error:
+        where = error.where.replace("row 0", f"row {row}", 1) if error.where else f"row {row}"
+        raise type(error)(
+            error.what, expected=error.expected, found=error.found, where=where, hint=error.hint
+        ) from error
+
+
+def _length(opened: VariantColumn, row: int) -> int:
+    """Return how many bytes the value of a row and its metadata have."""
+    device, place = opened.column.device, row
+    if opened.indices is not None:
+        place = int(device.to_host(opened.indices[row : row + 1])[0])
+    found = 0
+    for slots, slot in ((opened.value, row), (opened.metadata, max(place, 0))):
+        for sign, each in ((-1, slots.starts), (1, slots.stops)):
+            found += sign * sum(device.to_host(each[slot : slot + 1]).tolist())
+    return found
+
+
+def raise_error(opened: VariantColumn, row: int, statuses: Any, limits: Limits) -> NoReturn:
+    """Raise the error of a row that has one.
+
+    Raises
+    ------
+    InvalidBody, Truncated, Unsupported, LimitExceeded
+        As for :func:`tree_at`, but of a long row without the place in it; or an object has so many keys in no
+        order that looking for one that is there twice would take longer than its length allows.
+    """
+    if _length(opened, row) <= _MOST_READ:
+        tree_at(opened, row, limits)
+    status = Status(int(opened.column.device.to_host(statuses[row : row + 1])[0]))
+    if status == Status.UNSUPPORTED:
+        raise Unsupported("a Variant has a type that is not known", where=f"row {row}")
+    if status == Status.TOO_DEEP:
+        raise LimitExceeded(
+            "a Variant is too deep, or an object has too many keys in no order",
+            expected=f"at most {limits.depth} levels, and keys in the order of their UTF-8 bytes",
+            where=f"row {row}",
+        )
+    raise InvalidBody("a Variant is not what the specification says", found=status.name, where=f"row {row}")

@@ -12,7 +12,7 @@ from bowstring.kernels.variant.validate import WORDS, validate_values
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.column import open_column
 from bowstring.variant.metadata_dictionary import check_order, dictionary_of
-from bowstring.variant.result import batch_of, status_column
+from bowstring.variant.status import batch_of, status_column
 
 __all__ = ["validate"]
 

@@ -14,7 +14,7 @@ from bowstring.cli.doctor.nvml import read_topology
 from bowstring.cli.doctor.topology import Gpu, Topology, Visibility, topology_of
 from bowstring.cli.text import size
 from bowstring.errors import InvalidData
-from bowstring.memory.cuda.hints import why_no_start
+from bowstring.memory.cuda.driver import why_no_start
 
 __all__ = ["CUDA", "LOOK", "NVML", "Look", "Seen", "look", "say_what_is_there"]
 

@@ -14,15 +14,17 @@ import pyarrow as pa
 
 from bowstring.columnar.dictionary import dictionaries_of
 from bowstring.columnar.layout import Kind, Node
-from bowstring.columnar.validation.children import (
+from bowstring.columnar.validation.probes import (
+    Probe,
+    Subject,
     check_dense_union,
     check_list_views,
     check_offsets,
     check_run_ends,
+    check_text,
     check_type_ids,
+    check_views,
 )
-from bowstring.columnar.validation.probes import Probe, Subject
-from bowstring.columnar.validation.text import check_text, check_views
 from bowstring.kernels import bitmap
 from bowstring.kernels.validation import values as validation_values
 

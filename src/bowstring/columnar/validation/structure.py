@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from bowstring.columnar.dictionary import dictionaries_of
 from bowstring.columnar.layout import Kind, Layout
-from bowstring.columnar.offset_bounds import offset_bounds
+from bowstring.columnar.spans import offset_bounds
 from bowstring.columnar.validation.elements import check_elements
 from bowstring.errors import InvalidBody
 from bowstring.kernels.launch import is_installed

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bowstring.columnar.nodes import Kind
-from bowstring.columnar.offset_bounds import offset_bounds
+from bowstring.columnar.spans import offset_bounds
 from bowstring.errors import InvalidBody, InvalidMetadata
 from bowstring.ipc.body.check_bulk import header_is_right, offsets_are_right
 

@@ -11,9 +11,8 @@ import numpy as np
 
 from bowstring.errors import DeviceError, ForkedError, MissingDependency, NotOnDevice
 from bowstring.memory.cuda.bindings import cuda_driver
-from bowstring.memory.cuda.driver import uuid_text
+from bowstring.memory.cuda.driver import hidden_gpu, no_gpu, uuid_text
 from bowstring.memory.cuda.driver_device import DriverDevice
-from bowstring.memory.cuda.hints import hidden_gpu, no_gpu
 from bowstring.memory.device import register_devices
 
 if TYPE_CHECKING:

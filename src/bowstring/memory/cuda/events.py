@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from bowstring.errors import DeviceError, InvalidRegion, ProtocolError
 from bowstring.memory.device import find_device
-from bowstring.memory.handle import check_token
+from bowstring.memory.handle import PROCESS_BYTES, Process, check_token, this_process
 from bowstring.memory.lease import Finalizer
-from bowstring.memory.process import PROCESS_BYTES, Process, this_process
 
 if TYPE_CHECKING:
     from bowstring.memory.cuda.deferred import Mapped

@@ -8,8 +8,7 @@ import weakref
 from typing import TYPE_CHECKING, Final, cast
 
 from bowstring.errors import InvalidRegion
-from bowstring.memory.handle import LentHandle
-from bowstring.memory.process import this_process
+from bowstring.memory.handle import LentHandle, this_process
 from bowstring.memory.region import Region
 from bowstring.memory.slab import Slab
 

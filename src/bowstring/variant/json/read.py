@@ -23,9 +23,8 @@ from bowstring.kernels.json.format import NOTHING, READ
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory.arrays import distinct
 from bowstring.variant.build import BLOCK_ROWS, column_of, storage_array, variant_field
-from bowstring.variant.json.dictionary import join_keys
 from bowstring.variant.json.source import Rules, Texts, check_rules, texts_of
-from bowstring.variant.json.waves import Chunks, Ranks, Read, Wave, Waves, chunks_of, waves_of
+from bowstring.variant.json.waves import Chunks, Ranks, Read, Wave, Waves, chunks_of, join_keys, waves_of
 
 __all__ = ["ColumnBuilder", "error_of", "from_json"]
 
@@ -97,7 +96,7 @@ def from_json(
 
     Examples
     --------
-    >>> from bowstring.variant.python.convert import to_python
+    >>> from bowstring.variant.python_objects import to_python
     >>> to_python(from_json(['{"a": [1, 2.50, 1e3]}', "null"]))
     [{'a': [1, Decimal('2.50'), 1000.0]}, None]
     """

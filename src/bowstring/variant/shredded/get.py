@@ -14,11 +14,10 @@ from bowstring.variant.column import Slots, VariantColumn, slots_of
 from bowstring.variant.gather import gather
 from bowstring.variant.metadata_dictionary import dictionary_of
 from bowstring.variant.nested import Source
-from bowstring.variant.result import Gathered, buffer_or_none
 from bowstring.variant.shredded.encode import Names, bytes_of
 from bowstring.variant.shredded.layout import Elements, Fields, Group, Leaf, flags_of, list_bounds
 from bowstring.variant.shredded.unshred import encode, with_values
-from bowstring.variant.status import Status
+from bowstring.variant.status import Gathered, Status, buffer_or_none
 from bowstring.variant.walk import Located, locate_in
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from bowstring.kernels.variant import shredded as codes
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.column import Slots, check_mark, is_shredded, mark, one_column
 from bowstring.variant.metadata_dictionary import dictionary_of
-from bowstring.variant.result import buffer_or_none
 from bowstring.variant.shredded.encode import Names, bytes_of
 from bowstring.variant.shredded.layout import flags_of, open_shredded
+from bowstring.variant.status import buffer_or_none
 
 if TYPE_CHECKING:
     from bowstring.columnar.column import Column
@@ -83,7 +83,7 @@ def unshred(column: Any, *, plain: bool = False, limits: Limits = DEFAULT_LIMITS
     >>> import pyarrow as pa
     >>> type_ = pa.struct({"metadata": pa.binary(), "value": pa.binary(), "typed_value": pa.int64()})
     >>> rows = [{"metadata": b"\x01\x00\x00", "value": None, "typed_value": 34}]
-    >>> from bowstring.variant.python.convert import to_python
+    >>> from bowstring.variant.python_objects import to_python
     >>> to_python(unshred(pa.array(rows, type_), plain=True))
     [34]
     """

@@ -16,7 +16,7 @@ from bowstring.errors import BowstringError, LimitExceeded, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.build import built
 from bowstring.variant.codec.primitives import Path, Value, at, decimal_type, int_type
-from bowstring.variant.python.rows import in_row, open_on_host, values
+from bowstring.variant.codec.rows import in_row, open_on_host, values
 
 __all__ = ["from_python", "is_missing", "python_of", "to_python", "value_of"]
 

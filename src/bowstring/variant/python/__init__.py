@@ -1,1 +1,0 @@
-"""Variant columns from Python objects, and Python objects from Variant columns."""

@@ -1,1 +1,0 @@
-"""Casts of Variant values as Spark's ``try_variant_get`` does them."""
