@@ -19,7 +19,7 @@ from typing import Any
 import pyspark
 
 from bowstring.variant.codec.decode import Value
-from bowstring.variant.codec.encode import encode
+from tests.variant.encoding import encode
 from tests.variant.spark_casts import TYPES, UNKNOWN, VALUES, ask_spark, rows_of
 from tests.variant.spark_peer import spark_session, view_of
 

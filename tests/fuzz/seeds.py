@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring import ipc
-from bowstring.variant.codec.encode import Widths, encode
 from tests.variant.documents import document
+from tests.variant.encoding import Widths, encode
 from tests.variant.matrix import tree_of
 from tests.variant.typed_values import GOLDEN, PRIMITIVE_VALUES
 

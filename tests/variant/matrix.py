@@ -7,7 +7,7 @@ import random
 from typing import NamedTuple
 
 from bowstring.variant import Value
-from bowstring.variant.codec.encode import Widths, encode, encode_with, metadata_bytes
+from tests.variant.encoding import Widths, encode, encode_with, metadata_bytes
 from tests.variant.get_columns import Row
 from tests.variant.typed_values import PRIMITIVE_VALUES
 

@@ -14,9 +14,9 @@ from bowstring import variant
 from bowstring.columnar.column import Column
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Value
-from bowstring.variant.codec.encode import encode_with, metadata_bytes
 from bowstring.variant.codec.rows import values
 from bowstring.variant.column import mark, one_column, open_column
+from tests.variant.encoding import encode_with, metadata_bytes
 
 BINARY = pa.binary()
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from bowstring import variant
 from bowstring.variant.codec.decode import Value
-from bowstring.variant.codec.encode import encode
+from tests.variant.encoding import encode
 from tests.variant.spark_peer import Row, spark_session, typed, typed_rows, view_of
 
 TYPES: Final[dict[str, Any]] = {

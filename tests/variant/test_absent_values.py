@@ -14,10 +14,10 @@ from bowstring.columnar.column import Column
 from bowstring.kernels.bitmap import expanded
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Status, Value, open_column
-from bowstring.variant.codec.encode import encode
 from bowstring.variant.json.writer import rows_of
 from bowstring.variant.metadata_dictionary import dictionary_of
 from tests.variant.conftest import Move
+from tests.variant.encoding import encode
 from tests.variant.get_columns import MARK, VALUE_FORMS
 
 FORMS = {"binary": pa.binary(), "large_binary": pa.large_binary(), "binary_view": pa.binary_view()}

@@ -13,7 +13,7 @@ from bowstring.columnar.column import Column
 from bowstring.kernels import prefetch
 from bowstring.kernels.variant import walk_fast as variant_fields
 from bowstring.variant import Value, open_column
-from bowstring.variant.codec.encode import encode_with, metadata_bytes
+from tests.variant.encoding import encode_with, metadata_bytes
 from tests.variant.get_columns import column_of
 
 LINE = 64

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, Truncated, Unsupported
 from bowstring.limits import Limits
 from bowstring.variant.codec.decode import PRIMITIVES, Value, children_of, decode, decode_names, value_size
-from bowstring.variant.codec.encode import array_bytes, encode, metadata_bytes, object_bytes
 from bowstring.variant.codec.primitives import primitive_bytes
+from tests.variant.encoding import array_bytes, encode, metadata_bytes, object_bytes
 from tests.variant.typed_values import GOLDEN, VALUES
 
 NULL, TRUE = b"\x00", b"\x04"

@@ -16,34 +16,47 @@ from bowstring import variant
 from bowstring.errors import UsageError
 from bowstring.variant.build import column_of, variant_array, variant_field
 from bowstring.variant.codec.decode import Value, decode, decode_names
-from bowstring.variant.codec.encode import (
-    Widths,
-    array_bytes,
-    encode,
-    encode_with,
-    metadata_bytes,
-    names_in,
-    object_bytes,
-)
+from bowstring.variant.codec.encode import encode_with, metadata_bytes, names_in
 from bowstring.variant.codec.primitives import decimal_type, int_type, primitive_bytes
 from bowstring.variant.status import Status
+from tests.variant import encoding
+from tests.variant.encoding import Widths
 from tests.variant.typed_values import GOLDEN, KEYS, PRIMITIVE_VALUES, VALUES
 
 WIDTHS = st.builds(Widths, st.integers(1, 4), st.integers(1, 4), st.booleans())
 ALL_WIDTHS = [Widths(*each) for each in itertools.product(range(1, 5), range(1, 5), (False, True))]
 
 
+def written(value: Value) -> tuple[bytes, bytes]:
+    """Return the metadata and the value of one tree."""
+    names = names_in([value])
+    return metadata_bytes(names), encode_with({name: index for index, name in enumerate(names)}, value)
+
+
+def written_child(child: Value, *, key: int | None = None) -> bytes:
+    """Return an array of one child, or an object with a key of this id."""
+    if key is None:
+        return encode_with({}, Value("array", [child]))
+    return encode_with({"": key}, Value("object", {"": child}))
+
+
+@given(value=VALUES)
+def test_what_is_written_is_the_narrowest_form(value: Value) -> None:
+    """Every tree is written as an encoder of its own writes it that takes any widths, in the least."""
+    assert written(value) == encoding.encode(value)
+
+
 @given(value=VALUES, widths=WIDTHS)
 def test_round_trip(value: Value, widths: Widths) -> None:
     """Every tree, in any widths, decodes to itself: types, values, keys."""
-    metadata, encoded = encode(value, widths)
+    metadata, encoded = encoding.encode(value, widths)
     assert decode(metadata, encoded) == value
 
 
 @given(values=st.lists(VALUES, max_size=4), widths=WIDTHS)
 def test_what_is_written_is_valid(values: list[Value], widths: Widths) -> None:
     """Every tree in any widths passes the full validation: order, uniqueness, flags, ranges, UTF-8."""
-    array = variant_array(encode(value, widths) for value in values)
+    array = variant_array(encoding.encode(value, widths) for value in values)
     found = variant.validate(column_of(array, variant_field("v")), full=True).to_arrow().to_pylist()
     assert not any(Status(status).is_error for status in found)
 
@@ -53,7 +66,7 @@ def test_every_type_at_its_bounds_in_every_width(widths: Widths) -> None:
     """Objects and arrays of all primitives at their bounds read back in all widths of ids, offsets and counts."""
     fields = {f"k{index}": value for index, value in enumerate(PRIMITIVE_VALUES)}
     whole = Value("array", [Value("object", fields), Value("array", PRIMITIVE_VALUES)])
-    metadata, encoded = encode(whole, widths)
+    metadata, encoded = encoding.encode(whole, widths)
     assert decode(metadata, encoded) == whole
 
 
@@ -62,20 +75,20 @@ def test_every_type_at_its_bounds_in_every_width(widths: Widths) -> None:
 def test_any_dictionary_is_read(order: str, flag: bool) -> None:
     """Names in any order, twice, and with a flag that lies, read back by their ids."""
     names = {"sorted": ["", "a", "😀"], "reversed": ["😀", "a", ""], "duplicates": ["a", "a", "b"]}[order]
-    metadata = metadata_bytes(names, sorted_flag=flag)
+    metadata = encoding.metadata_bytes(names, sorted_flag=flag)
     assert decode_names(metadata) == tuple(names)
     assert metadata[0] >> 4 & 1 == flag
-    value = object_bytes([(1, primitive_bytes(Value("int8", 7)))])
+    value = encoding.object_bytes([(1, primitive_bytes(Value("int8", 7)))])
     assert decode(metadata, value).value == {names[1]: Value("int8", 7)}
 
 
-@given(names=st.lists(KEYS), width=st.integers(1, 4))
-def test_the_flag_says_the_truth(names: list[str], width: int) -> None:
-    """A dictionary is said to be sorted and unique where it is, and is not empty."""
-    metadata = metadata_bytes(names, width=width)
-    encoded = [name.encode() for name in names]
-    assert (metadata[0] >> 4 & 1) == (bool(names) and encoded == sorted(set(encoded)))
-    assert metadata[0] & 0x2F == 1
+@given(keys=st.sets(KEYS))
+def test_a_dictionary_is_flagged_as_sorted(keys: set[str]) -> None:
+    """Names in the order of their UTF-8 are said to be sorted and unique, but where there are none."""
+    names = names_in([Value("object", dict.fromkeys(keys, Value("null", None)))])
+    metadata = metadata_bytes(names)
+    assert [name.encode() for name in names] == sorted(key.encode() for key in keys)
+    assert metadata[0] & 0x3F == 1 | bool(names) << 4
     assert decode_names(metadata) == tuple(names)
 
 
@@ -84,7 +97,7 @@ def test_ids_rise_and_reserved_bits_are_zero(value: Value) -> None:
     """Of each object the ids rise over a sorted dictionary; offsets begin at 0 and rise; no reserved bit is set."""
     names = names_in([value])
     assert [name.encode() for name in names] == sorted(name.encode() for name in names)
-    _, encoded = encode(value)
+    _, encoded = written(value)
     header = encoded[0]
     if header & 3 == 2:
         assert header & 0x80 == 0
@@ -111,23 +124,24 @@ def _numbers(encoded: bytes, start: int, count: int, width: int) -> list[int]:
 @pytest.mark.parametrize(("count", "large"), [(255, 0), (256, 1)])
 def test_large_where_a_byte_cannot_count(count: int, large: int) -> None:
     """256 children take a count of 4 bytes, 255 do not."""
-    null = primitive_bytes(Value("null", None))
-    assert array_bytes([null] * count)[0] >> 4 & 1 == large
-    assert object_bytes([(index, null) for index in range(count)])[0] >> 6 & 1 == large
+    null = Value("null", None)
+    keys = {f"{index:03}": null for index in range(count)}
+    assert encode_with({}, Value("array", [null] * count))[0] >> 4 & 1 == large
+    assert written(Value("object", keys))[1][0] >> 6 & 1 == large
 
 
 @pytest.mark.parametrize(("size", "width"), [(255, 1), (256, 2), (65_535, 2), (65_536, 3), (1 << 24, 4)])
 def test_the_narrowest_offsets(size: int, width: int) -> None:
     """Offsets take as many bytes as the size of all children needs."""
-    child = b"\x00" * size
-    assert (array_bytes([child])[0] >> 2 & 3) + 1 == width
-    assert (object_bytes([(0, child)])[0] >> 2 & 3) + 1 == width
+    child = Value("binary", bytes(size - 5))
+    assert (written_child(child)[0] >> 2 & 3) + 1 == width
+    assert (written_child(child, key=0)[0] >> 2 & 3) + 1 == width
 
 
 @pytest.mark.parametrize(("id_", "width"), [(255, 1), (256, 2), (65_536, 3), (1 << 24, 4)])
 def test_the_narrowest_ids(id_: int, width: int) -> None:
     """Ids take as many bytes as the largest of them needs."""
-    assert (object_bytes([(id_, b"\x00")])[0] >> 4 & 3) + 1 == width
+    assert (written_child(Value("null", None), key=id_)[0] >> 4 & 3) + 1 == width
 
 
 def test_strings_below_64_bytes_are_short() -> None:
@@ -214,7 +228,7 @@ def test_golden_values_are_written_as_spark_does(parquet_test_data: Path, name: 
 def test_what_a_type_cannot_hold_is_refused(value: Value) -> None:
     """Nothing is cut, rounded or replaced on its way into a Variant."""
     with pytest.raises(UsageError):
-        encode(value)
+        written(value)
 
 
 def test_not_a_number_keeps_being_none() -> None:
@@ -223,10 +237,3 @@ def test_not_a_number_keeps_being_none() -> None:
         encoded = primitive_bytes(Value(type_, math.nan))
         assert math.isnan(struct.unpack(form, encoded[1:])[0])
         assert math.isnan(decode((), encoded).value)
-
-
-@pytest.mark.parametrize("width", [0, 5])
-def test_widths_are_checked(width: int) -> None:
-    """No width but 1 to 4 is taken."""
-    with pytest.raises(UsageError):
-        Widths(ids=width)

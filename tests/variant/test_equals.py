@@ -14,7 +14,7 @@ from bowstring import variant
 from bowstring.errors import UsageError
 from bowstring.variant.build import column_of, variant_array, variant_field
 from bowstring.variant.codec.decode import Value
-from bowstring.variant.codec.encode import Widths, encode
+from tests.variant.encoding import Widths, encode
 from tests.variant.typed_values import VALUES
 
 D = decimal.Decimal

@@ -17,10 +17,10 @@ from bowstring.columnar.column import Column
 from bowstring.errors import BowstringError, NotOnDevice
 from bowstring.testing import fake_device
 from bowstring.variant.codec.decode import Value, decode_names
-from bowstring.variant.codec.encode import Widths, encode, metadata_bytes, object_bytes
 from bowstring.variant.codec.rows import in_row
 from bowstring.variant.equals import same
 from tests.variant.conftest import Move
+from tests.variant.encoding import Widths, encode, metadata_bytes, object_bytes
 from tests.variant.get_columns import METADATA_FORMS, VALUE_FORMS, Row, column_of
 from tests.variant.hostile import GOOD, corpus_of, flipped
 from tests.variant.text_oracle import trees_of

@@ -13,7 +13,7 @@ from bowstring.columnar import Batch
 from bowstring.errors import BowstringError
 from bowstring.variant.build import column_of, variant_array, variant_field
 from bowstring.variant.codec.decode import Value
-from bowstring.variant.codec.encode import array_bytes, metadata_bytes
+from tests.variant.encoding import array_bytes, metadata_bytes
 from tests.variant.typed_values import VALUES
 
 

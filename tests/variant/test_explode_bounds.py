@@ -14,7 +14,7 @@ from bowstring.errors import InvalidBody, LimitExceeded
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant import Value
 from bowstring.variant.build import column_of, variant_field
-from bowstring.variant.codec.encode import array_bytes, encode, metadata_bytes
+from tests.variant.encoding import array_bytes, encode, metadata_bytes
 
 MIB = 1 << 20
 

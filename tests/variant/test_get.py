@@ -16,8 +16,8 @@ from bowstring.columnar.column import Column
 from bowstring.errors import InvalidBody, InvalidData, Unsupported, UsageError
 from bowstring.testing import fake_device
 from bowstring.variant import Status, Value
-from bowstring.variant.codec.encode import Widths, encode, encode_with, metadata_bytes, object_bytes
 from tests.variant.conftest import Move
+from tests.variant.encoding import Widths, encode, encode_with, metadata_bytes, object_bytes
 from tests.variant.get_columns import METADATA_FORMS, VALUE_FORMS, Row, column_of
 from tests.variant.get_oracle import TYPES, expected, held
 from tests.variant.typed_values import KEYS, PRIMITIVE_VALUES, VALUES

@@ -16,8 +16,8 @@ from bowstring.errors import InvalidData, LimitExceeded, Unsupported
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Status, Value
 from bowstring.variant.codec.decode import decode
-from bowstring.variant.codec.encode import encode, metadata_bytes
 from tests.variant.conftest import Move
+from tests.variant.encoding import encode, metadata_bytes
 from tests.variant.get_columns import METADATA_FORMS, VALUE_FORMS, Row, column_of
 from tests.variant.get_oracle import expected, held
 from tests.variant.hostile import flipped

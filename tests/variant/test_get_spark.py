@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from bowstring import variant
 from bowstring.errors import InvalidData, Unsupported
 from bowstring.variant import Status, Value
-from bowstring.variant.codec.encode import encode
 from tests.variant.conftest import Move
+from tests.variant.encoding import encode
 from tests.variant.get_columns import column_of
 
 UTC = pa.timestamp("us", "UTC")

@@ -13,7 +13,7 @@ from bowstring import variant
 from bowstring.errors import InvalidBody
 from bowstring.variant.build import column_of, variant_array, variant_field
 from bowstring.variant.codec.decode import Value
-from bowstring.variant.codec.encode import metadata_bytes, object_bytes
+from tests.variant.encoding import metadata_bytes, object_bytes
 from tests.variant.typed_values import VALUES
 
 

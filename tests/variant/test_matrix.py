@@ -10,8 +10,8 @@ import pytest
 from bowstring import variant
 from bowstring.columnar.column import Column
 from bowstring.variant import Status
-from bowstring.variant.codec.encode import encode, metadata_bytes, object_bytes
 from tests.variant.conftest import Move
+from tests.variant.encoding import encode, metadata_bytes, object_bytes
 from tests.variant.get_columns import column_of
 from tests.variant.get_oracle import expected, held
 from tests.variant.json_write import json_of

@@ -17,7 +17,6 @@ from bowstring.columnar.column import Column
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Status, Value, open_column
 from bowstring.variant.cast import target_of
-from bowstring.variant.codec.encode import Widths, encode, encode_with, metadata_bytes, object_bytes
 from bowstring.variant.gather import gather
 from bowstring.variant.metadata_dictionary import dictionary_of
 from bowstring.variant.nested import Source
@@ -26,6 +25,7 @@ from bowstring.variant.status import batch_of, status_column
 from bowstring.variant.tree import Number, Tree, inline_number
 from bowstring.variant.walk import Located, Read, extract, locate
 from tests.variant.conftest import Move
+from tests.variant.encoding import Widths, encode, encode_with, metadata_bytes, object_bytes
 from tests.variant.get_columns import Row, column_of
 from tests.variant.hostile import flipped, prefixes
 from tests.variant.typed_values import PRIMITIVE_VALUES, VALUES

@@ -20,12 +20,12 @@ from bowstring.limits import Limits
 from bowstring.testing import fake_device
 from bowstring.variant.build import BLOCK_ROWS, column_of, variant_array, variant_field
 from bowstring.variant.codec.decode import Value
-from bowstring.variant.codec.encode import encode
 from bowstring.variant.equals import equals
 from bowstring.variant.explode import explode, keys
 from bowstring.variant.json.writer import to_json
 from bowstring.variant.python_objects import from_python, to_python
 from bowstring.variant.schema import schema_of
+from tests.variant.encoding import encode
 from tests.variant.typed_values import KEYS, VALUES
 
 NULL = Value("null", None)

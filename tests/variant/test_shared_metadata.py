@@ -13,9 +13,9 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 from bowstring.errors import InvalidBody
 from bowstring.variant import Status, open_column
-from bowstring.variant.codec.encode import encode_with, metadata_bytes
 from bowstring.variant.metadata_dictionary import dictionary_of
 from tests.variant.conftest import Move
+from tests.variant.encoding import encode_with, metadata_bytes
 
 NAMES = [f"a long name, number {k:05d}" for k in range(400)]
 BLOB = metadata_bytes(NAMES)

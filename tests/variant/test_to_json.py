@@ -24,12 +24,12 @@ from bowstring.limits import DEFAULT_LIMITS
 from bowstring.testing import fake_device
 from bowstring.variant import Status
 from bowstring.variant.codec.decode import Value, children_of, decode
-from bowstring.variant.codec.encode import Widths, encode, metadata_bytes, object_bytes
 from bowstring.variant.codec.rows import in_row
 from bowstring.variant.json import writer as json_texts
 from bowstring.variant.json.writer import rows_of
 from bowstring.variant.metadata_dictionary import dictionary_of
 from tests.variant.conftest import Move
+from tests.variant.encoding import Widths, encode, metadata_bytes, object_bytes
 from tests.variant.get_columns import MARK, METADATA_FORMS, VALUE_FORMS, Row, column_of
 from tests.variant.hostile import GOOD, corpus_of, flipped, prefixes
 from tests.variant.test_hostile_get import guarded_run

@@ -14,8 +14,8 @@ from bowstring.columnar.batch import Batch
 from bowstring.errors import InvalidBody
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Status
-from bowstring.variant.codec.encode import Widths, array_bytes, encode, metadata_bytes, object_bytes
 from tests.variant.conftest import Move
+from tests.variant.encoding import Widths, array_bytes, encode, metadata_bytes, object_bytes
 from tests.variant.get_columns import Row, column_of
 from tests.variant.typed_values import VALUES
 

@@ -12,7 +12,7 @@ from bowstring import variant
 from bowstring.kernels import host
 from bowstring.kernels.signature import Signature
 from bowstring.kernels.types import i64
-from bowstring.variant.codec.encode import array_bytes, metadata_bytes, object_bytes
+from tests.variant.encoding import array_bytes, metadata_bytes, object_bytes
 from tests.variant.get_columns import column_of
 from tests.variant.hostile import Pair
 from tests.variant.test_validate import EMPTY, nested, shared_bomb, text_bomb

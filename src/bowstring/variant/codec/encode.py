@@ -1,65 +1,29 @@
-"""ColumnBuilder a Variant's bytes: metadata, objects and arrays, and whole trees of Values.
+"""Variant's bytes written: metadata, and whole trees of Values.
 
 What is written follows the strictest readers: dictionaries sorted and unique and flagged so, fields in the order
 of their names' UTF-8, children in that same order with offsets that start at 0 and rise, reserved bits 0, and
-the narrowest width that holds each id, offset and count. Wider ones can be asked for.
+the narrowest width that holds each id, offset and count.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from bowstring.errors import LimitExceeded, UsageError
+from bowstring.errors import LimitExceeded
 from bowstring.variant.codec.primitives import Value, primitive_bytes, utf8
 
-__all__ = ["Widths", "array_bytes", "encode", "encode_with", "metadata_bytes", "names_in", "object_bytes"]
+__all__ = ["encode_with", "metadata_bytes", "names_in"]
 
 _OBJECT, _ARRAY = 2, 3
-_WIDEST: Final = 4
 _SMALL_COUNT: Final = 255
 _LARGEST: Final = (1 << 32) - 1
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Widths:
-    """The least number of bytes for ids, offsets and counts; more are taken where the numbers need them.
-
-    Parameters
-    ----------
-    ids, offsets
-        1 to 4 bytes.
-    large
-        Whether counts of children take 4 bytes even where 1 would do.
-    """
-
-    ids: int = 1
-    offsets: int = 1
-    large: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("ids", "offsets"):
-            width = getattr(self, name)
-            if width not in range(1, _WIDEST + 1):
-                raise UsageError(f"Widths.{name}", expected="1, 2, 3 or 4 bytes", found=width)
-
-
-_NARROWEST: Final = Widths()
-
-
-def metadata_bytes(names: Sequence[str], *, width: int = 1, sorted_flag: bool | None = None) -> bytes:
-    """Return the metadata component that holds names in this order.
-
-    Parameters
-    ----------
-    names
-        The dictionary; a name's place is its id.
-    width
-        Least number of bytes of an offset, 1 to 4.
-    sorted_flag
-        The flag "sorted and unique"; by default set where it is true and the dictionary is not empty.
+def metadata_bytes(names: Sequence[str]) -> bytes:
+    """Return the metadata component that holds names in this order: those of :func:`names_in`.
 
     Raises
     ------
@@ -69,35 +33,10 @@ def metadata_bytes(names: Sequence[str], *, width: int = 1, sorted_flag: bool | 
         The names take more than 4 GiB.
     """
     encoded = [utf8(name, "a key") for name in names]
-    if sorted_flag is None:
-        sorted_flag = bool(encoded) and all(one < next_ for one, next_ in itertools.pairwise(encoded))
     offsets = _offsets(encoded)
-    width = max(width, _needed(max(offsets[-1], len(names))))
-    header = 1 | sorted_flag << 4 | (width - 1) << 6
-    numbers = (len(names), *offsets)
-    return bytes((header,)) + _packed(numbers, width) + b"".join(encoded)
-
-
-def object_bytes(fields: Sequence[tuple[int, bytes]], widths: Widths = _NARROWEST) -> bytes:
-    """Return an object of ids and encoded values, which come in the order of their names."""
-    ids = [id_ for id_, _ in fields]
-    values = [value for _, value in fields]
-    offsets = _offsets(values)
-    id_width = max(widths.ids, _needed(max(ids, default=0)))
-    width = max(widths.offsets, _needed(offsets[-1]))
-    large = widths.large or len(ids) > _SMALL_COUNT
-    header = _OBJECT | ((width - 1) | (id_width - 1) << 2 | large << 4) << 2
-    tables = _packed(ids, id_width) + _packed(offsets, width)
-    return bytes((header,)) + _count(len(ids), large=large) + tables + b"".join(values)
-
-
-def array_bytes(values: Sequence[bytes], widths: Widths = _NARROWEST) -> bytes:
-    """Return an array of encoded values."""
-    offsets = _offsets(values)
-    width = max(widths.offsets, _needed(offsets[-1]))
-    large = widths.large or len(values) > _SMALL_COUNT
-    header = _ARRAY | ((width - 1) | large << 2) << 2
-    return bytes((header,)) + _count(len(values), large=large) + _packed(offsets, width) + b"".join(values)
+    width = _needed(max(offsets[-1], len(names)))
+    header = 1 | bool(names) << 4 | (width - 1) << 6
+    return bytes((header,)) + _packed((len(names), *offsets), width) + b"".join(encoded)
 
 
 def names_in(values: Iterable[Value]) -> list[str]:
@@ -115,8 +54,8 @@ def names_in(values: Iterable[Value]) -> list[str]:
     return sorted(found)
 
 
-def encode(value: Value, widths: Widths = _NARROWEST) -> tuple[bytes, bytes]:
-    """Return the metadata and the value of one tree.
+def encode_with(ids: Mapping[str, int], value: Value) -> bytes:
+    """Return the value component of one tree, over a dictionary that holds all its keys.
 
     Raises
     ------
@@ -125,13 +64,6 @@ def encode(value: Value, widths: Widths = _NARROWEST) -> tuple[bytes, bytes]:
     LimitExceeded
         A text, binary or container of 4 GiB or more.
     """
-    names = names_in([value])
-    ids = {name: index for index, name in enumerate(names)}
-    return metadata_bytes(names, width=widths.offsets), encode_with(ids, value, widths)
-
-
-def encode_with(ids: Mapping[str, int], value: Value, widths: Widths = _NARROWEST) -> bytes:
-    """Return the value component of one tree, over a dictionary that holds all its keys."""
     done: list[bytes] = []
     # A container comes twice: first for its children to be put before it, then to be closed around them.
     work: list[tuple[Value, bool]] = [(value, False)]
@@ -148,20 +80,28 @@ def encode_with(ids: Mapping[str, int], value: Value, widths: Widths = _NARROWES
         first = len(done) - len(value.value)
         children = done[first:]
         del done[first:]
-        if value.type == "array":
-            done.append(array_bytes(children, widths))
-        else:
-            keys = [ids[name] for name, _ in _in_order(value)]
-            done.append(object_bytes(list(zip(keys, children, strict=True)), widths))
+        keys = None if value.type == "array" else [ids[name] for name, _ in _in_order(value)]
+        done.append(_container(keys, children))
     return done[0]
 
 
+def _container(ids: list[int] | None, children: list[bytes]) -> bytes:
+    """Return an object of encoded children in the order of their names, or an array where there are no ids."""
+    offsets = _offsets(children)
+    width = _needed(offsets[-1])
+    large = len(children) > _SMALL_COUNT
+    count = len(children).to_bytes(4 if large else 1, "little")
+    if ids is None:
+        header, tables = _ARRAY | (width - 1 | large << 2) << 2, b""
+    else:
+        id_width = _needed(max(ids, default=0))
+        header = _OBJECT | (width - 1 | (id_width - 1) << 2 | large << 4) << 2
+        tables = _packed(ids, id_width)
+    return b"".join((bytes((header,)), count, tables, _packed(offsets, width), *children))
+
+
 def _in_order(value: Value) -> list[tuple[str, Value]]:
-    return sorted(value.value.items(), key=_key)
-
-
-def _key(field: tuple[str, Value]) -> str:
-    return field[0]
+    return sorted(value.value.items(), key=operator.itemgetter(0))
 
 
 def _offsets(values: Sequence[bytes]) -> list[int]:
@@ -173,10 +113,6 @@ def _needed(number: int) -> int:
     if number > _LARGEST:
         raise LimitExceeded("a part of a Variant is too large", expected="less than 4 GiB", found=number)
     return max(1, (number.bit_length() + 7) // 8)
-
-
-def _count(count: int, *, large: bool) -> bytes:
-    return count.to_bytes(4 if large else 1, "little")
 
 
 def _packed(numbers: Iterable[int], width: int) -> bytes:

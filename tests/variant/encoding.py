@@ -1,0 +1,123 @@
+"""An encoder of Variants for tests: any widths of ids, offsets and counts, and flags that lie.
+
+:mod:`bowstring.variant.codec.encode` writes the narrowest widths only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from bowstring.variant.codec.encode import names_in
+from bowstring.variant.codec.primitives import Value, primitive_bytes, utf8
+
+_OBJECT, _ARRAY = 2, 3
+_SMALL_COUNT: Final = 255
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Widths:
+    """The least number of bytes for ids, offsets and counts; more are taken where the numbers need them."""
+
+    ids: int = 1
+    offsets: int = 1
+    large: bool = False
+
+
+_NARROWEST: Final = Widths()
+
+
+def metadata_bytes(names: Sequence[str], *, width: int = 1, sorted_flag: bool | None = None) -> bytes:
+    """Return the metadata component that holds names in this order; its flag is true by default."""
+    encoded = [utf8(name, "a key") for name in names]
+    if sorted_flag is None:
+        sorted_flag = bool(encoded) and all(one < next_ for one, next_ in itertools.pairwise(encoded))
+    offsets = _offsets(encoded)
+    width = max(width, _needed(max(offsets[-1], len(names))))
+    header = 1 | sorted_flag << 4 | (width - 1) << 6
+    numbers = (len(names), *offsets)
+    return bytes((header,)) + _packed(numbers, width) + b"".join(encoded)
+
+
+def object_bytes(fields: Sequence[tuple[int, bytes]], widths: Widths = _NARROWEST) -> bytes:
+    """Return an object of ids and encoded values, which come in the order of their names."""
+    ids = [id_ for id_, _ in fields]
+    values = [value for _, value in fields]
+    offsets = _offsets(values)
+    id_width = max(widths.ids, _needed(max(ids, default=0)))
+    width = max(widths.offsets, _needed(offsets[-1]))
+    large = widths.large or len(ids) > _SMALL_COUNT
+    header = _OBJECT | ((width - 1) | (id_width - 1) << 2 | large << 4) << 2
+    tables = _packed(ids, id_width) + _packed(offsets, width)
+    return bytes((header,)) + _count(len(ids), large=large) + tables + b"".join(values)
+
+
+def array_bytes(values: Sequence[bytes], widths: Widths = _NARROWEST) -> bytes:
+    """Return an array of encoded values."""
+    offsets = _offsets(values)
+    width = max(widths.offsets, _needed(offsets[-1]))
+    large = widths.large or len(values) > _SMALL_COUNT
+    header = _ARRAY | ((width - 1) | large << 2) << 2
+    return bytes((header,)) + _count(len(values), large=large) + _packed(offsets, width) + b"".join(values)
+
+
+def encode(value: Value, widths: Widths = _NARROWEST) -> tuple[bytes, bytes]:
+    """Return the metadata and the value of one tree."""
+    names = names_in([value])
+    ids = {name: index for index, name in enumerate(names)}
+    return metadata_bytes(names, width=widths.offsets), encode_with(ids, value, widths)
+
+
+def encode_with(ids: Mapping[str, int], value: Value, widths: Widths = _NARROWEST) -> bytes:
+    """Return the value component of one tree, over a dictionary that holds all its keys."""
+    done: list[bytes] = []
+    # A container comes twice: first for its children to be put before it, then to be closed around them.
+    work: list[tuple[Value, bool]] = [(value, False)]
+    while work:
+        value, children_done = work.pop()
+        if value.type not in ("object", "array"):
+            done.append(primitive_bytes(value))
+            continue
+        if not children_done:
+            work.append((value, True))
+            inside = value.value if value.type == "array" else [field for _, field in _in_order(value)]
+            work.extend((child, False) for child in reversed(inside))
+            continue
+        first = len(done) - len(value.value)
+        children = done[first:]
+        del done[first:]
+        if value.type == "array":
+            done.append(array_bytes(children, widths))
+        else:
+            keys = [ids[name] for name, _ in _in_order(value)]
+            done.append(object_bytes(list(zip(keys, children, strict=True)), widths))
+    return done[0]
+
+
+def _in_order(value: Value) -> list[tuple[str, Value]]:
+    return sorted(value.value.items(), key=_key)
+
+
+def _key(field: tuple[str, Value]) -> str:
+    return field[0]
+
+
+def _offsets(values: Sequence[bytes]) -> list[int]:
+    return [0, *itertools.accumulate(map(len, values))]
+
+
+def _needed(number: int) -> int:
+    """Return how many bytes an unsigned number takes, at least one."""
+    return max(1, (number.bit_length() + 7) // 8)
+
+
+def _count(count: int, *, large: bool) -> bytes:
+    return count.to_bytes(4 if large else 1, "little")
+
+
+def _packed(numbers: Iterable[int], width: int) -> bytes:
+    if width == 1:
+        return bytes(numbers)
+    return b"".join([number.to_bytes(width, "little") for number in numbers])
