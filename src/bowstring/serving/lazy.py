@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
-    from bowstring.columnar.lend import Lending
+    from bowstring.columnar.materialize import Lending
     from bowstring.dissociated.producer import Item
     from bowstring.memory import Allocator, Device, Pending, Pool, Region
     from bowstring.serving.source import MakeRoom

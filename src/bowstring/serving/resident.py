@@ -7,8 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from bowstring.columnar.compact import compacted
-from bowstring.columnar.lend import Lender, wholly_lent
-from bowstring.columnar.materialize import placed_compact
+from bowstring.columnar.materialize import Lender, placed_compact, wholly_lent
 from bowstring.dissociated.items import in_runs, regions_of
 from bowstring.errors import UnknownTicket
 from bowstring.limits import DEFAULT_LIMITS
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
-    from bowstring.columnar.lend import Lending
+    from bowstring.columnar.materialize import Lending
     from bowstring.dissociated.items import Item, ItemRun
     from bowstring.memory import Device, Pool, Region
     from bowstring.serving.source import MakeRoom

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
-    from bowstring.columnar.lend import Lending
+    from bowstring.columnar.materialize import Lending
     from bowstring.dissociated.items import Item, ItemRun
     from bowstring.memory import Device, Pending, Pool, Region
 

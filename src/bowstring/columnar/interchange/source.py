@@ -12,8 +12,7 @@ from bowstring.columnar.chunked import combine_chunks, combine_column, unify_dic
 from bowstring.columnar.column import Column
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.interchange.cudf import arrow_of_cudf
-from bowstring.columnar.interchange.device_stream import device_stream
-from bowstring.columnar.interchange.foreign import Importer
+from bowstring.columnar.interchange.foreign import Importer, device_stream
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.lookup import ColumnErrors, check_equal_lengths, checked_name
 from bowstring.columnar.marks import field_of, without_mark
