@@ -7,7 +7,7 @@ import pytest
 
 from bowstring import variant
 from bowstring.columnar.batch import Batch
-from bowstring.errors import InvalidBody, Unsupported, UsageError
+from bowstring.errors import InvalidBody, UsageError
 from bowstring.variant.metadata_dictionary import dictionary_of
 from tests.variant.get_columns import MARK, METADATA_FORMS, Row, column_of
 
@@ -38,17 +38,6 @@ def test_extension_arrays() -> None:
     """An array of the unregistered type is a Variant by its type."""
     array = pa.ExtensionArray.from_storage(variant.type(), PLAIN)
     assert variant.get(array, "$", pa.int8()).values.tolist() == [42]
-
-
-def test_shredded_columns_are_refused_by_name() -> None:
-    """A `typed_value` is not overlooked."""
-    fields = [
-        pa.field("metadata", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("typed_value", pa.int8()),
-    ]
-    with pytest.raises(Unsupported, match="typed_value"):
-        variant.get(marked(pa.array([None], pa.struct(fields))), "$", pa.int8())
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def by_cast(column: Column, path: list[str | int], type_: pa.DataType) -> Any:
         patch.setattr(Tree, "has_root", True)  # no row is plain then
         [places] = locate(opened, [tuple(path)])
     found = gather(Source(opened, DEFAULT_LIMITS, "value"), places, type_, target)
-    return batch_of([found, status_column("status", places, column.device)], opened)
+    return batch_of([found, status_column("status", places.statuses, column.device)], opened)
 
 
 def compare(column: Column, paths: list[list[str | int]], types: list[pa.DataType]) -> None:
