@@ -15,7 +15,7 @@ SLOW := (slow or hypothesis) and not gpu and not peers
 JOBS ?= 2
 SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --max-worker-restart=0
 
-.PHONY: help env demo test test-slow test-peers test-gpu test-gpu-sanitized coverage-public test-cudf-env lint format \
+.PHONY: help env kernels demo test test-slow test-peers test-gpu test-gpu-sanitized coverage-public test-cudf-env lint format \
     bench bench-gpu constraints clean
 
 help:
@@ -24,10 +24,16 @@ help:
 # make env            .venv with all that tests and benchmarks need; nothing where it is already so
 env:
 	@scripts/env.sh $(VENV) constraints.txt $(ALL) $(ALL),fuzz
+	@$(call COMPILE,$(VENV))
+
+# make kernels        compile the kernels for this checkout where they changed; without a C compiler, they are when used
+COMPILE = $(1)/bin/python -m bowstring.kernels.build --objects build/kernels || true
+kernels: env
 
 # make demo           hand real data from process to process, and through Spark and back (brings a Java of its own)
 demo:
 	@scripts/env.sh $(PEERS) constraints-peers.txt demo test,peers
+	@$(call COMPILE,$(PEERS))
 	$(PEERS)/bin/bowstring demo
 
 # make test           lint, types, floors, and every test that is neither slow nor for a GPU
@@ -48,6 +54,7 @@ format: env
 # make test-slow      live comparisons, long fuzzing, full matrices, and properties tried with other examples each time
 test-slow: test-peers
 	@scripts/env.sh $(VENV) constraints.txt $(ALL),fuzz
+	@$(call COMPILE,$(VENV))
 	$(RUN) -m pytest -m "$(SLOW)" $(SIDE_BY_SIDE) --hypothesis-profile=slow -o faulthandler_timeout=600
 
 # make test-peers     comparisons with a live Spark and DuckDB, in .venv-peers (brings a Java of its own)
@@ -56,6 +63,7 @@ SPARKS := $(PEERS)$(SPARK:%=-%)
 SPARK_CONSTRAINTS := $(if $(SPARK),build/constraints-spark-$(SPARK).txt,constraints-peers.txt)
 test-peers: $(SPARK_CONSTRAINTS)
 	@scripts/env.sh $(SPARKS) $(SPARK_CONSTRAINTS) test,peers
+	@$(call COMPILE,$(SPARKS))
 	$(SPARKS)/bin/python -m pytest -m "peers and not gpu" -o faulthandler_timeout=300
 
 build/constraints-spark-%.txt: constraints-peers.txt
@@ -98,6 +106,7 @@ coverage-public: env
 # make test-cudf-env  the fast tests with the versions that cuDF 26.10 asks for, in .venv-cudf
 test-cudf-env:
 	@scripts/env.sh .venv-cudf constraints-cudf.txt test,kernels
+	@$(call COMPILE,.venv-cudf)
 	.venv-cudf/bin/python -m pytest -m "$(FAST)" $(SIDE_BY_SIDE)
 
 # make bench          every benchmark case, short
@@ -131,4 +140,5 @@ constraints: env
 # make clean          remove the environments and what tools left
 clean:
 	rm -rf .venv .venv-cudf .venv-gpu .venv-peers* build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	rm -rf kernels/_native
 	find src kernels tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

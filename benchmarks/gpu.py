@@ -16,7 +16,7 @@ import numpy as np
 from bowstring.benchmarks.case import LineUp, Measured, Scale, Skipped, Target, Way
 from bowstring.benchmarks.environment import available_bytes
 from bowstring.errors import BowstringError
-from bowstring.kernels.launch import can_compile
+from bowstring.kernels.launch import can_launch
 from bowstring.memory import Device, device_by_name
 
 __all__ = [
@@ -69,7 +69,7 @@ def why_not(scale: Scale) -> str | None:
     except BowstringError as error:
         return str(error).partition("\n")[0]
     # Without it much would be done in another way, and be measured in the kernels' place.
-    return None if can_compile(device.xp.zeros(1, np.uint8)) else "no compiler of kernels is installed for it"
+    return None if can_launch(device.xp.zeros(1, np.uint8)) else "no compiler of kernels is installed for it"
 
 
 def sizes(scale: Scale, full: Sequence[int], quick: Sequence[int], tried: Sequence[int]) -> Sequence[int]:

@@ -6,17 +6,16 @@ nothing. Its module says what an item is, and which types it takes::
 
     SIGNATURES = {pack_flags: ("u8[], u64[]!",)}
 
-:func:`~bowstring.kernels.launch.launch` runs it where its arrays are: compiled by numba, in threads, on the host;
-compiled by numba-cuda, on CuPy's current stream, on CUDA. :mod:`bowstring.kernels.checker` refuses what these could
-do differently. What the array namespaces do well enough is not a kernel but a body for
-:func:`~bowstring.kernels.launch.run_arrays`, which needs no compiler.
+:func:`~bowstring.kernels.launch.launch` runs it where its arrays are: on the host in threads, out of the library
+that the build compiled (:mod:`bowstring.kernels.build`); on CUDA on CuPy's current stream.
+:mod:`bowstring.kernels.checker` refuses what these could do differently. What the array namespaces do well enough is
+not a kernel but a body for :func:`~bowstring.kernels.launch.run_arrays`, which needs no compiler.
 
-``BOWSTRING_KERNELS=interpret``
-    calls the plain functions instead, slowly, so that a debugger can look at each step (on the host).
-``BOWSTRING_KERNELS=checked``
-    compiles them so that an index outside of its array raises `IndexError` (on the host): for tests.
+``BOWSTRING_KERNELS``
+    says how kernels run on the host (:mod:`bowstring.kernels.host`): ``library``; ``jit``, compiled by numba when
+    they are first used; ``checked``, the same with every index checked; or ``interpret``, for a debugger.
 ``BOWSTRING_THREADS``
     is how many threads a launch may use; all processors unless it says otherwise, 1 inside a Spark task.
 ``BOWSTRING_CACHE_DIR``
-    is where compiled code is kept (:mod:`bowstring.kernels.cache`); ``python -m bowstring.kernels.warm`` fills it.
+    is where code that numba compiles is kept (:mod:`bowstring.kernels.cache`).
 """

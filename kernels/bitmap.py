@@ -13,7 +13,7 @@ import numpy as np
 
 from bowstring.errors import InvalidBody
 from bowstring.kernels import validity
-from bowstring.kernels.launch import can_compile, launch, run_arrays
+from bowstring.kernels.launch import can_launch, launch, run_arrays
 
 __all__ = ["both", "bytes_for", "count_set", "either", "expanded", "packed", "shifted"]
 
@@ -168,7 +168,7 @@ def either(left: Any, left_start: int, right: Any, right_start: int, length: int
 
 
 def _has_kernels(array: Any) -> bool:
-    return type(array) is not np.ndarray and can_compile(array)
+    return type(array) is not np.ndarray and can_launch(array)
 
 
 def _words(bits: int) -> int:

@@ -1,72 +1,152 @@
-"""Kernels on the host: a loop over work items, compiled by numba and kept in our cache.
+"""Kernels on the host: which code runs them, and how it is called.
 
-The loop has the file name and the globals of the kernel's module: numba's cache keys a function by its own code
-and by its closure, and a closure's cells never compare equal in another process.
+``BOWSTRING_KERNELS`` chooses; it is looked at in each launch:
 
-With ``BOWSTRING_KERNELS=interpret`` they are plain Python: slow, and every step can be looked at. With
-``BOWSTRING_KERNELS=checked`` they are compiled with every index checked, and raise `IndexError`: for tests. It
-must be set before the first launch of a process.
+``library``
+    The library that the build compiled (:mod:`bowstring.kernels.library`), and an error where it cannot be used.
+``jit``
+    Loops that numba compiles when they are first used (:mod:`bowstring.kernels.jit`).
+``checked``
+    The same with every index checked, which raises `IndexError`: for tests. It must be set before the first launch
+    of a process.
+``interpret``
+    Plain Python: slow, and every step can be looked at.
+
+Unless it is set, that is the library, and numba for what the library cannot run.
 """
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import os
-from collections.abc import Callable, Iterator
-from typing import Any
+import sys
+from collections.abc import Callable
+from typing import Any, Final
 
 import numpy as np
 
 from bowstring.errors import MissingDependency, UsageError
-from bowstring.kernels.cache import cache_folder
-from bowstring.kernels.compiling import compiling, make_jitable
-from bowstring.kernels.prefetch import compile_prefetch, compile_prefetch_page, prefetch, prefetch_page
-from bowstring.kernels.signature import Parameter, Signature, fingerprint, reached
+from bowstring.kernels import library
+from bowstring.kernels.signature import Parameter, Signature
 from bowstring.kernels.threads import run_ranges
 from bowstring.kernels.types import i64
-from bowstring.private_folders import make_folders
 
-__all__ = ["compiled", "interpret", "run", "way"]
+__all__ = ["Runner", "interpret", "is_ready", "run", "runner", "way"]
 
+VARIABLE: Final = "BOWSTRING_KERNELS"
 
-_LOOP = """\
-def {name}(_start, _stop, {arguments}):
-    for _item in range(_start, _stop):
-        {kernel}(_item, {arguments})
-"""
+_WAYS: Final = ("", "library", "jit", "checked", "interpret")
 
-# What is an instruction on the host, and how numba is told of it.
-_INSTRUCTIONS: dict[Callable[..., Any], Callable[[], None]] = {
-    prefetch: compile_prefetch,
-    prefetch_page: compile_prefetch_page,
-}
-_loops: dict[Signature, Any] = {}
-_jitable: set[Callable[..., Any]] = set()
+# Takes the number of items, and the arguments.
+Runner = Callable[[int, tuple[Any, ...]], None]
 
-
-VARIABLE = "BOWSTRING_KERNELS"
+_runners: dict[tuple[str, Signature], Runner] = {}
 
 
 def run(signature: Signature, items: int, arguments: tuple[Any, ...]) -> None:
     """Run a kernel over its items, in this thread or in several."""
-    loop = _loops.get(signature) or compiled(signature)
-    views = tuple(map(_declared, signature.parameters, arguments))
-    run_ranges(lambda start, stop: loop(start, stop, *views), items, sum(each.nbytes for each in views))
+    key = (way(), signature)
+    found = _runners.get(key)
+    if found is None:
+        found = _runners[key] = runner(*key)
+    found(items, arguments)
 
 
-def compiled(signature: Signature) -> Any:
-    """Return numba's dispatcher of a signature's loop, with the one signature compiled or read from the cache.
+def way() -> str:
+    """Return what ``BOWSTRING_KERNELS`` chooses; an empty string where it is not set.
+
+    Raises
+    ------
+    UsageError
+        It is something else than it can be.
+
+    Examples
+    --------
+    >>> way() in ("", "library", "jit", "checked", "interpret")
+    True
+    """
+    value = os.environ.get(VARIABLE, "")
+    if value not in _WAYS:
+        raise UsageError("no way to run kernels", expected=", ".join(_WAYS[1:]), found=value, where=VARIABLE)
+    return value
+
+
+def runner(chosen: str, signature: Signature) -> Runner:
+    """Return what runs a signature in a way that :func:`way` returns.
 
     Raises
     ------
     MissingDependency
-        numba is not installed.
+        There is neither a library nor numba; or the library was chosen and cannot be used.
     """
-    with compiling():
-        loop = _loops.get(signature)
-        if loop is None:
-            loop = _loops[signature] = _compile(signature)
-        return loop
+    if chosen == "interpret":
+        return functools.partial(interpret, signature)
+    if chosen in ("jit", "checked"):
+        return _runner_of_loop(signature, checked=chosen == "checked")
+    loaded = library.load()
+    if isinstance(loaded, library.Library):
+        function = loaded.function(signature)
+        if function is not None:
+            return _runner_of_function(signature, function)
+        reason = f"the library of kernels does not have {signature.kernel.__name__}"
+    else:
+        reason = loaded.reason
+        if loaded.is_there and not chosen:
+            _warn(reason)
+    if chosen:
+        raise MissingDependency(
+            "the library of kernels was chosen and cannot be used",
+            found=reason,
+            where=VARIABLE,
+            hint="Install a wheel that has it, or run `make kernels` in a checkout.",
+        )
+    ours = signature.kernel.__module__.startswith("bowstring.")
+    return _runner_of_loop(signature, why=reason if ours else "")
+
+
+def is_ready() -> bool:
+    """Whether the kernels run without a compiler, at once.
+
+    Examples
+    --------
+    >>> is_ready() in (True, False)
+    True
+    """
+    return way() in ("", "library") and isinstance(library.load(), library.Library)
+
+
+@functools.cache
+def _warn(reason: str) -> None:
+    print(f"bowstring: {reason}; kernels are compiled when they are first used", file=sys.stderr)  # noqa: T201  once
+
+
+def _runner_of_function(signature: Signature, function: Callable[..., int]) -> Runner:
+    """Return what calls a function of the library, which lets go of the interpreter lock."""
+    block_of = library.block_of(signature.parameters)
+    arrays = tuple(place for place, each in enumerate(signature.parameters) if each.array)
+
+    def run(items: int, arguments: tuple[Any, ...]) -> None:
+        block = block_of(arguments)
+
+        def work(start: int, stop: int) -> None:
+            if status := function(start, stop, block):
+                raise AssertionError(f"{signature} ended with status {status}")
+
+        run_ranges(work, items, sum(arguments[place].nbytes for place in arrays))
+
+    return run
+
+
+def _runner_of_loop(signature: Signature, *, checked: bool = False, why: str = "") -> Runner:
+    from bowstring.kernels.jit import compiled
+
+    loop = compiled(signature, checked=checked, why=why)
+
+    def run(items: int, arguments: tuple[Any, ...]) -> None:
+        views = tuple(map(_declared, signature.parameters, arguments))
+        run_ranges(lambda start, stop: loop(start, stop, *views), items, sum(each.nbytes for each in views))
+
+    return run
 
 
 def _declared(parameter: Parameter, argument: Any) -> Any:
@@ -75,121 +155,6 @@ def _declared(parameter: Parameter, argument: Any) -> Any:
         argument = argument.view()
         argument.flags.writeable = False
     return argument
-
-
-def _compile(signature: Signature) -> Any:
-    numba = _numba()
-    checked = way() == "checked"
-    for function in reached(signature.kernel):
-        if function not in _jitable:
-            if function in _INSTRUCTIONS:
-                _INSTRUCTIONS[function]()
-            else:
-                make_jitable(numba.extending, function, boundscheck=checked)
-            _jitable.add(function)
-    loop = _loop(signature)
-    options = {"nopython": True, "nogil": True, "_nrt": False, "error_model": "numpy", "boundscheck": checked}
-    dispatcher = numba.jit(**options)(loop)
-    dispatcher._cache = _cache(loop, fingerprint(signature.kernel), *(["checked"] if checked else []))
-    types = [numba.int64, numba.int64, *(_numba_type(numba, each) for each in signature.parameters)]
-    dispatcher.compile(tuple(types))
-    dispatcher.disable_compile()
-    return dispatcher
-
-
-def _numba() -> Any:
-    try:
-        import numba
-        import numba.extending
-    except ImportError as error:
-        raise MissingDependency(
-            "kernels on the host are compiled by numba",
-            hint='pip install "bowstring[kernels]", or set BOWSTRING_KERNELS=interpret to run them slowly.',
-        ) from error
-    return numba
-
-
-def _loop(signature: Signature) -> Any:
-    kernel = signature.kernel
-    names = ", ".join(each.name for each in signature.parameters)
-    source = _LOOP.format(name=signature.name, kernel=kernel.__name__, arguments=names)
-    made: dict[str, Any] = {}
-    exec(compile(source, kernel.__code__.co_filename, "exec"), kernel.__globals__, made)  # noqa: S102  generated
-    return made[signature.name]
-
-
-def _numba_type(numba: Any, parameter: Parameter) -> Any:
-    scalar = numba.from_dtype(parameter.dtype)
-    return numba.types.Array(scalar, 1, "C", readonly=not parameter.written) if parameter.array else scalar
-
-
-def _cache(loop: Any, stamp: str, *marks: str) -> Any:
-    """Return numba's cache of one function, in our folder and with our idea of what has changed."""
-    import numba
-    from numba.core.caching import CompileResultCacheImpl, FunctionCache
-    from numba.core.registry import cpu_target
-
-    processor = cpu_target.target_context.codegen().magic_tuple()
-    folder = cache_folder("host", numba.__version__, processor, *marks, module=loop.__module__)
-
-    class Locator:
-        _py_file = loop.__code__.co_filename  # numba's warnings name it
-
-        @classmethod
-        def from_function(cls, _function: Any, _file: str) -> Locator:
-            return cls()
-
-        def ensure_cache_path(self) -> None:
-            make_folders(folder)
-
-        def get_cache_path(self) -> str:
-            return folder
-
-        def get_source_stamp(self) -> str:
-            return stamp
-
-        def get_disambiguator(self) -> str:
-            return "host"
-
-    class Contents(CompileResultCacheImpl):  # type: ignore[misc]  # numba has no types
-        _locator_classes = (Locator,)
-
-    class Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
-        _impl_class = Contents
-
-        @contextlib.contextmanager
-        def _guard_against_spurious_io_errors(self) -> Iterator[None]:
-            """A cache that cannot be read or written is no error."""
-            try:
-                yield
-            except OSError:
-                pass
-            except Exception:  # noqa: BLE001  a damaged file, as a crash of the machine leaves, raises anything
-                with contextlib.suppress(OSError):
-                    self._cache_file.flush()
-
-    return Cache(loop)
-
-
-def way() -> str:
-    """Return how kernels run on the host: ``compile``, ``interpret``, or ``checked``, with every index checked.
-
-    Raises
-    ------
-    UsageError
-        ``BOWSTRING_KERNELS`` is something else.
-
-    Examples
-    --------
-    >>> way() in ("compile", "checked", "interpret")
-    True
-    """
-    value = os.environ.get(VARIABLE, "") or "compile"
-    if value not in ("compile", "checked", "interpret"):
-        raise UsageError(
-            "no way to run kernels", expected="compile, checked or interpret", found=value, where=VARIABLE
-        )
-    return value
 
 
 def interpret(signature: Signature, items: int, arguments: tuple[Any, ...]) -> None:

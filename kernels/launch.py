@@ -16,7 +16,8 @@ from bowstring.kernels.signature import Kernel, match
 __all__ = [
     "Place",
     "Unwrap",
-    "can_compile",
+    "are_ready",
+    "can_launch",
     "device_of",
     "find_place",
     "is_installed",
@@ -151,8 +152,6 @@ def launch(kernel: Kernel, items: int, *arguments: Any) -> None:
         from bowstring.kernels.cuda import run
 
         run(signature, items, values, device_of(arguments))
-    elif host.way() == "interpret":
-        host.interpret(signature, items, values)
     else:
         host.run(signature, items, values)
 
@@ -170,8 +169,19 @@ def is_installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
-def can_compile(array: Any) -> bool:
-    """Whether a compiler is installed for kernels that run where an array is.
+def are_ready() -> bool:
+    """Whether kernels run at once on the host: compiled by the build, or by a compiler that is loaded already.
+
+    Examples
+    --------
+    >>> are_ready() in (True, False)
+    True
+    """
+    return host.is_ready() or sys.modules.get("numba") is not None
+
+
+def can_launch(array: Any) -> bool:
+    """Whether kernels run where an array is: compiled by the build, or by a compiler that is installed.
 
     Raises
     ------
@@ -181,10 +191,12 @@ def can_compile(array: Any) -> bool:
     Examples
     --------
     >>> import numpy as np
-    >>> can_compile(np.arange(3)) == is_installed("numba")
+    >>> can_launch(np.arange(3)) or not is_installed("numba")
     True
     """
-    return is_installed("numba") and (find_place((array,)) != "cuda" or is_installed("numba_cuda"))
+    if find_place((array,)) == "cuda":
+        return is_installed("numba") and is_installed("numba_cuda")
+    return host.is_ready() or is_installed("numba")
 
 
 def run_arrays(body: Callable[..., Any], *arguments: Any) -> Any:

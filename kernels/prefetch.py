@@ -61,11 +61,16 @@ def compile_prefetch() -> None:
     _compile(prefetch, _SECOND_CACHE)
 
 
-def compile_prefetch_page() -> None:
-    """Have numba compile :func:`prefetch_page` to the instruction, or to nothing where it does not help."""
+def compile_prefetch_page(*, wanted: bool | None = None) -> None:
+    """Have numba compile :func:`prefetch_page` to the instruction, or to nothing where it does not help.
+
+    Unless it is said whether it is wanted, this processor decides.
+    """
     from llvmlite import binding  # type: ignore[import-untyped]  # it has no types
 
-    _compile(prefetch_page, _FIRST_CACHE if stops_at_pages(binding.get_host_cpu_name()) else 0)
+    if wanted is None:
+        wanted = stops_at_pages(binding.get_host_cpu_name())
+    _compile(prefetch_page, _FIRST_CACHE if wanted else 0)
 
 
 def _compile(function: Any, locality: int) -> None:

@@ -1,7 +1,8 @@
 """Warming the cache: ``python -m bowstring.kernels.warm`` compiles every kernel, so that no launch has to.
 
-Run it where an image is built, with ``BOWSTRING_CACHE_DIR`` set to a folder of the image; the folder may be
-read-only later. ``--cuda 9.0`` compiles for GPUs of that compute capability too, and needs no GPU.
+That is for installations without a library of kernels. Run it where an image is built, with ``BOWSTRING_CACHE_DIR``
+set to a folder of the image; the folder may be read-only later. ``--cuda 9.0`` compiles for GPUs of that compute
+capability too, and needs no GPU.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from bowstring.kernels import cuda, host
+from bowstring.kernels import cuda, jit
 from bowstring.kernels.signature import signatures
 
 __all__ = ["warm"]
@@ -40,7 +41,7 @@ def warm(capabilities: Sequence[tuple[int, int]] = ()) -> int:
     """
     count = 0
     for signature in signatures():
-        host.compiled(signature)
+        jit.compiled(signature)
         for capability in capabilities:
             cuda.load_cubin(signature, capability)
         count += 1

@@ -33,5 +33,7 @@ fi
 
 rm -f "$venv"/.stamp-*
 "$python" -m pip install --quiet --upgrade --constraint "$constraints" pip
+# `make kernels` compiles them, with the numba that is installed here.
+export HATCH_BUILD_NO_HOOKS=true
 "$python" -m pip install --quiet --constraint "$constraints" --build-constraint "$constraints" --editable ".[$extras]"
 echo "$state" >"$venv/.stamp-$(echo "$extras" | tr ',' '-')"

@@ -48,7 +48,7 @@ def test_without_a_gpu_a_case_is_skipped_with_the_reason(case: str, monkeypatch:
 @pytest.mark.parametrize("case", GPU_CASES)
 def test_what_is_done_without_kernels_is_not_measured(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing compiles kernels for the device, other code would run in their place: the case is skipped."""
-    monkeypatch.setattr("bowstring.benchmarks.gpu.can_compile", lambda _array: False)
+    monkeypatch.setattr("bowstring.benchmarks.gpu.can_launch", lambda _array: False)
     [skipped] = case_named(case).line_ups(Scale(device="fake:0"))
     assert isinstance(skipped, Skipped)
     assert "no compiler of kernels" in skipped.why

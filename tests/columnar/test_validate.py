@@ -176,8 +176,9 @@ def test_large_batches_are_validated_by_kernels_on_the_host(monkeypatch: pytest.
 
 
 WITHOUT_COMPILER = """
-import sys
+import os, sys
 sys.modules["numba"] = None
+os.environ["BOWSTRING_KERNELS"] = "jit"
 import pyarrow as pa
 from bowstring.columnar import Batch
 from bowstring.errors import InvalidBody, MissingDependency
@@ -198,7 +199,7 @@ except MissingDependency as error:
 
 
 def test_without_a_compiler_pyarrow_validates_on_the_host() -> None:
-    """Where numba is not installed, the host does without it, and a device says what to install."""
+    """Without numba and a library the host does without kernels, and a device says what to install."""
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_COMPILER], capture_output=True, text=True, timeout=60, check=False
     )

@@ -17,7 +17,7 @@ from bowstring.errors import BowstringError, ClosedError, EndOfStream, Truncated
 
 ROOT = Path(__file__).parents[2]
 # Another handler is first for Truncated, and does the same: both close and raise; nothing of ours is raised inside.
-REVIEWED = {"src/bowstring/memory/writable_memfd.py", "kernels/host.py"}
+REVIEWED = {"src/bowstring/memory/writable_memfd.py", "kernels/jit.py"}
 ADDED = {EndOfStream: StopIteration, ClosedError: ValueError, Truncated: OSError}
 
 

@@ -24,8 +24,8 @@ PACKAGE = Path(cache.__file__).resolve().parent.parent / "src" / "bowstring"
 TIMEOUT = 60
 PROGRAM = """
 import sys
-from bowstring.kernels import host, signature, validity
-dispatcher = host.compiled(signature.signatures_of(validity.pack_flags)[0])
+from bowstring.kernels import jit, signature, validity
+dispatcher = jit.compiled(signature.signatures_of(validity.pack_flags)[0])
 stats = dispatcher.stats
 print(len(stats.cache_hits), len(stats.cache_misses), stats.cache_path)
 """

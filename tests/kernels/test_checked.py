@@ -15,7 +15,7 @@ TIMEOUT = 60
 pytest.importorskip("numba")
 
 
-@pytest.mark.parametrize(("way", "became"), [("checked", "refused"), ("compile", "done")])
+@pytest.mark.parametrize(("way", "became"), [("checked", "refused"), ("jit", "done")])
 def test_what_is_outside_is_refused(way: str, became: str) -> None:
     """Compiled with checks, a step outside raises, whatever function takes it; without, nobody sees it.
 

@@ -335,14 +335,14 @@ def test_what_is_allowed_agrees(kernel: Any, monkeypatch: pytest.MonkeyPatch) ->
     signed, unsigned = rng.integers(-3, 9, 50), rng.integers(0, 3, 50, np.uint64)
     small, floats = rng.integers(0, 3, 50, np.uint8), rng.random(50)
     outs = {}
-    for way in ("compile", "interpret"):
+    for way in ("jit", "interpret"):
         monkeypatch.setenv("BOWSTRING_KERNELS", way)
         outs[way] = np.zeros(50, np.int64)
         signature, _ = match(kernel, (signed, unsigned, small, floats, outs[way]))
         check(signature)
         launch(kernel, 50, signed, unsigned, small, floats, outs[way])
-    assert np.array_equal(outs["compile"], outs["interpret"])
-    assert len(set(outs["compile"].tolist())) > 5
+    assert np.array_equal(outs["jit"], outs["interpret"])
+    assert len(set(outs["jit"].tolist())) > 5
 
 
 def test_literals_take_the_type_of_the_other_operand() -> None:

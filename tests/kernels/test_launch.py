@@ -189,7 +189,7 @@ def test_arrays_of_two_places_are_refused() -> None:
 
 
 def test_the_way_to_run_is_one_that_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``BOWSTRING_KERNELS`` is ``compile``, ``checked`` or ``interpret``."""
+    """``BOWSTRING_KERNELS`` is ``library``, ``jit``, ``checked`` or ``interpret``."""
     monkeypatch.setenv("BOWSTRING_KERNELS", "guess")
     with pytest.raises(UsageError, match="BOWSTRING_KERNELS"):
         launch(divide, 1, numbers(), numbers(), numbers())
@@ -199,7 +199,8 @@ def test_without_numba_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     """A kernel that is not compiled yet says which extra is missing; interpreted, it runs."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "numba"]:
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setattr("bowstring.kernels.host._loops", {})
+    monkeypatch.setattr("bowstring.kernels.host._runners", {})
+    monkeypatch.setattr("bowstring.kernels.jit._loops", {})
     out = numbers()
     with pytest.raises(MissingDependency, match=r'pip install "bowstring\[kernels\]"'):
         launch(divide, 4, numbers(), numbers() + 1, out)
@@ -212,7 +213,8 @@ def test_two_threads_launch_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     """Threads that compile the same kernels, and then launch them over the pool, all get their own results."""
     monkeypatch.setenv("BOWSTRING_THREADS", "3")
     monkeypatch.setenv("BOWSTRING_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr("bowstring.kernels.host._loops", {})
+    monkeypatch.setattr("bowstring.kernels.host._runners", {})
+    monkeypatch.setattr("bowstring.kernels.jit._loops", {})
     size, start, wrong = 200_000, threading.Barrier(4), []
 
     def work(number: int) -> None:

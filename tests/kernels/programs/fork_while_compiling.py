@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from bowstring.kernels import host
+from bowstring.kernels import jit
 from bowstring.kernels.launch import launch
 from bowstring.kernels.signature import signatures
 from bowstring.kernels.validity import pack_flags
@@ -24,7 +24,7 @@ others = [each for each in signatures() if each.kernel is not pack_flags]
 def compile_on() -> None:
     for signature in others:
         if not over.is_set():
-            host.compiled(signature)
+            jit.compiled(signature)
 
 
 compiler = threading.Thread(target=compile_on)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
@@ -13,7 +12,7 @@ from bowstring.columnar.layout import Kind, Layout
 from bowstring.columnar.spans import offset_bounds
 from bowstring.columnar.validation.elements import check_elements
 from bowstring.errors import InvalidBody
-from bowstring.kernels.launch import is_installed
+from bowstring.kernels.launch import are_ready, can_launch
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
@@ -23,6 +22,7 @@ __all__ = ["validate"]
 # Bytes from which kernels are worth their launches, and from which they are worth loading the compiler.
 _LARGE: Final = 1 << 20
 _HUGE: Final = 1 << 30
+_ON_HOST: Final = np.empty(0)
 
 
 def validate(batch: Batch, *, full: bool) -> None:
@@ -108,12 +108,12 @@ def _check_elements(batch: Batch) -> None:
 
 def _kernels_are_quicker(batch: Batch) -> bool:
     # Loading the compiler takes as long as pyarrow takes over a gigabyte.
-    return batch.nbytes >= (_LARGE if sys.modules.get("numba") else _HUGE) and is_installed("numba")
+    return batch.nbytes >= (_LARGE if are_ready() else _HUGE) and can_launch(_ON_HOST)
 
 
 def _name_the_row(batch: Batch) -> None:
     """Raise the error of the kernels, which names the row, where they can run."""
-    if is_installed("numba"):
+    if can_launch(_ON_HOST):
         check_elements(batch)
 
 

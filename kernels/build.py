@@ -1,0 +1,248 @@
+"""Compiling all kernels ahead of time: ``python -m bowstring.kernels.build`` makes the library of the package.
+
+numba compiles each signature's loop to LLVM's language, for x86-64-v3 whatever processor builds it; from that,
+objects are made for each level (:data:`~bowstring.kernels.library.LEVELS`), and the C compiler links them. The
+library needs nothing: no Python, no numba, and of C only ``memset`` and the like, which the link checks. The same
+sources and compilers give the same bytes.
+
+Signatures are compiled side by side, each in a process of its own. Their objects are kept in a folder of the
+checkout, so that after an edit only what the edit reaches is compiled again. Where the library is up to date,
+nothing is done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import importlib.metadata
+import multiprocessing
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import Final
+
+from bowstring.kernels import library
+from bowstring.kernels.lower import PROCESSORS, X86, Objects, compile_signature, machine_for, prepare
+from bowstring.kernels.signature import Signature, fingerprint, reached, signatures
+
+__all__ = ["BuildError", "build", "main", "stamp"]
+
+_LINK: Final = (
+    "-shared",
+    "-nostdlib",
+    "-Wl,-z,relro,-z,now,-z,noexecstack",
+    "-Wl,--build-id=none",
+    "-Wl,--hash-style=gnu",
+    "-Wl,--strip-all",
+)
+# What LLVM calls by itself.
+_FROM_C: Final = ("memset", "memcpy", "memmove")
+# Kernels that only these of our modules are compiled by; a change of them compiles everything anew.
+_COMPILED_BY: Final = ("checker.py", "compiling.py", "lower.py", "prefetch.py", "signature.py", "types.py")
+
+_PROCESSOR: Final = """
+define void @bowstring_cpuid(i32 %leaf, ptr %registers) {
+  %all = call { i32, i32, i32, i32 } asm sideeffect "cpuid",
+      "={ax},={bx},={cx},={dx},{ax},{cx},~{dirflag},~{fpsr},~{flags}"(i32 %leaf, i32 0)
+  store { i32, i32, i32, i32 } %all, ptr %registers, align 4
+  ret void
+}
+define i64 @bowstring_xcr0() {
+  %both = call { i32, i32 } asm sideeffect "xgetbv", "={ax},={dx},{cx},~{dirflag},~{fpsr},~{flags}"(i32 0)
+  %low = extractvalue { i32, i32 } %both, 0
+  %high = extractvalue { i32, i32 } %both, 1
+  %low64 = zext i32 %low to i64
+  %high64 = zext i32 %high to i64
+  %shifted = shl i64 %high64, 32
+  %value = or i64 %low64, %shifted
+  ret i64 %value
+}
+"""
+_STAMPS: Final = '@{sources} = constant [64 x i8] c"{0}"\n@{full} = constant [64 x i8] c"{1}"\n'
+
+
+class BuildError(Exception):
+    """Why no library could be built."""
+
+
+def build(folder: pathlib.Path, kept: pathlib.Path, *, jobs: int) -> bool:
+    """Make the library in a folder, unless it is there and up to date.
+
+    Parameters
+    ----------
+    folder
+        Where the library lies afterwards.
+    kept
+        The folder for objects, which a later build takes what it needs from.
+    jobs
+        How many processes compile.
+
+    Returns
+    -------
+    bool
+        Whether anything was done.
+
+    Raises
+    ------
+    BuildError
+        numba or a C compiler is missing, or fails.
+    """
+    wanted = stamp()
+    target = folder / library.NAME
+    with contextlib.suppress(OSError):
+        if wanted.encode() in target.read_bytes():
+            return False
+    kept.mkdir(parents=True, exist_ok=True)
+    everything = signatures()
+    names = [each.name for each in everything]
+    if len(set(names)) < len(names):
+        raise BuildError("two signatures of kernels have one name")
+    paths = {each.name: kept / f"{each.name}-{_key(each)}" for each in everything}
+    missing = [each.name for each in everything if not paths[each.name].is_dir()]
+    for objects in _compiled(missing, jobs):
+        _keep(paths[objects.name], objects.code)
+    for each in set(kept.iterdir()) - set(paths.values()):
+        _remove(each)
+    code = {f"{file.name}": file for path in paths.values() for file in sorted(path.iterdir())}
+    folder.mkdir(parents=True, exist_ok=True)
+    _link(target, [code[name] for name in sorted(code)], wanted)
+    return True
+
+
+def stamp() -> str:
+    """Return a hash of all that the library depends on: sources, compilers, flags.
+
+    Raises
+    ------
+    BuildError
+        numba or a C compiler is missing.
+    """
+    parts = (library.compiled_sources(), _versions(), _run([*_compiler(), "--version"]), _LINK)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _versions() -> tuple[str, ...]:
+    try:
+        versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite", "numpy")]
+    except importlib.metadata.PackageNotFoundError as error:
+        raise BuildError(f"{error.name} is not installed") from error
+    return (*versions, str(sys.implementation.cache_tag), *PROCESSORS.values())
+
+
+def _compiler() -> list[str]:
+    return shlex.split(os.environ.get("CC", "")) or ["cc"]
+
+
+def _run(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  ours
+    except OSError as error:
+        raise BuildError(f"{command[0]}: {error.strerror}") from error
+    if done.returncode:
+        raise BuildError(f"{command[0]} failed: {(done.stderr.strip() or 'without a word').splitlines()[-1]}")
+    return done.stdout
+
+
+def _key(signature: Signature) -> str:
+    """Return a hash of what the objects of a signature depend on: modules that it reaches, and compilers."""
+    folder = pathlib.Path(__file__).parent
+    files = {folder / name for name in _COMPILED_BY}
+    files |= {pathlib.Path(each.__code__.co_filename) for each in reached(signature.kernel)}
+    total = hashlib.sha256(repr((fingerprint(signature.kernel), str(signature), _versions())).encode())
+    for digest in sorted(hashlib.sha256(file.read_bytes()).hexdigest() for file in files):
+        total.update(digest.encode())
+    return total.hexdigest()[:24]
+
+
+def _keep(path: pathlib.Path, code: dict[str, bytes]) -> None:
+    """Write a folder of objects, whole or not at all."""
+    made = pathlib.Path(tempfile.mkdtemp(dir=path.parent))
+    for name, content in code.items():
+        (made / f"{name}.o").write_bytes(content)
+    try:
+        made.rename(path)
+    except OSError:  # another build was first
+        _remove(made)
+
+
+def _remove(path: pathlib.Path) -> None:
+    with contextlib.suppress(OSError):
+        for each in path.iterdir():
+            each.unlink()
+        path.rmdir()
+
+
+def _compiled(names: list[str], jobs: int) -> Iterator[Objects]:
+    """Compile signatures by their names, side by side."""
+    if not names:
+        return
+    try:
+        prepare()
+    except Exception as error:
+        raise BuildError(f"numba cannot be used: {error}") from error
+    # Those that reach most take longest, and begin first.
+    weights = {each.name: len(list(reached(each.kernel))) for each in signatures()}
+    names = sorted(names, key=lambda name: (-weights[name], name))
+    context = multiprocessing.get_context("fork")
+    try:
+        # One process for each signature: what numba numbers does not depend on what was compiled before.
+        with context.Pool(min(jobs, len(names)), maxtasksperchild=1) as pool:
+            yield from pool.imap_unordered(compile_signature, names, chunksize=1)
+    except BuildError:
+        raise
+    except Exception as error:  # whatever the compiler raises, the package works without the library
+        raise BuildError(f"numba failed: {type(error).__name__}: {error}") from error
+
+
+def _link(target: pathlib.Path, objects: list[pathlib.Path], wanted: str) -> None:
+    from llvmlite import binding  # type: ignore[import-untyped]  # it has no types
+
+    machine = machine_for("base")
+    own = _STAMPS.format(library.compiled_sources(), wanted, sources=library.SOURCES, full=library.FULL_STAMP)
+    stubs = "".join(f"define void @{name}() {{ ret void }}\n" for name in _FROM_C)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for file, text in (("own.o", own + _PROCESSOR * X86), ("stubs.o", stubs)):
+            (folder / file).write_bytes(machine.emit_object(binding.parse_assembly(text)))
+        (folder / "symbols").write_text("{ global: bowstring_*; local: *; };\n")
+        (folder / "objects").write_text("\n".join(f'"{each}"' for each in (*objects, folder / "own.o")))
+        made = pathlib.Path(f"{target}.{os.getpid()}")
+        link = [*_compiler(), *_LINK, f"-Wl,--version-script={folder / 'symbols'}", f"@{folder / 'objects'}"]
+        # Whatever else the library needed would be missing here.
+        _run([*link, "-Wl,--no-undefined", f"{folder / 'stubs.o'}", "-o", f"{folder / 'check.so'}"])
+        _run([*link, "-o", f"{made}"])
+    made.replace(target)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command: 0 where the library is up to date afterwards, else 1 and one line on stderr."""
+    parser = argparse.ArgumentParser(prog="python -m bowstring.kernels.build", description=build.__doc__)
+    parser.add_argument(
+        "--into", type=pathlib.Path, default=pathlib.Path(library.FOLDER), help="where the library goes"
+    )
+    parser.add_argument(
+        "--objects", type=pathlib.Path, help="where compiled objects are kept for the next build"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes that compile"
+    )
+    chosen = parser.parse_args(arguments)
+    try:
+        with contextlib.ExitStack() as stack:
+            kept = chosen.objects or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            done = build(chosen.into, kept, jobs=chosen.jobs)
+    except (BuildError, OSError) as error:
+        print(f"bowstring: kernels are not compiled ahead of time: {error}", file=sys.stderr)  # noqa: T201  it is a command
+        return 1
+    if done:
+        print(f"bowstring: compiled {len(signatures())} signatures of kernels into {chosen.into}")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""Kernels compiled by numba when they are first launched, and kept in our cache: where no library was built.
+
+The loop has the file name and the globals of the kernel's module: numba's cache keys a function by its own code
+and by its closure, and a closure's cells never compare equal in another process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from bowstring.errors import MissingDependency
+from bowstring.kernels.cache import cache_folder
+from bowstring.kernels.compiling import compiling, make_jitable
+from bowstring.kernels.prefetch import compile_prefetch, compile_prefetch_page, prefetch, prefetch_page
+from bowstring.kernels.signature import Parameter, Signature, fingerprint, reached
+from bowstring.private_folders import make_folders
+
+__all__ = ["compiled"]
+
+
+_LOOP = """\
+def {name}(_start, _stop, {arguments}):
+    for _item in range(_start, _stop):
+        {kernel}(_item, {arguments})
+"""
+
+# What is an instruction on the host, and how numba is told of it.
+_INSTRUCTIONS: dict[Callable[..., Any], Callable[[], None]] = {
+    prefetch: compile_prefetch,
+    prefetch_page: compile_prefetch_page,
+}
+_loops: dict[tuple[Signature, bool], Any] = {}
+_jitable: set[Callable[..., Any]] = set()
+# Whether the user knows that kernels are compiled as they are used.
+_announced = False
+
+
+def compiled(signature: Signature, *, checked: bool = False, why: str = "") -> Any:
+    """Return numba's dispatcher of a signature's loop, with the one signature compiled or read from the cache.
+
+    Parameters
+    ----------
+    checked
+        Check every index, and raise `IndexError`. A process does so for all kernels or for none.
+    why
+        Why it is compiled now: the first kernel that is compiled says so on stderr.
+
+    Raises
+    ------
+    MissingDependency
+        numba is not installed.
+    """
+    with compiling():
+        loop = _loops.get((signature, checked))
+        if loop is None:
+            began = time.monotonic()
+            loop = _loops[signature, checked] = _compile(signature, checked, why)
+            if why and loop.stats.cache_misses:
+                _announce(signature, why, time.monotonic() - began)
+        return loop
+
+
+def _announce(signature: Signature, why: str, seconds: float) -> None:
+    """Say once what takes so long."""
+    global _announced  # noqa: PLW0603  one line for a process
+    if not _announced:
+        _announced = True
+        print(  # noqa: T201  what is slow says so
+            f"bowstring: compiled the kernel {signature.kernel.__name__} in {seconds:.1f} s, and will compile each "
+            f"other when it is first used: {why}.",
+            file=sys.stderr,
+        )
+
+
+def _compile(signature: Signature, checked: bool, why: str) -> Any:
+    numba = _numba(why)
+    for function in reached(signature.kernel):
+        if function not in _jitable:
+            if function in _INSTRUCTIONS:
+                _INSTRUCTIONS[function]()
+            else:
+                make_jitable(numba.extending, function, boundscheck=checked)
+            _jitable.add(function)
+    loop = _loop(signature)
+    options = {"nopython": True, "nogil": True, "_nrt": False, "error_model": "numpy", "boundscheck": checked}
+    dispatcher = numba.jit(**options)(loop)
+    dispatcher._cache = _cache(loop, fingerprint(signature.kernel), *(["checked"] if checked else []))
+    types = [numba.int64, numba.int64, *(_numba_type(numba, each) for each in signature.parameters)]
+    dispatcher.compile(tuple(types))
+    dispatcher.disable_compile()
+    return dispatcher
+
+
+def _numba(why: str) -> Any:
+    try:
+        import numba
+        import numba.extending
+    except ImportError as error:
+        raise MissingDependency(
+            "numba, which compiles kernels on the host, is not installed",
+            found=why or None,
+            hint='pip install "bowstring[kernels]", or set BOWSTRING_KERNELS=interpret to run them slowly.',
+        ) from error
+    return numba
+
+
+def _loop(signature: Signature) -> Any:
+    kernel = signature.kernel
+    names = ", ".join(each.name for each in signature.parameters)
+    source = _LOOP.format(name=signature.name, kernel=kernel.__name__, arguments=names)
+    made: dict[str, Any] = {}
+    exec(compile(source, kernel.__code__.co_filename, "exec"), kernel.__globals__, made)  # noqa: S102  generated
+    return made[signature.name]
+
+
+def _numba_type(numba: Any, parameter: Parameter) -> Any:
+    scalar = numba.from_dtype(parameter.dtype)
+    return numba.types.Array(scalar, 1, "C", readonly=not parameter.written) if parameter.array else scalar
+
+
+def _cache(loop: Any, stamp: str, *marks: str) -> Any:
+    """Return numba's cache of one function, in our folder and with our idea of what has changed."""
+    import numba
+    from numba.core.caching import CompileResultCacheImpl, FunctionCache
+    from numba.core.registry import cpu_target
+
+    processor = cpu_target.target_context.codegen().magic_tuple()
+    folder = cache_folder("host", numba.__version__, processor, *marks, module=loop.__module__)
+
+    class Locator:
+        _py_file = loop.__code__.co_filename  # numba's warnings name it
+
+        @classmethod
+        def from_function(cls, _function: Any, _file: str) -> Locator:
+            return cls()
+
+        def ensure_cache_path(self) -> None:
+            make_folders(folder)
+
+        def get_cache_path(self) -> str:
+            return folder
+
+        def get_source_stamp(self) -> str:
+            return stamp
+
+        def get_disambiguator(self) -> str:
+            return "host"
+
+    class Contents(CompileResultCacheImpl):  # type: ignore[misc]  # numba has no types
+        _locator_classes = (Locator,)
+
+    class Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
+        _impl_class = Contents
+
+        @contextlib.contextmanager
+        def _guard_against_spurious_io_errors(self) -> Iterator[None]:
+            """A cache that cannot be read or written is no error."""
+            try:
+                yield
+            except OSError:
+                pass
+            except Exception:  # noqa: BLE001  a damaged file, as a crash of the machine leaves, raises anything
+                with contextlib.suppress(OSError):
+                    self._cache_file.flush()
+
+    return Cache(loop)

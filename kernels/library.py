@@ -1,0 +1,283 @@
+"""The library of kernels that the build compiled: found beside the package, checked, and called by ctypes.
+
+The library lies in ``_native`` beside this file and is looked for nowhere else, least of all in a folder that is
+written at run time. It holds the hash of the sources it was compiled from (:func:`compiled_sources`): one of other
+sources is not used. On x86-64 it holds each kernel once per level of the instruction set, and once more for
+processors that are asked for the next page of memory (:mod:`bowstring.kernels.prefetch`).
+
+A compiled loop takes the first item, the end of the items, and a block of words: address and size of each array,
+and each number in a word of its own (:func:`block_of`). It is called in numba's convention: two pointers come
+before, for a result, which nothing reads, and for an exception, which there is none of; the status is returned.
+Kernels hold no locks and allocate nothing, so a process may fork while one runs, and its children use the same
+pages. The library is never unloaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import functools
+import hashlib
+import os
+import pathlib
+import struct
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from bowstring.kernels.signature import Parameter, Signature
+
+__all__ = [
+    "FOLDER",
+    "FULL_STAMP",
+    "LEVELS",
+    "NAME",
+    "SOURCES",
+    "Library",
+    "NotUsable",
+    "block_of",
+    "compiled_sources",
+    "level_of",
+    "load",
+    "symbol",
+]
+
+FOLDER: Final = os.path.join(os.path.dirname(__file__), "_native")
+NAME: Final = "kernels.so"
+# Symbols beside the kernels: the hash of the sources, and that of all that the build depends on.
+SOURCES: Final = "bowstring_sources"
+FULL_STAMP: Final = "bowstring_stamp"
+
+# The levels of x86-64 that the build compiles for, best first. Other machines have one.
+LEVELS: Final = ("v3", "v2")
+GENERIC: Final = "generic"
+
+# What of the package's sources does not change what is compiled.
+_RUN_TIME: Final = frozenset({"cache.py", "host.py", "jit.py", "launch.py", "threads.py", "warm.py"})
+
+# Bits of the processor, by register: leaf 1 ECX, leaf 7 EBX, leaf 0x80000001 ECX.
+_V2: Final = ((1, 2, 0x00982201), (0x80000001, 2, 0x00000001))  # SSE3 … SSE4.2, POPCNT, CMPXCHG16B; LAHF
+_V3: Final = (
+    (1, 2, 0x38401000),
+    (7, 1, 0x00000128),
+    (0x80000001, 2, 0x00000020),
+)  # AVX … FMA; AVX2, BMI; LZCNT
+_OSXSAVE: Final = 1 << 27
+_YMM_SAVED: Final = 0b110
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NotUsable:
+    """Why there is no library to call.
+
+    Attributes
+    ----------
+    reason
+        For the user; a clause without a full stop.
+    is_there
+        Whether a file lies where the library should, so that something is wrong.
+    """
+
+    reason: str
+    is_there: bool
+
+
+class Library:
+    """A loaded library: calls for signatures."""
+
+    def __init__(self, handle: ctypes.CDLL, level: str, *, stops_at_pages: bool) -> None:
+        self._handle = handle
+        self.level = level
+        self._variants = (True, False) if stops_at_pages else (False,)
+
+    def function(self, signature: Signature) -> Callable[[int, tuple[Any, ...]], Any] | None:
+        """Return the compiled loop of a signature, if the library has it: called with a range and a block."""
+        for pages in self._variants:
+            try:
+                found = self._handle[symbol(signature.name, self.level, pages=pages)]
+            except AttributeError:
+                continue
+            found.argtypes = [
+                ctypes.c_void_p,
+                ctypes.c_void_p,
+                ctypes.c_int64,
+                ctypes.c_int64,
+                ctypes.c_char_p,
+            ]
+            found.restype = ctypes.c_int32
+            result = ctypes.c_int64()  # each call writes NULL to it
+            return functools.partial(found, ctypes.byref(result), None)
+        return None
+
+
+def symbol(name: str, level: str, *, pages: bool) -> str:
+    """Return the name of a signature's loop in the library.
+
+    Examples
+    --------
+    >>> symbol("pack_flags__u8a_u64aw", "v3", pages=False)
+    'bowstring_v3_pack_flags__u8a_u64aw'
+    """
+    return f"bowstring_{level}{'_pages' * pages}_{name}"
+
+
+def block_of(parameters: tuple[Parameter, ...]) -> Callable[[tuple[Any, ...]], bytes]:
+    """Return what makes the words of a call from its arguments; the arguments must outlive the call.
+
+    Examples
+    --------
+    >>> from bowstring.kernels.signature import signatures_of
+    >>> from bowstring.kernels.validity import pack_flags
+    >>> block = block_of(signatures_of(pack_flags)[0].parameters)
+    >>> len(block((np.zeros(3, np.uint8), np.zeros(1, np.uint64)))) == 4 * 8
+    True
+    """
+    words = {"f64": "d", "f32": "f4x"}
+    pack = struct.Struct(
+        "="
+        + "".join(
+            "QQ" if p.array else words.get(p.scalar, "q" if p.scalar[0] == "i" else "Q") for p in parameters
+        )
+    ).pack
+    arrays = tuple(p.array for p in parameters)
+
+    def block(arguments: tuple[Any, ...]) -> bytes:
+        values: list[Any] = []
+        for is_array, argument in zip(arrays, arguments, strict=True):
+            if is_array:
+                values.append(_address(argument))
+                values.append(argument.size)
+            else:
+                values.append(argument)
+        return pack(*values)
+
+    return block
+
+
+def _found_offset() -> int | None:
+    """Return where an array object holds the address of its data, which is part of NumPy's binary interface."""
+    arrays = [np.zeros(count, np.uint8) for count in (1, 7, 4096)]
+    for offset in range(0, object.__basicsize__ + 64, 8):
+        if all(ctypes.c_uint64.from_address(id(a) + offset).value == a.ctypes.data for a in arrays):
+            return offset
+    return None
+
+
+def _make_address() -> Callable[[Any], int]:
+    """Return a function for the address of an array: asking NumPy takes ten times as long as a small launch may."""
+    offset = _found_offset()
+    if offset is None:
+        return lambda array: int(array.__array_interface__["data"][0])
+    read = ctypes.c_uint64.from_address
+    return lambda array: read(id(array) + offset).value
+
+
+_address: Final = _make_address()
+
+
+@functools.cache
+def compiled_sources() -> str:
+    """Return a hash of the sources that the library is compiled from, and of those that compile and call it.
+
+    Examples
+    --------
+    >>> len(compiled_sources())
+    64
+    """
+    folder = pathlib.Path(__file__).parent
+    total = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        name = path.relative_to(folder).as_posix()
+        if name not in _RUN_TIME:
+            total.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return total.hexdigest()
+
+
+_loading = threading.Lock()
+os.register_at_fork(
+    before=_loading.acquire, after_in_parent=_loading.release, after_in_child=_loading.release
+)
+
+
+def load() -> Library | NotUsable:
+    """Return the library for this processor, loaded once per process, or why it cannot be used."""
+    with _loading:
+        return _load(os.path.join(FOLDER, NAME))
+
+
+@functools.cache
+def _load(path: str) -> Library | NotUsable:
+    if not os.path.lexists(path):
+        return NotUsable("no library of kernels was built", is_there=False)
+    try:
+        handle = ctypes.CDLL(path)
+        found = (ctypes.c_char * 64).in_dll(handle, SOURCES).value.decode()
+    except (OSError, ValueError, UnicodeDecodeError) as error:
+        return NotUsable(f"the library of kernels cannot be loaded: {error}", is_there=True)
+    if found != compiled_sources():
+        return NotUsable(
+            f"{path} was compiled from other sources (`make kernels` compiles it anew)", is_there=True
+        )
+    if not hasattr(handle, "bowstring_cpuid"):
+        return Library(handle, GENERIC, stops_at_pages=True)
+    asked = _asked(handle)
+    level = level_of(asked, handle.bowstring_xcr0)
+    if level is None:
+        return NotUsable("the library of kernels needs a processor of level x86-64-v2", is_there=True)
+    return Library(handle, level, stops_at_pages=_stops_at_pages(asked))
+
+
+def _asked(handle: ctypes.CDLL) -> Callable[[int], tuple[int, int, int, int]]:
+    """Return a function that asks the processor: the registers EAX, EBX, ECX, EDX of a leaf."""
+    handle.bowstring_cpuid.argtypes = [ctypes.c_uint32, ctypes.c_void_p]
+    handle.bowstring_cpuid.restype = None
+    handle.bowstring_xcr0.argtypes = []
+    handle.bowstring_xcr0.restype = ctypes.c_uint64
+
+    def ask(leaf: int) -> tuple[int, int, int, int]:
+        registers = (ctypes.c_uint32 * 4)()
+        handle.bowstring_cpuid(leaf, ctypes.byref(registers))
+        return registers[0], registers[1], registers[2], registers[3]
+
+    return ask
+
+
+def level_of(ask: Callable[[int], tuple[int, int, int, int]], xcr0: Callable[[], int]) -> str | None:
+    """Return the best level that a processor has and the operating system saves the registers of.
+
+    Parameters
+    ----------
+    ask
+        The registers EAX, EBX, ECX, EDX of a leaf of CPUID, its first sub-leaf.
+    xcr0
+        What the operating system saves; asked only where it says so.
+
+    Examples
+    --------
+    >>> level_of(lambda leaf: (0xFFFFFFFF,) * 4, lambda: 0b111)
+    'v3'
+    >>> level_of(lambda leaf: (0xFFFFFFFF,) * 4, lambda: 0b011)
+    'v2'
+    """
+
+    def has(bits: tuple[tuple[int, int, int], ...]) -> bool:
+        return all(
+            leaf <= ask(leaf & 0x80000000)[0] and ask(leaf)[register] & mask == mask
+            for leaf, register, mask in bits
+        )
+
+    if not has(_V2):
+        return None
+    saved = ask(1)[2] & _OSXSAVE and xcr0() & _YMM_SAVED == _YMM_SAVED
+    return "v3" if saved and has(_V3) else "v2"
+
+
+def _stops_at_pages(ask: Callable[[int], tuple[int, int, int, int]]) -> bool:
+    """Whether to ask for the next page: as :func:`bowstring.kernels.prefetch.stops_at_pages`, of this processor."""
+    _, *name = ask(0)
+    vendor = b"".join(each.to_bytes(4, "little") for each in (name[0], name[2], name[1]))
+    version = ask(1)[0]
+    family = (version >> 8 & 15) + (version >> 20 & 255)
+    return vendor != b"AuthenticAMD" or family < 0x17

@@ -1,0 +1,263 @@
+"""The library of compiled kernels: taken only where it fits, and called with what was passed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bowstring.kernels import library
+from bowstring.kernels.library import block_of, level_of
+from bowstring.kernels.signature import parse, signatures
+from bowstring.kernels.types import SCALARS
+
+PACKAGE = Path(library.__file__).resolve().parent.parent / "src" / "bowstring"
+TIMEOUT = 120
+BUILT = Path(library.FOLDER) / library.NAME
+
+needs_library = pytest.mark.skipif(
+    not isinstance(library.load(), library.Library), reason="no library of kernels was built here"
+)
+
+# What a processor must have, as its manual names the bits: leaf, register, bit.
+ECX, EBX, EXTENDED = 2, 1, 0x80000001
+FLAGS_V2 = {
+    "sse3": (1, ECX, 0),
+    "ssse3": (1, ECX, 9),
+    "cx16": (1, ECX, 13),
+    "sse4_1": (1, ECX, 19),
+    "sse4_2": (1, ECX, 20),
+    "popcnt": (1, ECX, 23),
+    "lahf_lm": (EXTENDED, ECX, 0),
+}
+FLAGS_V3 = {
+    "fma": (1, ECX, 12),
+    "movbe": (1, ECX, 22),
+    "osxsave": (1, ECX, 27),
+    "avx": (1, ECX, 28),
+    "f16c": (1, ECX, 29),
+    "bmi1": (7, EBX, 3),
+    "avx2": (7, EBX, 5),
+    "bmi2": (7, EBX, 8),
+    "lzcnt": (EXTENDED, ECX, 5),
+}
+ALL = FLAGS_V2 | FLAGS_V3
+
+
+def processor(flags: set[str], last: int = 7) -> Callable[[int], tuple[int, int, int, int]]:
+    """Return what a processor with these flags answers; leaves after the last answer with ones, as some do."""
+
+    def ask(leaf: int) -> tuple[int, int, int, int]:
+        if leaf & 0x7FFFFFFF == 0:
+            return (leaf | (EXTENDED & 0xF if leaf else last), 0, 0, 0)
+        if leaf < EXTENDED and leaf > last:
+            return (0xFFFFFFFF,) * 4
+        registers = [0, 0, 0, 0]
+        for flag in flags:
+            at, register, bit = ALL[flag]
+            if at == leaf:
+                registers[register] |= 1 << bit
+        return registers[0], registers[1], registers[2], registers[3]
+
+    return ask
+
+
+@given(
+    flags=st.sets(st.sampled_from(sorted(ALL))),
+    saved=st.integers(0, 255),
+    last=st.sampled_from([1, 6, 7, 31]),
+)
+def test_the_level_is_the_best_that_the_processor_has(flags: set[str], saved: int, last: int) -> None:
+    """A level is chosen only with all its flags, v3 only where the registers are saved by the operating system."""
+    for more in (flags, flags | FLAGS_V2.keys(), set(ALL)):
+        expected = None
+        if more >= FLAGS_V2.keys():
+            complete = more >= FLAGS_V3.keys() and saved & 6 == 6 and last >= 7
+            expected = "v3" if complete else "v2"
+        assert level_of(processor(more, last), lambda: saved) == expected
+
+
+@pytest.mark.parametrize("missing", sorted(ALL))
+def test_no_flag_is_done_without(missing: str) -> None:
+    """Without one flag of a level, it is not chosen."""
+    expected = None if missing in FLAGS_V2 else "v2"
+    assert level_of(processor(set(ALL) - {missing}), lambda: 7) == expected
+
+
+def test_the_operating_system_is_not_asked_for_what_it_does_not_have() -> None:
+    """The instruction that asks what is saved is not there unless the processor says so."""
+
+    def never() -> int:
+        raise AssertionError
+
+    assert level_of(processor(set(ALL) - {"osxsave"}), never) == "v2"
+
+
+def extremes(scalar: str) -> list[Any]:
+    kind: Any = SCALARS[scalar]
+    if scalar[0] == "f":
+        return [kind(each) for each in (0.0, -1.5, np.inf, np.finfo(kind).max)]
+    return [kind(each) for each in (np.iinfo(kind).min, 0, 1, np.iinfo(kind).max)]
+
+
+@pytest.mark.parametrize("scalar", sorted(SCALARS))
+def test_a_block_holds_the_bits_of_numbers(scalar: str) -> None:
+    """A number lies at the beginning of its word, bit by bit, extremes included."""
+
+    def kernel(i: Any, number: Any) -> None: ...
+
+    block = block_of(parse(kernel, scalar).parameters)
+    for value in extremes(scalar):
+        assert np.frombuffer(block((value,)), SCALARS[scalar])[0] == value
+        assert len(block((value,))) == 8
+
+
+@given(sizes=st.lists(st.integers(0, 9), min_size=3, max_size=3), start=st.integers(0, 5))
+def test_a_block_holds_addresses_and_sizes(sizes: list[int], start: int) -> None:
+    """An array is its address and its number of elements, whether it is a view, read-only or empty."""
+
+    def kernel(i: Any, left: Any, right: Any, out: Any) -> None: ...
+
+    block = block_of(parse(kernel, "u8[], i64[], u16[]!").parameters)
+    arrays = [np.zeros(20, kind)[start : start + size] for kind, size in zip("Blh", sizes, strict=True)]
+    arrays[0].flags.writeable = False
+    words = np.frombuffer(block(tuple(arrays)), np.uint64)
+    assert words.tolist() == [word for each in arrays for word in (each.ctypes.data, each.size)]
+
+
+PROGRAM = """
+import sys
+if "blocked" in sys.argv:
+    sys.modules["numba"] = None
+import numpy as np
+from bowstring.kernels.launch import launch
+from bowstring.kernels.validity import pack_flags
+words = np.zeros(1, np.uint64)
+try:
+    launch(pack_flags, 1, np.array([1, 0, 1], np.uint8), words)
+    print(words[0], bool(sys.modules.get("numba")))
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+def run(folder: Path, cache: Path, *arguments: str, way: str = "") -> tuple[str, str]:
+    """Return what a process that launches a kernel of a package writes to its two outputs."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(folder),
+            "BOWSTRING_KERNELS": way,
+            "BOWSTRING_CACHE_DIR": str(cache),
+        },
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=True,
+    )
+    return done.stdout.strip(), done.stderr
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """Return a folder with a copy of the package and its library."""
+    shutil.copytree(
+        PACKAGE, tmp_path / "bowstring", ignore=shutil.ignore_patterns("__pycache__", "benchmarks")
+    )
+    (tmp_path / "cache").mkdir(mode=0o700)
+    return tmp_path
+
+
+@needs_library
+def test_the_library_needs_no_compiler(package: Path) -> None:
+    """With a library numba is neither needed nor imported, and nothing is written or said."""
+    for arguments in ([], ["blocked"]):
+        assert run(package, package / "cache", *arguments) == ("5 False", "")
+    assert not list((package / "cache").iterdir())
+
+
+def damage_stale(kernels: Path) -> None:
+    (kernels / "validity.py").write_text((kernels / "validity.py").read_text() + "# changed\n")
+
+
+def damage_garbage(kernels: Path) -> None:
+    (kernels / "_native" / "kernels.so").write_bytes(b"\x7fELF" + bytes(100))
+
+
+def damage_other_hash(kernels: Path) -> None:
+    path = kernels / "_native" / "kernels.so"
+    path.write_bytes(path.read_bytes().replace(library.compiled_sources().encode(), b"0" * 64))
+
+
+@needs_library
+@pytest.mark.parametrize("damage", [damage_stale, damage_garbage, damage_other_hash])
+def test_a_library_that_does_not_fit_is_not_used(package: Path, damage: Callable[[Path], None]) -> None:
+    """Stale or damaged, it is passed over with one line that says so; where it was chosen, that is an error."""
+    pytest.importorskip("numba")
+    damage(package / "bowstring" / "kernels")
+    cache = package / "cache"
+    out, told = run(package, cache)
+    assert out == "5 True"
+    first, second = told.splitlines()
+    assert str(package) in first
+    assert first.endswith("kernels are compiled when they are first used")
+    assert second.startswith("bowstring: compiled the kernel pack_flags in ")
+    out, told = run(package, cache)
+    assert (out, told.splitlines()) == ("5 True", [first])  # it is kept: nothing was slow
+    assert run(package, cache, way="library")[0].startswith(
+        "MissingDependency the library of kernels was chosen"
+    )
+    assert run(package, cache, "blocked")[0].startswith("MissingDependency numba")
+
+
+def test_without_a_library_what_is_slow_says_so_once(package: Path) -> None:
+    """The first kernel that is compiled is named with its time; chosen by the user, nothing is said."""
+    pytest.importorskip("numba")
+    shutil.rmtree(package / "bowstring" / "kernels" / "_native", ignore_errors=True)
+    out, told = run(package, package / "cache", way="jit")
+    assert (out, told) == ("5 True", "")
+    other = package / "other"
+    other.mkdir(mode=0o700)
+    out, told = run(package, other)
+    assert out == "5 True"
+    [line] = told.splitlines()
+    assert "compiled the kernel pack_flags in " in line
+    assert "no library of kernels was built" in line
+
+
+@needs_library
+def test_the_library_holds_every_signature_and_shows_nothing_else() -> None:
+    """Each level has each signature; no other symbol is seen from outside, and no other library is needed."""
+    if shutil.which("readelf") is None:
+        pytest.skip("no readelf here")
+    text = subprocess.run(
+        ["readelf", "--wide", "--dyn-syms", "--dynamic", BUILT], capture_output=True, text=True, check=True
+    ).stdout
+    assert "(NEEDED)" not in text
+    assert "(TEXTREL)" not in text
+    symbols = [
+        line.split() for line in text.splitlines() if len(line.split()) == 8 and line.split()[0][0].isdigit()
+    ]
+    undefined = {words[7] for words in symbols if words[6] == "UND"}
+    defined = {words[7] for words in symbols if words[6] != "UND"}
+    assert undefined <= {"memset", "memcpy", "memmove"}
+    own = {name for name in defined if name.startswith(("bowstring_v", "bowstring_generic"))}
+    assert defined - own <= {"bowstring_sources", "bowstring_stamp", "bowstring_cpuid", "bowstring_xcr0"}
+    levels = {name.split("_")[1] for name in own}
+    assert levels in ({"v2", "v3"}, {"generic"})
+    wanted = {library.symbol(each.name, level, pages=False) for each in signatures() for level in levels}
+    pages = {name for name in own if "_pages_" in name}
+    assert own - pages == wanted
+    assert {name.replace("_pages_", "_") for name in pages} < wanted
+    assert pages
