@@ -203,6 +203,7 @@ def _link(target: pathlib.Path, objects: list[pathlib.Path], wanted: str) -> Non
     from llvmlite import binding  # type: ignore[import-untyped]  # it has no types
 
     machine = machine_for("base")
+    binding.initialize_native_asmparser()
     own = _STAMPS.format(library.compiled_sources(), wanted, sources=library.SOURCES, full=library.FULL_STAMP)
     stubs = "".join(f"define void @{name}() {{ ret void }}\n" for name in _FROM_C)
     with tempfile.TemporaryDirectory() as name:

@@ -235,13 +235,20 @@ def test_two_threads_launch_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert not any(thread.is_alive() for thread in threads)
 
 
-@pytest.mark.parametrize("program", ["forking", "fork_while_compiling"])
-def test_children_of_a_fork_launch(program: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("program", "way"), [("forking", ""), ("forking", "jit"), ("fork_while_compiling", "jit")]
+)
+def test_children_of_a_fork_launch(program: str, way: str, tmp_path: Path) -> None:
     """Forked after a launch, with the pool busy or while another thread compiles, a child launches as before."""
     done = subprocess.run(
         [sys.executable, "-m", f"tests.kernels.programs.{program}"],
         cwd=ROOT,
-        env={**os.environ, "BOWSTRING_THREADS": "3", "BOWSTRING_CACHE_DIR": str(tmp_path)},
+        env={
+            **os.environ,
+            "BOWSTRING_THREADS": "3",
+            "BOWSTRING_CACHE_DIR": str(tmp_path),
+            "BOWSTRING_KERNELS": way,
+        },
         capture_output=True,
         text=True,
         timeout=TIMEOUT,
