@@ -8,6 +8,7 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import Final
 
 from bowstring.errors import InvalidRegion
@@ -76,27 +77,24 @@ class MappingCache:
             The region is on a device that this process does not have.
         """
         with self._turn(handle.uuid):
-            return self._open(handle, fd)
+            try:
+                region = self._cached(
+                    handle,
+                    lambda slab: slab.identity == identity_of(fd) and slab.nbytes == handle.nbytes,
+                )
+                if region is None:
+                    device = find_device(handle.arrow_device_type, handle.device_uuid)
+            except BaseException:
+                os.close(fd)
+                raise
+            if region is None:
+                return self._in_use(device.map_slab(fd, handle.nbytes, handle.uuid))
+            os.close(fd)
+            return region
 
     def _turn(self, uuid: bytes) -> threading.RLock:
         with self._lock:
             return self._turns.setdefault(uuid, threading.RLock())
-
-    def _open(self, handle: Handle, fd: int) -> Region:
-        with self._lock:
-            dropped = self._collect()
-            region = self._cached(handle, fd)
-        # Not `let_go`, which may wait for a device: this thread must answer a producer.
-        dropped.clear()
-        if region is not None:
-            os.close(fd)
-            return region
-        try:
-            device = find_device(handle.arrow_device_type, handle.device_uuid)
-        except BaseException:
-            os.close(fd)
-            raise
-        return self._in_use(device.map_slab(fd, handle.nbytes, handle.uuid))
 
     def _in_use(self, slab: Slab) -> Region:
         region = Region.of_slab(slab, self._returned)
@@ -123,49 +121,37 @@ class MappingCache:
             return Region.of_slab(used_here(slab))
         _check_exporter(handle, here.place)
         with self._turn(handle.uuid):
-            return self._open_lent(handle)
+            region = self._cached(handle, lambda slab: slab.identity == handle)
+            if region is None:
+                device = find_device(handle.arrow_device_type, handle.device_uuid)
+                if not isinstance(device, DriverDevice):
+                    raise InvalidRegion("memory of the host is not lent by handles", found=device.name)
+                region = self._in_use(device.open_lent(handle))
+            return region
 
-    def _open_lent(self, handle: LentHandle) -> Region:
+    def _cached(self, handle: Handle | LentHandle, is_same: Callable[[Slab], bool]) -> Region | None:
+        """Return the region that a handle names, if it is mapped; lent memory is never idle."""
+        uuid = handle.uuid
         with self._lock:
             dropped = self._collect()
-            reference = self._used.get(handle.uuid)
+            reference = self._used.get(uuid)
             region = reference() if reference is not None else None
+            idle = None if isinstance(handle, LentHandle) else self._idle.get(uuid)
+            slab = region.slab if region is not None else idle[0] if idle is not None else None
+            if slab is not None and not is_same(slab):
+                raise InvalidRegion(
+                    "a region has the name of another one that this process has mapped",
+                    found=uuid.hex(),
+                    hint="Two producers never make the same name by chance: do not trust this one.",
+                )
+            if region is None and slab is not None:
+                del self._idle[uuid]
+                region = Region.of_slab(slab, self._returned)
+                self._used[uuid] = weakref.ref(region)
             self._hits += region is not None
-        dropped.clear()  # as in `open`
-        if region is None:
-            device = find_device(handle.arrow_device_type, handle.device_uuid)
-            if not isinstance(device, DriverDevice):
-                raise InvalidRegion("memory of the host is not lent by handles", found=device.name)
-            region = self._in_use(device.open_lent(handle))
-        elif region.slab is None or region.slab.identity != handle:
-            raise InvalidRegion("lent memory has the name of another region", found=handle.uuid.hex())
+        # Not `let_go`, which may wait for a device: this thread must answer a producer.
+        dropped.clear()
         return region
-
-    def _cached(self, handle: Handle, fd: int) -> Region | None:
-        reference = self._used.get(handle.uuid)
-        region = reference() if reference is not None else None
-        if region is None:
-            entry = self._idle.get(handle.uuid)
-            if entry is None:
-                return None
-            self._same_memory(entry[0], handle, fd)
-            del self._idle[handle.uuid]
-            region = Region.of_slab(entry[0], self._returned)
-            self._used[handle.uuid] = weakref.ref(region)
-        elif region.slab is not None:
-            self._same_memory(region.slab, handle, fd)
-        self._hits += 1
-        return region
-
-    @staticmethod
-    def _same_memory(slab: Slab, handle: Handle, fd: int) -> None:
-        if slab.identity != identity_of(fd) or slab.nbytes != handle.nbytes:
-            os.close(fd)
-            raise InvalidRegion(
-                "a region has the name of another one that this process has mapped",
-                found=handle.uuid.hex(),
-                hint="Two producers never make the same name by chance: do not trust this one.",
-            )
 
     def _collect(self) -> list[Slab]:
         """Take back the slabs of ended regions; return those to unmap, which the caller drops after unlocking."""
