@@ -273,6 +273,22 @@ def test_floats_are_compared_and_never_computed() -> None:
         check(parse(truncated, "f64[], f64[], i64[]!"))
 
 
+def stored(i: Any, a: Any, out: Any) -> None:
+    out[i] = a[i]
+
+
+@pytest.mark.parametrize("given", ["i64", "u64"])
+@pytest.mark.parametrize("narrow", ["i8", "i16", "i32", "u8", "u16", "u32"])
+def test_only_signed_numbers_are_stored_in_narrower_ones(given: str, narrow: str) -> None:
+    """An i64 is stored in narrower signed integers as it is; every other pair of types needs a conversion."""
+    signature = parse(stored, f"{given}[], {narrow}[]!")
+    if (given, narrow[0]) == ("i64", "i"):
+        check(signature)
+    else:
+        with pytest.raises(UsageError, match=f"stored as {narrow}"):
+            check(signature)
+
+
 def test_the_line_is_named() -> None:
     """The error says in which file, line and function the kernel is wrong."""
     line = literal_of_a_name.__code__.co_firstlineno + 1
