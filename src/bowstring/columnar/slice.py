@@ -177,18 +177,18 @@ class _Ranges:
         layout = self.parts.layout
         if not self.trim or not layout.offsets:
             return
+        offset_widths = {each.node: each.width for each in layout.offsets}
         rows: list[int] = []
         at: list[int] = []
         widths: list[int] = []
         found: list[int] = []
         for index in nodes:
-            kinds = layout.nodes[index].buffer_kinds
-            if not _has_offsets(kinds):
+            if index not in offset_widths:
                 continue
             if not self.lengths[index]:
                 self.ends[index] = 0, 0
                 continue
-            start, width = int(self.starts[index]), 4 if kinds[1] is Kind.OFFSETS32 else 8
+            start, width = int(self.starts[index]), offset_widths[index]
             found.append(index)
             rows += [int(self.first[index]) + 1] * 2
             at += [start * width, (start + int(self.lengths[index])) * width]
@@ -238,11 +238,6 @@ class _Ranges:
             return [(ends, 0, 0), (values, 0, 0)]
         first, end = self.ends.get(index, (0, int(self.parts.nodes[ends, 0])))
         return [(ends, first, end - first), (values, first, end - first)]
-
-
-def _has_offsets(kinds: tuple[Kind, ...]) -> bool:
-    """Whether a node with these buffers has offsets with one more element than it has slots."""
-    return len(kinds) > 1 and (kinds[1] is Kind.OFFSETS32 or kinds[1] is Kind.OFFSETS64)
 
 
 def _refuse(layout: Layout, node: int, what: str, expected: object = None, found: object = None) -> NoReturn:
@@ -300,18 +295,16 @@ class _Slicing:
 
     def trim(self) -> None:
         """Make offsets start at 0, and bytes with what the first offset points to."""
-        for index, (first, last) in self.ranges.ends.items():
-            kinds = self.layout.nodes[index].buffer_kinds
-            if not _has_offsets(kinds):
-                continue
-            row = int(self.ranges.first[index]) + 1
+        for node, _, width, child in self.layout.offsets:
+            first, last = self.ranges.ends[node]
+            row = int(self.ranges.first[node]) + 1
             if first:
-                dtype = np.dtype(f"<i{kinds[1].bits >> 3}")
+                dtype = np.dtype(f"<i{width}")
                 self._replace(row, self._array(row, dtype) - dtype.type(first))
-            if kinds[-1] is Kind.BYTES:
+            if child < 0:
                 region, offset, nbytes = self.table[row + 1].tolist()
                 if last > nbytes:
-                    _refuse(self.layout, index, "the BYTES buffer is too short", f"{last} bytes", f"{nbytes}")
+                    _refuse(self.layout, node, "the BYTES buffer is too short", f"{last} bytes", f"{nbytes}")
                 self.table[row + 1] = (region, offset + first, last - first) if last > first else 0
 
     def replace_run_ends(self) -> None:
