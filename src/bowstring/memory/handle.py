@@ -178,7 +178,7 @@ def handle_of(region: Region) -> Handle | LentHandle:
     Raises
     ------
     UsageError
-        Nobody else can map the region.
+        No other process can map the region.
     """
     handle = region.slab.ipc_handle if region.slab is not None else None
     return handle if isinstance(handle, LentHandle) else Handle.of(region)

@@ -227,7 +227,7 @@ def _batch_of(
         for name, (column_of_name, statuses) in zip(wanted, made, strict=True):
             columns.append(column_of_name)
             if on_error == "raise":
-                _raise_first(opened, statuses, name)
+                _raise_first(opened, statuses, name, wanted[name][1])
             if status:
                 columns.append(status_column(status.format(name), statuses, opened.column.device))
         return batch_of(columns, opened)
@@ -300,7 +300,7 @@ def _check(cast: Cast, on_error: OnError) -> None:
         raise UsageError("no way to treat errors", expected="null or raise", found=repr(on_error))
 
 
-def _raise_first(opened: VariantColumn, statuses: Any, name: str) -> None:
+def _raise_first(opened: VariantColumn, statuses: Any, name: str, type_: Any) -> None:
     """Raise the error of the first row whose status is one."""
     device = opened.column.device
     rows = device.xp.flatnonzero(statuses > np.uint8(Status.VARIANT_NULL))
@@ -309,7 +309,7 @@ def _raise_first(opened: VariantColumn, statuses: Any, name: str) -> None:
     row = int(device.to_host(rows[:1])[0])
     status = Status(int(device.to_host(statuses[row : row + 1])[0]))
     raise _ERRORS.get(status, InvalidData)(
-        f"the value at {name} cannot be had",
+        f"a value at {name} cannot be read as {type_}",
         found=f"{status.name} in {len(rows)} rows",
         where=f"row {row}",
         hint='on_error="null" gives nulls, with_status=True says of what kind each is.',

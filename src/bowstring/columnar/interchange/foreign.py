@@ -266,7 +266,7 @@ class Importer:
         except pa.ArrowException as error:
             raise UsageError("the data of a device are no record batch", found=str(error)) from error
         if is_released(address):  # its consumer may have freed its event
-            raise UsageError("a struct of a device was released, or taken by somebody else")
+            raise UsageError("a struct of a device was released, or taken by another consumer")
         event = event_in(address)
         if event is not None:
             device.wait_event(event)
@@ -355,7 +355,7 @@ class _Source:
         self._address = address_in(capsule, b"arrow_device_array_stream")
         self._struct = _Struct.from_address(self._address)
         if not self._struct.release:
-            raise UsageError("the stream of a device was released, or taken by somebody else")
+            raise UsageError("the stream of a device was released, or taken by another consumer")
 
     def schema(self) -> pa.Schema:
         words = (ctypes.c_int64 * _SCHEMA_WORDS)()
