@@ -11,8 +11,9 @@ import pytest
 from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.environment import find_limits, find_namespaces
 from bowstring.cli.doctor.gpu_files import find_gpu_files
-from bowstring.cli.doctor.packages import find_gpu_software
+from bowstring.cli.doctor.packages import find_gpu_software, find_packages
 from bowstring.cli.doctor.sharing import try_shared_memory
+from bowstring.kernels import library
 
 
 def put(root: Path, path: str, text: str = "") -> None:
@@ -227,3 +228,35 @@ def test_packages_that_fit(
     found = by_name(find_gpu_software(driver))[name]
     assert found.state is state
     assert state is State.OK or "pip " in str(found.hint)
+
+
+@pytest.mark.parametrize(
+    ("way", "is_there", "numba", "state"),
+    [
+        ("", False, True, State.OK),
+        ("", True, True, State.BROKEN),
+        ("", False, False, State.ABSENT),
+        ("library", False, True, State.BROKEN),
+        ("jit", False, True, State.OK),
+        ("interpret", False, False, State.OK),
+        ("guess", False, True, State.BROKEN),
+    ],
+)
+def test_the_kernels_in_use_are_named(
+    monkeypatch: pytest.MonkeyPatch, way: str, is_there: bool, numba: bool, state: State
+) -> None:
+    """What runs kernels is told, and why not the library; it is broken where one is there and unusable."""
+    seen = library.NotUsable("the library is not usable", is_there=is_there)
+    monkeypatch.setattr("bowstring.cli.doctor.packages.load", lambda: seen)
+    monkeypatch.setenv("BOWSTRING_KERNELS", way)
+    version = importlib.metadata.version
+
+    def without(package: str) -> str:
+        if package == "numba" and not numba:
+            raise importlib.metadata.PackageNotFoundError(package)
+        return version(package)
+
+    monkeypatch.setattr(importlib.metadata, "version", without)
+    found = by_name(find_packages())["kernels"]
+    assert found.state is state
+    assert (seen.reason in found.detail) == (way in ("", "library"))

