@@ -18,6 +18,7 @@ _CASES: Final = {
     "metadata": "metadata",
     "ipc_read": "ipc_read",
     "ipc_compressed": "ipc_compressed",
+    "parquet": "parquet",
     "validation": "validation",
     "variant_get": "variant_get",
     "variant_json": "variant_json",

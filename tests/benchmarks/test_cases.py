@@ -97,3 +97,13 @@ def test_compressed_streams_are_read_in_many_rounds(monkeypatch: pytest.MonkeyPa
     for scale, rounds in ((Scale(), 25), (Scale(quick=True), 3), (Scale(repeat=5), 5)):
         line_ups = list(ipc_compressed.CASE.line_ups(scale))
         assert {line_up.rounds for line_up in line_ups if isinstance(line_up, LineUp)} == {rounds}
+
+
+def test_parquet_runs_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Files are read and opened by both, and every value is compared."""
+    file = tmp_path / "result.json"
+    assert main(["parquet", "--quick", "--repeat", "1", "--json", str(file)]) == 0
+    line_ups = json.loads(file.read_text())["cases"][0]["line_ups"]
+    assert [line_up["name"] for line_up in line_ups][:2] == ["read all columns", "read one column of numbers"]
+    assert len(line_ups) == 7
+    assert "every byte checked" in capsys.readouterr().out

@@ -317,9 +317,14 @@ def test_bad_files(parquet_test_data: Path, tmp_path: Path) -> None:
 
 
 def test_limits_of_a_schema() -> None:
-    """A file with nested columns beyond the limits is refused when it is opened."""
+    """A schema beyond the limits is refused, where Bowstring reads it."""
+    limits = bow.DEFAULT_LIMITS.replace(columns=4)
     with pytest.raises(LimitExceeded, match=r"Limits\.columns"):
-        bow.parquet.read(FILE, limits=bow.DEFAULT_LIMITS.replace(columns=4))
+        bow.parquet.read_schema(FILE, limits=limits)
+    variants = pa.BufferOutputStream()
+    bow.parquet.write({"v": bow.variant.from_json(["1"]), "n": [1], "m": [2]}, variants)
+    with pytest.raises(LimitExceeded, match=r"Limits\.columns"):
+        bow.parquet.read(variants.getvalue(), limits=limits)
 
 
 def test_the_schema_of_a_file(parquet_test_data: Path) -> None:

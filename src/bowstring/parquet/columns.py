@@ -27,6 +27,7 @@ __all__ = [
     "leaves_of",
     "marked",
     "marked_field",
+    "may_hold_variants",
     "variant_groups",
     "variants_of",
     "with_children",
@@ -94,6 +95,27 @@ def variant_groups(footer: Footer) -> frozenset[tuple[int, int]]:
             ]
             found.append((node.first_leaf, node.first_leaf + len(inside)))
     return frozenset(found)
+
+
+def may_hold_variants(types: Iterable[pa.DataType]) -> bool:
+    """Return whether a type, or one inside it, has the children that a Variant must have.
+
+    Examples
+    --------
+    >>> may_hold_variants([pa.struct([("metadata", pa.binary()), ("value", pa.binary())])])
+    True
+    """
+    for type_ in types:
+        if isinstance(type_, pa.BaseExtensionType):
+            type_ = type_.storage_type  # noqa: PLW2901  what is stored is what counts
+        count = type_.num_fields
+        if not count:
+            continue
+        if isinstance(type_, pa.StructType) and type_.get_field_index("metadata") >= 0:
+            return True
+        if may_hold_variants(type_.field(index).type for index in range(count)):
+            return True
+    return False
 
 
 def marked(schema: pa.Schema, groups: frozenset[tuple[int, int]]) -> pa.Schema:

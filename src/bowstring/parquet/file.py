@@ -1,7 +1,7 @@
 """One Parquet file that is open: its schema with Variants marked, and its row groups as Arrow batches.
 
-pyarrow decodes pages. What it drops, that a group is a Variant, is taken from the footer. Files without nested
-columns cannot have Variants, and their footers are read by pyarrow alone.
+pyarrow decodes pages. What it drops, that a group is a Variant, is taken from the footer. Footers of files that
+cannot have Variants are read by pyarrow alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ import pyarrow.parquet as pq
 
 from bowstring.errors import BowstringError, InvalidData, InvalidMetadata, UnknownColumn, Unsupported
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.parquet.columns import ColumnPath, leaves_of, marked, variant_groups, variants_of
+from bowstring.parquet.columns import (
+    ColumnPath,
+    leaves_of,
+    marked,
+    may_hold_variants,
+    variant_groups,
+    variants_of,
+)
 from bowstring.parquet.footer import Footer, decode_footer, footer_bytes
 from bowstring.parquet.source import name_of, open_source
 
@@ -176,13 +183,13 @@ class OpenFile:
         return self._opened()
 
     def _is_flat(self) -> bool:
-        return bool(self.metadata.num_columns == len(self._file.schema_arrow))
+        return not any(pa.types.is_nested(type_) for type_ in self.schema.types)
 
     def _marked_schema(self) -> pa.Schema:
         """Return the schema with Variants marked, their metadata as dictionaries, and open the file for that."""
         found = self._file.schema_arrow
-        # Every column has a leaf or more, and a Variant has two or more.
-        if self.metadata.num_columns == len(found):
+        # Reading a footer in Python takes longer than in pyarrow: only where there may be something to find.
+        if not may_hold_variants(found.types):
             return found
         footer = self.footer
         leaves = sum(element.physical is not None for element in footer.schema)
