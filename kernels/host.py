@@ -45,10 +45,13 @@ _runners: dict[tuple[str, Signature], Runner] = {}
 
 def run(signature: Signature, items: int, arguments: tuple[Any, ...]) -> None:
     """Run a kernel over its items, in this thread or in several."""
-    key = (way(), signature)
-    found = _runners.get(key)
+    chosen = way()
+    if chosen == "interpret":
+        interpret(signature, items, arguments)
+        return
+    found = _runners.get((chosen, signature))
     if found is None:
-        found = _runners[key] = runner(*key)
+        found = _runners[chosen, signature] = runner(chosen, signature)
     found(items, arguments)
 
 
@@ -72,15 +75,13 @@ def way() -> str:
 
 
 def runner(chosen: str, signature: Signature) -> Runner:
-    """Return what runs a signature in a way that :func:`way` returns.
+    """Return what runs a signature compiled, in a way that :func:`way` returns.
 
     Raises
     ------
     MissingDependency
         There is neither a library nor numba; or the library was chosen and cannot be used.
     """
-    if chosen == "interpret":
-        return functools.partial(interpret, signature)
     if chosen in ("jit", "checked"):
         return _runner_of_loop(signature, checked=chosen == "checked")
     loaded = library.load()
