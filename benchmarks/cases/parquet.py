@@ -121,9 +121,9 @@ def _line_ups(scale: Scale) -> Iterator[LineUp]:
         file = _File(folder, _QUICK_ROWS if scale.quick else _ROWS)
         for name, columns in _COLUMNS:
             yield _reading(file, name, columns, scale)
-        for columns in _WIDE:
+        for count in _WIDE:
             for nested in (False, True):
-                yield _opening(folder, columns, nested, scale)
+                yield _opening(folder, count, nested, scale)
 
 
 CASE: Final = Case("parquet", "Parquet files: plain columns read, and files opened", _line_ups)
