@@ -121,8 +121,10 @@ def check_claims(header: RecordBatchHeader, layout: Layout, body: Buffer, limits
 
 
 def _read(header: RecordBatchHeader, layout: Layout, body: Buffer) -> Claims:
-    view = body.to_host().data
-    claims = Claims([], [], [], 0)
+    view = memoryview(body.to_arrow())
+    lengths: list[int] = []
+    framed: list[int] = []
+    stored: list[int] = []
     for row, (offset, size) in enumerate(header.buffers.tolist()):
         claimed = 0
         if size:
@@ -136,7 +138,7 @@ def _read(header: RecordBatchHeader, layout: Layout, body: Buffer) -> Claims:
             (claimed,) = _INT64.unpack_from(view, offset)
             if claimed == STORED:
                 claimed = size - PREFIX_BYTES
-                claims.stored.append(row)
+                stored.append(row)
             elif claimed < 0:
                 raise InvalidBody(
                     "the length of a compressed buffer is negative",
@@ -146,9 +148,9 @@ def _read(header: RecordBatchHeader, layout: Layout, body: Buffer) -> Claims:
                 )
             # No frame is that short, but some writers put a length of 0 before nothing.
             elif claimed or size > PREFIX_BYTES:
-                claims.framed.append(row)
-        claims.lengths.append(claimed)
-    return claims._replace(total=sum(claims.lengths))
+                framed.append(row)
+        lengths.append(claimed)
+    return Claims(lengths, framed, stored, sum(lengths))
 
 
 def _check_total(total: int, body_length: int, limits: Limits) -> None:
