@@ -16,8 +16,7 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import InvalidMetadata
-from bowstring.ipc.body.align import aligned, needed_alignment
-from bowstring.ipc.body.pack import unpack
+from bowstring.ipc.body.pack import aligned, needed_alignment, unpack
 from bowstring.ipc.flatbuf.message import RecordBatchHeader, decode_message, decode_record_batch
 from bowstring.memory import Buffer, wrap
 from bowstring.testing import fake_device, strategies

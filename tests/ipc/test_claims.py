@@ -16,9 +16,8 @@ from bowstring.columnar.layout import Layout
 from bowstring.errors import BowstringError, InvalidMetadata
 from bowstring.ipc.body.check_scalar import check_counts
 from bowstring.ipc.body.pack import pack, unpack
-from bowstring.ipc.compression import claims as compression_claims
-from bowstring.ipc.compression.claims import Claims, check_claims
-from bowstring.ipc.compression.host import decompressed_body
+from bowstring.ipc.compression import body as compressed_body
+from bowstring.ipc.compression.body import Claims, check_claims, decompressed_body
 from bowstring.ipc.flatbuf.message import RecordBatchHeader, decode_message, decode_record_batch
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Buffer, wrap
@@ -112,14 +111,14 @@ def _in_arrays(
 ) -> Claims | None:
     """Return the claims of a message that are surely right."""
     check_counts(header, layout)
-    return compression_claims._claims_of_one(header, layout, _aligned(body), limits)
+    return compressed_body._claims_of_one(header, layout, _aligned(body), limits)
 
 
 def _in_integers(
     header: RecordBatchHeader, layout: Layout, body: bytes, limits: Limits = DEFAULT_LIMITS
 ) -> Claims:
     """Return the claims of a message, or raise what is wrong with them."""
-    with mock.patch.object(compression_claims, "_FEW_BUFFERS", 1 << 62):
+    with mock.patch.object(compressed_body, "_FEW_BUFFERS", 1 << 62):
         return check_claims(header, layout, _aligned(body), limits)
 
 
@@ -246,7 +245,7 @@ def test_a_bitmap_without_nulls_is_left_out(nulls: int, most: int) -> None:
     """In both forms a bitmap is kept where there are nulls, and left out where it says nothing."""
     body = _AT_ONCE + bytes([5]) + bytes(7) + _AT_ONCE + np.arange(3).tobytes()
     header = RecordBatchHeader(3, np.array([[3, nulls]]), np.array([(0, 9), (16, 32)]), (), "lz4")
-    with mock.patch.object(compression_claims, "_FEW_BUFFERS", most):
+    with mock.patch.object(compressed_body, "_FEW_BUFFERS", most):
         batch = unpack(header, Layout.of(pa.schema({"n": pa.int64()})), wrap(body))
     assert batch.spans.table[:, 2].tolist() == [nulls, 24]
     assert batch["n"].to_arrow().to_pylist() == [0, None if nulls else 1, 2]

@@ -15,7 +15,7 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.errors import InvalidBody, InvalidData, InvalidMetadata, LimitExceeded
 from bowstring.ipc.body.pack import unpack
-from bowstring.ipc.compression import host
+from bowstring.ipc.compression import body as compressed_body
 from bowstring.ipc.compression.codec import compressed, decompressed
 from bowstring.ipc.flatbuf.message import RecordBatchHeader
 from bowstring.limits import DEFAULT_LIMITS, Limits
@@ -242,7 +242,7 @@ def test_bodies_that_change_while_they_are_read_are_refused(
         body[:8] = 255
         return decompressed(*arguments, **options)
 
-    monkeypatch.setattr(host, "decompressed", changed)
+    monkeypatch.setattr(compressed_body, "decompressed", changed)
     with pytest.raises(InvalidBody, match="changed"):
         unpack(header, NUMBERS, wrap(body))
 

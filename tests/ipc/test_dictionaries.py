@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bowstring import ipc
 from bowstring.columnar.batch import Batch
 from bowstring.errors import InvalidBody, InvalidMetadata, Truncated, UsageError
-from bowstring.ipc.dictionary.concat import GrowingValues
+from bowstring.ipc.dictionary.reader import GrowingValues
 from bowstring.ipc.flatbuf.footer import Block, encode_footer, read_footer
 from bowstring.ipc.flatbuf.message import decode_dictionary
 from bowstring.ipc.flatbuf.reader import slots_of

@@ -9,7 +9,7 @@ from bowstring import ipc
 from bowstring.errors import InvalidMetadata
 from bowstring.ipc.framing import frame
 from bowstring.ipc.tensor.sparse.index import CooIndex
-from bowstring.ipc.tensor.sparse.metadata import Part, SparseHeader, encode_sparse
+from bowstring.ipc.tensor.sparse.message import Part, SparseHeader, encode_sparse
 from bowstring.memory import cpu
 from bowstring.testing import FakeDevice, fake_device
 from tests.ipc.test_sparse_format import patched, written

@@ -23,7 +23,7 @@ from bowstring.errors import (
     UsageError,
 )
 from bowstring.ipc.body.check_scalar import check_offsets
-from bowstring.ipc.dictionary.concat import GrowingValues
+from bowstring.ipc.dictionary.reader import GrowingValues
 from bowstring.testing import fake_device, strategies
 
 

@@ -19,8 +19,7 @@ from bowstring.ipc.body.pack import Packed, pack
 from bowstring.ipc.compression.codec import codec_of
 from bowstring.ipc.dictionary.reader import Arrival
 from bowstring.ipc.dictionary.writer import Change, WrittenDictionaries
-from bowstring.ipc.flatbuf.message import MessageKind, MetadataVersion
-from bowstring.ipc.flatbuf.metadata_v4 import with_bitmaps_of_4
+from bowstring.ipc.flatbuf.message import MessageKind, MetadataVersion, with_bitmaps_of_4
 from bowstring.ipc.flatbuf.schema import check_dictionaries, encode_schema
 from bowstring.ipc.flatbuf.template import Template
 from bowstring.ipc.framing import end_of_stream, frame, write_all

@@ -28,7 +28,7 @@ from bowstring.ipc.body.check_bulk import (
     sizes_are_right,
 )
 from bowstring.ipc.body.check_scalar import check_offsets
-from bowstring.ipc.compression.claims import ClaimTable, claims_of
+from bowstring.ipc.compression.body import ClaimTable, claims_of
 from bowstring.ipc.compression.codec import PREFIX_BYTES, DecompressOptions, decompressed
 from bowstring.ipc.source import region_around
 

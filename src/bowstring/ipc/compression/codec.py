@@ -134,7 +134,7 @@ def decompressed(
 ) -> list[pa.Buffer]:
     """Decompress some buffers of a body, each into memory of its own, aligned to 64 bytes.
 
-    Nothing here bounds what is allocated: see :mod:`bowstring.ipc.compression.claims`.
+    Nothing here bounds what is allocated: see :mod:`bowstring.ipc.compression.body`.
 
     Parameters
     ----------

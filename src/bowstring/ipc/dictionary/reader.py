@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.dictionary import Dictionary
-from bowstring.errors import InvalidMetadata
-from bowstring.ipc.dictionary.concat import GrowingValues
+from bowstring.columnar.nodes import Kind
+from bowstring.columnar.spans import buffer_of
+from bowstring.errors import InvalidBody, InvalidMetadata, Unsupported
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,8 +22,19 @@ if TYPE_CHECKING:
     from bowstring.columnar.layout import Layout
 
     Nodes = npt.NDArray[np.int64]
+    from collections.abc import Mapping
 
-__all__ = ["Arrival", "DictionaryMemo"]
+    from bowstring.columnar.dictionary import Dictionary
+    from bowstring.memory import Buffer, Device
+
+__all__ = ["Arrival", "DictionaryMemo", "GrowingValues"]
+
+_FIRST_CAPACITY = 1024
+_GROW_IN_PLACE = (
+    (Kind.VALIDITY, Kind.DATA),
+    (Kind.VALIDITY, Kind.OFFSETS32, Kind.BYTES),
+    (Kind.VALIDITY, Kind.OFFSETS64, Kind.BYTES),
+)
 
 
 class Arrival(enum.Enum):
@@ -188,3 +202,192 @@ class DictionaryMemo:
 def _nothing(layout: Layout) -> Batch:
     values = pa.nulls(0, layout.schema.field(0).type)
     return Batch.from_arrow(pa.RecordBatch.from_arrays([values], schema=layout.schema))
+
+
+class GrowingValues:
+    """The values of one dictionary, and those that deltas append to them.
+
+    Numbers, times, text and bytes are appended in place. Values of other types are joined by pyarrow, once for all
+    deltas that came between two batches; those that use dictionaries themselves anew when one of these changes.
+
+    Parameters
+    ----------
+    first
+        A batch of one column; deltas are joined with it on its device.
+    """
+
+    def __init__(self, first: Batch) -> None:
+        self._first = first
+        self._deltas: list[Batch] = []
+        self._batch: Batch | None = None
+        self._made_of: object = None
+        self._flat: _FlatColumn | None = None
+
+    @property
+    def nodes(self) -> npt.NDArray[np.int64]:
+        """Length and null count of each node, in all parts together."""
+        total: npt.NDArray[np.int64] = sum((delta.nodes for delta in self._deltas), self._first.nodes)
+        return total
+
+    def append(self, delta: Batch) -> None:
+        """Append the values of a delta; they are joined by :meth:`batch`."""
+        # One message may have been decompressed by a device, and the next have come to the host as it is.
+        self._deltas.append(delta.to_device(self._first.device))
+
+    def batch(self, dictionaries: Mapping[int, Dictionary] | None = None) -> Batch:
+        """Return all values: the same object for as long as nothing changes.
+
+        Parameters
+        ----------
+        dictionaries
+            Those that the values use themselves.
+
+        Raises
+        ------
+        Unsupported
+            pyarrow cannot join values of this type.
+        InvalidBody
+            The values are too many bytes for their offsets, or malformed where pyarrow would have to join them.
+        """
+        if dictionaries:
+            return self._bound(dictionaries)
+        if self._deltas or self._batch is None:
+            deltas, self._deltas = self._deltas, []
+            self._batch = self._first = self._joined(deltas)
+        return self._batch
+
+    def _bound(self, dictionaries: Mapping[int, Dictionary]) -> Batch:
+        made_of = len(self._deltas), dict(dictionaries)
+        if self._batch is None or self._made_of != made_of:
+            parts = [
+                part.derived(part.parts, part.num_rows, dictionaries) for part in (self._first, *self._deltas)
+            ]
+            self._batch = _join(parts) if self._deltas else parts[0]
+            self._made_of = made_of
+        return self._batch
+
+    def _joined(self, deltas: list[Batch]) -> Batch:
+        first = self._first
+        if not deltas:
+            return first
+        nodes = first.layout.nodes
+        if (
+            len(nodes) > 1
+            or nodes[0].dictionary_id is not None
+            or nodes[0].buffer_kinds not in _GROW_IN_PLACE
+        ):
+            return _join([first, *deltas])
+        if self._flat is None:
+            self._flat = _FlatColumn(first)
+        for delta in deltas:
+            self._flat.append(delta)
+        return self._flat.batch()
+
+
+def _join(parts: list[Batch]) -> Batch:
+    """Return the values of some batches of one column one after the other, in new memory: pyarrow joins them."""
+    columns = [_valid(part.to_arrow().column(0)) for part in parts]
+    try:
+        values = pa.concat_arrays(columns)
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        raise Unsupported(f"delta dictionaries of {columns[0].type}: {error}") from error
+    whole = Batch.from_arrow(pa.RecordBatch.from_arrays([values], schema=parts[0].schema))
+    return whole.to_device(parts[0].device)
+
+
+def _valid(values: pa.Array) -> pa.Array:
+    # pyarrow follows offsets and children wherever they lead.
+    try:
+        values.validate(full=True)
+    except pa.ArrowException as error:
+        raise InvalidBody(f"a dictionary that is added to is malformed: {error}") from error
+    return values
+
+
+class _GrowingBuffer:
+    """Bytes that are appended to; what was written once never changes, but for bits beyond the last."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._bytes = device.xp.empty(_FIRST_CAPACITY, np.uint8)
+        self._used = 0
+
+    def put(self, data: Any, at: int) -> None:
+        """Write bytes behind all others, or over the last one."""
+        end = at + len(data)
+        if end > len(self._bytes):
+            larger = self._device.xp.empty(max(end, 2 * len(self._bytes)), np.uint8)
+            larger[: self._used] = self._bytes[: self._used]
+            self._bytes = larger
+        self._bytes[at:end] = data
+        self._used = end
+
+    def bits(self, at: int, count: int) -> Any:
+        """Return the first bits of the byte at a place."""
+        return self._device.xp.unpackbits(self._bytes[at : at + 1], bitorder="little")[:count]
+
+    def buffer(self, nbytes: int) -> Buffer | None:
+        return buffer_of(self._bytes[:nbytes], self._device) if nbytes else None
+
+
+class _FlatColumn:
+    """A column without children whose buffers are bytes, or offsets and bytes."""
+
+    def __init__(self, first: Batch) -> None:
+        # Not the batch: its memory may be another process's, which waits for its release.
+        self._layout, self._device = first.layout, first.device
+        node = first.layout.nodes[0]
+        self._is_text = node.buffer_kinds[1] is not Kind.DATA
+        self._offset_type = np.dtype("<i4" if node.buffer_kinds[1] is Kind.OFFSETS32 else "<i8")
+        self._width = self._offset_type.itemsize if self._is_text else node.bits >> 3
+        with self._device.use():
+            self._buffers = [_GrowingBuffer(self._device) for _ in node.buffer_kinds]
+        self._length = self._nulls = self._text = 0
+        self.append(first)
+
+    def append(self, part: Batch) -> None:
+        rows = part.num_rows
+        if not rows:
+            return
+        with self._device.use():
+            self._append_validity(part, rows)
+            if self._is_text:
+                self._append_text(part, rows)
+            else:
+                self._buffers[1].put(part.spans.array(1)[: rows * self._width], self._length * self._width)
+        self._length += rows
+
+    def batch(self) -> Batch:
+        sizes = [(self._length + 7) >> 3 if self._nulls else 0, self._length * self._width]
+        if self._is_text:
+            sizes = [sizes[0], sizes[1] + self._width if self._length else 0, self._text]
+        buffers = [each.buffer(nbytes) for each, nbytes in zip(self._buffers, sizes, strict=True)]
+        nodes = np.array([[self._length, self._nulls]], np.int64)
+        return Batch.from_parts(self._layout, self._length, nodes, buffers, device=self._device)
+
+    def _append_validity(self, part: Batch, rows: int) -> None:
+        xp, bitmap = self._device.xp, part.spans.array(0)
+        has_nulls = len(bitmap) and part.nodes[0, 1]
+        bits = xp.unpackbits(bitmap, bitorder="little")[:rows] if has_nulls else xp.ones(rows, np.uint8)
+        if has_nulls:
+            self._nulls += rows - int(self._device.to_host(bits.sum(keepdims=True))[0])
+        start, odd = divmod(self._length, 8)
+        if odd:
+            bits = xp.concatenate((self._buffers[0].bits(start, odd), bits))
+        self._buffers[0].put(xp.packbits(bits, bitorder="little"), start)
+
+    def _append_text(self, part: Batch, rows: int) -> None:
+        dtype = self._offset_type
+        offsets = part.spans.array(1, dtype)[: rows + 1]
+        first, last = self._device.to_host(offsets[::rows]).tolist()
+        if self._text + last - first > np.iinfo(dtype).max:
+            raise InvalidBody(
+                "a dictionary and its deltas are too many bytes for their offsets",
+                expected=f"at most {np.iinfo(dtype).max}",
+                found=self._text + last - first,
+            )
+        # Those in between may be anything: they wrap as they like, and full validation looks at them.
+        moved = offsets + np.array(self._text - first, np.int64).astype(dtype)
+        self._buffers[1].put(moved.view(np.uint8), self._length * dtype.itemsize)
+        self._buffers[2].put(part.spans.array(2)[first:last], self._text)
+        self._text += last - first

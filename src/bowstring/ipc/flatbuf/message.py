@@ -2,7 +2,7 @@
 
 A message is raw flatbuffer bytes without length prefix. What changes with every batch is read here with a few
 ``struct`` calls and two ``np.frombuffer``; schemas, read once per stream, in :mod:`bowstring.ipc.flatbuf.schema`.
-Structure only: whether the numbers fit a schema and a body is checked by :mod:`bowstring.ipc.body.check`.
+Structure only: whether the numbers fit a schema and a body is checked by :mod:`bowstring.ipc.body.check_scalar`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from bowstring.columnar.nodes import Kind
 from bowstring.errors import InvalidMetadata, LimitExceeded, Unsupported
 from bowstring.ipc.flatbuf.reader import KeyValueMetadata, Tables, follow, number, slots_of, vector
 from bowstring.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from _typeshed import ReadableBuffer
+
+    from bowstring.columnar.layout import Layout
 
 __all__ = [
     "CODECS",
@@ -28,9 +34,12 @@ __all__ = [
     "MessageKind",
     "MetadataVersion",
     "RecordBatchHeader",
+    "bitmaps_of_4",
     "decode_dictionary",
     "decode_message",
     "decode_record_batch",
+    "with_bitmaps_of_4",
+    "without_bitmaps_of_4",
 ]
 
 Table64 = npt.NDArray[np.int64]
@@ -296,3 +305,53 @@ def _wrong_body_length(length: int, limits: Limits) -> Exception:
         found=f"{length} bytes",
         hint="Limits.message_bytes sets the bound.",
     )
+
+
+def bitmaps_of_4(layout: Layout) -> list[int]:
+    """Return the nodes that have a validity bitmap in version 4 only."""
+    return [
+        index
+        for index, node in enumerate(layout.nodes)
+        if Kind.VALIDITY not in node.buffer_kinds and node.type.id != pa.lib.Type_NA
+    ]
+
+
+def without_bitmaps_of_4(header: RecordBatchHeader, layout: Layout) -> RecordBatchHeader:
+    """Return the header of a batch of version 4 as version 5 has it.
+
+    Raises
+    ------
+    InvalidMetadata
+        There are too few nodes or buffers.
+    Unsupported
+        A union has nulls of its own.
+    """
+    nodes = bitmaps_of_4(layout)
+    if not nodes:
+        return header
+    counts = header.variadic_counts
+    expected = layout.num_buffers + sum(counts) + len(nodes)
+    if (
+        len(counts) != len(layout.variadic_nodes)
+        or len(header.nodes) != layout.num_nodes
+        or len(header.buffers) != expected
+    ):
+        raise InvalidMetadata(
+            "wrong number of nodes or buffers for a schema with unions or runs",
+            expected=f"{layout.num_nodes} and {expected}",
+            found=f"{len(header.nodes)} and {len(header.buffers)}",
+        )
+    unions = [index for index in nodes if layout.nodes[index].buffer_kinds]
+    if np.count_nonzero(header.nodes[unions, 1]):
+        raise Unsupported("unions with nulls of their own, as Arrow had them before 1.0")
+    extra = layout.first_buffers(counts)[nodes] + np.arange(len(nodes))
+    return header._replace(buffers=np.delete(header.buffers, extra, axis=0))
+
+
+def with_bitmaps_of_4(
+    buffers: npt.NDArray[np.int64], layout: Layout, variadic_counts: Sequence[int] = ()
+) -> npt.NDArray[np.int64]:
+    """Return a table of buffers of version 5 as version 4 has it: the bitmaps are empty."""
+    at = layout.first_buffers(variadic_counts)[bitmaps_of_4(layout)]
+    result: npt.NDArray[np.int64] = np.insert(buffers, at, 0, axis=0)
+    return result

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bowstring.errors import UsageError
 from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar
-from bowstring.ipc.flatbuf.message import CODECS, MessageKind, MetadataVersion
-from bowstring.ipc.flatbuf.metadata_v4 import bitmaps_of_4
+from bowstring.ipc.flatbuf.message import CODECS, MessageKind, MetadataVersion, bitmaps_of_4
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

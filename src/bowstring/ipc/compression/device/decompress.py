@@ -25,7 +25,7 @@ from bowstring.memory.arrays import distinct
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bowstring.ipc.compression.claims import Claims
+    from bowstring.ipc.compression.body import Claims
     from bowstring.ipc.flatbuf.message import RecordBatchHeader
     from bowstring.memory import Allocator, Buffer, Device, Region
 
@@ -119,7 +119,7 @@ class DeviceBodies:
         Returns
         -------
         spans, regions
-            As of :func:`bowstring.ipc.compression.host.decompressed_body`.
+            As of :func:`bowstring.ipc.compression.body.decompressed_body`.
 
         Raises
         ------

@@ -1,22 +1,304 @@
-"""The message of a sparse tensor: metadata, and a body of index and values."""
+"""Messages of sparse tensors (SparseTensor.fbs): metadata, and a body of index and values."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from bowstring.errors import InvalidMetadata
+from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar, Struct
+from bowstring.ipc.flatbuf.message import Message, MessageKind
+from bowstring.ipc.flatbuf.reader import Tables
 from bowstring.ipc.tensor.array import as_type, body_of, readable
+from bowstring.ipc.tensor.metadata import (
+    decode_buffer,
+    decode_integer,
+    decode_shape,
+    decode_strides,
+    decode_type,
+    encode_integer,
+    encode_message,
+    encode_shape,
+    encode_type,
+    header_slots,
+    reach,
+    row_major,
+    same_count,
+    within,
+)
 from bowstring.ipc.tensor.sparse.index import CooIndex, CsfIndex, CsxIndex, SparseIndex, columns_of
-from bowstring.ipc.tensor.sparse.metadata import Part, SparseHeader, decode_sparse, encode_sparse
 from bowstring.ipc.tensor.sparse.tensor import SparseTensor
 from bowstring.ipc.tensor.tensor import read_message, write_message
 from bowstring.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from bowstring.memory import Device
 
-__all__ = ["read_sparse_tensor", "write_sparse_tensor"]
+__all__ = [
+    "Part",
+    "SparseHeader",
+    "decode_sparse",
+    "encode_sparse",
+    "read_sparse_tensor",
+    "write_sparse_tensor",
+]
+
+_COO, _CSX, _CSF = 1, 2, 3
+_WHERE = "SparseTensor"
+_LEAST_LEVELS = 2
+
+
+class Part(NamedTuple):
+    """One array of a body: its type, where it begins, and how many elements it has."""
+
+    dtype: np.dtype[Any]
+    offset: int
+    length: int
+
+    @property
+    def nbytes(self) -> int:
+        """Its size."""
+        return self.length * self.dtype.itemsize
+
+    @property
+    def buffer(self) -> Struct:
+        """As a ``Buffer``: Arrow C++ counts the padding in."""
+        return Struct("qq", (self.offset, -(-self.nbytes // 8) * 8))
+
+
+class SparseHeader(NamedTuple):
+    """``SparseTensor`` of SparseTensor.fbs.
+
+    Attributes
+    ----------
+    format
+        ``"coo"``, ``"csr"``, ``"csc"`` or ``"csf"``.
+    shape, dim_names
+        Extents; one name per dimension, or none at all.
+    data
+        The values.
+    parts
+        The index: coordinates, or indptr and indices, or indptr of each level and then indices of each level.
+    strides
+        Of coordinates, in bytes: from one value to the next, and from one dimension to the next; ``None`` for one
+        row per value, one behind the other (always so where Bowstring writes them).
+    is_canonical
+        Of coordinates: sorted and unique.
+    axis_order
+        Of fibers.
+    """
+
+    format: str
+    shape: tuple[int, ...]
+    dim_names: tuple[str, ...]
+    data: Part
+    parts: tuple[Part, ...]
+    strides: tuple[int, int] | None = None
+    is_canonical: bool = False
+    axis_order: tuple[int, ...] = ()
+
+
+def decode_sparse(message: Message) -> SparseHeader:
+    """Decode the header of a sparse tensor message; all buffers that it names lie within the message's body.
+
+    Raises
+    ------
+    InvalidMetadata
+        The header is not a sparse tensor's, or its numbers contradict each other or the body.
+    Unsupported
+        The values are neither integers nor floats, or there are more than 64 dimensions.
+    """
+    slots = header_slots(message, MessageKind.SPARSE_TENSOR)
+    index = _Index(message)
+    tables, table = index.tables, message.header
+    dtype = decode_type(tables, table, slots[0], slots[1], "SparseTensor.type")
+    shape, names = decode_shape(tables, table, slots[2], "SparseTensor.shape")
+    count = tables.scalar(table, slots[3], "q", 0, _WHERE)
+    if count < 0 or not shape:
+        raise InvalidMetadata("a sparse tensor without dimensions, or with a negative length", where=_WHERE)
+    kind = tables.scalar(table, slots[4], "B", 0, _WHERE)
+    at = tables.reference(table, slots[5], "SparseTensor.sparseIndex")
+    decode = {_COO: index.coordinates, _CSX: index.compressed, _CSF: index.fibers}.get(kind)
+    if decode is None or at < 0:
+        raise InvalidMetadata("not a kind of sparse index", expected="1, 2 or 3", found=kind, where=_WHERE)
+    data = index.part(table, slots[6], dtype, count, "SparseTensor.data")
+    return decode(at, SparseHeader("", shape, names, data, ()))
+
+
+def encode_sparse(header: SparseHeader, body_length: int) -> bytes:
+    """Encode a sparse tensor message."""
+    builder = Builder()
+    kind, type_ = encode_type(builder, header.data.dtype)
+    shape = encode_shape(builder, header.shape, header.dim_names)
+    encode = {"coo": _coordinates, "csf": _fibers}.get(header.format, _compressed)
+    number, index = encode(builder, header)
+    fields = (
+        *(kind, type_, shape, Scalar("q", header.data.length)),
+        *(Scalar("B", number), Reference(index), header.data.buffer),
+    )
+    return encode_message(builder, MessageKind.SPARSE_TENSOR, builder.table(fields), body_length)
+
+
+class _Index:
+    """Reads the index of one message."""
+
+    def __init__(self, message: Message) -> None:
+        self.tables = Tables(message.data)
+        self._body = message.body_length
+
+    def part(self, table: int, slot: int, dtype: np.dtype[Any], count: int, where: str) -> Part:
+        """An array of `count` elements, whose buffer may be longer."""
+        offset, nbytes = decode_buffer(self.tables, table, slot, self._body, where)
+        if nbytes < count * dtype.itemsize:
+            raise InvalidMetadata(
+                "a buffer is too short",
+                expected=f"{count} elements of {dtype.itemsize} bytes",
+                found=f"{nbytes} bytes",
+                where=where,
+            )
+        return Part(dtype, offset, count)
+
+    def coordinates(self, at: int, header: SparseHeader) -> SparseHeader:
+        """``SparseTensorIndexCOO``."""
+        where, tables = "SparseTensorIndexCOO", self.tables
+        type_, steps_at, buffer, canonical, *_ = tables.slots(at, where)
+        dtype = decode_integer(tables, at, type_, where)
+        matrix = (header.data.length, len(header.shape))
+        steps = decode_strides(tables, at, steps_at, matrix, dtype.itemsize)
+        strides = None
+        if not _same(steps, row_major(matrix, dtype.itemsize), matrix):
+            strides = _useful(steps, matrix, dtype.itemsize, where)
+            part = self.part(
+                at, buffer, dtype, reach(matrix, strides, dtype.itemsize) // dtype.itemsize, where
+            )
+        else:
+            part = self.part(at, buffer, dtype, matrix[0] * matrix[1], where)
+        is_canonical = bool(tables.scalar(at, canonical, "B", 0, where))
+        return header._replace(format="coo", parts=(part,), strides=strides, is_canonical=is_canonical)
+
+    def compressed(self, at: int, header: SparseHeader) -> SparseHeader:
+        """``SparseMatrixIndexCSX``."""
+        where, tables = "SparseMatrixIndexCSX", self.tables
+        axis_slot, indptr_type, indptr, indices_type, indices, *_ = tables.slots(at, where)
+        axis = tables.scalar(at, axis_slot, "h", 0, where)
+        if axis not in (0, 1) or len(header.shape) != 2:
+            raise InvalidMetadata(
+                "not a compressed axis of a matrix",
+                expected="0 or 1 of 2",
+                found=f"{axis} of {len(header.shape)}",
+                where=where,
+            )
+        pointers = decode_integer(tables, at, indptr_type, where)
+        positions = decode_integer(tables, at, indices_type, where)
+        parts = (
+            self.part(at, indptr, pointers, header.shape[axis] + 1, where),
+            self.part(at, indices, positions, header.data.length, where),
+        )
+        return header._replace(format=("csr", "csc")[axis], parts=parts)
+
+    def fibers(self, at: int, header: SparseHeader) -> SparseHeader:
+        """``SparseTensorIndexCSF``."""
+        where, tables = "SparseTensorIndexCSF", self.tables
+        indptr_type, indptr, indices_type, indices, order, *_ = tables.slots(at, where)
+        depth = len(header.shape)
+        pointers = self._buffers(at, indptr, decode_integer(tables, at, indptr_type, where), depth - 1)
+        positions = self._buffers(at, indices, decode_integer(tables, at, indices_type, where), depth)
+        start, count = tables.vector(at, order, 4, where)
+        same_count("axes", count, depth)
+        axes = struct.unpack_from(f"<{count}i", tables.data, start)
+        if sorted(axes) != list(range(depth)):
+            raise InvalidMetadata("the axes are not those of the tensor", found=axes, where=where)
+        for counted in (_in_elements, _in_bytes):
+            indptr_parts = [counted(part) for part in pointers]
+            indices_parts = [counted(part) for part in positions]
+            if _is_tree(indptr_parts, indices_parts, header):
+                parts = (*indptr_parts, *indices_parts)
+                for part in parts:
+                    within(part.offset, part.nbytes, self._body, where)
+                return header._replace(format="csf", parts=parts, axis_order=axes)
+        raise InvalidMetadata("the levels of the tree do not fit each other or the tensor", where=where)
+
+    def _buffers(self, at: int, slot: int, dtype: np.dtype[Any], levels: int) -> list[Part]:
+        start, count = self.tables.vector(at, slot, 16, "SparseTensorIndexCSF")
+        same_count("levels of fibers", count, levels)
+        pairs = struct.iter_unpack("<2q", self.tables.data[start : start + 16 * count])
+        return [Part(dtype, offset, length) for offset, length in pairs]
+
+
+def _in_elements(part: Part) -> Part:
+    # What Arrow C++ writes and reads, whatever Message.fbs says about the length of a Buffer.
+    return part
+
+
+def _in_bytes(part: Part) -> Part:
+    return part._replace(length=part.length // part.dtype.itemsize)
+
+
+def _is_tree(pointers: list[Part], positions: list[Part], header: SparseHeader) -> bool:
+    return (
+        len(positions) >= _LEAST_LEVELS
+        and all(part.length >= 0 for part in positions)
+        and all(indptr.length == nodes.length + 1 for indptr, nodes in zip(pointers, positions, strict=False))
+        and positions[-1].length == header.data.length
+    )
+
+
+def _same(steps: tuple[int, ...], expected: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether strides lead to the same elements: those of a dimension of one element lead nowhere."""
+    if 0 in shape:
+        return True
+    return all(a == b or size == 1 for a, b, size in zip(steps, expected, shape, strict=True))
+
+
+def _useful(steps: tuple[int, ...], shape: tuple[int, int], width: int, where: str) -> tuple[int, int]:
+    """Return strides that lead from one element of a buffer to another; along one element alone they lead nowhere.
+
+    Raises
+    ------
+    InvalidMetadata
+        They go back, lead between elements, or to one place for all values.
+    """
+    to_value, to_dimension = (step if size > 1 else width for step, size in zip(steps, shape, strict=True))
+    if to_value <= 0 or to_dimension < 0 or to_value % width or to_dimension % width:
+        raise InvalidMetadata(
+            "strides of coordinates that lead to no elements",
+            expected=f"multiples of {width}, from one value to the next more than 0",
+            found=steps,
+            where=where,
+        )
+    return to_value, to_dimension
+
+
+def _coordinates(builder: Builder, header: SparseHeader) -> tuple[int, int]:
+    (part,) = header.parts
+    type_ = encode_integer(builder, part.dtype)
+    matrix = (header.data.length, len(header.shape))
+    steps = header.strides or row_major(matrix, part.dtype.itemsize)
+    strides = Reference(builder.vector("q", steps))
+    return _COO, builder.table([type_, strides, part.buffer, Scalar("B", header.is_canonical)])
+
+
+def _compressed(builder: Builder, header: SparseHeader) -> tuple[int, int]:
+    indptr, indices = header.parts
+    pointers = encode_integer(builder, indptr.dtype)
+    positions = encode_integer(builder, indices.dtype)
+    axis = Scalar("h", header.format == "csc")
+    return _CSX, builder.table([axis, pointers, indptr.buffer, positions, indices.buffer])
+
+
+def _fibers(builder: Builder, header: SparseHeader) -> tuple[int, int]:
+    depth = len(header.shape)
+    pointers = encode_integer(builder, header.parts[0].dtype)
+    positions = encode_integer(builder, header.parts[-1].dtype)
+    levels = [(part.offset, part.length) for part in header.parts]
+    indices = Reference(builder.structs("qq", levels[depth - 1 :]))
+    indptr = Reference(builder.structs("qq", levels[: depth - 1]))
+    axes = Reference(builder.vector("i", header.axis_order))
+    return _CSF, builder.table([pointers, indptr, positions, indices, axes])
 
 
 def read_sparse_tensor(
