@@ -25,6 +25,7 @@ from bowstring.kernels.variant.shredded import (
     NOT_OBJECT,
     TOO_LARGE,
     TOO_MANY,
+    bounds,
 )
 
 __all__ = [
@@ -32,8 +33,10 @@ __all__ = [
     "count_fields",
     "count_names",
     "find_fields",
+    "measure_maps",
     "measure_objects",
     "rank_names",
+    "write_maps",
     "write_objects",
 ]
 
@@ -438,7 +441,85 @@ def write_objects(
         put(out, offsets, offset, width)
 
 
+def measure_maps(
+    i: Any, starts: Any, stops: Any, flags: Any, ids: Any, children: Any, words: Any, sizes: Any
+) -> None:
+    """Write the words of a map as an object, sorted, and its size: ids of ordered names, above the entries."""
+    if flags[i] != 0:
+        first, last = bounds(starts, stops, i, i64(len(children)))
+        count = u64(last - first)
+        total = i64(0)
+        error = i64(0)
+        for k in range(first, last):
+            size = i64(children[u64(k)])
+            if size < 0:
+                error = size
+            total += size
+            words[u64(k)] = u64(i64(ids[u64(k)])) << HALF | u64(k - first)
+        most = u64(0)
+        if first < 0:
+            error = BROKEN_VALUE
+        elif count > 0:
+            sort(words, u64(first), count)
+            most = u64(words[u64(last - 1)]) >> HALF
+            for k in range(first + 1, last):
+                if u64(words[u64(k)]) >> HALF == u64(words[u64(k - 1)]) >> HALF:
+                    error = TOO_MANY
+        if total > MOST_BYTES:
+            error = TOO_LARGE
+        if error == 0:
+            width = width_of(u64(total))
+            large = u64(count > MOST_SMALL)
+            error = i64(2 + large * 3 + count * width_of(most) + (count + 1) * width) + total
+        sizes[i] = error
+
+
+def write_maps(
+    i: Any,
+    starts: Any,
+    stops: Any,
+    flags: Any,
+    children: Any,
+    words: Any,
+    places: Any,
+    child_places: Any,
+    out: Any,
+) -> None:
+    """Write count, ids and offsets of a map as an object, and where its values are to be."""
+    if flags[i] != 0 and places[i] >= 0:
+        first, last = bounds(starts, stops, i, i64(len(children)))
+        count = u64(last - first)
+        large = u64(count > MOST_SMALL)
+        total = i64(0)
+        for k in range(first, last):
+            total += i64(children[u64(k)])
+        most = u64(0)
+        if count > 0:
+            most = u64(words[u64(last - 1)]) >> HALF
+        width = width_of(u64(total))
+        id_width = width_of(most)
+        at = u64(places[i])
+        out[at] = u8(OBJECT_HEADER | (width - 1) << 2 | (id_width - 1) << 4 | large << 6)
+        put(out, at + 1, count, 1 + large * 3)
+        next_id = at + 2 + large * 3
+        offsets = next_id + count * id_width
+        values = offsets + (count + 1) * width
+        offset = u64(0)
+        for k in range(first, last):
+            word = u64(words[u64(k)])
+            entry = u64(first) + (word & SOURCE)
+            put(out, next_id, word >> HALF, id_width)
+            put(out, offsets, offset, width)
+            next_id += id_width
+            offsets += width
+            child_places[entry] = i64(values + offset)
+            offset += u64(i64(children[entry]))
+        put(out, offsets, offset, width)
+
+
 SIGNATURES = {
+    measure_maps: ("i64[], i64[], u8[], i32[], i64[], u64[]!, i64[]!",),
+    write_maps: ("i64[], i64[], u8[], i64[], u64[], i64[], i64[]!, u8[]!",),
     count_names: ("i64[], i64[], u8[], u8[], i64[]!",),
     rank_names: ("i64[], i64[], u8[], u8[], i64[], i32[]!, i32[]!",),
     find_fields: ("i64[], i64[], u8[], i64[], i32[], u8[], i64[], i32[]!",),

@@ -27,6 +27,8 @@ FOREIGN: Final[dict[Kernel, tuple[int, ...]]] = {
     shredded_objects.count_fields: (0, 1, 2),
     shredded_objects.measure_objects: (0, 1, 2),
     shredded_objects.write_objects: (0, 1, 2),
+    shredded_objects.measure_maps: (0, 1),
+    shredded_objects.write_maps: (),
 }
 """The arguments that are memory of a column, by their place: bytes, and where slots begin and end."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,6 +17,7 @@ from bowstring.kernels import host
 from bowstring.kernels.signature import Kernel, match
 from bowstring.kernels.variant import shredded, shredded_objects
 from bowstring.variant.shredded import encode, leaves
+from bowstring.variant.shredded.arrow import from_arrow
 from bowstring.variant.shredded.unshred import unshredded
 
 Case = tuple[int, tuple[Any, ...]]
@@ -86,6 +88,10 @@ def _recorded() -> dict[Kernel, list[Case]]:
                 unshredded(_column(*types)[0])
             except BowstringError:
                 raise AssertionError("the column is read") from None
+        maps = pa.map_(pa.string(), pa.int8())
+        from_arrow(pa.array([[("b", 1), ("a", 2)], None, []], maps))
+        with contextlib.suppress(BowstringError):
+            from_arrow(pa.array([[("b", 1), ("b", 2)], [("a", None)]], maps))
     wide = np.frombuffer(np.array([5, 0, 10, 0, -10, -1], np.int64).tobytes(), np.uint8)
     decimals = wide, 16, 4, np.array([9, 0], np.uint64), np.ones(3, np.uint8), np.zeros(3, np.int64)
     narrow = wide, 8, 8, np.array([9, 0], np.uint64), np.ones(6, np.uint8), np.zeros(6, np.int64)

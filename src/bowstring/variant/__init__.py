@@ -11,6 +11,7 @@ from bowstring.variant.path import parse_path
 from bowstring.variant.python_objects import from_python, to_python
 from bowstring.variant.reference import path
 from bowstring.variant.schema import schema_of
+from bowstring.variant.shredded.arrow import from_arrow
 from bowstring.variant.shredded.unshred import unshred
 from bowstring.variant.status import Status
 from bowstring.variant.validate import validate
@@ -23,6 +24,7 @@ __all__ = [
     "VariantType",
     "equals",
     "explode",
+    "from_arrow",
     "from_json",
     "from_python",
     "get",

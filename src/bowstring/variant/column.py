@@ -256,9 +256,9 @@ def metadata_of(column: Column, metadata: Column) -> tuple[Slots, Any | None]:
 
 
 def slots_of(column: Column) -> Slots:
-    """Return a column of bytes as slots."""
+    """Return a column of bytes or text as slots."""
     storage = storage_type(column.type)
-    if storage.id == pa.lib.Type_BINARY_VIEW:
+    if storage.id in (pa.lib.Type_BINARY_VIEW, pa.lib.Type_STRING_VIEW):
         return Slots(*binary_view_slots(column), _validity(column), shared=True)
     rows = len(column)
     offsets = column.offsets

@@ -21,8 +21,10 @@ from bowstring.kernels.variant.shredded_objects import (
     count_fields,
     count_names,
     find_fields,
+    measure_maps,
     measure_objects,
     rank_names,
+    write_maps,
     write_objects,
 )
 from bowstring.variant.column import Slots, slots_of
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from bowstring.memory import Device
     from bowstring.variant.metadata_dictionary import MetadataDictionary
 
-__all__ = ["ArrayBytes", "Bytes", "GroupBytes", "Names", "ObjectBytes", "bytes_of"]
+__all__ = ["ArrayBytes", "Bytes", "GroupBytes", "MapBytes", "Names", "ObjectBytes", "bytes_of"]
 
 
 class Bytes(Protocol):
@@ -118,6 +120,37 @@ class ArrayBytes:
         inside = self.device.xp.full(self.item_rows, -1, np.int64)
         bounds = self.starts, self.stops, self.flags.view(np.uint8)
         launch(write_arrays, self.rows, *bounds, self.children, places, inside, out)
+        self.item.write(inside, out)
+
+
+@dataclasses.dataclass(slots=True)
+class MapBytes:
+    """Maps as Variant objects: `ids` are those of the keys of all entries, in the order of their names."""
+
+    device: Device
+    rows: int
+    flags: Any
+    starts: Any
+    stops: Any
+    ids: Any
+    item: Bytes
+    _made: tuple[Any, ...] = ()
+
+    def measure(self, _groups: Any) -> Any:
+        """Return the size of each slot."""
+        xp, entries = self.device.xp, len(self.ids)
+        children = self.item.measure(xp.zeros(entries, np.int32))
+        words, sizes = xp.empty(entries, np.uint64), xp.zeros(self.rows, np.int64)
+        lists = self.starts, self.stops, self.flags.view(np.uint8)
+        launch(measure_maps, self.rows, *lists, self.ids, children, words, sizes)
+        self._made = children, words
+        return sizes
+
+    def write(self, places: Any, out: Any) -> None:
+        """Write the values to their places."""
+        inside = self.device.xp.full(len(self.ids), -1, np.int64)
+        lists = self.starts, self.stops, self.flags.view(np.uint8)
+        launch(write_maps, self.rows, *lists, *self._made, places, inside, out)
         self.item.write(inside, out)
 
 

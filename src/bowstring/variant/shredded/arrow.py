@@ -1,0 +1,343 @@
+"""Arrow columns of any type as Variant columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.layout import Layout
+from bowstring.columnar.marks import is_variant
+from bowstring.columnar.nodes import Kind
+from bowstring.columnar.spans import buffer_of
+from bowstring.errors import InvalidBody, LimitExceeded, NotOnDevice, Unsupported, UsageError
+from bowstring.kernels.launch import launch
+from bowstring.kernels.variant.metadata import inspect_metadata
+from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.variant.build import variant_field
+from bowstring.variant.codec.encode import metadata_bytes
+from bowstring.variant.column import one_column
+from bowstring.variant.metadata_dictionary import MetadataDictionary
+from bowstring.variant.shredded.encode import ArrayBytes, Bytes, GroupBytes, MapBytes, Names, ObjectBytes
+from bowstring.variant.shredded.layout import flags_of, is_text, list_bounds
+from bowstring.variant.shredded.leaves import leaf_of
+from bowstring.variant.shredded.unshred import encode, raise_rule
+from bowstring.variant.status import buffer_or_none
+
+if TYPE_CHECKING:
+    from bowstring.columnar.column import Column
+
+__all__ = ["from_arrow"]
+
+_LARGEST: Final = (1 << 31) - 1
+_LISTS: Final = (pa.lib.Type_LIST, pa.lib.Type_LARGE_LIST)
+_UNIONS: Final = (pa.lib.Type_SPARSE_UNION, pa.lib.Type_DENSE_UNION)
+_LIST_VIEWS: Final = (pa.lib.Type_LIST_VIEW, pa.lib.Type_LARGE_LIST_VIEW)
+_MOST_DIGITS: Final = 38
+
+
+def from_arrow(column: Any, *, name: str | None = None, limits: Limits = DEFAULT_LIMITS) -> Column:
+    """Return an Arrow column of any type as a Variant column.
+
+    Structs and maps of text become objects, lists and other maps arrays (of objects with ``key`` and ``value``).
+    Null rows become SQL NULLs, nulls inside of rows Variant nulls. Unsigned integers take the next wider type,
+    those of 64 bits decimals where one is beyond int64; times, timestamps and dates the units that Variant has.
+
+    Parameters
+    ----------
+    column
+        A Column, a Batch of one column, or Arrow data of one column; a Variant column is returned as it is. It
+        stays where it is, and so does the result.
+    name
+        That of the result; by default that of the column.
+    limits
+        ``extracted_bytes`` bounds the values.
+
+    Returns
+    -------
+    Column
+
+    Raises
+    ------
+    UsageError
+        It is no Arrow data of one column, or a struct has two fields of one name.
+    Unsupported
+        A type that Variant has no values for: durations, intervals, unions, decimals of more
+        than 38 digits, and Variants inside of other columns.
+    InvalidBody
+        A value cannot be held without loss, text is not UTF-8, or a map has a key twice; the error names the row.
+    LimitExceeded
+        The values take more than the limits, or than 2 GiB.
+    NotOnDevice
+        On a device: dictionaries, runs, views of lists, decimals of 256 bits, binary of one length and maps are
+        read on the host.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from bowstring.variant.python.convert import to_python
+    >>> to_python(from_arrow(pa.array([{"b": 1, "a": [1.5, None]}, None])))
+    [{'b': 1, 'a': [1.5, None]}, None]
+    """
+    found = one_column(column, "variant")
+    if is_variant(found.field):
+        return found
+    device = found.device
+    direct = _is_direct(found.field)
+    if not device.is_host and (not direct or _has_maps(found)):
+        raise NotOnDevice(
+            "variant.from_arrow reads this type on the host",
+            found=f"{found.type} on {device.name}",
+            where=found.name,
+            hint='Use column.as_batch().to_device("cpu")[0] first.',
+        )
+    if not direct:
+        plain = _plain(found.to_arrow())
+        found = Batch.from_arrow(pa.table({found.name: plain}).combine_chunks())[0]
+    with device.use():
+        keys = _Keys()
+        names = sorted({*_names(found), *keys.names_of(found)}, key=str.encode)
+        keys.ids = {each: number for number, each in enumerate(names)}
+        blob = metadata_bytes(tuple(names))
+        known = Names(device, _one_metadata(device, blob))
+        present = flags_of(device, len(found), found)
+        if found.type.id != pa.lib.Type_NA:
+            made = _bytes(found, known, keys)
+            groups = device.xp.zeros(len(found), np.int32)
+            encoded = encode(device, made, groups, present, found.name, limits)
+            raise_rule(encoded.sizes, found)
+            offsets, data = encoded.offsets, encoded.data
+        else:
+            offsets, data = device.xp.zeros(len(found) + 1, np.int64), device.xp.empty(0, np.uint8)
+        return _variant(found, name or found.name, blob, offsets, data)
+
+
+class _Keys:
+    """The keys of maps: their texts, and their ids once all names are known."""
+
+    def __init__(self) -> None:
+        self.ids: dict[str, int] = {}
+        self._encoded: dict[int, pa.DictionaryArray] = {}
+
+    def names_of(self, column: Column) -> Iterator[str]:
+        """Yield the keys of all maps in a column."""
+        if column.type.id == pa.lib.Type_MAP and is_text(column.type.key_type):
+            keys = column.children[0].children[0]
+            found = self._encoded[keys._index] = pc.dictionary_encode(keys.to_arrow())
+            try:
+                yield from found.dictionary.to_pylist()
+            except UnicodeDecodeError as error:
+                raise InvalidBody("a key of a map is not UTF-8", where=column.name) from error
+        for child in column.children:
+            yield from self.names_of(child)
+
+    def of(self, keys: Column) -> Any:
+        """Return the id of each key."""
+        found = self._encoded[keys._index]
+        numbers = np.array([self.ids[each] for each in found.dictionary.to_pylist()], np.int32)
+        places = found.indices.to_numpy(zero_copy_only=False)
+        return numbers[places] if len(numbers) else np.zeros(0, np.int32)
+
+
+def _has_maps(column: Column) -> bool:
+    return column.type.id == pa.lib.Type_MAP or any(map(_has_maps, column.children))
+
+
+def _names(column: Column) -> Iterator[str]:
+    """Yield the names of the fields of all structs in a column."""
+    if column.type.id == pa.lib.Type_STRUCT:
+        names = [child.name for child in column.children]
+        if len(set(names)) != len(names):
+            raise UsageError("a struct has two fields of one name", found=names, where=column.name)
+        yield from names
+    if column.type.id == pa.lib.Type_MAP and not is_text(column.type.key_type):
+        yield from ("key", "value")
+    for child in column.children:
+        yield from _names(child)
+
+
+def _bytes(column: Column, known: Names, keys: _Keys) -> Bytes:
+    """Return what makes Variant values of a column; its nulls are Variant nulls."""
+    device, rows, type_ = column.device, len(column), column.type
+    flags = flags_of(device, rows, column)
+    made: Bytes
+    if type_.id in _LISTS or type_.id == pa.lib.Type_FIXED_SIZE_LIST:
+        [item] = column.children
+        starts, stops = _bounds(column)
+        made = ArrayBytes(device, rows, flags, starts, stops, _bytes(item, known, keys), len(item))
+    elif type_.id == pa.lib.Type_MAP:
+        made = _map(column, flags, known, keys)
+    elif type_.id == pa.lib.Type_STRUCT:
+        made = _object(column, {child.name: child for child in column.children}, flags, known, keys)
+    else:
+        made = leaf_of(column, flags)
+    return GroupBytes(device, rows, made, None, None, required=True)
+
+
+def _bounds(column: Column) -> tuple[Any, Any]:
+    if column.type.id != pa.lib.Type_FIXED_SIZE_LIST:
+        return list_bounds(column)
+    size = np.int64(column.type.list_size)
+    starts = column.device.xp.arange(len(column), dtype=np.int64) * size
+    return starts, starts + size
+
+
+def _object(
+    column: Column, children: dict[str, Column], flags: Any, known: Names, keys: _Keys
+) -> ObjectBytes:
+    names = sorted(children, key=str.encode)
+    for name in names:
+        if len(children[name]) < len(column):
+            raise InvalidBody("a child of a struct is too short", expected=len(column), where=column.name)
+    fields = [_bytes(children[name], known, keys) for name in names]
+    return ObjectBytes(column.device, len(flags), flags, names, fields, known)
+
+
+def _map(column: Column, flags: Any, known: Names, keys: _Keys) -> Bytes:
+    [entries] = column.children
+    key, item = entries.children
+    starts, stops = list_bounds(column)
+    device, rows = column.device, len(column)
+    if is_text(column.type.key_type):
+        return MapBytes(device, rows, flags, starts, stops, keys.of(key), _bytes(item, known, keys))
+    pairs = _object(entries, {"key": key, "value": item}, flags_of(device, len(entries)), known, keys)
+    inside = GroupBytes(device, len(entries), pairs, None, None, required=True)
+    return ArrayBytes(device, rows, flags, starts, stops, inside, len(entries))
+
+
+def _one_metadata(device: Any, blob: bytes) -> MetadataDictionary:
+    xp = device.xp
+    data = xp.asarray(np.frombuffer(blob, np.uint8))
+    starts, stops = xp.zeros(1, np.int64), xp.full(1, len(blob), np.int64)
+    marks = xp.empty(1, np.uint8)
+    launch(inspect_metadata, 1, starts, stops, data, 0, marks)
+    return MetadataDictionary(xp.zeros(0, np.int32), starts, stops, data, marks)
+
+
+def _variant(column: Column, name: str, blob: bytes, offsets: Any, data: Any) -> Column:
+    """Return values as a Variant column whose rows share one metadata."""
+    device, xp, rows = column.device, column.device.xp, len(column)
+    if len(data) > _LARGEST:
+        raise LimitExceeded(
+            "the values of a Variant column", expected="at most 2 GiB", found=len(data), where=column.name
+        )
+    nulls = column.type.id == pa.lib.Type_NA
+    validity = column._buffer(Kind.VALIDITY) if Kind.VALIDITY in column._node.buffer_kinds else None
+    if nulls and rows:
+        validity = buffer_of(xp.zeros((rows + 7) // 8, np.uint8), device)
+    ends = xp.asarray(np.array([0, len(blob)], np.int32))
+    parts = [buffer_or_none(each, device) for each in (ends, xp.asarray(np.frombuffer(blob, np.uint8)))]
+    metadata = Batch.from_parts(
+        Layout.of(pa.schema([pa.field("values", pa.binary())])),
+        1,
+        np.array([(1, 0)], np.int64),
+        [None, *parts],
+        device=device,
+    )
+    values = [buffer_or_none(each, device) for each in (offsets.astype(np.int32), data)]
+    indices = buffer_or_none(xp.zeros(rows, np.int32), device)
+    return Batch.from_parts(
+        Layout.of(pa.schema([variant_field(name)])),
+        rows,
+        np.array([(rows, rows if nulls else -1 if validity else 0), (rows, 0), (rows, 0)], np.int64),
+        [validity, None, indices, None, *values],
+        dictionaries={0: Dictionary(0, metadata)},
+        device=device,
+    )[0]
+
+
+def _is_direct(field: pa.Field) -> bool:
+    """Return whether a type is encoded as it lies, and not after pyarrow has rewritten it."""
+    type_ = field.type
+    if is_variant(field):
+        raise Unsupported("a Variant inside of another column", found=field.name)
+    if isinstance(type_, pa.BaseExtensionType) and type_ != pa.uuid():
+        return False
+    rewritten = (*_UNIONS, *_LIST_VIEWS, pa.lib.Type_DICTIONARY, pa.lib.Type_RUN_END_ENCODED)
+    if type_.id in rewritten or type_.id == pa.lib.Type_DECIMAL256:
+        return False
+    if pa.types.is_decimal(type_) and type_.scale < 0:
+        return False
+    if type_.id == pa.lib.Type_FIXED_SIZE_BINARY:
+        return False
+    if type_.id == pa.lib.Type_MAP:
+        return _is_direct(type_.key_field) and _is_direct(type_.item_field)
+    return all(_is_direct(type_.field(index)) for index in range(type_.num_fields))
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    """Return an array whose type is encoded as it lies."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    type_ = array.type
+    if type_ == pa.uuid():
+        return array
+    if isinstance(type_, pa.BaseExtensionType):
+        return _plain(array.storage)
+    if pa.types.is_dictionary(type_):
+        return _plain(pc.take(array.dictionary, array.indices))
+    if pa.types.is_run_end_encoded(type_):
+        return _plain(pc.run_end_decode(array))
+    if type_.id in _UNIONS:
+        raise Unsupported("Variant columns are not made of unions", found=str(type_))
+    if pa.types.is_fixed_size_binary(type_):
+        return array.cast(pa.binary())
+    if pa.types.is_decimal(type_):
+        return _decimal(array)
+    if type_.id in _LIST_VIEWS:
+        return _from_views(array)
+    if pa.types.is_map(type_):
+        offsets = _absolute(array)
+        keys, items = _plain(array.keys), _plain(array.items)
+        return pa.MapArray.from_arrays(offsets, keys, items)
+    if type_.id in _LISTS:
+        make = pa.LargeListArray if type_.id == pa.lib.Type_LARGE_LIST else pa.ListArray
+        return make.from_arrays(_absolute(array), _plain(array.values))
+    if pa.types.is_fixed_size_list(type_):
+        return _plain(array.cast(pa.list_(type_.value_field)))
+    if pa.types.is_struct(type_):
+        children = [_plain(array.field(index)) for index in range(type_.num_fields)]
+        names = [each.name for each in type_]
+        if not children:
+            return array
+        return pa.StructArray.from_arrays(children, names, mask=array.is_null())
+    return array
+
+
+def _from_views(array: pa.Array) -> pa.Array:
+    """Return views of lists as lists: their elements lie in any order."""
+    lengths = pc.list_value_length(array)
+    mask = np.append(array.is_null().to_numpy(zero_copy_only=False), False)
+    ends = np.cumsum(np.append(0, pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False)))
+    offsets = pa.array(ends.astype(np.int64), mask=mask)
+    return pa.LargeListArray.from_arrays(offsets, _plain(pc.list_flatten(array)))
+
+
+def _absolute(array: pa.Array) -> pa.Array:
+    """Return the offsets of lists, null where a list is."""
+    offsets = array.offsets
+    if not array.null_count:
+        return offsets
+    mask = np.append(array.is_null().to_numpy(zero_copy_only=False), False)
+    return pa.array(offsets.to_numpy(), offsets.type, mask=mask)
+
+
+def _decimal(array: pa.Array) -> pa.Array:
+    type_ = array.type
+    if type_.id != pa.lib.Type_DECIMAL256 and type_.scale >= 0:
+        return array
+    try:
+        return array.cast(pa.decimal128(_MOST_DIGITS, max(type_.scale, 0)))
+    except pa.ArrowInvalid as error:
+        _refuse(type_, error)
+
+
+def _refuse(type_: pa.DataType, error: Exception) -> NoReturn:
+    raise Unsupported(
+        "Variant has no such decimals", expected=f"at most {_MOST_DIGITS} digits", found=f"{type_}: {error}"
+    ) from error

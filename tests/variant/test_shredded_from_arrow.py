@@ -1,0 +1,165 @@
+"""Arrow columns of any type become Variant columns."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import uuid
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bowstring import variant
+from bowstring.errors import InvalidBody, Unsupported, UsageError
+from bowstring.testing import fake_device
+from bowstring.variant.column import one_column
+
+D = decimal.Decimal
+UTC = dt.UTC
+NOON = dt.datetime(2024, 2, 29, 12, 0, 1, tzinfo=UTC).replace(tzinfo=None)
+CASES: list[tuple[pa.Array, list[Any], str]] = [
+    (pa.array([True, False, None]), [True, False, None], "boolean"),
+    *(
+        (pa.array([1, 7, None], type_), [1, 7, None], kind)
+        for type_, kind in (
+            (pa.int8(), "int8"),
+            (pa.int16(), "int16"),
+            (pa.int32(), "int32"),
+            (pa.int64(), "int64"),
+            (pa.uint8(), "int16"),
+            (pa.uint16(), "int32"),
+            (pa.uint32(), "int64"),
+            (pa.uint64(), "int64"),
+        )
+    ),
+    (pa.array([2**64 - 1, 1], pa.uint64()), [D(2**64 - 1), D(1)], "decimal16"),
+    (pa.array([1.5, None], pa.float16()), [1.5, None], "float"),
+    (pa.array([1.5, None], pa.float32()), [1.5, None], "float"),
+    (pa.array([1.5, None], pa.float64()), [1.5, None], "double"),
+    *(
+        (pa.array([D("1.50"), None], type_), [D("1.50"), None], kind)
+        for type_, kind in (
+            (pa.decimal32(9, 2), "decimal4"),
+            (pa.decimal64(18, 2), "decimal8"),
+            (pa.decimal128(9, 2), "decimal4"),
+            (pa.decimal128(18, 2), "decimal8"),
+            (pa.decimal128(38, 2), "decimal16"),
+            (pa.decimal256(60, 2), "decimal16"),
+        )
+    ),
+    *(
+        (pa.array([NOON.date(), None], type_), [NOON.date(), None], "date")
+        for type_ in (pa.date32(), pa.date64())
+    ),
+    *(
+        (pa.array([NOON.time()], type_), [NOON.time()], "time")
+        for type_ in (pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns"))
+    ),
+    *((pa.array([NOON], pa.timestamp(unit)), [NOON], "timestamp_ntz") for unit in ("s", "ms", "us")),
+    *(
+        (pa.array([NOON], pa.timestamp(unit, "UTC")), [NOON.replace(tzinfo=UTC)], "timestamp")
+        for unit in ("s", "us")
+    ),
+    *(
+        (pa.array(["x" * 70, "", None], type_), ["x" * 70, "", None], "string")
+        for type_ in (pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string()))
+    ),
+    *(
+        (pa.array([b"xyz", None], type_), [b"xyz", None], "binary")
+        for type_ in (pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(3))
+    ),
+    (pa.array([b"x" * 16], pa.uuid()), [uuid.UUID(bytes=b"x" * 16)], "uuid"),
+    *(
+        (pa.array([[1, None], None, []], type_), [[1, None], None, []], "array")
+        for type_ in (pa.list_(pa.int8()), pa.large_list(pa.int8()), pa.list_view(pa.int8()))
+    ),
+    (pa.array([[1, 2], None], pa.list_(pa.int8(), 2)), [[1, 2], None], "array"),
+    (pa.array([{"b": 1, "a": {"é": None}}, None]), [{"a": {"é": None}, "b": 1}, None], "object"),
+    (
+        pa.array([[("b", 1), ("a", None)], None, []], pa.map_(pa.string(), pa.int8())),
+        [{"a": None, "b": 1}, None, {}],
+        "object",
+    ),
+    (pa.array([[(5, 1)]], pa.map_(pa.int8(), pa.int8())), [[{"key": 5, "value": 1}]], "array"),
+    (
+        pa.array(
+            [[{"a": [("x", [1])]}]], pa.list_(pa.struct({"a": pa.map_(pa.string(), pa.list_(pa.int8()))}))
+        ),
+        [[{"a": {"x": [1]}}]],
+        "array",
+    ),
+    (pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array([7, 8])), [7, 7, 8], "int64"),
+    (pa.nulls(3), [None, None, None], "null"),
+]
+
+
+@pytest.mark.parametrize(
+    ("array", "expected", "kind"), CASES, ids=lambda case: str(getattr(case, "type", ""))
+)
+def test_every_type_becomes_its_variant_type(array: pa.Array, expected: list[Any], kind: str) -> None:
+    got = variant.from_arrow(array)
+    assert variant.to_python(got) == expected
+    assert set(variant.type_of(got).to_arrow().to_pylist()) <= {kind, None}
+    assert got.to_arrow().is_null().to_pylist() == [each is None for each in expected]
+    assert set(variant.validate(got).to_arrow().to_pylist()) <= {0, 1}
+
+
+@given(
+    st.lists(
+        st.none()
+        | st.fixed_dictionaries(
+            {},
+            optional={
+                "z": st.lists(st.none() | st.text(st.characters(codec="utf-8"), max_size=80), max_size=4),
+                "a": st.integers(-(2**63), 2**63 - 1),
+                "\uffe5": st.fixed_dictionaries({"b": st.floats(allow_nan=False)}),
+                "😀": st.booleans(),
+            },
+        ),
+        max_size=5,
+    )
+)
+def test_structs_become_objects_on_every_device(rows: list[Any]) -> None:
+    type_ = pa.struct(
+        {
+            "😀": pa.bool_(),
+            "z": pa.list_(pa.string()),
+            "a": pa.int64(),
+            "\uffe5": pa.struct({"b": pa.float64()}),
+        }
+    )
+    array = pa.array(rows, type_)
+    on_host = variant.from_arrow(array)
+    assert variant.to_python(on_host) == array.to_pylist()
+    moved = one_column(array, "v").as_batch().to_device(fake_device())[0]
+    there = variant.from_arrow(moved)
+    assert there.device is fake_device()
+    assert there.as_batch().to_device("cpu")[0].to_arrow().storage == on_host.to_arrow().storage
+
+
+def test_slices_are_their_rows() -> None:
+    array = pa.array([{"a": [1]}, {"a": [2, 3]}, None, {"a": None}]).slice(1)
+    assert variant.to_python(variant.from_arrow(array)) == array.to_pylist()
+
+
+def test_a_variant_is_returned_as_it_is() -> None:
+    column = variant.from_python([1])
+    assert variant.from_arrow(column) is column
+
+
+@pytest.mark.parametrize(
+    ("array", "error"),
+    [
+        (pa.array([1], pa.duration("s")), Unsupported),
+        (pa.array([1001], pa.time64("ns")), InvalidBody),
+        (pa.array([2**62], pa.timestamp("s")), InvalidBody),
+        (pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int8())), InvalidBody),
+        (pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"]), UsageError),
+    ],
+)
+def test_what_variant_cannot_hold_is_refused(array: pa.Array, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        variant.from_arrow(array)
