@@ -15,7 +15,7 @@ SLOW := (slow or hypothesis) and not gpu and not peers
 JOBS ?= 2
 SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --max-worker-restart=0
 
-.PHONY: help env kernels demo test test-slow test-peers test-gpu test-gpu-sanitized coverage-public test-cudf-env lint format \
+.PHONY: help env kernels wheel demo test test-slow test-peers test-gpu test-gpu-sanitized coverage-public test-cudf-env lint format \
     bench bench-gpu constraints clean
 
 help:
@@ -29,6 +29,11 @@ env:
 # make kernels        compile the kernels for this checkout where they changed; without a C compiler, they are when used
 COMPILE = $(1)/bin/python -m bowstring.kernels.build --objects build/kernels || true
 kernels: env
+
+# make wheel          dist/: the wheel for this machine, with its kernels compiled, and the one for every machine
+wheel: env
+	$(RUN) -m hatchling build -t wheel -d dist
+	HATCH_BUILD_NO_HOOKS=true $(RUN) -m hatchling build -t wheel -d dist
 
 # make demo           hand real data from process to process, and through Spark and back (brings a Java of its own)
 demo:
