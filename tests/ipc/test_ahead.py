@@ -166,7 +166,7 @@ def test_memory_for_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compressed batches that are too much together are read one by one."""
     asked: list[int] = []
 
-    def short(body: pa.Buffer, places: Any, codec: str, means: DecompressOptions) -> list[pa.Buffer]:
+    def short(body: pa.Buffer, places: Any, codec: str, decompression: DecompressOptions) -> list[pa.Buffer]:
         asked.append(len(places))
         raise LimitExceeded("there is no memory for a decompressed body")
 

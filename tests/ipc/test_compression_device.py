@@ -155,7 +155,7 @@ def test_one_upload_of_the_frames_themselves(library: FakeNvComp, codec: str) ->
     batch, bodies = on_device(NUMBERS, 8000, [b"", struct.pack("<q", data.nbytes) + frame], codec)
     assert DEVICE.statistics.host_writes == 2
     assert DEVICE.statistics.host_written_bytes < len(frame) + 8 + 4 * 8
-    assert (bodies.roads.on_device, bodies.roads.on_host) == (1, 0)
+    assert (bodies.counts.on_device, bodies.counts.on_host) == (1, 0)
     assert np.array_equal(numbers(batch), data)
     assert library.chunks == 1
 
@@ -169,7 +169,7 @@ def test_frames_of_many_blocks_some_of_them_stored(library: FakeNvComp) -> None:
     buffer = struct.pack("<q", len(data)) + lz4_frame(*blocks)
     batch, bodies = on_device(NUMBERS, len(data) // 8, [b"", buffer], "lz4", trusted=False)
     assert numbers(batch).tobytes() == data
-    assert (bodies.roads.on_device, library.chunks) == (1, 2)
+    assert (bodies.counts.on_device, library.chunks) == (1, 2)
 
 
 def test_all_blocks_may_be_stored(library: FakeNvComp) -> None:
@@ -209,8 +209,8 @@ def test_untrusted_zstd_never_reaches_nvcomp(library: FakeNvComp) -> None:
     buffers = [b"", framed(np.arange(100).tobytes(), "zstd")]
     batch, bodies = on_device(NUMBERS, 100, buffers, "zstd", trusted=False)
     assert numbers(batch).tolist() == list(range(100))
-    assert (library.calls["Decompress"], bodies.roads.on_host) == (0, 1)
-    assert "not trusted" in str(bodies.roads)
+    assert (library.calls["Decompress"], bodies.counts.on_host) == (0, 1)
+    assert "not trusted" in str(bodies.counts)
 
 
 def test_linked_blocks_are_for_the_host(library: FakeNvComp) -> None:
@@ -234,8 +234,8 @@ def test_what_nvcomp_reports_is_not_believed(library: FakeNvComp, codec: str, fa
     if codec == "lz4":
         assert library.chunks == 1
     assert numbers(batch).tolist() == list(range(100))
-    assert (bodies.roads.on_device, bodies.roads.on_host) == (0, 1)
-    assert bodies.roads.why == "nvCOMP 6.0.0 could not"
+    assert (bodies.counts.on_device, bodies.counts.on_host) == (0, 1)
+    assert bodies.counts.why == "nvCOMP 6.0.0 could not"
 
 
 @pytest.mark.parametrize("status", [10, 1000])
@@ -245,7 +245,7 @@ def test_nvcomp_that_does_not_begin_leaves_it_to_the_host(library: FakeNvComp, s
     buffers = [b"", framed(np.arange(100).tobytes(), "lz4")]
     batch, bodies = on_device(NUMBERS, 100, buffers, "lz4")
     assert numbers(batch).tolist() == list(range(100))
-    assert f"nvcompStatus_t {status}" in str(bodies.roads)
+    assert f"nvcompStatus_t {status}" in str(bodies.counts)
 
 
 def test_other_buffers_of_a_message_keep_what_the_device_made(library: FakeNvComp) -> None:
@@ -387,14 +387,14 @@ def test_version_5_is_called_by_its_own_names() -> None:
         _, bodies = on_device(NUMBERS, 100, [b"", framed(np.arange(100).tobytes(), "lz4")], "lz4")
     finally:
         nvcomp.register_decompressor(EXT_DEV, None)
-    assert str(bodies.roads) == "1 buffers by nvCOMP 5.3.0"
+    assert str(bodies.counts) == "1 buffers by nvCOMP 5.3.0"
 
 
 def test_chunks_that_would_lie_askew_are_for_the_host(library: FakeNvComp) -> None:
     """Where nvCOMP asks for a larger alignment than we have, it is not called."""
     library.alignment = 16
     _, bodies = on_device(NUMBERS, 100, [b"", framed(np.arange(100).tobytes(), "lz4")], "lz4")
-    assert (bodies.roads.on_host, bodies.roads.why) == (1, "nothing for nvCOMP 6.0.0")
+    assert (bodies.counts.on_host, bodies.counts.why) == (1, "nothing for nvCOMP 6.0.0")
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -80,10 +80,10 @@ def test_no_frame_of_a_dictionary_is_left_to_the_host(kind: str) -> None:
     nvcomp.register_decompressor(EXT_DEV, lambda: nvcomp.NvComp(library, lambda: 0))
     try:
         table = table_of(KINDS["text"], 500)
-        _, _, road = read(by_pyarrow(table, kind=kind, compression="zstd"), kind, trusted=True)
+        _, _, decompressor = read(by_pyarrow(table, kind=kind, compression="zstd"), kind, trusted=True)
     finally:
         nvcomp.register_decompressor(EXT_DEV, None)
-    assert road == "4 buffers by nvCOMP 6.0.0"
+    assert decompressor == "4 buffers by nvCOMP 6.0.0"
 
 
 def test_dictionaries_with_dictionaries_are_put_together_on_the_host(library: FakeNvComp | None) -> None:

@@ -215,7 +215,7 @@ class Decoder:
         self._ids = whole.dictionaries.keys()
         self._memo = DictionaryMemo(self.layout) if memo is None else memo
         self._options = options
-        self._means = DecompressOptions(options.use_threads, memory_pool)
+        self._decompression = DecompressOptions(options.use_threads, memory_pool)
         self._limits = limits
         self._target = target
 
@@ -246,12 +246,12 @@ class Decoder:
             return None
         if self._options.ensure_alignment is not Alignment.Any or not memory.device.is_host:
             return None
-        return ReadAhead(self.layout, memory, self._limits, self._means)
+        return ReadAhead(self.layout, memory, self._limits, self._decompression)
 
     @property
     def decompressed(self) -> str:
         """How compressed buffers came to a device, in words."""
-        return "" if self._target is None else str(self._target.bodies.roads)
+        return "" if self._target is None else str(self._target.bodies.counts)
 
     def dictionaries(self) -> dict[int, Dictionary] | None:
         """Return the dictionaries that all batches use now; None where some have not come yet."""
@@ -316,7 +316,7 @@ class Decoder:
             body,
             is_big_endian=self._is_big_endian,
             alignment=self._options.ensure_alignment,
-            means=self._means,
+            decompression=self._decompression,
             limits=self._limits,
             **details,
         )

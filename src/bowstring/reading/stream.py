@@ -282,7 +282,7 @@ class EndpointStream(Stream):
             self._device_name,
             "" if self._road is None else self._road.name,
             "" if self._road is None else self._road.why,
-            "" if self._receiver.bodies is None else str(self._receiver.bodies.roads),
+            "" if self._receiver.bodies is None else str(self._receiver.bodies.counts),
         )
 
     def read_next_batch(self) -> Batch:

@@ -131,7 +131,7 @@ def _host_pieces(batch: Batch, spans: npt.NDArray[np.int64]) -> list[Any]:
     begun: tuple[int, int] | None = None  # the piece that may still grow: its region, and where it begins
     end = 0
     for region, offset, length in spans[spans[:, _LENGTH] > 0].tolist():
-        # What lies one after the other goes as one piece: whoever sends it pays for each.
+        # What lies one after the other goes as one piece: each piece has a cost for its sender.
         if begun is not None and begun[0] == region and end == offset:
             pieces.pop()
         else:
@@ -165,7 +165,7 @@ def unpack(
     custom_metadata: dict[bytes, bytes] | None = None,
     is_big_endian: bool = False,
     alignment: Alignment = Alignment.Any,
-    means: DecompressOptions = DEFAULT_DECOMPRESSION,
+    decompression: DecompressOptions = DEFAULT_DECOMPRESSION,
     limits: Limits = DEFAULT_LIMITS,
     target: DeviceBodies | None = None,
 ) -> Batch:
@@ -187,7 +187,7 @@ def unpack(
         Whether the schema says that bodies are.
     alignment
         What is copied because of its address, as :func:`~bowstring.ipc.body.pack.aligned` says.
-    means
+    decompression
         By what a compressed body is decompressed.
     limits
         Bound what a compressed body may become.
@@ -230,7 +230,9 @@ def unpack(
         regions: Sequence[Region] = (body.region,)
     else:
         target = None if is_big_endian else target
-        spans, regions = decompressed_body(header, layout, body, limits, means=means, target=target)
+        spans, regions = decompressed_body(
+            header, layout, body, limits, decompression=decompression, target=target
+        )
         if target is not None:
             lease = lease and Lease(regions)  # nothing is left of the body there
         else:

@@ -67,17 +67,19 @@ class ReadAhead:
         All of the stream.
     limits
         ``message_bytes`` applies, and the bounds on what is decompressed.
-    means
+    decompression
         By what to decompress.
     """
 
-    def __init__(self, layout: Layout, memory: Buffer, limits: Limits, means: DecompressOptions) -> None:
+    def __init__(
+        self, layout: Layout, memory: Buffer, limits: Limits, decompression: DecompressOptions
+    ) -> None:
         self._layout = layout
         self._memory = memory
         self._view = memory.to_host().data
         self._limits = limits
         self._most = _FIRST
-        self._means = means
+        self._decompression = decompression
 
     def take(
         self, position: int, template: MessageTemplate, dictionaries: Mapping[int, Dictionary]
@@ -111,7 +113,7 @@ class ReadAhead:
         if template.compression is None:
             return plain_ahead(found, template, self._layout, self._memory, dictionaries)
         parts = (found, template, self._layout, self._memory, dictionaries)
-        return _decompressed_ahead(*parts, self._limits, self._means)
+        return _decompressed_ahead(*parts, self._limits, self._decompression)
 
     def _can_take(self, position: int, template: MessageTemplate) -> bool:
         return (
@@ -205,7 +207,7 @@ def _decompressed_ahead(
     memory: Buffer,
     dictionaries: Mapping[int, Dictionary],
     limits: Limits,
-    means: DecompressOptions,
+    decompression: DecompressOptions,
 ) -> list[Batch]:
     """Return the batches of the messages in front that are surely right, up to the one that makes 64 MiB."""
     count = leading(nodes_are_right(found, layout) & places_are_right(found))
@@ -221,7 +223,7 @@ def _decompressed_ahead(
     claims = claims.first(count)
     count = len(claims.lengths)
     try:
-        tables, regions = _opened(found, template, claims, memory, means)
+        tables, regions = _opened(found, template, claims, memory, decompression)
     except (InvalidBody, LimitExceeded):
         # One of them is wrong, or together they need more memory than there is.
         return []
@@ -251,7 +253,7 @@ def _opened(
     template: MessageTemplate,
     claims: ClaimTable,
     memory: Buffer,
-    means: DecompressOptions,
+    decompression: DecompressOptions,
 ) -> tuple[Table, list[list[Region]]]:
     """Decompress, and say where the buffers of each message are: the table of its spans, and its regions.
 
@@ -268,13 +270,15 @@ def _opened(
     opened = []
     if len(rows):
         places = np.stack((offsets[rows, columns], found.buffers[rows, columns, 1]), axis=1)
-        means = means.for_bytes(int(expected.sum()))
-        opened = decompressed(memory.to_arrow(), places.astype("<i8").tobytes(), template.compression, means)
+        decompression = decompression.for_bytes(int(expected.sum()))
+        opened = decompressed(
+            memory.to_arrow(), places.astype("<i8").tobytes(), template.compression, decompression
+        )
     if [buffer.size for buffer in opened] != expected.tolist():
         raise InvalidBody("the body changed while it was read")
     tables = np.zeros((*claims.lengths.shape, 3), np.int64)
     tables[:, :, 2] = claims.lengths
-    regions = _framed_regions(tables, claims.framed, opened, means.memory_pool)
+    regions = _framed_regions(tables, claims.framed, opened, decompression.memory_pool)
     for row in np.flatnonzero(claims.stored.any(axis=1)).tolist():
         stored = claims.stored[row]
         tables[row, stored, 0] = len(regions[row])

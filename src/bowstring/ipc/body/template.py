@@ -165,7 +165,7 @@ def _template_of(message: Message) -> MessageTemplate | None:
     data, size = message.data, len(message.data)
     try:
         header = decode_record_batch(message)
-    except BowstringError:  # for whoever decodes it to say
+    except BowstringError:  # the decoder raises it again
         return None
     envelope = follow(data, size, 0, "Message")
     body_slot = slots_of(data, size, envelope, "Message")[_MESSAGE_BODY_LENGTH]

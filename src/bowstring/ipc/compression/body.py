@@ -248,7 +248,7 @@ def decompressed_body(
     body: Buffer,
     limits: Limits,
     *,
-    means: DecompressOptions = DEFAULT_DECOMPRESSION,
+    decompression: DecompressOptions = DEFAULT_DECOMPRESSION,
     target: DeviceBodies | None = None,
 ) -> tuple[Table, list[Region]]:
     """Check the header of a batch against its compressed body, and decompress it.
@@ -280,16 +280,16 @@ def decompressed_body(
     on_host = body if body.device.is_host else wrap(body.to_host())
     whole = on_host.to_arrow()
     claims = check_claims(header, layout, on_host, limits)
-    means = means.for_bytes(claims.total)
+    decompression = decompression.for_bytes(claims.total)
 
     def opened(rows: list[int]) -> list[pa.Buffer]:
-        buffers = _decompressed(header, layout, whole, rows, means)
+        buffers = _decompressed(header, layout, whole, rows, decompression)
         if [buffer.size for buffer in buffers] != [claims.lengths[row] for row in rows]:
             raise InvalidBody("the body changed while it was read")
         return buffers
 
     if target is None and body.device.is_host:
-        spans, regions = _where_they_are(header, claims, body, opened(claims.framed), means)
+        spans, regions = _where_they_are(header, claims, body, opened(claims.framed), decompression)
     else:
         bodies = target or DeviceBodies(body.device)
         spans, regions = bodies.decompressed(Frames(header, claims, np.frombuffer(whole, np.uint8), opened))
@@ -298,7 +298,11 @@ def decompressed_body(
 
 
 def _decompressed(
-    header: RecordBatchHeader, layout: Layout, whole: pa.Buffer, rows: list[int], means: DecompressOptions
+    header: RecordBatchHeader,
+    layout: Layout,
+    whole: pa.Buffer,
+    rows: list[int],
+    decompression: DecompressOptions,
 ) -> list[pa.Buffer]:
     codec = header.compression
     assert codec is not None
@@ -306,11 +310,13 @@ def _decompressed(
         return []
     places = header.buffers[rows]
     try:
-        return decompressed(whole, places.astype("<i8").tobytes(), codec, means)
+        return decompressed(whole, places.astype("<i8").tobytes(), codec, decompression)
     except InvalidBody:
         for row, place in zip(rows, places, strict=True):
             try:
-                decompressed(whole, place.astype("<i8").tobytes(), codec, means._replace(use_threads=False))
+                decompressed(
+                    whole, place.astype("<i8").tobytes(), codec, decompression._replace(use_threads=False)
+                )
             except InvalidBody as error:
                 error.where = buffer_name(header, layout, row)
                 raise
@@ -322,11 +328,11 @@ def _where_they_are(
     claims: Claims,
     body: Buffer,
     buffers: list[pa.Buffer],
-    means: DecompressOptions,
+    decompression: DecompressOptions,
 ) -> tuple[Table, list[Region]]:
     spans = np.zeros((len(claims.lengths), 3), np.int64)
     spans[:, 2] = claims.lengths
-    offsets, regions = region_around(buffers, means.memory_pool)
+    offsets, regions = region_around(buffers, decompression.memory_pool)
     spans[claims.framed, 1] = offsets
     if claims.stored:
         spans[claims.stored, 0] = len(regions)

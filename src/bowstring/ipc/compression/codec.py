@@ -116,13 +116,15 @@ def _message_around(count: int, codec: str) -> tuple[bytes, bytes, bytes]:
     return before, between, after
 
 
-def _read(message: bytes, body: pa.Buffer, means: DecompressOptions) -> pa.RecordBatch:
-    if means == DEFAULT_DECOMPRESSION:
+def _read(message: bytes, body: pa.Buffer, decompression: DecompressOptions) -> pa.RecordBatch:
+    if decompression == DEFAULT_DECOMPRESSION:
         # Quicker than a stream, whose schema must be decoded, but it asks nobody about threads and memory.
         return pa.ipc.read_record_batch(pa.ipc.read_message(_file(message, body)), _VIEWS)
     stream = _file(_VIEWS_MESSAGE + message, body)
-    options = pa.ipc.IpcReadOptions(use_threads=means.use_threads)
-    return pa.ipc.open_stream(stream, options=options, memory_pool=means.memory_pool).read_next_batch()
+    options = pa.ipc.IpcReadOptions(use_threads=decompression.use_threads)
+    return pa.ipc.open_stream(
+        stream, options=options, memory_pool=decompression.memory_pool
+    ).read_next_batch()
 
 
 def _file(head: bytes, body: pa.Buffer) -> pa.PythonFile:
@@ -130,7 +132,7 @@ def _file(head: bytes, body: pa.Buffer) -> pa.PythonFile:
 
 
 def decompressed(
-    body: pa.Buffer, places: bytes, codec: str, means: DecompressOptions = DEFAULT_DECOMPRESSION
+    body: pa.Buffer, places: bytes, codec: str, decompression: DecompressOptions = DEFAULT_DECOMPRESSION
 ) -> list[pa.Buffer]:
     """Decompress some buffers of a body, each into memory of its own, aligned to 64 bytes.
 
@@ -145,8 +147,8 @@ def decompressed(
         int64; within the body.
     codec
         ``"lz4"`` or ``"zstd"``.
-    means
-        Threads and memory; whoever keeps the buffers keeps the pool, too.
+    decompression
+        Threads and memory pool. The pool must live as long as the buffers.
 
     Raises
     ------
@@ -165,7 +167,7 @@ def decompressed(
     before, between, after = _message_around(len(places) // _PLACE_BYTES, codec)
     message = b"".join((before, _INT64.pack(body.size), between, places, after))
     try:
-        batch = _read(message, body, means)
+        batch = _read(message, body, decompression)
     except MemoryError as error:
         raise LimitExceeded("there is no memory for a decompressed body", found=str(error)) from error
     except (OSError, pa.ArrowException) as error:

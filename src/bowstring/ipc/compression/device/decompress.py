@@ -2,8 +2,8 @@
 
 A frame goes to the device where something there decompresses it
 (:mod:`bowstring.ipc.compression.device.nvcomp`), and finds out what
-may be wrong with it or is told to trust it. All other frames go the road of the host. So does one that
-the device could not decompress: the host says what is wrong with it.
+may be wrong with it or is told to trust it. The host decompresses all other frames, and one that
+the device could not decompress: its error names what is wrong with it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bowstring.ipc.flatbuf.message import RecordBatchHeader
     from bowstring.memory import Allocator, Buffer, Device, Region
 
-__all__ = ["DeviceBodies", "Frames", "Roads"]
+__all__ = ["DecompressCounts", "DeviceBodies", "Frames"]
 
 _PLACE: Final = 8
 _UNTRUSTED: Final = "it does not find out every damaged frame, and what is read is not trusted"
@@ -39,8 +39,8 @@ Bytes = npt.NDArray[np.uint8]
 
 
 @dataclasses.dataclass(slots=True)
-class Roads:
-    """Which road compressed buffers took to a device.
+class DecompressCounts:
+    """How many compressed buffers were decompressed, and where.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Roads:
 
         Examples
         --------
-        >>> str(Roads(on_host=2, why="nvCOMP is not installed"))
+        >>> str(DecompressCounts(on_host=2, why="nvCOMP is not installed"))
         '2 buffers on the host (nvCOMP is not installed)'
         """
         said = [f"{self.on_device} buffers by {self.by}"] * bool(self.on_device)
@@ -103,14 +103,14 @@ class DeviceBodies:
 
     Attributes
     ----------
-    roads : Roads
+    counts : DecompressCounts
         What was done so far.
     """
 
     def __init__(self, device: Device, allocator: Allocator | None = None, *, trusted: bool = False) -> None:
         self.device = device
         self.allocator = allocator or Pool(device).allocator()
-        self.roads = Roads()
+        self.counts = DecompressCounts()
         self._trusted = trusted
 
     def decompressed(self, frames: Frames) -> tuple[Table, list[Region]]:
@@ -129,8 +129,8 @@ class DeviceBodies:
             The device has no room, or failed.
         """
         claims = frames.claims
-        road = self._decompressor(frames.header.compression or "")
-        plans = {} if isinstance(road, str) else self._plans(frames, road)
+        decompressor = self._decompressor(frames.header.compression or "")
+        plans = {} if isinstance(decompressor, str) else self._plans(frames, decompressor)
         rows = [row for row in claims.framed if row not in plans]
         pieces = dict(zip(rows, self._from_host(frames, rows), strict=True))
         for row in claims.stored:
@@ -145,7 +145,7 @@ class DeviceBodies:
         for row, plan in plans.items():
             staged.add(int(spans[row, 1]), plan, frames.body)
         target = self.allocator.allocate(end)
-        self._fill(target, middle, road, frames, staged, spans, plans)
+        self._fill(target, middle, decompressor, frames, staged, spans, plans)
         target.freeze()
         spans[:, 1] += target.offset
         return spans, [target.region]
@@ -154,7 +154,7 @@ class DeviceBodies:
         self,
         target: Buffer,
         middle: int,
-        road: Decompressor | str,
+        decompressor: Decompressor | str,
         frames: Frames,
         staged: _Staged,
         spans: Table,
@@ -164,7 +164,7 @@ class DeviceBodies:
         # What is read here is ready: it must not wait for what the user has queued.
         with self.device.use(), self.device.aside(), target.writable() as array:
             uploaded = self._uploaded(staged, array, middle)
-            failed = self._run(road, frames, staged, uploaded, array, spans, plans)
+            failed = self._run(decompressor, frames, staged, uploaded, array, spans, plans)
             for row, data in zip(failed, self._from_host(frames, failed), strict=True):
                 place = int(spans[row, 1])
                 array[place : place + len(data)] = self.device.from_host(data)
@@ -172,14 +172,14 @@ class DeviceBodies:
                 self.device.to_host(array[:1])
 
     def _decompressor(self, codec: str) -> Decompressor | str:
-        road = decompressor_of(self.device)
-        if not isinstance(road, str) and not self._trusted and not road.is_careful(codec):
-            road = f"{road.name} could, but {_UNTRUSTED}"
-        if isinstance(road, str):
-            self.roads.why = road
-        return road
+        decompressor = decompressor_of(self.device)
+        if not isinstance(decompressor, str) and not self._trusted and not decompressor.is_careful(codec):
+            decompressor = f"{decompressor.name} could, but {_UNTRUSTED}"
+        if isinstance(decompressor, str):
+            self.counts.why = decompressor
+        return decompressor
 
-    def _plans(self, frames: Frames, road: Decompressor) -> dict[int, list[Chunk]]:
+    def _plans(self, frames: Frames, decompressor: Decompressor) -> dict[int, list[Chunk]]:
         """Take apart the frames that the device shall decompress."""
         codec, view = frames.header.compression or "", frames.body.data
         plans = {}
@@ -188,15 +188,15 @@ class DeviceBodies:
             first = start + PREFIX_BYTES
             chunks = chunks_of(view[first : start + nbytes], frames.claims.lengths[row], codec)
             if isinstance(chunks, str):
-                self.roads.why = chunks
-            elif chunks and road.takes(codec, max(chunk.size for chunk in chunks), _PLACE):
+                self.counts.why = chunks
+            elif chunks and decompressor.takes(codec, max(chunk.size for chunk in chunks), _PLACE):
                 plans[row] = [chunk._replace(start=chunk.start + first) for chunk in chunks]
             else:
-                self.roads.why = f"nothing for {road.name}"
+                self.counts.why = f"nothing for {decompressor.name}"
         return plans
 
     def _from_host(self, frames: Frames, rows: list[int]) -> list[Bytes]:
-        self.roads.on_host += len(rows)
+        self.counts.on_host += len(rows)
         return [np.frombuffer(each, np.uint8) for each in frames.on_host(rows)]
 
     def _laid_out(self, spans: Table, rows: list[int], first: int) -> tuple[int, int]:
@@ -219,7 +219,7 @@ class DeviceBodies:
 
     def _run(
         self,
-        road: Decompressor | str,
+        decompressor: Decompressor | str,
         frames: Frames,
         staged: _Staged,
         uploaded: Any,
@@ -228,27 +228,27 @@ class DeviceBodies:
         plans: dict[int, list[Chunk]],
     ) -> list[int]:
         """Decompress on the device; return the rows that did not become what they should."""
-        if isinstance(road, str) or not plans:
+        if isinstance(decompressor, str) or not plans:
             return []
-        self.roads.by = road.name
+        self.counts.by = decompressor.name
         failed = []
         places = np.array(staged.work, np.int64).reshape(-1, 4)
         try:
             fine = np.ones(0, np.bool_)
             if len(places):
                 work = Work(frames.header.compression or "", uploaded.data.ptr, array.data.ptr, places)
-                fine = road.run(self.device, work)
+                fine = decompressor.run(self.device, work)
         except (DeviceError, MemoryError) as error:
-            self.roads.why = f"{road.name}: {error}"
+            self.counts.why = f"{decompressor.name}: {error}"
             failed = list(plans)
         else:
             wrong = places[~fine, 2]
             if len(wrong):
-                self.roads.why = f"{road.name} could not"
+                self.counts.why = f"{decompressor.name} could not"
                 begins = np.array([spans[row, 1] for row in plans])
                 rows = distinct(np.searchsorted(begins, wrong, side="right") - 1)
                 failed = [list(plans)[row] for row in rows]
-        self.roads.on_device += len(plans) - len(failed)
+        self.counts.on_device += len(plans) - len(failed)
         return failed
 
 
