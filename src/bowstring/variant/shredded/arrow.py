@@ -79,10 +79,10 @@ def from_arrow(column: Any, *, name: str | None = None, limits: Limits = DEFAULT
 
     Examples
     --------
-    >>> import pyarrow as pa
-    >>> from bowstring.variant.python.convert import to_python
-    >>> to_python(from_arrow(pa.array([{"b": 1, "a": [1.5, None]}, None])))
-    [{'b': 1, 'a': [1.5, None]}, None]
+    >>> import bowstring as bow, pyarrow as pa
+    >>> column = bow.variant.from_arrow(pa.array([{"b": 1, "a": [1.5, None]}, None]))
+    >>> bow.variant.to_python(column)
+    [{'a': [1.5, None], 'b': 1}, None]
     """
     found = one_column(column, "variant")
     if is_variant(found.field):
