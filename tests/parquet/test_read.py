@@ -356,3 +356,14 @@ def test_the_schema_of_a_file(parquet_test_data: Path) -> None:
     assert "unknown logical type" in str(unknown.logical)
     crs = bow.parquet.read_schema(folder / "geospatial" / "crs-srid.parquet")
     assert [each.logical for each in crs.columns][-1] == "GEOMETRY(srid:5070)"
+
+
+def test_row_groups_that_are_read_together_do_not_disturb_each_other(tmp_path: Path) -> None:
+    """Threads that read row groups of one file at the same time get what pyarrow reads one by one."""
+    rows = [{"a": number, "b": [str(number)] * 2} for number in range(500)]
+    table = pa.table({f"c{number}": rows for number in range(5)})
+    path = tmp_path / "t.parquet"
+    pq.write_table(table, path, row_group_size=50)
+    for _ in range(60):
+        with bow.parquet.read(path) as stream:
+            assert pa.table(stream).equals(table)

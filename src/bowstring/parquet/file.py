@@ -77,6 +77,7 @@ class OpenFile:
         self.name = name_of(source)
         self._limits = limits
         self._groups: frozenset[tuple[int, int]] = frozenset()
+        self._dictionaries: list[str] | None = None
         self._owned = not isinstance(source, pa.NativeFile)
         self.source = open_source(source)
         try:
@@ -156,7 +157,7 @@ class OpenFile:
     ) -> list[pa.RecordBatch]:
         """Read a row group whole: one batch, but for columns of more than 2 GiB of text."""
         with self._translated():
-            table = self._file.reader.read_row_group(
+            table = self._opened(read_dictionary=self._dictionaries).reader.read_row_group(
                 index, column_indices=_indices(selection), use_threads=threads
             )
             return _batches(table, selection, self.metadata.row_group(index).num_rows)
@@ -167,7 +168,7 @@ class OpenFile:
         """Read row groups piece by piece, without ever having all of one in memory."""
         with self._translated():
             # pyarrow reads dictionaries of nested columns for whole row groups only.
-            reader = self._plain.reader
+            reader = self._opened().reader
             for batch in reader.iter_batches(
                 rows, row_groups=list(groups), column_indices=_indices(selection), use_threads=threads
             ):
@@ -177,10 +178,6 @@ class OpenFile:
         """Close the file; batches that were read live on. One that was given open stays open."""
         if self._owned:
             self.source.close()
-
-    @functools.cached_property
-    def _plain(self) -> Any:
-        return self._opened()
 
     def _is_flat(self) -> bool:
         return not any(pa.types.is_nested(type_) for type_ in self.schema.types)
@@ -208,11 +205,12 @@ class OpenFile:
         every = collections.Counter(self._file.schema.column(index).path for index in range(leaves))
         paths = [self._file.schema.column(each.metadata_leaf).path for each in variants]
         if all(every[path] == 1 for path in paths):
-            self._plain = self._file
+            self._dictionaries = paths
             self._file = self._opened(read_dictionary=paths)
         return marked(self._file.schema_arrow, self._groups)
 
     def _opened(self, **options: Any) -> Any:
+        # Threads read at the same time, and a reader of pyarrow keeps the bytes of one read: each read has its own.
         # Nanoseconds, pyarrow's own choice for INT96, would wrap around beyond the year 2262.
         return pq.ParquetFile(
             self.source, metadata=self.metadata, coerce_int96_timestamp_unit="us", **options
