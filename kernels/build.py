@@ -97,6 +97,7 @@ def build(folder: pathlib.Path, kept: pathlib.Path, *, jobs: int) -> bool:
     with contextlib.suppress(OSError):
         if wanted.encode() in target.read_bytes():
             return False
+    kept = kept / "host"
     kept.mkdir(parents=True, exist_ok=True)
     everything = signatures()
     names = [each.name for each in everything]

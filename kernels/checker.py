@@ -11,7 +11,8 @@ What is refused, and why:
 * a literal that nothing gives a type, as one that is assigned to a name, returned, or an argument; and one that the
   type cannot hold;
 * arithmetic narrower than 64 bits: NumPy wraps ``u8 + u8`` where compiled code widens;
-* float arithmetic (CUDA fuses ``a * b + c``) and floats made integers (out of range, each does its own);
+* floats made integers (out of range, each run does its own), and arithmetic on floats but ``+ - * /``, which round
+  the same everywhere: nothing is compiled to fused or fast operations;
 * a name with two types, or one that is not assigned on every way to where it is used;
 * calls of anything but functions of kernel modules, typed constructors, ``len``, ``min`` and ``max``;
 * statements and expressions that kernels have no use for: exceptions, strings, containers, closures.
@@ -58,6 +59,8 @@ _ARITHMETIC: Final = (
     ast.BitOr,
     ast.BitXor,
 )
+# What IEEE 754 says bit by bit, but for the bits of a NaN.
+_FLOAT_ARITHMETIC: Final = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _COMPARISONS: Final = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
@@ -386,10 +389,12 @@ class _Function:
         self, node: ast.stmt | ast.expr, operator: ast.operator, left: ast.expr, right: ast.expr
     ) -> Type:
         found = self.operands(node, [left, right])
-        if not isinstance(operator, _ARITHMETIC):
-            raise self.refusal(node, "an operator that kernels do not have")
-        if found not in _WIDE:
-            raise self.refusal(node, f"arithmetic on {found}: only i64 and u64 are the same everywhere")
+        if not isinstance(operator, _FLOAT_ARITHMETIC if found in _FLOATS else _ARITHMETIC):
+            raise self.refusal(node, f"an operator that kernels do not have for {found}")
+        if found not in _WIDE and found not in _FLOATS:
+            raise self.refusal(
+                node, f"arithmetic on {found}: it differs between i64, u64, f32, f64 and the rest"
+            )
         return found
 
     def unary(self, node: ast.stmt | ast.expr, operator: ast.unaryop, found: Type) -> Type:

@@ -18,10 +18,10 @@ from typing import Any, Final
 import numpy as np
 
 from bowstring.kernels.checker import typed
-from bowstring.kernels.signature import Kernel
+from bowstring.kernels.signature import Kernel, Parameter
 from bowstring.kernels.types import SCALARS
 
-__all__ = ["compiling", "make_jitable"]
+__all__ = ["compiler_type", "compiling", "make_jitable"]
 
 # What compilers call types.
 _SPELLINGS: Final = {np.dtype(scalar).name: name for name, scalar in SCALARS.items()} | {"bool": "bool"}
@@ -69,6 +69,12 @@ def make_jitable(extending: Any, function: Kernel, **options: Any) -> None:
         return typed(function, tuple(map(_spelled, arguments)))
 
     extending.overload(function, jit_options=options, strict=False)(copy_for)
+
+
+def compiler_type(types: Any, parameter: Parameter) -> Any:
+    """Return a parameter's type as a compiler has it in its module ``types``."""
+    scalar = getattr(types, parameter.dtype.name)
+    return types.Array(scalar, 1, "C", readonly=not parameter.written) if parameter.array else scalar
 
 
 def _spelled(kind: Any) -> str:

@@ -22,8 +22,8 @@ import numpy as np
 
 from bowstring.errors import MissingDependency
 from bowstring.kernels.cache import cache_folder, store
-from bowstring.kernels.compiling import compiling, make_jitable
-from bowstring.kernels.signature import Parameter, Signature, fingerprint, reached
+from bowstring.kernels.compiling import compiler_type, compiling, make_jitable
+from bowstring.kernels.signature import Signature, fingerprint, reached
 
 __all__ = ["Machine", "compile_cubin", "grid_function", "load_cubin", "numba_cuda", "parameter_words", "run"]
 
@@ -146,7 +146,10 @@ def compile_cubin(signature: Signature, capability: tuple[int, int]) -> Machine:
             if function not in _jitable:
                 make_jitable(cuda.extending, function)
                 _jitable.add(function)
-        argument_types = [cuda.types.int64, *(_cuda_type(cuda, each) for each in signature.parameters)]
+        argument_types = [
+            cuda.types.int64,
+            *(compiler_type(cuda.types, each) for each in signature.parameters),
+        ]
         function = grid_function(signature, cuda)
         ptx, _ = cuda.compile_ptx(function, cuda.types.void(*argument_types), cc=capability)
     entry = re.search(r"\.visible\s+\.entry\s+(\w+)", ptx)
@@ -195,20 +198,20 @@ def numba_cuda() -> Any:
 
 @contextlib.contextmanager
 def _compiling_for(capability: tuple[int, int]) -> Iterator[None]:
-    """Make numba-cuda compile device functions for this capability: it would ask the current device."""
-    from numba.cuda import dispatcher
+    """Make numba-cuda compile device functions for this capability: it would ask the current device.
 
-    asked = dispatcher.get_current_device
+    And keep it from fusing ``a * b + c``, which rounds otherwise than the host.
+    """
+    from numba.cuda import dispatcher
+    from numba.cuda.cudadrv import nvvm
+
+    asked, compiled = dispatcher.get_current_device, nvvm.compile_ir
     dispatcher.get_current_device = lambda: types.SimpleNamespace(compute_capability=capability)
+    nvvm.compile_ir = lambda code, **options: compiled(code, **{**options, "fma": 0})
     try:
         yield
     finally:
-        dispatcher.get_current_device = asked
-
-
-def _cuda_type(cuda: Any, parameter: Parameter) -> Any:
-    scalar = getattr(cuda.types, parameter.dtype.name)
-    return cuda.types.Array(scalar, 1, "C", readonly=not parameter.written) if parameter.array else scalar
+        dispatcher.get_current_device, nvvm.compile_ir = asked, compiled
 
 
 def _assembled(ptx: str, capability: tuple[int, int]) -> tuple[bytes, str]:

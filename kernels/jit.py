@@ -14,9 +14,9 @@ from typing import Any
 
 from bowstring.errors import MissingDependency
 from bowstring.kernels.cache import cache_folder
-from bowstring.kernels.compiling import compiling, make_jitable
+from bowstring.kernels.compiling import compiler_type, compiling, make_jitable
 from bowstring.kernels.prefetch import compile_prefetch, compile_prefetch_page, prefetch, prefetch_page
-from bowstring.kernels.signature import Parameter, Signature, fingerprint, reached
+from bowstring.kernels.signature import Signature, fingerprint, reached
 from bowstring.private_folders import make_folders
 
 __all__ = ["compiled"]
@@ -89,7 +89,7 @@ def _compile(signature: Signature, checked: bool, why: str) -> Any:
     options = {"nopython": True, "nogil": True, "_nrt": False, "error_model": "numpy", "boundscheck": checked}
     dispatcher = numba.jit(**options)(loop)
     dispatcher._cache = _cache(loop, fingerprint(signature.kernel), *(["checked"] if checked else []))
-    types = [numba.int64, numba.int64, *(_numba_type(numba, each) for each in signature.parameters)]
+    types = [numba.int64, numba.int64, *(compiler_type(numba.types, each) for each in signature.parameters)]
     dispatcher.compile(tuple(types))
     dispatcher.disable_compile()
     return dispatcher
@@ -115,11 +115,6 @@ def _loop(signature: Signature) -> Any:
     made: dict[str, Any] = {}
     exec(compile(source, kernel.__code__.co_filename, "exec"), kernel.__globals__, made)  # noqa: S102  generated
     return made[signature.name]
-
-
-def _numba_type(numba: Any, parameter: Parameter) -> Any:
-    scalar = numba.from_dtype(parameter.dtype)
-    return numba.types.Array(scalar, 1, "C", readonly=not parameter.written) if parameter.array else scalar
 
 
 def _cache(loop: Any, stamp: str, *marks: str) -> Any:

@@ -11,7 +11,7 @@ import re
 from typing import Any, Final, NamedTuple
 
 from bowstring.kernels import prefetch
-from bowstring.kernels.compiling import make_jitable
+from bowstring.kernels.compiling import compiler_type, make_jitable
 from bowstring.kernels.library import GENERIC, LEVELS, symbol
 from bowstring.kernels.signature import Parameter, Signature, reached, signatures
 
@@ -103,8 +103,7 @@ def _taker(parameter: Parameter, place: int) -> Any:
     from numba.extending import intrinsic
     from numba.np.arrayobj import populate_array
 
-    scalar = numba.from_dtype(parameter.dtype)
-    kind = numba.types.Array(scalar, 1, "C", readonly=not parameter.written) if parameter.array else scalar
+    kind = compiler_type(numba.types, parameter)
 
     @intrinsic  # type: ignore[untyped-decorator]  # numba has no types
     def take(_typing: Any, block: Any) -> Any:
@@ -114,7 +113,7 @@ def _taker(parameter: Parameter, place: int) -> Any:
 
             if not parameter.array:
                 bits = builder.trunc(word(place), ir.IntType(parameter.dtype.itemsize * 8))
-                wanted = context.get_value_type(scalar)
+                wanted = context.get_value_type(kind)
                 return bits if wanted == bits.type else builder.bitcast(bits, wanted)
             array = context.make_array(kind)(context, builder)
             width = ir.IntType(64)(parameter.dtype.itemsize)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bowstring.errors import UsageError
+from bowstring.errors import MissingDependency, UsageError
+from bowstring.kernels import cuda
 from bowstring.kernels.checker import check, typed
 from bowstring.kernels.launch import launch
-from bowstring.kernels.signature import fingerprint, match, parse
+from bowstring.kernels.signature import fingerprint, match, parse, signatures_of
 from bowstring.kernels.types import f64, i64, u8, u64
 
 ZERO = i64(0)
@@ -258,16 +260,16 @@ def test_offending_kernels_are_refused(kernel: Any) -> None:
 
 
 def refused_float(i: Any, a: Any, b: Any, out: Any) -> None:
-    out[i] = a[i] + b[i]
+    out[i] = a[i] % b[i]
 
 
 def truncated(i: Any, a: Any, b: Any, out: Any) -> None:
     out[i] = i64(b[i])
 
 
-def test_floats_are_compared_and_never_computed() -> None:
-    """Arithmetic on floats, and floats made integers, are refused: the compilers do their own."""
-    with pytest.raises(UsageError, match="arithmetic on f64"):
+def test_floats_are_computed_only_as_ieee_754_says() -> None:
+    """Other arithmetic on floats, and floats made integers, are refused: the compilers do their own."""
+    with pytest.raises(UsageError, match="operator that kernels do not have for f64"):
         check(parse(refused_float, "f64[], f64[], f64[]!"))
     with pytest.raises(UsageError, match="each run does its own"):
         check(parse(truncated, "f64[], f64[], i64[]!"))
@@ -337,13 +339,45 @@ def literals(i: Any, signed: Any, unsigned: Any, small: Any, floats: Any, out: A
     out[i] += total % 1000 + i64(wide & 1 << 3) + i64(u64(3)) + i
 
 
+def computes(i: Any, a: Any, b: Any, out: Any) -> None:
+    """Multiply and add, which fused would round once."""
+    out[i] = a[i] * b[i] + a[i] / b[i] - b[i]
+
+
 SIGNATURES = {
+    computes: ("f64[], f64[], f64[]!", "f32[], f32[], f32[]!"),
     all_that_is_allowed: ("i64[], u64[], u8[], f64[], i64[]!",),
     literals: ("i64[], u64[], u8[], f64[], i64[]!",),
 }
 
 
-@pytest.mark.parametrize("kernel", SIGNATURES)
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_floats_round_alike(kind: type[np.floating[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums, products and quotients are the same bits compiled and interpreted, infinities and zeros included."""
+    pytest.importorskip("numba")
+    rng = np.random.default_rng(3)
+    a, b = (rng.normal(size=500).astype(kind) * kind(1.1) for _ in range(2))
+    a[:3], b[1:4] = kind(0), kind("-inf")
+    outs = {way: np.zeros(500, kind) for way in ("jit", "interpret")}
+    for way, out in outs.items():
+        monkeypatch.setenv("BOWSTRING_KERNELS", way)
+        launch(computes, 500, a, b, out)
+    assert np.array_equal(outs["jit"], outs["interpret"], equal_nan=True)
+
+
+def test_gpus_do_not_fuse() -> None:
+    """For a GPU, a product and a sum are two operations, each with its rounding."""
+    try:
+        cuda.numba_cuda()
+    except MissingDependency:
+        pytest.skip("numba-cuda is not installed: nothing compiles for CUDA here")
+    for signature, kind in zip(signatures_of(computes), ("f64", "f32"), strict=True):
+        text = cuda.compile_cubin(signature, (8, 0)).ptx
+        assert {f"{each}.rn.{kind}" for each in ("mul", "add", "sub", "div")} <= set(text.split())
+        assert not re.search(r"\bfma|\bmad\.rn|\.approx|\.ftz", text)
+
+
+@pytest.mark.parametrize("kernel", [all_that_is_allowed, literals])
 def test_what_is_allowed_agrees(kernel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every construct that the checker lets pass does the same compiled and interpreted."""
     pytest.importorskip("numba")

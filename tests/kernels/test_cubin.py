@@ -57,7 +57,8 @@ def test_every_signature_compiles_for_gpus(signature: Signature) -> None:
         print(f"{spilled(machine)} bytes spilled, {len(machine.code)} bytes of code")
         assert spilled(machine) <= MOST_SPILLED_BYTES
         assert registers(machine) <= MOST_REGISTERS
-        assert ".f64" not in machine.ptx
+        if not any(each.scalar[0] == "f" for each in signature.parameters):
+            assert ".f64" not in machine.ptx
 
 
 class OnDevice:
