@@ -268,3 +268,8 @@ class InvalidRegion(InvalidData):
 
 class Truncated(InvalidData, OSError):
     """The bytes end too early; an ``OSError``, as from pyarrow's readers."""
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an error of another library says, for the ``found`` of one of Bowstring's."""
+    return str(error).partition("\n")[0][:300]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
 import time
 import tracemalloc
 from pathlib import Path
@@ -15,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import bowstring as bow
 from bowstring import DEFAULT_LIMITS
 from bowstring.errors import (
     BowstringError,
@@ -96,7 +100,7 @@ def test_pyarrow_reads_footers_with_fields_of_later_versions(parquet_test_data: 
 
 def _with_unknown(element: SchemaElement) -> SchemaElement:
     return SchemaElement(
-        **{name: getattr(element, name) for name in SchemaElement.__slots__ if name != "unknown"},
+        **{name: getattr(element, name) for name in SchemaElement._fields if name != "unknown"},
         unknown=UNKNOWN,
     )
 
@@ -167,13 +171,16 @@ LOGICALS = st.one_of(
     ),
     st.builds(lambda crs: LogicalType(17, (Field(1, BINARY, crs),)), st.binary(max_size=20)),
 )
-NAMES = st.one_of(st.text(st.characters(exclude_categories=["Cs"])), st.just("\udcff"))
+NAMES = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"])), st.sampled_from(["\udcff", "a", "b" * 127, "c" * 300])
+)
 LEAVES = st.builds(
     SchemaElement,
     NAMES,
     physical=st.integers(0, 7),
     length=st.none() | NUMBERS,
     repetition=st.none() | st.integers(0, 2),
+    children=st.none(),
     converted=st.none() | NUMBERS,
     scale=st.none() | NUMBERS,
     precision=st.none() | NUMBERS,
@@ -208,6 +215,57 @@ def test_every_schema_comes_back(schema: list[SchemaElement], rest: bytes) -> No
     assert [node.first_leaf for node in nodes if node.element.physical is not None] == list(
         range(len(leaves))
     )
+
+
+@given(SCHEMAS)
+def test_ends_of_groups_are_those_of_their_children(schema: list[SchemaElement]) -> None:
+    """The leaves of a group are those of its children, one after the other; a column has itself."""
+    nodes = list(Footer(HEAD, tuple(schema), b"").nodes())
+
+    def check(at: int) -> tuple[int, int]:
+        node = nodes[at]
+        after, leaf = at + 1, node.first_leaf
+        for _ in range(node.element.children or 0):
+            assert nodes[after].first_leaf == leaf
+            assert nodes[after].path[:-1] == node.path
+            after, leaf = check(after)
+        assert node.end_leaf == leaf + (node.element.children is None)
+        return after, node.end_leaf
+
+    at = 0
+    for _ in range(schema[0].children or 0):
+        at, _ = check(at)
+    assert at == len(nodes)
+
+
+@given(LEAVES, st.lists(NAMES, min_size=1, max_size=6), st.integers(1, 3))
+def test_elements_of_one_shape_are_read_as_each_alone(
+    element: SchemaElement, names: list[str], padding: int
+) -> None:
+    """Elements that differ in the name only keep their names, also where a length has more bytes than it needs."""
+    schema = (
+        SchemaElement("root", children=len(names)),
+        *(element._replace(name=name) for name in names),
+    )
+    data = encode_footer(Footer(HEAD, schema, b""))
+    assert decode_footer(data).schema == schema
+    # The same with every length below 128 padded: 0x05 becomes 0x85 0x00.
+    padded = b"".join(
+        _padded(encode_footer(Footer(HEAD, (each,), b""))[len(HEAD) + 1 :], each, padding) for each in schema
+    )
+    size = len(schema)
+    header = encode_footer(Footer(HEAD, schema, b""))[len(HEAD) : len(HEAD) + (1 if size < 15 else 2)]
+    assert decode_footer(HEAD + header + padded).schema == schema
+
+
+def _padded(encoded: bytes, element: SchemaElement, padding: int) -> bytes:
+    name = os.fsencode(element.name)
+    length = encode_struct([Field(1, BINARY, name)])[1 : -1 - len(name)]
+    begin = encoded.find(length + name, 1)
+    if len(name) > 127 or encoded[begin - 1] & 15 != BINARY:
+        return encoded
+    long = bytes([length[0] | 128, *[128] * (padding - 1), 0])
+    return encoded[:begin] + long + encoded[begin + 1 :]
 
 
 @given(st.binary(max_size=200))
@@ -293,3 +351,54 @@ def test_files_that_do_not_end_as_parquet(data: bytes, error: type[BowstringErro
     """What is no Parquet file, or an encrypted one, is refused by name."""
     with pytest.raises(error):
         footer_bytes(pa.BufferReader(data))
+
+
+_ROOT_AND_COLUMN = bytes.fromhex("192c4801721502001502250018016100")
+_HOSTILE = {
+    "elements": (b"\x19", b"\x48\x00\x00", b"\x16\x00\x19\x0c\x00"),
+    "row groups": (_ROOT_AND_COLUMN + b"\x16\x00\x19", b"\x19\x0c\x16\x00\x16\x00\x00", b"\x00"),
+    "pairs": (_ROOT_AND_COLUMN + b"\x16\x00\x19\x0c\x19", b"\x18\x00\x00", b"\x00"),
+    "column chunks": (
+        _ROOT_AND_COLUMN + b"\x16\x00\x19\x1c\x19",
+        b"\x26\x00\x00",
+        b"\x16\x00\x16\x00\x00\x00",
+    ),
+}
+_OPEN = """
+import resource, sys, time
+import bowstring as bow
+from bowstring.errors import BowstringError
+data = sys.stdin.buffer.read()
+before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+try:
+    bow.parquet.read(data).close()
+except BowstringError:
+    pass
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, time.process_time() - begin)
+"""
+
+
+@pytest.mark.parametrize("kind", _HOSTILE)
+def test_memory_and_time_of_hostile_footers_are_bounded_by_their_size(kind: str) -> None:
+    """A footer of 500 kB costs at most 400 bytes for each of its, and few seconds, whatever it counts."""
+    front, element, back = _HOSTILE[kind]
+    count = 500_000 // len(element)
+    length = encode_struct([Field(1, BINARY, b"x" * count)])[1 : -1 - count]
+    footer = b"\x15\x02" + front + b"\xfc" + length + element * count + back
+    data = b"PAR1" + framed(footer)
+    done = subprocess.run([sys.executable, "-c", _OPEN], input=data, capture_output=True, check=True)
+    kilobytes, seconds = map(float, done.stdout.split())
+    assert kilobytes * 1024 < 400 * len(footer) + (8 << 20)
+    assert seconds < 5
+
+
+def test_the_size_of_a_footer_is_bounded_before_pyarrow_reads_it() -> None:
+    """A footer of plain columns that is larger than the bound, or has too many of them, is refused by `read`."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({f"c{number}": [1] for number in range(30)}), sink)
+    data = sink.getvalue()
+    size = len(footer_bytes(pa.BufferReader(data)))
+    bow.parquet.read(data, limits=DEFAULT_LIMITS.replace(metadata_bytes=size, columns=30)).close()
+    for limits in (DEFAULT_LIMITS.replace(metadata_bytes=size - 1), DEFAULT_LIMITS.replace(columns=29)):
+        with pytest.raises(LimitExceeded):
+            bow.parquet.read(data, limits=limits)

@@ -246,6 +246,25 @@ def test_a_stream_given_up_leaves_nothing(tmp_path: Path) -> None:
     }
 
 
+def test_files_of_a_list_are_closed_one_by_one(tmp_path: Path) -> None:
+    """A stream of 60 files has a few open at any time, also where row groups come in pieces or no row is left."""
+    for number in range(60):
+        pq.write_table(TABLE.slice(0, number % 3), tmp_path / f"{number}.parquet", row_group_size=1)
+    paths = [tmp_path / f"{number}.parquet" for number in range(60)]
+    for limits in (bow.DEFAULT_LIMITS, bow.DEFAULT_LIMITS.replace(window_bytes=1)):
+        for filters in (None, [("id", "<", -5)]):
+            before = _open_files(tmp_path)
+            with bow.parquet.read(paths, filters=filters, limits=limits) as stream:
+                counts = [_open_files(tmp_path) for _ in stream]
+                assert _open_files(tmp_path) == before
+            assert max(counts, default=0) <= before + 8
+
+
+def _open_files(folder: Path) -> int:
+    links = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
+    return sum(os.path.lexists(link) and os.readlink(link).startswith(str(folder)) for link in links)
+
+
 def test_a_stream_belongs_to_its_process() -> None:
     """A child of a fork is told that the stream is not its own, and does not wait for threads that it lacks."""
     stream = bow.parquet.read(FILE)

@@ -8,12 +8,11 @@ import enum
 import os
 import stat
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pyarrow as pa
 
 from bowstring import ipc, parquet
-from bowstring.errors import InvalidData, LimitExceeded, Unsupported, UsageError
+from bowstring.errors import InvalidData, LimitExceeded, Unsupported, UsageError, first_line
 from bowstring.parquet.file import OpenFile
 
 __all__ = ["DataFile", "Format", "recognise"]
@@ -119,7 +118,7 @@ def _opened(path: str, format_: Format, open_: Callable[[str], DataFile]) -> Dat
         return open_(path)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UsageError(
-            f"this file begins like {format_.value}, and is none", found=_first_line(error), where=path
+            f"this file begins like {format_.value}, and is none", found=first_line(error), where=path
         ) from error
 
 
@@ -166,8 +165,4 @@ _READERS: dict[Format, Callable[[str], Iterator[pa.RecordBatch]]] = {
 
 
 def _unreadable(path: str, format_: str, error: BaseException) -> InvalidData:
-    return InvalidData(f"the {format_} cannot be read", found=_first_line(error), where=path)
-
-
-def _first_line(error: Any) -> str:
-    return str(error).partition("\n")[0][:300]
+    return InvalidData(f"the {format_} cannot be read", found=first_line(error), where=path)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from bowstring.columnar.marks import VARIANT_NAMES, is_variant
 from bowstring.errors import UnknownColumn, UsageError
+from bowstring.parquet.logical import VARIANT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,8 +59,7 @@ class Variant(NamedTuple):
 
 def count_leaves(type_: pa.DataType) -> int:
     """Return how many columns of values a type has in a file."""
-    children = children_of(type_)
-    return sum(count_leaves(child.type) for child in children) if children else 1
+    return sum([count_leaves(child.type) for child in children_of(type_)]) or 1
 
 
 def leaf_types(schema: Iterable[pa.Field]) -> Iterator[pa.DataType]:
@@ -83,18 +83,13 @@ def variant_groups(footer: Footer) -> frozenset[tuple[int, int]]:
 
     The specification: *VARIANT* in ``LogicalTypes.md``.
     """
-    nodes = list(footer.nodes())
-    found = []
-    for position, node in enumerate(nodes):
-        logical = node.element.logical
-        if logical is not None and logical.name == "VARIANT" and node.element.children:
-            inside = [
-                each.first_leaf
-                for each in nodes[position + 1 :]
-                if each.path[: len(node.path)] == node.path and each.element.children is None
-            ]
-            found.append((node.first_leaf, node.first_leaf + len(inside)))
-    return frozenset(found)
+    return frozenset(
+        (node.first_leaf, node.end_leaf)
+        for node in footer.nodes()
+        if node.element.children
+        and node.element.logical is not None
+        and node.element.logical.id == VARIANT.id
+    )
 
 
 def may_hold_variants(types: Iterable[pa.DataType]) -> bool:
@@ -121,6 +116,8 @@ def may_hold_variants(types: Iterable[pa.DataType]) -> bool:
 def marked(schema: pa.Schema, groups: frozenset[tuple[int, int]]) -> pa.Schema:
     """Return a schema in which the groups are marked as Variants, also inside other types, and nothing else is.
 
+    Their metadata are dictionaries.
+
     Parameters
     ----------
     schema
@@ -131,8 +128,13 @@ def marked(schema: pa.Schema, groups: frozenset[tuple[int, int]]) -> pa.Schema:
     fields = []
     first = 0
     for field in schema:
-        fields.append(_marked(field, first, groups))
-        first += count_leaves(field.type)
+        type_ = field.type
+        if type_.num_fields or isinstance(type_, pa.BaseExtensionType):
+            fields.append(_marked(field, first, groups))
+            first += count_leaves(type_)
+        else:
+            fields.append(field)
+            first += 1
     return pa.schema(fields, metadata=schema.metadata)
 
 
@@ -145,16 +147,21 @@ def marked_field(field: pa.Field) -> pa.Field:
 def variants_of(schema: Iterable[pa.Field], first: int = 0) -> Iterator[Variant]:
     """Return all fields that are marked as Variants."""
     for field in schema:
-        children = children_of(field.type)
-        if is_variant(field) and pa.types.is_struct(field.type):
-            before = 0
-            for child in children:
-                if child.name == "metadata" and not children_of(child.type):
-                    yield Variant(field, (first, first + count_leaves(field.type)), first + before)
-                before += count_leaves(child.type)
-        elif children:
-            yield from variants_of(children, first)
-        first += count_leaves(field.type)
+        type_ = field.type
+        if not type_.num_fields and not isinstance(type_, pa.BaseExtensionType):
+            first += 1
+            continue
+        end = first + count_leaves(type_)
+        if is_variant(field) and pa.types.is_struct(type_):
+            before = first
+            for child in children_of(type_):
+                leaves = count_leaves(child.type)
+                if child.name == "metadata" and leaves == 1:
+                    yield Variant(field, (first, end), before)
+                before += leaves
+        else:
+            yield from variants_of(children_of(type_), first)
+        first = end
 
 
 def leaves_of(paths: Sequence[tuple[str, ...]], column: ColumnPath) -> list[int]:
@@ -207,7 +214,7 @@ def _marked(field: pa.Field, first: int, groups: frozenset[tuple[int, int]]) -> 
     # A group around a Variant alone has the same leaves, and one child; a Variant has two or more.
     whole = (first, first + count_leaves(field.type))
     if pa.types.is_struct(field.type) and len(children) > 1 and whole in groups:
-        return marked_field(field)
+        return marked_field(field.with_type(pa.struct([_encoded(child) for child in children])))
     if is_variant(field):
         kept = {key: value for key, value in field.metadata.items() if key not in (_KEY, _SERIALIZED)}
         field = field.with_metadata(kept or None)
@@ -219,15 +226,23 @@ def _marked(field: pa.Field, first: int, groups: frozenset[tuple[int, int]]) -> 
     return field if changed is None else field.with_type(changed)
 
 
+def _encoded(child: pa.Field) -> pa.Field:
+    """Return a child of a Variant as it is read: metadata repeat, so they are dictionaries."""
+    if child.name != "metadata" or pa.types.is_dictionary(child.type):
+        return child
+    return child.with_type(pa.dictionary(pa.int32(), child.type))
+
+
 def children_of(type_: pa.DataType) -> list[pa.Field]:
     """Return the fields inside a type that a file has columns of."""
     if isinstance(type_, pa.BaseExtensionType):
         return children_of(type_.storage_type)
+    count = type_.num_fields
+    if not count:
+        return []
     if pa.types.is_map(type_):
         return [type_.key_field, type_.item_field]
-    if not pa.types.is_nested(type_):
-        return []
-    return [type_.field(index) for index in range(type_.num_fields)]
+    return [type_.field(index) for index in range(count)] if pa.types.is_nested(type_) else []
 
 
 def with_children(type_: pa.DataType, children: list[pa.Field]) -> pa.DataType | None:

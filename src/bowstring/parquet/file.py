@@ -9,12 +9,21 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
+import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bowstring.errors import BowstringError, InvalidData, InvalidMetadata, UnknownColumn, Unsupported
+from bowstring.errors import (
+    BowstringError,
+    InvalidData,
+    InvalidMetadata,
+    LimitExceeded,
+    UnknownColumn,
+    Unsupported,
+    first_line,
+)
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.parquet.columns import (
     ColumnPath,
@@ -24,7 +33,7 @@ from bowstring.parquet.columns import (
     variant_groups,
     variants_of,
 )
-from bowstring.parquet.footer import Footer, decode_footer, footer_bytes
+from bowstring.parquet.footer import Footer, decode_footer, footer_bytes, footer_length
 from bowstring.parquet.source import name_of, open_source
 
 if TYPE_CHECKING:
@@ -33,6 +42,8 @@ if TYPE_CHECKING:
 __all__ = ["OpenFile", "Selection"]
 
 _BATCH_ROWS: Final = 128 * 1024
+# A struct in field 16 of a union, as every footer has it that annotates a Variant: the number may be padded.
+_VARIANT: Final = re.compile(rb"\x0c(?:\x20|\xa0\x80*\x00)")
 
 
 class Selection(NamedTuple):
@@ -77,14 +88,21 @@ class OpenFile:
         self.name = name_of(source)
         self._limits = limits
         self._groups: frozenset[tuple[int, int]] = frozenset()
-        self._dictionaries: list[str] | None = None
         self._owned = not isinstance(source, pa.NativeFile)
         self.source = open_source(source)
         try:
             with self._translated():
+                # pyarrow has no bound on the size of a footer, and takes up to 300 bytes of memory for each of its.
+                footer_length(self.source, limits)
                 self.metadata: Any = None
                 self._file = self._opened()
                 self.metadata = self._file.metadata
+                if self.metadata.num_columns > limits.columns:
+                    raise LimitExceeded(
+                        "a schema has too many columns",
+                        expected=f"at most Limits.columns = {limits.columns}",
+                        found=self.metadata.num_columns,
+                    )
                 self.schema: pa.Schema = self._marked_schema()
         except BaseException:
             self.close()
@@ -94,7 +112,7 @@ class OpenFile:
     def footer(self) -> Footer:
         """The footer, read by Bowstring's own codec."""
         with self._translated():
-            return decode_footer(footer_bytes(self.source, self._limits), self._limits)
+            return decode_footer(self._footer_bytes, self._limits)
 
     @functools.cached_property
     def leaf_paths(self) -> tuple[tuple[str, ...], ...]:
@@ -188,26 +206,37 @@ class OpenFile:
         # Reading a footer in Python takes longer than in pyarrow: only where there may be something to find.
         if not may_hold_variants(found.types):
             return found
-        footer = self.footer
-        leaves = sum(element.physical is not None for element in footer.schema)
+        # Files of others are annotated; those that pyarrow wrote may have a mark in the Arrow schema only.
+        self._groups = self._annotated() | {each.leaves for each in variants_of(found)}
+        return marked(found, self._groups) if self._groups else found
+
+    def _annotated(self) -> frozenset[tuple[int, int]]:
+        """Return where the footer says that groups are Variants."""
+        if not _VARIANT.search(self._footer_bytes):
+            return frozenset()
+        leaves = sum(element.physical is not None for element in self.footer.schema)
         if leaves != self.metadata.num_columns:
             raise InvalidMetadata(
                 "the columns of a footer contradict each other",
                 expected=self.metadata.num_columns,
                 found=leaves,
             )
-        # Files of others are annotated; those that pyarrow wrote may have a mark in the Arrow schema only.
-        self._groups = variant_groups(footer) | {each.leaves for each in variants_of(found)}
+        return variant_groups(self.footer)
+
+    @functools.cached_property
+    def _footer_bytes(self) -> bytes:
+        return footer_bytes(self.source, self._limits)
+
+    @functools.cached_property
+    def _dictionaries(self) -> list[str] | None:
+        """The metadata of Variants, which pyarrow shall read as dictionaries."""
         if not self._groups:
-            return found
-        variants = list(variants_of(marked(found, self._groups)))
+            return None
+        paths = [".".join(path) for path in self.leaf_paths]
         # A name may hold dots: where two columns are written alike, pyarrow would take the first.
-        every = collections.Counter(self._file.schema.column(index).path for index in range(leaves))
-        paths = [self._file.schema.column(each.metadata_leaf).path for each in variants]
-        if all(every[path] == 1 for path in paths):
-            self._dictionaries = paths
-            self._file = self._opened(read_dictionary=paths)
-        return marked(self._file.schema_arrow, self._groups)
+        every = collections.Counter(paths)
+        found = [paths[each.metadata_leaf] for each in variants_of(self.schema)]
+        return found if all(every[path] == 1 for path in found) else None
 
     def _opened(self, **options: Any) -> Any:
         # Threads read at the same time, and a reader of pyarrow keeps the bytes of one read: each read has its own.
@@ -223,7 +252,8 @@ class OpenFile:
         if all(every[top] == count for top, count in chosen.items()):
             return pa.schema([self.schema.field(top) for top in chosen], metadata=self.schema.metadata)
         with self._translated():
-            found = self._file.reader.read_row_groups([], column_indices=list(leaves)).schema
+            reader = self._opened(read_dictionary=self._dictionaries).reader
+            found = reader.read_row_groups([], column_indices=list(leaves)).schema
         place = {leaf: position for position, leaf in enumerate(leaves)}
         complete = frozenset(
             (place[first], place[first] + end - first)
@@ -255,11 +285,11 @@ class OpenFile:
             raise
         except (pa.ArrowNotImplementedError, NotImplementedError) as error:
             raise Unsupported(
-                "pyarrow cannot read the Parquet file", found=_first_line(error), where=self.name
+                "pyarrow cannot read the Parquet file", found=first_line(error), where=self.name
             ) from error
         except (pa.ArrowException, OSError, ValueError) as error:
             raise InvalidData(
-                "the Parquet file cannot be read", found=_first_line(error), where=self.name
+                "the Parquet file cannot be read", found=first_line(error), where=self.name
             ) from error
 
 
@@ -289,7 +319,3 @@ def _batches(table: pa.Table, selection: Selection, rows: int) -> list[pa.Record
 def _of_type(array: Any, type_: pa.DataType) -> Any:
     """Return an array whose metadata of Variants are dictionaries where the schema has them so."""
     return array if array.type.equals(type_) else array.cast(type_)
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0][:300]

@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from bowstring import variant
-from bowstring.errors import BowstringError, UnknownColumn, UsageError
+from bowstring.errors import BowstringError, UnknownColumn, UsageError, first_line
 from bowstring.ipc.flatbuf.message import decode_message
 from bowstring.ipc.flatbuf.reader import Tables
 from bowstring.variant.reference import Reference, reference_of
@@ -177,6 +177,4 @@ def _translated() -> Iterator[None]:
     except BowstringError:
         raise
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise UsageError(
-            "the filters do not fit the columns", found=str(error).partition("\n")[0][:300]
-        ) from error
+        raise UsageError("the filters do not fit the columns", found=first_line(error)) from error

@@ -118,6 +118,7 @@ class _Due(NamedTuple):
 
     plan: _Plan
     group: int
+    is_last: bool
     nbytes: int
     batches: Future[list[pa.RecordBatch]] | None
 
@@ -263,12 +264,24 @@ class ParquetStream(SequentialReader):
                 raise EndOfStream("the stream has no more batches")
             due = self._due.popleft()
             if due.batches is None:
-                self._ready = _pieces(due.plan, due.group, self._filter)
+                self._ready = self._in_pieces(due)
             else:
                 # Before this one is used, the next one is on its way.
                 batches = due.batches.result()
+                if due.is_last:
+                    self._leave(due.plan.file)
                 self._read_ahead()
                 self._ready = iter(batches)
+
+    def _in_pieces(self, due: _Due) -> Iterator[pa.RecordBatch]:
+        yield from _pieces(due.plan, due.group, self._filter)
+        if due.is_last:
+            self._leave(due.plan.file)
+
+    def _leave(self, file: OpenFile) -> None:
+        """Close a file of which all is read: a list may have more files than a process may have open."""
+        self._files.remove(file)
+        file.close()
 
     def _read_ahead(self) -> None:
         """Start to read what fits into the window."""
@@ -281,7 +294,7 @@ class ParquetStream(SequentialReader):
             coming = next(self._coming, None)
             if coming is None:
                 return
-            plan, group = coming
+            plan, group, is_last = coming
             nbytes = plan.file.row_group_bytes(group)
             held += nbytes
             future = None
@@ -289,9 +302,9 @@ class ParquetStream(SequentialReader):
                 if self._threads is None:
                     self._threads = ThreadPoolExecutor(threads, "bowstring-parquet")
                 future = self._threads.submit(_whole, plan, group, self._filter)
-            self._due.append(_Due(plan, group, nbytes, future))
+            self._due.append(_Due(plan, group, is_last, nbytes, future))
 
-    def _row_groups(self, first: _Plan) -> Iterator[tuple[_Plan, int]]:
+    def _row_groups(self, first: _Plan) -> Iterator[tuple[_Plan, int, bool]]:
         for position, source in enumerate(self._sources):
             plan = first if not position else self._open(source)
             if not plan.file.schema.equals(self._whole):
@@ -302,7 +315,9 @@ class ParquetStream(SequentialReader):
                     where=plan.file.name,
                 )
             for group in plan.groups:
-                yield plan, group
+                yield plan, group, group == plan.groups[-1]
+            if not plan.groups:
+                self._leave(plan.file)
 
     def _open(self, source: Any) -> _Plan:
         file = OpenFile(source, self._limits)

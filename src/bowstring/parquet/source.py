@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from bowstring.errors import Unsupported, UsageError
+from bowstring.errors import Unsupported, UsageError, first_line
 
 __all__ = ["file_system", "is_url", "name_of", "open_source"]
 
@@ -87,7 +87,7 @@ def file_system(url: str) -> tuple[Any, str]:
         found: tuple[Any, str] = pyarrow.fs.FileSystem.from_uri(plain)
     except (pa.ArrowException, OSError) as error:
         raise Unsupported(
-            "pyarrow has no file system for the URL", found=str(error).partition("\n")[0][:200], where=url
+            "pyarrow has no file system for the URL", found=first_line(error), where=url
         ) from error
     return found
 

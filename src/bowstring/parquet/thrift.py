@@ -82,10 +82,10 @@ class Reader:
     [Field(id=1, kind=5, value=1), Field(id=2, kind=8, value=b'a')]
     """
 
-    __slots__ = ("_data", "_depth", "_end", "position")
+    __slots__ = ("_depth", "_end", "data", "position")
 
     def __init__(self, data: bytes, depth: int) -> None:
-        self._data = data
+        self.data = data
         self._depth = depth
         self._end = len(data)
         self.position = 0
@@ -131,7 +131,7 @@ class Reader:
             return byte - 256 if byte > 127 else byte
         begin = self.position
         self.skip(kind)
-        return self._data[begin : self.position]
+        return self.data[begin : self.position]
 
     def list_header(self) -> tuple[int, int]:
         """Read the number of elements of a list, and their type.
@@ -225,13 +225,13 @@ class Reader:
         if position >= self._end:
             raise self._truncated(1)
         self.position = position + 1
-        return self._data[position]
+        return self.data[position]
 
     def _take(self, size: int) -> bytes:
         self._expect(size)
         begin = self.position
         self.position = begin + size
-        return self._data[begin : begin + size]
+        return self.data[begin : begin + size]
 
     def _expect(self, size: int) -> None:
         if size > self._end - self.position:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from bowstring.closing import Closing
 from bowstring.columnar.batch import batches
-from bowstring.errors import ClosedError, Unsupported, UsageError
+from bowstring.errors import ClosedError, Unsupported, UsageError, first_line
 from bowstring.parquet.columns import variants_of
 from bowstring.parquet.footer import (
     Footer,
@@ -206,28 +206,15 @@ class ParquetWriter(Closing):
         wanted = {variant.leaves for variant in variants_of(self._schema)}
         if not wanted:
             return footer
-        nodes = list(footer.nodes())
-        ends = _ends(nodes)
         return with_logical_types(
             footer,
             {
-                node.index: VARIANT
-                for node, end in zip(nodes, ends, strict=True)
+                node.position: VARIANT
+                for node in footer.nodes()
                 # A group around a Variant alone has the same leaves, and one child.
-                if (node.element.children or 0) > 1 and (node.first_leaf, end) in wanted
+                if (node.element.children or 0) > 1 and (node.first_leaf, node.end_leaf) in wanted
             },
         )
-
-
-def _ends(nodes: list[Any]) -> list[int]:
-    """Return, for each element, one after its last leaf."""
-    total = sum(node.element.children is None for node in nodes)
-    ends = []
-    for position, node in enumerate(nodes):
-        after = (other for other in nodes[position + 1 :] if len(other.path) <= len(node.path))
-        following = next(after, None)
-        ends.append(total if following is None else following.first_leaf)
-    return ends
 
 
 class _Sink:
@@ -307,8 +294,6 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise Unsupported(
-            "these data cannot be written as Parquet", found=str(error).partition("\n")[0][:300]
-        ) from error
+        raise Unsupported("these data cannot be written as Parquet", found=first_line(error)) from error
     except TypeError as error:
         raise UsageError("no such option", found=str(error)[:200]) from error
