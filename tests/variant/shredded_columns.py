@@ -12,10 +12,11 @@ import pyarrow as pa
 
 from bowstring import variant
 from bowstring.columnar.column import Column
+from bowstring.columnar.one_column import one_column
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Value
 from bowstring.variant.codec.rows import values
-from bowstring.variant.column import mark, one_column, open_column
+from bowstring.variant.column import mark, open_column
 from tests.variant.encoding import encode_with, metadata_bytes
 
 BINARY = pa.binary()

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring import variant
+from bowstring.columnar.one_column import one_column
 from bowstring.errors import InvalidBody, Unsupported, UsageError
 from bowstring.testing import fake_device
-from bowstring.variant.column import one_column
 
 D = decimal.Decimal
 UTC = dt.UTC

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from bowstring import variant
 from bowstring.columnar.column import Column
+from bowstring.columnar.one_column import one_column
 from bowstring.testing import fake_device
 from bowstring.variant import Value
-from bowstring.variant.column import one_column
 from tests.variant.conftest import Move
 from tests.variant.shredded_columns import (
     EVENT_TYPE,

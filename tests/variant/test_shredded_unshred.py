@@ -16,11 +16,12 @@ import pytest
 import bowstring as bow
 from bowstring import variant
 from bowstring.columnar.column import Column
+from bowstring.columnar.one_column import one_column
 from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, Unsupported
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant.codec.decode import Value, decode, decode_names
 from bowstring.variant.codec.rows import values
-from bowstring.variant.column import one_column, open_column
+from bowstring.variant.column import open_column
 from tests.variant.conftest import Move
 from tests.variant.shredded_columns import (
     EVENT_TYPE,

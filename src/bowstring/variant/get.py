@@ -12,6 +12,7 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.one_column import one_column
 from bowstring.errors import InvalidBody, InvalidData, LimitExceeded, Unsupported, UsageError
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
@@ -19,7 +20,7 @@ from bowstring.kernels.variant.bytes import name_kinds
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.cast import Target, target_of
 from bowstring.variant.codec.primitives import PRIMITIVES
-from bowstring.variant.column import check_mark, is_shredded, one_column, open_column
+from bowstring.variant.column import check_mark, is_shredded, open_column
 from bowstring.variant.gather import gather
 from bowstring.variant.nested import Source
 from bowstring.variant.path import Path, Step, parse_path

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bowstring.columnar.slots import MOST_READ, are_bounded, distinct_slots
+from bowstring.columnar.slots import check_order as slots_check_order
 from bowstring.errors import InvalidBody
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.metadata import inspect_metadata, mark_changes
 
 if TYPE_CHECKING:
-    from bowstring.variant.column import Slots, VariantColumn
+    from bowstring.columnar.slots import Slots
+    from bowstring.variant.column import VariantColumn
 
 __all__ = ["MetadataDictionary", "check_order", "check_overlap", "dictionary_of"]
-
-# How often the bytes of metadata may be read where views share them.
-_MOST_READ: Final = 16
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -107,13 +107,11 @@ def _is_bounded(opened: VariantColumn, starts: Any, stops: Any, *, following: bo
     """Return whether slots have few bytes; where they follow rows, those that differ from the row before."""
     if not opened.metadata.shared:
         return True
-    device, size = opened.column.device, np.int64(len(opened.metadata.data))
-    inside = (starts >= np.int64(0)) & (starts <= stops) & (stops <= size)
     if following:
-        inside[1:] &= (starts[1:] != starts[:-1]) | (stops[1:] != stops[:-1])
-    lengths = device.xp.where(inside, stops - starts, np.int64(0))
-    work = int(device.to_host(lengths.sum(dtype=np.int64, keepdims=True))[0])
-    return work <= _MOST_READ * int(size)
+        changed = (starts[1:] != starts[:-1]) | (stops[1:] != stops[:-1])
+        heads = opened.column.device.xp.concatenate([opened.column.device.xp.ones(1, np.bool_), changed])
+        starts, stops = starts[heads[: len(starts)]], stops[heads[: len(stops)]]
+    return are_bounded(opened.column.device, starts, stops, len(opened.metadata.data))
 
 
 def _distinct_views(opened: VariantColumn, starts: Any, stops: Any) -> tuple[Any, Any, Any]:
@@ -124,19 +122,14 @@ def _distinct_views(opened: VariantColumn, starts: Any, stops: Any) -> tuple[Any
     InvalidBody
         They overlap so much that the work on them has no bound.
     """
-    xp, metadata = opened.column.device.xp, opened.metadata
-    end = np.int64(len(metadata.data) + 1)
-    if int(end) ** 2 < 1 << 63:
-        inside = (starts >= np.int64(0)) & (starts <= stops) & (stops < end)
-        keys, numbers = xp.unique(xp.where(inside, starts * end + stops, np.int64(-1)), return_inverse=True)
-        starts, stops = keys // end, keys % end
-        if _is_bounded(opened, starts, stops):
-            return numbers.astype(np.int32), starts, stops
-    raise InvalidBody(
-        "the metadata of a Variant column overlap",
-        expected=f"views of at most {_MOST_READ} times the bytes that there are",
-        where=opened.column.name,
-    )
+    found = distinct_slots(opened.column.device, starts, stops, len(opened.metadata.data))
+    if found is None:
+        raise InvalidBody(
+            "the metadata of a Variant column overlap",
+            expected=f"views of at most {MOST_READ} times the bytes that there are",
+            where=opened.column.name,
+        )
+    return found
 
 
 def check_order(opened: VariantColumn, slots: Slots) -> None:
@@ -147,14 +140,4 @@ def check_order(opened: VariantColumn, slots: Slots) -> None:
     InvalidBody
         They do.
     """
-    if slots.shared or not len(slots.starts):
-        return
-    device = opened.column.device
-    with device.use():
-        decreasing = device.to_host((slots.stops < slots.starts).sum(keepdims=True))[0]
-    if decreasing:
-        raise InvalidBody(
-            "the offsets of a Variant column decrease",
-            expected="offsets that ascend",
-            where=opened.column.name,
-        )
+    slots_check_order(slots, opened.column.device, opened.column.name)

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.slots import Slots
 from bowstring.errors import LimitExceeded
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
@@ -28,7 +29,6 @@ from bowstring.kernels.variant.nested import (
     place_keys,
     worst_of,
 )
-from bowstring.variant.column import Slots
 from bowstring.variant.metadata_dictionary import MetadataDictionary, dictionary_of
 from bowstring.variant.status import Status, buffer_or_none
 from bowstring.variant.walk import Located, locate_in

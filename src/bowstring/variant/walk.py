@@ -17,8 +17,9 @@ from bowstring.variant.metadata_dictionary import MetadataDictionary, dictionary
 from bowstring.variant.tree import Tree
 
 if TYPE_CHECKING:
+    from bowstring.columnar.slots import Slots
     from bowstring.memory import Device
-    from bowstring.variant.column import Slots, VariantColumn
+    from bowstring.variant.column import VariantColumn
     from bowstring.variant.path import Path
     from bowstring.variant.tree import Node, Number
 

@@ -7,11 +7,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from bowstring.columnar.slots import Slots
 from bowstring.errors import BowstringError, InvalidBody, NotOnDevice
 from bowstring.kernels import bitmap
 from bowstring.limits import Limits
 from bowstring.variant.codec.decode import Value, decode, decode_names
-from bowstring.variant.column import Slots, VariantColumn, open_column
+from bowstring.variant.column import VariantColumn, open_column
 from bowstring.variant.metadata_dictionary import check_overlap
 
 __all__ = ["Names", "in_row", "open_on_host", "raw_rows", "values"]

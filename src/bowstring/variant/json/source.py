@@ -12,12 +12,13 @@ import pyarrow as pa
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 from bowstring.columnar.nodes import storage_type
+from bowstring.columnar.one_column import one_column
+from bowstring.columnar.slots import binary_view_slots, slots_of
 from bowstring.errors import LimitExceeded, UsageError
 from bowstring.kernels import bitmap
 from bowstring.kernels.json.format import NOTHING, OUTSIDE, READ, TOO_LONG
 from bowstring.limits import Limits
 from bowstring.memory import Device
-from bowstring.variant.column import binary_view_slots, one_column, slots_of
 
 __all__ = ["Rules", "Texts", "check_rules", "texts_of"]
 

@@ -14,6 +14,7 @@ from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.marks import is_variant
 from bowstring.columnar.nodes import Kind
+from bowstring.columnar.one_column import one_column
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import InvalidBody, LimitExceeded, NotOnDevice, Unsupported, UsageError
 from bowstring.kernels.launch import launch
@@ -21,7 +22,6 @@ from bowstring.kernels.variant.metadata import inspect_metadata
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.build import variant_field
 from bowstring.variant.codec.encode import metadata_bytes
-from bowstring.variant.column import one_column
 from bowstring.variant.metadata_dictionary import MetadataDictionary
 from bowstring.variant.shredded.encode import ArrayBytes, Bytes, GroupBytes, MapBytes, Names, ObjectBytes
 from bowstring.variant.shredded.layout import flags_of, is_text, list_bounds

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from bowstring.columnar.slots import Slots, slots_of
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.shredded import (
     copy_values,
@@ -27,7 +28,6 @@ from bowstring.kernels.variant.shredded_objects import (
     write_maps,
     write_objects,
 )
-from bowstring.variant.column import Slots, slots_of
 from bowstring.variant.shredded.layout import Elements, Fields, Group, Leaf, flags_of, list_bounds
 from bowstring.variant.shredded.leaves import leaf_of
 

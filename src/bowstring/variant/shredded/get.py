@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.nodes import Kind
+from bowstring.columnar.slots import Slots, slots_of
 from bowstring.kernels import bitmap
-from bowstring.variant.column import Slots, VariantColumn, slots_of
+from bowstring.variant.column import VariantColumn
 from bowstring.variant.gather import gather
 from bowstring.variant.metadata_dictionary import dictionary_of
 from bowstring.variant.nested import Source

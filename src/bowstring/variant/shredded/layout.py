@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.nodes import Kind, storage_type
+from bowstring.columnar.slots import Slots, slots_of
 from bowstring.errors import InvalidBody, Unsupported
 from bowstring.kernels import bitmap
-from bowstring.variant.column import Slots, VariantColumn, metadata_of, slots_of
+from bowstring.variant.column import VariantColumn, metadata_of
 
 if TYPE_CHECKING:
     from bowstring.columnar.column import Column

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.nodes import storage_type
+from bowstring.columnar.slots import Slots, slots_of
 from bowstring.errors import Unsupported
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.shredded import (
@@ -18,7 +19,6 @@ from bowstring.kernels.variant.shredded import (
     write_fixed,
     write_texts,
 )
-from bowstring.variant.column import Slots, slots_of
 from bowstring.variant.shredded.layout import is_binary, is_text
 
 if TYPE_CHECKING:

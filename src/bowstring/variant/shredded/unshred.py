@@ -10,10 +10,12 @@ import pyarrow as pa
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import Kind
+from bowstring.columnar.one_column import one_column
+from bowstring.columnar.slots import Slots
 from bowstring.errors import InvalidBody, LimitExceeded
 from bowstring.kernels.variant import shredded as codes
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.variant.column import Slots, check_mark, is_shredded, mark, one_column
+from bowstring.variant.column import check_mark, is_shredded, mark
 from bowstring.variant.metadata_dictionary import dictionary_of
 from bowstring.variant.shredded.encode import Names, bytes_of
 from bowstring.variant.shredded.layout import flags_of, open_shredded
