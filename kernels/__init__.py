@@ -1,7 +1,7 @@
 """The work done on elements: one source for the CPU and the GPU. Imported as ``bowstring.kernels``.
 
 A *kernel* is a plain Python function of one work item, ``def pack_flags(i, flags, out)``, that calls plain
-functions of this room, computes with the types of :mod:`bowstring.kernels.types`, allocates nothing and raises
+functions of this package, computes with the types of :mod:`bowstring.kernels.types`, allocates nothing and raises
 nothing. Its module says what an item is, and which types it takes::
 
     SIGNATURES = {pack_flags: ("u8[], u64[]!",)}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-TIMEOUT = 60
+TIMEOUT = 180
 
 pytest.importorskip("numba")
 
