@@ -26,7 +26,8 @@ env:
 	@scripts/env.sh $(VENV) constraints.txt $(ALL) $(ALL),fuzz
 	@$(call COMPILE,$(VENV))
 
-# make kernels        compile the kernels for this checkout where they changed; without a C compiler, they are when used
+# make kernels        compile the kernels for this checkout, for this processor and for GPUs, where they changed; without
+#                     a C compiler, they are compiled when they are used
 COMPILE = $(1)/bin/python -m bowstring.kernels.build --objects build/kernels || true
 kernels: env
 
@@ -76,11 +77,11 @@ build/constraints-spark-%.txt: constraints-peers.txt
 	@sed -e 's/^pyspark==.*/pyspark==$*.*/' -e '/^py4j==/d' $< >$@
 
 # make test-gpu       what needs a CUDA device, in .venv-gpu (with CuPy and NVML, for drivers of CUDA 13)
-GPU_ENV := scripts/env.sh $(GPU) constraints-cudf.txt test,bench,cuda13
+GPU_ENV := scripts/env.sh $(GPU) constraints-cudf.txt test,bench,cuda13,kernels-cuda13
 HAS_CUDA := nvidia-smi >/dev/null 2>&1 || $(PYTHON) -c 'import ctypes; ctypes.CDLL("libcuda.so.1")' 2>/dev/null
 test-gpu:
 	@if $(HAS_CUDA); then \
-	    $(GPU_ENV) && set -x && $(GPU)/bin/python -m pytest tests/gpu -m gpu; \
+	    $(GPU_ENV) && { $(call COMPILE,$(GPU)); } && set -x && $(GPU)/bin/python -m pytest tests/gpu -m gpu; \
 	else \
 	    echo "no CUDA driver here (neither nvidia-smi nor libcuda.so.1): the GPU tests were not run"; \
 	fi
@@ -94,7 +95,7 @@ test-gpu-sanitized:
 	elif ! { $(HAS_CUDA); }; then \
 	    echo "no CUDA driver here (neither nvidia-smi nor libcuda.so.1): nothing was checked"; \
 	else \
-	    $(GPU_ENV) && set -x && for tool in memcheck racecheck initcheck synccheck; do \
+	    $(GPU_ENV) && { $(call COMPILE,$(GPU)); } && set -x && for tool in memcheck racecheck initcheck synccheck; do \
 	        $(SANITIZER) --tool $$tool --error-exitcode 9 --target-processes all \
 	            $(GPU)/bin/python -m pytest -m gpu -p no:faulthandler -k "not ten_million" $(SANITIZED) || exit 1; \
 	    done; \
@@ -122,7 +123,7 @@ bench: env
 NAME ?= $(shell date -u +%Y%m%d)
 bench-gpu:
 	@if $(HAS_CUDA); then \
-	    $(GPU_ENV) && set -x && $(GPU)/bin/bowstring bench gpu --json benchmarks/results/gpu-$(NAME).json; \
+	    $(GPU_ENV) && { $(call COMPILE,$(GPU)); } && set -x && $(GPU)/bin/bowstring bench gpu --json benchmarks/results/gpu-$(NAME).json; \
 	else \
 	    echo "no CUDA driver here (neither nvidia-smi nor libcuda.so.1): nothing was measured"; \
 	fi
@@ -137,7 +138,7 @@ constraints: env
 	$(RUN) -m pip install --quiet uv
 	$(BUILD_TOOLS) | $(RESOLVE) --extra bench --extra fuzz --extra compile >.venv/resolved
 	$(TIDY) .venv/resolved >constraints.txt
-	$(BUILD_TOOLS) 'cudf-cu13==26.10.*' | $(RESOLVE) --extra bench --extra fuzz --extra cuda13 >.venv/resolved
+	$(BUILD_TOOLS) 'cudf-cu13==26.10.*' | $(RESOLVE) --extra bench --extra fuzz --extra kernels-cuda13 >.venv/resolved
 	$(TIDY) .venv/resolved >constraints-cudf.txt
 	$(BUILD_TOOLS) | $(RESOLVE) --extra bench --extra peers >.venv/resolved
 	$(TIDY) .venv/resolved >constraints-peers.txt

@@ -7,7 +7,8 @@ nothing. Its module says what an item is, and which types it takes::
     SIGNATURES = {pack_flags: ("u8[], u64[]!",)}
 
 :func:`~bowstring.kernels.launch.launch` runs it where its arrays are: on the host in threads, out of the library
-that the build compiled (:mod:`bowstring.kernels.build`); on CUDA on CuPy's current stream. The checker refuses what
+that the build compiled (:mod:`bowstring.kernels.build`); on CUDA on CuPy's current stream
+(:mod:`bowstring.kernels.cuda`). The checker refuses what
 these could do differently (:mod:`bowstring.kernels.checker`). What the array namespaces do well enough is not a
 kernel but a body for :func:`~bowstring.kernels.launch.run_arrays`, which needs no compiler.
 

@@ -1,9 +1,15 @@
-"""Compiling all kernels ahead of time: ``python -m bowstring.kernels.build`` makes the library of the package.
+"""Compiling all kernels ahead of time: ``python -m bowstring.kernels.build`` makes what the package loads.
+
+For the host that is a library (:mod:`bowstring.kernels.library`), for GPUs an archive
+(:mod:`bowstring.kernels.archive`).
 
 numba compiles each signature's loop to LLVM's language, for x86-64-v3 whatever processor builds it; from that,
 objects are made for each level (:data:`~bowstring.kernels.library.LEVELS`), and the C compiler links them. The
 library needs nothing: no Python, no numba, and of C only ``memset`` and the like, which the link checks. The same
 sources and compilers give the same bytes.
+
+For GPUs, numba-cuda makes text of each signature, and nvJitLink machine code, without a GPU or its driver
+(:mod:`bowstring.kernels.cubin`). Where they are not installed, one line says so, and there is no archive.
 
 Signatures are compiled side by side, each in a process of its own. Their objects are kept in a folder of the
 checkout, so that after an edit only what the edit reaches is compiled again. Where the library is up to date,
@@ -23,14 +29,16 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from bowstring.kernels import library
-from bowstring.kernels.lower import PROCESSORS, X86, Objects, compile_signature, machine_for, prepare
+from bowstring.errors import MissingDependency
+from bowstring.kernels import archive, cubin, library, lower
+from bowstring.kernels.lower import PROCESSORS, X86, Objects, machine_for
 from bowstring.kernels.signature import Signature, fingerprint, reached, signatures
 
-__all__ = ["BuildError", "build", "main", "stamp"]
+__all__ = ["BuildError", "build", "build_archive", "main", "stamp"]
 
 _LINK: Final = (
     "-shared",
@@ -44,6 +52,8 @@ _LINK: Final = (
 _FROM_C: Final = ("memset", "memcpy", "memmove")
 # Kernels that only these of our modules are compiled by; a change of them compiles everything anew.
 _COMPILED_BY: Final = ("checker.py", "compiling.py", "lower.py", "prefetch.py", "signature.py", "types.py")
+_COMPILED_FOR_GPUS_BY: Final = ("checker.py", "compiling.py", "cubin.py", "signature.py", "types.py")
+_CUDA_PACKAGES: Final = ("nvidia-nvvm", "nvidia-nvjitlink", "nvidia-nvjitlink-cu12", "nvidia-cuda-nvcc-cu12")
 
 _PROCESSOR: Final = """
 define void @bowstring_cpuid(i32 %leaf, ptr %registers) {
@@ -97,22 +107,81 @@ def build(folder: pathlib.Path, kept: pathlib.Path, *, jobs: int) -> bool:
     with contextlib.suppress(OSError):
         if wanted.encode() in target.read_bytes():
             return False
-    kept = kept / "host"
-    kept.mkdir(parents=True, exist_ok=True)
-    everything = signatures()
-    names = [each.name for each in everything]
-    if len(set(names)) < len(names):
-        raise BuildError("two signatures of kernels have one name")
-    paths = {each.name: kept / f"{each.name}-{_key(each)}" for each in everything}
-    missing = [each.name for each in everything if not paths[each.name].is_dir()]
-    for objects in _compiled(missing, jobs):
-        _keep(paths[objects.name], objects.code)
-    for each in set(kept.iterdir()) - set(paths.values()):
-        _remove(each)
+    versions = _versions()
+    paths = _compile(
+        kept / "host",
+        lambda each: _key(each, _COMPILED_BY, versions),
+        lower.prepare,
+        lower.compile_signature,
+        jobs,
+    )
     code = {f"{file.name}": file for path in paths.values() for file in sorted(path.iterdir())}
     folder.mkdir(parents=True, exist_ok=True)
     _link(target, [code[name] for name in sorted(code)], wanted)
     return True
+
+
+def build_archive(folder: pathlib.Path, kept: pathlib.Path, *, jobs: int) -> bool:
+    """Make the archive of code for GPUs in a folder, unless it is there and up to date; as :func:`build`.
+
+    Raises
+    ------
+    BuildError
+        numba-cuda or a part of CUDA that it needs is missing, or fails. An archive of other sources is removed.
+    """
+    target = folder / archive.NAME
+    there = archive.read_comment(os.fspath(target))
+    try:
+        versions = _versions("numba-cuda")
+        wanted = hashlib.sha256(repr((library.compiled_sources(), versions)).encode()).hexdigest()
+        if there.get("stamp") == wanted:
+            return False
+        paths = _compile(
+            kept / "cuda",
+            lambda each: _key(each, _COMPILED_FOR_GPUS_BY, versions),
+            _prepare_for_gpus,
+            _compile_for_gpus,
+            jobs,
+        )
+    except BuildError:
+        if there.get("sources") != library.compiled_sources():
+            target.unlink(missing_ok=True)
+        raise
+    code = {
+        f"{file.stem}/{name}": file.read_bytes() for name, path in paths.items() for file in path.iterdir()
+    }
+    comment = {
+        "sources": library.compiled_sources(),
+        "stamp": wanted,
+        "toolkit": cubin.assembler_version(),
+        "capabilities": _capabilities(),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    whole = f"{target}.{os.getpid()}"
+    archive.write(whole, code, comment)
+    os.replace(whole, target)
+    return True
+
+
+def _prepare_for_gpus() -> None:
+    """Import numba-cuda, and let it set itself up, once for all processes to come."""
+    if cubin.assembler_version() is None:
+        raise BuildError("nvJitLink is not installed")
+    _capabilities()
+    cubin.compile_text(min(signatures(), key=lambda each: len(list(reached(each.kernel)))))
+
+
+def _compile_for_gpus(name: str) -> Objects:
+    """Compile one signature, by its name, for GPUs."""
+    signature = next(each for each in signatures() if each.name == name)
+    text = cubin.compile_text(signature)
+    code = {archive.folder_of(each): cubin.assemble(text, each).code for each in _capabilities()}
+    return Objects(name, {archive.TEXT: text.encode(), **code})
+
+
+def _capabilities() -> list[archive.Capability]:
+    """Return what machine code is made for: no newer GPUs than the installed compiler knows."""
+    return [each for each in archive.CAPABILITIES if cubin.can_assemble(each)]
 
 
 def stamp() -> str:
@@ -127,12 +196,18 @@ def stamp() -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def _versions() -> tuple[str, ...]:
+def _versions(*more: str) -> tuple[str, ...]:
+    """Return what compiles; CUDA's packages where they are installed as such."""
     try:
-        versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite", "numpy")]
+        versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite", "numpy", *more)]
     except importlib.metadata.PackageNotFoundError as error:
         raise BuildError(f"{error.name} is not installed") from error
-    return (*versions, str(sys.implementation.cache_tag), *PROCESSORS.values())
+    if not more:
+        return (*versions, str(sys.implementation.cache_tag), *PROCESSORS.values())
+    for name in _CUDA_PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions.append(f"{name} {importlib.metadata.version(name)}")
+    return (*versions, str(sys.implementation.cache_tag), repr(archive.CAPABILITIES))
 
 
 def _compiler() -> list[str]:
@@ -149,15 +224,36 @@ def _run(command: list[str]) -> str:
     return done.stdout
 
 
-def _key(signature: Signature) -> str:
-    """Return a hash of what the objects of a signature depend on: modules that it reaches, and compilers."""
+def _key(signature: Signature, compiled_by: tuple[str, ...], versions: tuple[str, ...]) -> str:
+    """Return a hash of what the code of a signature depends on: modules that it reaches, and compilers."""
     folder = pathlib.Path(__file__).parent
-    files = {folder / name for name in _COMPILED_BY}
+    files = {folder / name for name in compiled_by}
     files |= {pathlib.Path(each.__code__.co_filename) for each in reached(signature.kernel)}
-    total = hashlib.sha256(repr((fingerprint(signature.kernel), str(signature), _versions())).encode())
+    total = hashlib.sha256(repr((fingerprint(signature.kernel), str(signature), versions)).encode())
     for digest in sorted(hashlib.sha256(file.read_bytes()).hexdigest() for file in files):
         total.update(digest.encode())
     return total.hexdigest()[:24]
+
+
+def _compile(
+    kept: pathlib.Path,
+    key: Callable[[Signature], str],
+    prepare: Callable[[], None],
+    work: Callable[[str], Objects],
+    jobs: int,
+) -> dict[str, pathlib.Path]:
+    """Compile what is not kept of all signatures, and return the folder of each by the signature's name."""
+    kept.mkdir(parents=True, exist_ok=True)
+    everything = signatures()
+    paths = {each.name: kept / f"{each.name}-{key(each)}" for each in everything}
+    if len(paths) < len(everything):
+        raise BuildError("two signatures of kernels have one name")
+    missing = [each for each in everything if not paths[each.name].is_dir()]
+    for objects in _compiled(missing, prepare, work, jobs):
+        _keep(paths[objects.name], objects.code)
+    for each in set(kept.iterdir()) - set(paths.values()):
+        _remove(each)
+    return paths
 
 
 def _keep(path: pathlib.Path, code: dict[str, bytes]) -> None:
@@ -178,25 +274,31 @@ def _remove(path: pathlib.Path) -> None:
         path.rmdir()
 
 
-def _compiled(names: list[str], jobs: int) -> Iterator[Objects]:
-    """Compile signatures by their names, side by side."""
+def _compiled(
+    missing: Iterable[Signature], prepare: Callable[[], None], work: Callable[[str], Objects], jobs: int
+) -> Iterator[Objects]:
+    """Compile signatures side by side."""
+    # Those that reach most take longest, and begin first.
+    weights = {each.name: len(list(reached(each.kernel))) for each in missing}
+    names = sorted(weights, key=lambda name: (-weights[name], name))
     if not names:
         return
     try:
         prepare()
+    except MissingDependency as error:
+        raise BuildError(f"{error.found}") from error
+    except BuildError:
+        raise
     except Exception as error:
         raise BuildError(f"numba cannot be used: {error}") from error
-    # Those that reach most take longest, and begin first.
-    weights = {each.name: len(list(reached(each.kernel))) for each in signatures()}
-    names = sorted(names, key=lambda name: (-weights[name], name))
     context = multiprocessing.get_context("fork")
     try:
         # One process for each signature: what numba numbers does not depend on what was compiled before.
         with context.Pool(min(jobs, len(names)), maxtasksperchild=1) as pool:
-            yield from pool.imap_unordered(compile_signature, names, chunksize=1)
+            yield from pool.imap_unordered(work, names, chunksize=1)
     except BuildError:
         raise
-    except Exception as error:  # whatever the compiler raises, the package works without the library
+    except Exception as error:  # whatever the compiler raises, the package works without
         raise BuildError(f"numba failed: {type(error).__name__}: {error}") from error
 
 
@@ -234,16 +336,29 @@ def main(arguments: list[str] | None = None) -> int:
         "--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes that compile"
     )
     chosen = parser.parse_args(arguments)
+    with contextlib.ExitStack() as stack:
+        kept = chosen.objects or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        for_host = _report(build, chosen.into, kept, chosen.jobs, "")
+        _report(build_archive, chosen.into, kept, chosen.jobs, " for GPUs")
+    return 0 if for_host else 1
+
+
+def _report(
+    make: Callable[..., bool], folder: pathlib.Path, kept: pathlib.Path, jobs: int, what: str
+) -> bool:
+    """Return whether something is up to date after it was made; one line says what was done, or why not."""
+    began = time.monotonic()
     try:
-        with contextlib.ExitStack() as stack:
-            kept = chosen.objects or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            done = build(chosen.into, kept, jobs=chosen.jobs)
+        done = make(folder, kept, jobs=jobs)
     except (BuildError, OSError) as error:
-        print(f"bowstring: kernels are not compiled ahead of time: {error}", file=sys.stderr)  # noqa: T201  it is a command
-        return 1
+        print(f"bowstring: kernels{what} are not compiled ahead of time: {error}", file=sys.stderr)  # noqa: T201
+        return False
     if done:
-        print(f"bowstring: compiled {len(signatures())} signatures of kernels into {chosen.into}")  # noqa: T201
-    return 0
+        seconds = time.monotonic() - began
+        print(  # noqa: T201  it is a command
+            f"bowstring: compiled {len(signatures())} signatures of kernels{what} into {folder} in {seconds:.0f} s"
+        )
+    return True
 
 
 if __name__ == "__main__":

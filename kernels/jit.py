@@ -19,7 +19,7 @@ from bowstring.kernels.prefetch import compile_prefetch, compile_prefetch_page, 
 from bowstring.kernels.signature import Signature, fingerprint, reached
 from bowstring.private_folders import make_folders
 
-__all__ = ["compiled"]
+__all__ = ["announce", "compiled"]
 
 
 _LOOP = """\
@@ -35,8 +35,8 @@ _INSTRUCTIONS: dict[Callable[..., Any], Callable[[], None]] = {
 }
 _loops: dict[tuple[Signature, bool], Any] = {}
 _jitable: set[Callable[..., Any]] = set()
-# Whether the user knows that kernels are compiled as they are used.
-_announced = False
+# Where the user knows that kernels are compiled as they are used.
+_announced: set[str] = set()
 
 
 def compiled(signature: Signature, *, checked: bool = False, why: str = "") -> Any:
@@ -60,18 +60,17 @@ def compiled(signature: Signature, *, checked: bool = False, why: str = "") -> A
             began = time.monotonic()
             loop = _loops[signature, checked] = _compile(signature, checked, why)
             if why and loop.stats.cache_misses:
-                _announce(signature, why, time.monotonic() - began)
+                announce(signature, why, time.monotonic() - began)
         return loop
 
 
-def _announce(signature: Signature, why: str, seconds: float) -> None:
-    """Say once what takes so long."""
-    global _announced  # noqa: PLW0603  one line for a process
-    if not _announced:
-        _announced = True
+def announce(signature: Signature, why: str, seconds: float, *, place: str = "") -> None:
+    """Say what takes so long, once in a process for each place."""
+    if place not in _announced:
+        _announced.add(place)
         print(  # noqa: T201  what is slow says so
-            f"bowstring: compiled the kernel {signature.kernel.__name__} in {seconds:.1f} s, and will compile each "
-            f"other when it is first used: {why}.",
+            f"bowstring: compiled the kernel {signature.kernel.__name__}{place} in {seconds:.1f} s, and will "
+            f"compile each other when it is first used: {why}.",
             file=sys.stderr,
         )
 

@@ -195,7 +195,9 @@ def can_launch(array: Any) -> bool:
     True
     """
     if find_place((array,)) == "cuda":
-        return is_installed("numba") and is_installed("numba_cuda")
+        from bowstring.kernels import cuda
+
+        return cuda.is_ready(device_of((array,))) or (is_installed("numba") and is_installed("numba_cuda"))
     return host.is_ready() or is_installed("numba")
 
 

@@ -55,7 +55,9 @@ LEVELS: Final = ("v3", "v2")
 GENERIC: Final = "generic"
 
 # What of the package's sources does not change what is compiled.
-_RUN_TIME: Final = frozenset({"cache.py", "host.py", "jit.py", "launch.py", "threads.py", "warm.py"})
+_RUN_TIME: Final = frozenset(
+    {"cache.py", "cuda.py", "host.py", "jit.py", "launch.py", "threads.py", "warm.py"}
+)
 
 # Bits of the processor, by register: leaf 1 ECX, leaf 7 EBX, leaf 0x80000001 ECX.
 _V2: Final = ((1, 2, 0x00982201), (0x80000001, 2, 0x00000001))  # SSE3 … SSE4.2, POPCNT, CMPXCHG16B; LAHF

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from bowstring.kernels import cuda, jit
+from bowstring.kernels import cubin, jit
 from bowstring.kernels.signature import signatures
 
 __all__ = ["warm"]
@@ -43,7 +43,7 @@ def warm(capabilities: Sequence[tuple[int, int]] = ()) -> int:
     for signature in signatures():
         jit.compiled(signature)
         for capability in capabilities:
-            cuda.load_cubin(signature, capability)
+            cubin.load_cubin(signature, capability)
         count += 1
     return count
 

@@ -4,8 +4,10 @@
 #
 #     OUT=results BOWSTRING_COMMIT=$(git rev-parse HEAD) sh scripts/gpu_session.sh facts probe tests
 #
-# Python must have NumPy, pyarrow, CuPy, cuda-bindings, numba, numba-cuda, pytest and hypothesis. Everything that is
-# printed is in $OUT/session.log too; the JSON files beside it are few. A table of the steps comes last.
+# Python must have NumPy, pyarrow, CuPy, cuda-bindings, pytest and hypothesis, and kernels that `make kernels` compiled
+# (kernels/_native, which git ignores: take it along) or numba and numba-cuda; the step `build` compiles them there.
+# `BOWSTRING_KERNELS=library` before it makes sure that none is compiled. Everything that is printed is in
+# $OUT/session.log too; the JSON files beside it are few. A table of the steps comes last.
 set -u
 PYTHON=${PYTHON:-python3}
 OUT=${OUT:-gpu-session}
@@ -42,12 +44,16 @@ for name in ("nvrtc", "nvvm", "nvJitLink"):  # what numba-cuda and CuPy compile 
         print(name, "MISSING:", str(error).splitlines()[0])
 import cupy
 print("cupy", cupy.__version__, (cupy.arange(3) + 1).sum())
-import bowstring.kernels.gather, bowstring.testing  # links of the tree that did not travel show here
+import bowstring.kernels.bitmap, bowstring.testing  # links of the tree that did not travel show here
 from bowstring.memory.device import device_by_name
 print(device_by_name("cuda:0"), device_by_name("cuda:0").uuid.hex())
+from bowstring.kernels import archive, library
+print("kernels for the host:", getattr(library.load(), "level", library.load()))
+print("kernels for GPUs:", archive.load())
 PY
 }
 
+build() { step build 540 "$PYTHON" -m bowstring.kernels.build --objects build/kernels; }
 probe() { step probe 240 "$PYTHON" -m tests.gpu.probe --json "$OUT/probe.json" --most $((2 << 30)); }
 probe_large() { step probe-large 240 "$PYTHON" -m tests.gpu.probe times memory_comes_back --json "$OUT/probe-large.json"; }
 doctor() { step doctor 120 sh -c "$PYTHON -m bowstring doctor --json >$OUT/doctor.json; rc=\$?; cat $OUT/doctor.json; exit \$rc"; }
@@ -69,7 +75,7 @@ sanitized() {
 {
     for wanted in "$@"; do
         case $wanted in
-            facts | probe | probe_large | doctor | tests | kernels | slow | bench_quick | bench | sanitized) "$wanted" ;;
+            facts | build | probe | probe_large | doctor | tests | kernels | slow | bench_quick | bench | sanitized) "$wanted" ;;
             *) echo "no such step: $wanted" ;;
         esac
     done

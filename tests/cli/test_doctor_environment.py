@@ -13,7 +13,7 @@ from bowstring.cli.doctor.environment import find_limits, find_namespaces
 from bowstring.cli.doctor.gpu_files import find_gpu_files
 from bowstring.cli.doctor.packages import find_gpu_software, find_packages
 from bowstring.cli.doctor.sharing import try_shared_memory
-from bowstring.kernels import library
+from bowstring.kernels import archive, library
 
 
 def put(root: Path, path: str, text: str = "") -> None:
@@ -206,8 +206,6 @@ def test_nodes_that_are_forbidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ({"cuda-bindings": "13.5.0"}, "13.0", "cuda.bindings", State.OK),
         ({"cuda-bindings": "13.5.0"}, "12.8", "cuda.bindings", State.ABSENT),
         ({"cuda-bindings": "strange"}, "12.8", "cuda.bindings", State.OK),
-        ({"numba-cuda": "0.30.4", "numpy": "2.4.6"}, None, "numba-cuda", State.OK),
-        ({"numba-cuda": "0.30.4", "numpy": "2.5.5"}, None, "numba-cuda", State.BROKEN),
         ({"libucx-cu13": "1.22.0"}, None, "UCX", State.OK),
         ({"nvidia-libnvcomp-cu12": "5.3.0"}, None, "nvCOMP", State.OK),
         ({}, None, "nvCOMP", State.ABSENT),
@@ -260,3 +258,48 @@ def test_the_kernels_in_use_are_named(
     found = by_name(find_packages())["kernels"]
     assert found.state is state
     assert (seen.reason in found.detail) == (way in ("", "library"))
+
+
+UNUSABLE = library.NotUsable("no code for GPUs", is_there=False)
+USABLE = archive.Archive("", (13, 0), ((8, 0), (9, 0)))
+
+
+@pytest.mark.parametrize(
+    ("way", "found", "driver", "has_compiler", "state", "detail"),
+    [
+        ("", USABLE, "13.0", False, State.OK, "compiled by the build, for sm_80, sm_90"),
+        ("library", USABLE, None, False, State.OK, "compiled by the build"),
+        ("", USABLE, "12.8", False, State.ABSENT, "with CUDA 13, the driver knows 12.8; numba-cuda is not"),
+        ("", USABLE, "12.8", True, State.OK, "numba-cuda 0.30.4 compiles each on first use"),
+        ("library", USABLE, "12.8", True, State.BROKEN, "the driver knows 12.8"),
+        ("", UNUSABLE, None, True, State.OK, "no code for GPUs: numba-cuda 0.30.4 compiles"),
+        ("", UNUSABLE, None, False, State.ABSENT, "no code for GPUs; numba-cuda is not installed"),
+        ("library", UNUSABLE, None, True, State.BROKEN, "no code for GPUs"),
+        ("jit", USABLE, "13.0", True, State.OK, "jit, as BOWSTRING_KERNELS says"),
+        ("interpret", UNUSABLE, None, False, State.OK, "interpret on the host"),
+        ("guess", USABLE, None, True, State.BROKEN, "BOWSTRING_KERNELS"),
+    ],
+)
+def test_the_kernels_of_gpus_in_use_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+    found: Any,
+    driver: str | None,
+    has_compiler: bool,
+    state: State,
+    detail: str,
+) -> None:
+    """What runs kernels on GPUs is told: the build's code where driver and variable allow it, else why not."""
+
+    def version(package: str) -> str:
+        if package == "numba-cuda" and has_compiler:
+            return "0.30.4"
+        raise importlib.metadata.PackageNotFoundError(package)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr("bowstring.kernels.archive.load", lambda: found)
+    monkeypatch.setenv("BOWSTRING_KERNELS", way)
+    check = by_name(find_gpu_software(driver))["GPU kernels"]
+    assert check.state is state
+    assert detail in check.detail
+    assert state is State.OK or check.hint

@@ -45,24 +45,31 @@ def test_images_are_made_of_known_instructions(name: str) -> None:
     found = instructions(name)
     assert found[0][0] == "FROM"
     assert {word for word, _ in found} <= INSTRUCTIONS
-    assert re.fullmatch(r"[a-z]+:[0-9][a-z0-9.-]+", found[0][1])
+    for base in of_kind(name, "FROM"):
+        assert re.fullmatch(r"[a-z]+:[0-9][a-z0-9.-]+( AS [a-z]+)?", base)
     assert not re.search(r"https?:|index-url|latest", (FOLDER / name).read_text())
 
 
 @pytest.mark.parametrize("name", IMAGES)
 def test_what_images_copy_is_there(name: str) -> None:
-    """Every path that is copied exists, and so does what the package's links point to."""
+    """Every path that is copied exists, or is made by a stage before; so does what the package's links point to."""
     copied: set[str] = set()
     for rest in of_kind(name, "COPY"):
         *sources, _target = rest.split()
+        if sources[0].startswith("--from="):
+            assert f" AS {sources[0].removeprefix('--from=')}" in (FOLDER / name).read_text()
+            made = (source.removeprefix("/build/").removeprefix("/") for source in sources[1:])
+            assert all(each == "wheels" or each in copied for each in made), rest
+            continue
         copied |= set(sources)
         assert all((ROOT / source).exists() for source in sources), rest
     links = [path for path in (ROOT / "src/bowstring").iterdir() if path.is_symlink()]
     assert {os.path.relpath(link.resolve(), ROOT) for link in links} <= copied
     needed = {PROJECT["readme"], *PROJECT["license-files"], "pyproject.toml", "src"}
     assert needed <= copied
-    [constraints] = re.findall(r"--constraint (\S+)", (FOLDER / name).read_text())
-    assert constraints in copied
+    constraints = re.findall(r"--constraint (\S+)", (FOLDER / name).read_text())
+    assert constraints
+    assert set(constraints) <= copied
 
 
 def packages(extras: list[str]) -> Iterator[str]:
@@ -82,12 +89,15 @@ def packages(extras: list[str]) -> Iterator[str]:
 def test_what_images_install_is_pinned(name: str) -> None:
     """The extras are those of the project, and each package that they ask for has its version."""
     text = (FOLDER / name).read_text()
-    [extras] = re.findall(r'"\.\[([a-z0-9,]+)\]"', text)
-    [constraints] = re.findall(r"--constraint (\S+)", text)
-    pinned = re.findall(r"^([A-Za-z0-9_.-]+)==", (ROOT / constraints).read_text(), re.MULTILINE)
-    known = {each.lower().replace("_", "-") for each in pinned}
-    wanted = {*packages(extras.split(",")), "numpy", "pyarrow", "numba"}
-    assert wanted <= known, wanted - known
+    found = re.findall(r'--constraint (\S+) (?:--build-constraint \S+ )?"\./?(?:\$1)?\[([a-z0-9,]+)\]"', text)
+    assert len(found) == len(of_kind(name, "FROM"))
+    for constraints, extras in found:
+        pinned = re.findall(r"^([A-Za-z0-9_.-]+)==", (ROOT / constraints).read_text(), re.MULTILINE)
+        known = {each.lower().replace("_", "-") for each in pinned}
+        wanted = {*packages(extras.split(",")), "numpy", "pyarrow"}
+        assert wanted <= known, wanted - known
+        if "--build-constraint" in text:
+            assert "numba" in known
 
 
 @pytest.mark.parametrize("name", IMAGES)

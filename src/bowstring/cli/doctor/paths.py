@@ -8,7 +8,7 @@ from typing import Final
 
 from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.devices import CUDA, Seen
-from bowstring.cli.doctor.packages import BINDINGS, CUPY, UCX
+from bowstring.cli.doctor.packages import BINDINGS, CUPY, GPU_KERNELS, UCX
 from bowstring.cli.doctor.sides import IN_PLACE
 from bowstring.cli.doctor.topology import Gpu, Topology
 from bowstring.cli.doctor.trials import REAL, Outcome, Programs, Trial, run_trials
@@ -38,7 +38,7 @@ _GPU_CHECKS: Final = (
     CUDA,
     CUPY,
     BINDINGS,
-    "numba-cuda",
+    GPU_KERNELS,
     "address space",
     "GPU device nodes",
     "CUDA_VISIBLE_DEVICES",
