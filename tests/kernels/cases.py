@@ -15,7 +15,14 @@ from bowstring.kernels import rearrange, validity
 from bowstring.kernels.signature import Kernel, match
 from bowstring.kernels.validation import nested, text, values
 from bowstring.kernels.validation.text import blocks_of
-from tests.kernels import json_cases, shredded_cases, variant_cases, variant_cast_cases, variant_text_cases
+from tests.kernels import (
+    json_cases,
+    shredded_cases,
+    variant_cases,
+    variant_cast_cases,
+    variant_text_cases,
+    vortex_cases,
+)
 
 Array = np.ndarray[Any, Any]
 Case = tuple[int, tuple[Any, ...]]
@@ -317,4 +324,4 @@ CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
     rearrange.gather_pieces: some_pieces,
 }
 CASES |= json_cases.CASES | variant_cases.CASES | variant_cast_cases.CASES | variant_text_cases.CASES
-CASES |= shredded_cases.CASES
+CASES |= shredded_cases.CASES | vortex_cases.CASES

@@ -20,6 +20,7 @@ from tests.kernels import (
     variant_bounds,
     variant_cast_bounds,
     variant_text_bounds,
+    vortex_bounds,
 )
 
 Rng = np.random.Generator
@@ -155,6 +156,7 @@ ARGUMENTS: dict[Callable[..., None], Callable[[Rng], tuple[Any, ...]]] = {
     **variant_bounds.arguments(wild, Guarded),
     **variant_cast_bounds.arguments(wild, Guarded),
     **variant_text_bounds.arguments(wild, Guarded),
+    **vortex_bounds.arguments(wild, Guarded),
 }
 
 

@@ -1,0 +1,1 @@
+"""Encodings of Vortex: kernels that decode and encode their elements, and the functions that launch them."""

@@ -1,0 +1,249 @@
+"""Bit-packed integers in the order of FastLanes, unpacked; zigzag, frame of reference and ALP in the same launch.
+
+1,024 elements are a chunk. Of elements with `T` bits, packed into `W` bits each, a chunk has `T` rows of
+``1024 / T`` lanes, so every row is sixteen words of 64 bits, whatever `T` is. All lanes of a row lie at the same
+bits of their packed elements: the kernels shift and mask whole words, several elements at once, and one signature
+serves all widths. Where a row lies in the chunk: :func:`row_of`.
+
+What follows the unpacking is chosen by numbers: ``zigzag`` is 1 where elements are zigzag-coded, and a reference is
+added afterwards, wrapping. References come as an array: one for all chunks, or one for each.
+
+Work item: one chunk; or, where ``parts`` is 4, one of the sixteen columns of words of a chunk, so that
+neighbouring threads of a GPU touch neighbouring words. ``log`` is the binary logarithm of `T`, ``ones`` a word with
+the lowest bit of each element set. ``starts`` says with which word each chunk begins, one entry more than there are
+chunks; where it is empty, all chunks have the given width. What does not lie in its arrays is not unpacked, and
+``faults[OUTSIDE]`` says so.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bowstring.kernels.types import f32, f64, i64, u64
+
+__all__ = [
+    "OUTSIDE",
+    "SIGNATURES",
+    "finished",
+    "reversed_bits",
+    "row_of",
+    "unpack_doubles",
+    "unpack_singles",
+    "unpack_words",
+]
+
+OUTSIDE: Final = 0
+"""The place in ``faults`` that becomes 1 where packed data are shorter than their chunks need."""
+
+ROW = i64(16)
+ALL = u64(2**64 - 1)
+LOG_DOUBLES = i64(6)
+LOG_SINGLES = i64(5)
+PAIRS = u64(0x100000001)
+HALF = u64(32)
+
+
+def row_of(row: Any, log: Any) -> Any:
+    """Return at which word of its chunk a row begins: groups of eight rows come in the order 0 4 2 6 1 5 3 7."""
+    return u64(((row & 7) << (log + 1)) + (reversed_bits(row >> 3) << log >> 2))
+
+
+def reversed_bits(group: Any) -> Any:
+    """Return three bits in the other order, which is that of the groups of eight rows."""
+    return (group & 1) << 2 | (group & 2) | group >> 2
+
+
+def chunk_at(chunk: Any, starts: Any, width: Any) -> Any:
+    """Return the first word of a chunk, and its width."""
+    start = chunk * width * ROW
+    found = width
+    if i64(len(starts)) > 0:
+        start = i64(0)
+        found = i64(-1)
+        if chunk + 1 < i64(len(starts)):
+            start = starts[chunk]
+            found = (starts[chunk + 1] - start) >> 4
+    return start, found
+
+
+def lies_within(start: Any, width: Any, bits: Any, held: Any, target: Any, room: Any) -> Any:
+    """Return whether the words of a chunk, and the place for its elements, lie in their arrays."""
+    fits = 0 <= width <= bits and 0 <= start <= held and width * ROW <= held - start
+    return fits and target + bits * ROW <= room
+
+
+def unpacked(packed: Any, word: Any, shift: Any, width: Any, bits: Any, ones: Any, mask: Any) -> Any:
+    """Return the elements of one word of a row that begins at bit `shift` of the word `word`."""
+    value = u64(0)
+    if width > 0:
+        value = packed[word] >> shift
+        if i64(shift) + width > bits:
+            up = u64(bits) - shift
+            lower = ((1 << up) - 1) * ones
+            value = (value & lower) | ((packed[word + 16] << up) & ~lower)
+        value &= mask
+    return value
+
+
+def finished(value: Any, ones: Any, top: Any, zigzag: Any, reference: Any) -> Any:
+    """Return the elements of a word without zigzag, and with the reference added to each, which wraps."""
+    high = ones << top
+    low = ~high
+    if zigzag != 0:
+        odd = value & ones
+        value = ((value >> 1) & low) ^ ((odd << top << 1) - odd)
+    return ((value & low) + (reference & low)) ^ ((value ^ reference) & high)
+
+
+def reference_of(chunk: Any, references: Any, ones: Any) -> Any:
+    """Return the reference of a chunk, once for each element of a word."""
+    reference = u64(0)
+    count = i64(len(references))
+    if count > 0:
+        reference = references[min(chunk, count - 1)] * ones
+    return reference
+
+
+def unpack_words(
+    i: Any,
+    packed: Any,
+    starts: Any,
+    references: Any,
+    width: Any,
+    log: Any,
+    ones: Any,
+    zigzag: Any,
+    parts: Any,
+    out: Any,
+    faults: Any,
+) -> None:
+    """Write the elements of chunks as integers."""
+    chunk = i >> parts
+    bits = 1 << log
+    start, found = chunk_at(chunk, starts, width)
+    target = chunk * bits * ROW
+    if not lies_within(start, found, bits, i64(len(packed)), target, i64(len(out))):
+        faults[OUTSIDE] = 1
+        return
+    reference = reference_of(chunk, references, ones)
+    mask = u64(0)
+    if found > 0:
+        mask = (ALL >> u64(64 - found)) * ones
+    if parts == 0:
+        unpack_chunk(packed, u64(start), found, log, ones, mask, u64(target), out)
+        if zigzag != 0 or reference != 0:
+            # A second pass over what the cache still holds: no loop has more than one shape.
+            for k in range(bits * ROW):
+                at = u64(target) + u64(k)
+                out[at] = finished(out[at], ones, u64(bits - 1), zigzag, reference)
+    else:
+        column = u64(i & 15)
+        for row in range(bits):
+            bit = row * found
+            word = u64(start + (bit >> log) * ROW) + column
+            value = unpacked(packed, word, u64(bit & (bits - 1)), found, bits, ones, mask)
+            at = u64(target) + row_of(row, log) + column
+            out[at] = finished(value, ones, u64(bits - 1), zigzag, reference)
+
+
+def unpack_chunk(
+    packed: Any, start: Any, width: Any, log: Any, ones: Any, mask: Any, target: Any, out: Any
+) -> None:
+    """Write the packed elements of a chunk, in loops over the sixteen words of a row, which have no branch."""
+    bits = 1 << log
+    for row in range(bits):
+        bit = row * width
+        word = start + u64((bit >> log) * ROW)
+        at = target + row_of(row, log)
+        shift = u64(bit & (bits - 1))
+        if width == 0:
+            for k in range(16):
+                out[at + u64(k)] = 0
+        elif i64(shift) + width <= bits:
+            for k in range(16):
+                out[at + u64(k)] = (packed[word + u64(k)] >> shift) & mask
+        else:
+            up = u64(bits) - shift
+            lower = ((1 << up) - 1) * ones
+            upper = mask & ~lower
+            for k in range(16):
+                low = (packed[word + u64(k)] >> shift) & lower
+                out[at + u64(k)] = low | ((packed[word + 16 + u64(k)] << up) & upper)
+
+
+def unpack_doubles(
+    i: Any,
+    packed: Any,
+    references: Any,
+    width: Any,
+    zigzag: Any,
+    scale: Any,
+    inverse: Any,
+    parts: Any,
+    out: Any,
+    faults: Any,
+) -> None:
+    """Write elements of 64 bits as ``integer * scale * inverse``, rounded after each product."""
+    chunk = i >> parts
+    start = chunk * width * ROW
+    target = chunk << 10
+    if not lies_within(start, width, i64(64), i64(len(packed)), target, i64(len(out))):
+        faults[OUTSIDE] = 1
+        return
+    reference = reference_of(chunk, references, u64(1))
+    mask = u64(0)
+    if width > 0:
+        mask = ALL >> u64(64 - width)
+    first = i & ((1 << parts) - 1)
+    for row in range(64):
+        bit = row * width
+        word = u64(start + (bit >> 6) * ROW + first)
+        at = u64(target + first) + row_of(row, LOG_DOUBLES)
+        for k in range(ROW >> parts):
+            value = unpacked(packed, word + u64(k), u64(bit & 63), width, i64(64), u64(1), mask)
+            value = finished(value, u64(1), u64(63), zigzag, reference)
+            out[at + u64(k)] = f64(i64(value)) * scale * inverse
+
+
+def unpack_singles(
+    i: Any,
+    packed: Any,
+    references: Any,
+    width: Any,
+    zigzag: Any,
+    scale: Any,
+    inverse: Any,
+    parts: Any,
+    out: Any,
+    faults: Any,
+) -> None:
+    """Write elements of 32 bits as ``integer * scale * inverse``, rounded after each product."""
+    chunk = i >> parts
+    start = chunk * width * ROW
+    target = chunk << 10
+    if not lies_within(start, width, i64(32), i64(len(packed)), target >> 1, i64(len(out)) >> 1):
+        faults[OUTSIDE] = 1
+        return
+    reference = reference_of(chunk, references, PAIRS)
+    mask = u64(0)
+    if width > 0:
+        mask = (ALL >> u64(64 - width)) * PAIRS
+    first = i & ((1 << parts) - 1)
+    for row in range(32):
+        bit = row * width
+        word = u64(start + (bit >> 5) * ROW + first)
+        at = u64(target + (first << 1)) + (row_of(row, LOG_SINGLES) << 1)
+        for k in range(ROW >> parts):
+            value = unpacked(packed, word + u64(k), u64(bit & 31), width, i64(32), PAIRS, mask)
+            value = finished(value, PAIRS, u64(31), zigzag, reference)
+            # The sign of the lower element comes down with a shift.
+            lower = i64(value << HALF) >> 32
+            out[at + u64(2 * k)] = f32(lower) * scale * inverse
+            out[at + u64(2 * k + 1)] = f32(i64(value) >> 32) * scale * inverse
+
+
+SIGNATURES = {
+    unpack_words: ("u64[], i64[], u64[], i64, i64, u64, i64, i64, u64[]!, i64[]!",),
+    unpack_doubles: ("u64[], u64[], i64, i64, f64, f64, i64, f64[]!, i64[]!",),
+    unpack_singles: ("u64[], u64[], i64, i64, f32, f32, i64, f32[]!, i64[]!",),
+}

@@ -1,0 +1,132 @@
+"""Wild arguments for the kernels of Vortex: any number in every array, and arrays of any length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bowstring.kernels.types import f32, f64, i64, u64
+from bowstring.kernels.vortex import gather, numbers, strings, unpack
+
+Rng = np.random.Generator
+Make = Callable[[Rng], tuple[Any, ...]]
+
+
+def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Callable[..., None], Make]:
+    def some(rng: Rng, dtype: Any, most: int = 60) -> Any:
+        return wild(rng, dtype, int(rng.integers(0, most)))
+
+    def zeros(size: int, dtype: Any) -> Any:
+        return guarded(np.zeros(size, dtype))
+
+    def faults() -> Any:
+        return zeros(8, np.int64)
+
+    def number(rng: Rng, most: int) -> Any:
+        return i64(rng.choice([-(2**40), -1, *rng.integers(0, most, 6), most, most + 1, 2**40]))
+
+    def word(rng: Rng) -> Any:
+        return rng.choice(np.array([0, 3, 2**63, 2**64 - 1], np.uint64))
+
+    def words(rng: Rng) -> tuple[Any, ...]:
+        log = int(rng.integers(3, 7))
+        starts = some(rng, np.int64, 4)
+        if rng.random() < 0.5:
+            starts = guarded(np.sort(rng.integers(0, 8, 3)) * 16)
+        held = wild(rng, np.uint64, int(rng.integers(0, 200)))
+        arguments = held, starts, some(rng, np.uint64, 3), number(rng, 1 << log), i64(log), u64(1), i64(0)
+        return (
+            *arguments,
+            i64(rng.choice([0, 4])),
+            zeros(int(rng.integers(0, 40 << log)), np.uint64),
+            faults(),
+        )
+
+    def floats(bits: int, type_: Any) -> Make:
+        def made(rng: Rng) -> tuple[Any, ...]:
+            held = wild(rng, np.uint64, int(rng.integers(0, 20 * bits)))
+            arguments = held, some(rng, np.uint64, 3), number(rng, bits), i64(1), type_(1), type_(1)
+            return *arguments, i64(rng.choice([0, 4])), zeros(int(rng.integers(0, 2100)), type_), faults()
+
+        return made
+
+    def rows(rng: Rng, dtype: Any) -> Any:
+        """What a kernel reads at its work item: at least the two that there are."""
+        return wild(rng, dtype, int(rng.integers(2, 60)))
+
+    return {
+        unpack.unpack_words: words,
+        unpack.unpack_doubles: floats(64, f64),
+        unpack.unpack_singles: floats(32, f32),
+        gather.scatter: lambda rng: (
+            *(rows(rng, np.uint64), word(rng), some(rng, np.uint16), zeros(9, np.uint16), faults()),
+        ),
+        gather.scatter_words: lambda rng: (
+            *(rows(rng, np.uint64), word(rng), some(rng, np.uint64), i64(2), zeros(9, np.uint64), faults()),
+        ),
+        gather.gather: lambda rng: (
+            *(rows(rng, np.uint16), some(rng, np.uint32), some(rng, np.uint8), i64(5)),
+            *(zeros(2, np.uint32), faults()),
+        ),
+        gather.gather_words: lambda rng: (
+            *(rows(rng, np.uint16), some(rng, np.uint64), i64(2), some(rng, np.uint8), i64(5)),
+            *(zeros(4, np.uint64), faults()),
+        ),
+        gather.gather_bits: lambda rng: (
+            *(some(rng, np.uint16, 140), some(rng, np.uint8), i64(5), word(rng), zeros(2, np.uint64)),
+        ),
+        gather.expand_runs: lambda rng: (
+            *(some(rng, np.uint64), some(rng, np.uint32), word(rng), number(rng, 40), i64(16)),
+            *(zeros(int(rng.integers(0, 40)), np.uint32), faults()),
+        ),
+        gather.expand_blocks: lambda rng: (
+            *(some(rng, np.uint16), some(rng, np.uint32), some(rng, np.int64, 4)),
+            *(
+                i64(rng.choice([0, 5, 1000, 1023])),
+                some(rng, np.uint8),
+                i64(5),
+                zeros(2, np.uint32),
+                faults(),
+            ),
+        ),
+        numbers.adjust: lambda rng: (
+            *(rows(rng, np.int16), u64(48), i64(1), some(rng, np.uint64, 3), zeros(2, np.int16)),
+        ),
+        numbers.scale_doubles: lambda rng: (rows(rng, np.int64), f64(10), f64(0.1), zeros(2, np.float64)),
+        numbers.scale_singles: lambda rng: (rows(rng, np.int32), f32(10), f32(0.1), zeros(2, np.float32)),
+        numbers.join_doubles: lambda rng: (
+            *(rows(rng, np.uint16), rows(rng, np.uint64), some(rng, np.uint64, 9), u64(48)),
+            *(some(rng, np.uint8), zeros(2, np.uint64), faults()),
+        ),
+        numbers.join_singles: lambda rng: (
+            *(rows(rng, np.uint16), rows(rng, np.uint32), some(rng, np.uint64, 9), u64(16)),
+            *(some(rng, np.uint8), zeros(2, np.uint32), faults()),
+        ),
+        numbers.patch_doubles: lambda rng: (
+            *(rows(rng, np.uint64), word(rng), some(rng, np.uint64), u64(48), zeros(9, np.uint64), faults()),
+        ),
+        numbers.patch_singles: lambda rng: (
+            *(rows(rng, np.uint64), word(rng), some(rng, np.uint64), u64(16), zeros(9, np.uint32), faults()),
+        ),
+        numbers.count_up: lambda rng: (word(rng), word(rng), u64(56), zeros(2, np.int8)),
+        numbers.add_deltas: lambda rng: (
+            *(some(rng, np.int64, 3), wild(rng, np.int64, int(rng.choice([0, 1023, 1024])))),
+            *(i64(6), u64(0), zeros(int(rng.choice([0, 1023, 1024])), np.int64), faults()),
+        ),
+        numbers.add_part: lambda rng: (rows(rng, np.uint32), i64(-7), zeros(2, np.int64)),
+        numbers.widen: lambda rng: (rows(rng, np.int32), i64(2), zeros(4, np.uint64)),
+        strings.decode_fsst: lambda rng: (
+            *(some(rng, np.uint8), wild(rng, np.int64, 3), some(rng, np.uint64, 9), some(rng, np.uint8, 9)),
+            *(wild(rng, np.int64, 3), zeros(int(rng.integers(0, 60)), np.uint8), faults()),
+        ),
+        strings.decode_onpair: lambda rng: (
+            *(some(rng, np.uint16), wild(rng, np.int64, 3), some(rng, np.uint8), some(rng, np.int64, 9)),
+            *(wild(rng, np.int64, 3), zeros(int(rng.integers(0, 60)), np.uint8), faults()),
+        ),
+        strings.make_views: lambda rng: (
+            *(wild(rng, np.int32, 3), some(rng, np.uint8), u64(1), some(rng, np.uint8), i64(5)),
+            *(zeros(4, np.uint64), faults()),
+        ),
+    }
