@@ -15,8 +15,9 @@ from bowstring.columnar.batch import Batch
 from bowstring.errors import BowstringError
 from bowstring.kernels import host
 from bowstring.kernels.signature import Kernel, match
+from bowstring.kernels.variant import shred as shred_kernels
 from bowstring.kernels.variant import shredded, shredded_objects
-from bowstring.variant.shredded import encode, leaves
+from bowstring.variant.shredded import encode, infer, leaves, shred
 from bowstring.variant.shredded.arrow import from_arrow
 from bowstring.variant.shredded.unshred import unshredded
 
@@ -26,6 +27,7 @@ MARK = {b"ARROW:extension:name": b"arrow.parquet.variant", b"ARROW:extension:met
 METADATA = bytes([0x01, 4, 0, 1, 2, 3, 4]) + b"bcab"
 ORDERED = bytes([0x11, 2, 0, 1, 2]) + b"ab"
 RESIDUAL = bytes([2, 2, 1, 3, 0, 2, 4, 12, 7, 12, 8])
+_PLAIN = pa.struct({"metadata": pa.binary(), "value": pa.binary()})
 MISSING = {"value": None, "typed_value": None}
 
 
@@ -82,7 +84,9 @@ def _recorded() -> dict[Kernel, list[Case]]:
         signature, values = match(kernel, arguments)
         host.interpret(signature, items, values)
 
-    with mock.patch.object(encode, "launch", launch), mock.patch.object(leaves, "launch", launch):
+    with contextlib.ExitStack() as stack:
+        for module in (encode, leaves, infer, shred):
+            stack.enter_context(mock.patch.object(module, "launch", launch))
         for types in ((pa.binary(), pa.string()), (pa.large_binary(), pa.large_string())):
             try:
                 unshredded(_column(*types)[0])
@@ -92,6 +96,7 @@ def _recorded() -> dict[Kernel, list[Case]]:
         from_arrow(pa.array([[("b", 1), ("a", 2)], None, []], maps))
         with contextlib.suppress(BowstringError):
             from_arrow(pa.array([[("b", 1), ("b", 2)], [("a", None)]], maps))
+        _shred_all()
     wide = np.frombuffer(np.array([5, 0, 10, 0, -10, -1], np.int64).tobytes(), np.uint8)
     decimals = wide, 16, 4, np.array([9, 0], np.uint64), np.ones(3, np.uint8), np.zeros(3, np.int64)
     narrow = wide, 8, 8, np.array([9, 0], np.uint64), np.ones(6, np.uint8), np.zeros(6, np.int64)
@@ -102,6 +107,23 @@ def _recorded() -> dict[Kernel, list[Case]]:
     return found
 
 
+def _shred_all() -> None:
+    """Shred objects with names in no order, with names twice, with types that are not known, and others."""
+    numbers = bytes([2, 3, 0, 1, 2, 0, 2, 4, 20, 12, 7, 12, 8, 32, 2]) + bytes([57, 48, 0, 0])
+    tenth = bytes([40, 1]) + bytes(15) + b"\x07"
+    nested = bytes([2, 1, 3, 0, 18]) + tenth
+    listed = bytes([3, 2, 0, 2, 3, 12, 7, 0])
+    rows = [RESIDUAL, numbers, nested, listed, b"\x00", b"\x04", b"\x09xy", bytes([2, 0, 0]), RESIDUAL[:-1]]
+    twice = [bytes([2, 2, 1, 1, 0, 2, 4, 12, 7, 12, 8]), bytes([2, 1, 1, 0, 1, 252])]
+    schema = pa.struct({"a": pa.int32(), "d": pa.string()})
+    for made in (rows[:-1], rows[-1:], twice[:1], twice[1:]):
+        values = [{"metadata": METADATA, "value": each} for each in made]
+        array = pa.array([*values, {"metadata": ORDERED, "value": bytes([2, 1, 1, 0, 2, 12, 7])}], _PLAIN)
+        for wanted in ("infer", schema, pa.list_(pa.int8())):
+            with contextlib.suppress(BowstringError):
+                shred.shred(array, wanted, plain=True)
+
+
 def _of(kernel: Kernel) -> Callable[[np.random.Generator], Iterator[Case]]:
     def make(_rng: np.random.Generator) -> Iterator[Case]:
         for items, arguments in _recorded()[kernel]:
@@ -110,7 +132,7 @@ def _of(kernel: Kernel) -> Callable[[np.random.Generator], Iterator[Case]]:
     return make
 
 
-_TABLES: list[Any] = [shredded.SIGNATURES, shredded_objects.SIGNATURES]
+_TABLES: list[Any] = [shred_kernels.SIGNATURES, shredded.SIGNATURES, shredded_objects.SIGNATURES]
 CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
     kernel: _of(kernel) for table in _TABLES for kernel in table
 }

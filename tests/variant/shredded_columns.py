@@ -9,15 +9,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+from hypothesis import strategies as st
 
 from bowstring import variant
 from bowstring.columnar.column import Column
+from bowstring.columnar.marks import marked_field
 from bowstring.columnar.one_column import one_column
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Value
 from bowstring.variant.codec.rows import values
-from bowstring.variant.column import mark, open_column
+from bowstring.variant.column import open_column
 from tests.variant.encoding import encode_with, metadata_bytes
+from tests.variant.typed_values import LEAVES as RANDOM_LEAVES
 
 BINARY = pa.binary()
 
@@ -94,7 +97,7 @@ def shredded_rows(trees: Sequence[Value | None], type_: pa.DataType, drawn: rand
         else:
             rows.append({"metadata": blob, **_cell(tree, type_, ids, drawn)})
     array = pa.array(rows, shredded_type(typed_type(type_)))
-    return one_column(pa.table([array], schema=pa.schema([mark(pa.field("v", array.type))])), "v")
+    return one_column(pa.table([array], schema=pa.schema([marked_field(pa.field("v", array.type))])), "v")
 
 
 def typed_type(type_: pa.DataType) -> pa.DataType:
@@ -167,3 +170,23 @@ LEAVES: Final = {
     pa.binary(16): "uuid",
 }
 """Types whose Variant values Arrow takes as they are in trees."""
+DECIMALS: Final = (pa.decimal128(9, 2), pa.decimal128(18, 0), pa.decimal128(38, 38))
+
+_NAMES: Final = ("a", "b", "é", "")
+
+
+def _nested(inside: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    names = st.sampled_from(_NAMES)
+    return st.one_of(
+        st.builds(Value, st.just("array"), st.lists(inside, max_size=3)),
+        st.builds(Value, st.just("object"), st.dictionaries(names, inside, max_size=3)),
+    )
+
+
+def _types(inside: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    fields = st.dictionaries(st.sampled_from(_NAMES), inside, min_size=1, max_size=3)
+    return st.one_of(st.builds(pa.list_, inside), fields.map(lambda each: pa.struct(list(each.items()))))
+
+
+TREES = st.recursive(RANDOM_LEAVES, _nested, max_leaves=8)
+TYPES = st.recursive(st.sampled_from([*LEAVES, *DECIMALS]), _types, max_leaves=5)

@@ -17,8 +17,11 @@ from bowstring.testing import fake_device
 from bowstring.variant import Value
 from tests.variant.conftest import Move
 from tests.variant.shredded_columns import (
+    DECIMALS,
     EVENT_TYPE,
     LEAVES,
+    TREES,
+    TYPES,
     event,
     group,
     metadata,
@@ -27,11 +30,8 @@ from tests.variant.shredded_columns import (
     typed,
     untyped,
 )
-from tests.variant.typed_values import LEAVES as RANDOM_LEAVES
 from tests.variant.typed_values import PRIMITIVE_VALUES
 
-NAMES = ("a", "b", "é", "")
-DECIMALS = (pa.decimal128(9, 2), pa.decimal128(18, 0), pa.decimal128(38, 38))
 WANTED = (
     *(type_ for type_ in LEAVES if type_ != pa.binary(16)),
     *DECIMALS,
@@ -53,23 +53,6 @@ PATHS: tuple[list[str | int], ...] = (
     ["é", ""],
     [2, "a"],
 )
-
-
-def _nested(inside: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    names = st.sampled_from(NAMES)
-    return st.one_of(
-        st.builds(Value, st.just("array"), st.lists(inside, max_size=3)),
-        st.builds(Value, st.just("object"), st.dictionaries(names, inside, max_size=3)),
-    )
-
-
-def _types(inside: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    fields = st.dictionaries(st.sampled_from(NAMES), inside, min_size=1, max_size=3)
-    return st.one_of(st.builds(pa.list_, inside), fields.map(lambda each: pa.struct(list(each.items()))))
-
-
-TREES = st.recursive(RANDOM_LEAVES, _nested, max_leaves=8)
-TYPES = st.recursive(st.sampled_from([*LEAVES, *DECIMALS]), _types, max_leaves=5)
 
 
 def _twins(column: Column, path: list[str | int], type_: pa.DataType, cast: Any = "exact") -> None:

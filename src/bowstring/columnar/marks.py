@@ -11,18 +11,22 @@ from typing import Any, Final
 import pyarrow as pa
 
 __all__ = [
+    "NAME_KEY",
     "VARIANT_NAMES",
     "VariantArray",
     "VariantStorage",
     "field_of",
     "is_variant",
+    "marked_field",
+    "unmarked_field",
     "with_mark",
     "without_mark",
 ]
 
 VARIANT_NAMES: Final = ("arrow.parquet.variant", "parquet.variant")
 """The name of Arrow's specification, and the older one: both mark a Variant."""
-_KEY: Final = b"ARROW:extension:name"
+NAME_KEY: Final = b"ARROW:extension:name"
+"""Where the metadata of a field have the name of its extension type."""
 _SERIALIZED: Final = b"ARROW:extension:metadata"
 # pyarrow's Parquet writer takes a type of one of these names for a class of its own, and ends the process: of the
 # older name up to version 23, of the newer one from version 24 on. The other name is safe.
@@ -65,8 +69,20 @@ class VariantStorage(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no 
 
 def is_variant(field: pa.Field) -> bool:
     """Return whether a field is marked as a Variant: by its metadata, or by its type."""
-    name = (field.metadata or {}).get(_KEY, b"").decode(errors="replace")
+    name = (field.metadata or {}).get(NAME_KEY, b"").decode(errors="replace")
     return name in VARIANT_NAMES or getattr(field.type, "extension_name", None) in VARIANT_NAMES
+
+
+def marked_field(field: pa.Field) -> pa.Field:
+    """Return a field of a struct marked as a Variant."""
+    metadata = {**(field.metadata or {}), NAME_KEY: VARIANT_NAMES[0].encode(), _SERIALIZED: b""}
+    return field.with_metadata(metadata)
+
+
+def unmarked_field(field: pa.Field) -> pa.Field:
+    """Return a field whose metadata name no extension type."""
+    kept = {key: each for key, each in (field.metadata or {}).items() if key not in (NAME_KEY, _SERIALIZED)}
+    return field.with_metadata(kept or None)
 
 
 def with_mark(array: pa.Array, field: pa.Field) -> pa.Array:
@@ -80,8 +96,7 @@ def without_mark(array: pa.Array, field: pa.Field) -> tuple[pa.Array, pa.Field]:
     """Return an array and its field, with the mark of an extension array moved to the metadata of the field."""
     if not isinstance(array.type, VariantStorage):
         return array, field
-    metadata = {**(field.metadata or {}), _KEY: VARIANT_NAMES[0].encode(), _SERIALIZED: b""}
-    return array.storage, field.with_type(array.storage.type).with_metadata(metadata)
+    return array.storage, marked_field(field.with_type(array.storage.type))
 
 
 def field_of(values: Any, array: pa.Array, name: str) -> pa.Field:

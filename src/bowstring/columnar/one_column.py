@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
+from bowstring.columnar.marks import NAME_KEY
 from bowstring.errors import ClosedError, UsageError
 
 __all__ = ["one_column"]
 
-_KEY: Final = b"ARROW:extension:name"
 _TABULAR: Final = pa.RecordBatch | pa.Table | pa.RecordBatchReader
 
 
@@ -61,7 +61,7 @@ def _alone(source: Any, name: str) -> pa.Table | None:
             field = pa.Field._import_from_c_capsule(source.__arrow_c_schema__())
         found = pa.Array._import_from_c_capsule(*source.__arrow_c_array__())
     metadata = (field.metadata or {}) if field is not None else {}
-    if found.type.id == pa.lib.Type_STRUCT and _KEY not in metadata:
+    if found.type.id == pa.lib.Type_STRUCT and NAME_KEY not in metadata:
         return None
     return pa.table([found], schema=pa.schema([pa.field(name, found.type, metadata=metadata)]))
 

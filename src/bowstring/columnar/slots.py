@@ -52,6 +52,10 @@ class Slots:
     validity: Any
     shared: bool
 
+    def first(self, count: int) -> Slots:
+        """Return the first slots."""
+        return dataclasses.replace(self, starts=self.starts[:count], stops=self.stops[:count])
+
 
 def slots_of(column: Column) -> Slots:
     """Return a column of bytes or text as slots."""

@@ -7,11 +7,11 @@ same order. What lies between differs: a list is one Arrow field and three eleme
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from bowstring.columnar.marks import VARIANT_NAMES, is_variant
+from bowstring.columnar.marks import is_variant, marked_field, unmarked_field
 from bowstring.errors import UnknownColumn, UsageError
 from bowstring.parquet.logical import VARIANT
 
@@ -27,7 +27,6 @@ __all__ = [
     "leaf_types",
     "leaves_of",
     "marked",
-    "marked_field",
     "may_hold_variants",
     "variant_groups",
     "variants_of",
@@ -35,8 +34,6 @@ __all__ = [
 ]
 
 ColumnPath = str | tuple[str, ...]
-_KEY: Final = b"ARROW:extension:name"
-_SERIALIZED: Final = b"ARROW:extension:metadata"
 
 
 class Variant(NamedTuple):
@@ -138,12 +135,6 @@ def marked(schema: pa.Schema, groups: frozenset[tuple[int, int]]) -> pa.Schema:
     return pa.schema(fields, metadata=schema.metadata)
 
 
-def marked_field(field: pa.Field) -> pa.Field:
-    """Return a field of a struct marked as a Variant."""
-    metadata = {**(field.metadata or {}), _KEY: VARIANT_NAMES[0].encode(), _SERIALIZED: b""}
-    return field.with_metadata(metadata)
-
-
 def variants_of(schema: Iterable[pa.Field], first: int = 0) -> Iterator[Variant]:
     """Return all fields that are marked as Variants."""
     for field in schema:
@@ -216,8 +207,7 @@ def _marked(field: pa.Field, first: int, groups: frozenset[tuple[int, int]]) -> 
     if pa.types.is_struct(field.type) and len(children) > 1 and whole in groups:
         return marked_field(field.with_type(pa.struct([_encoded(child) for child in children])))
     if is_variant(field):
-        kept = {key: value for key, value in field.metadata.items() if key not in (_KEY, _SERIALIZED)}
-        field = field.with_metadata(kept or None)
+        field = unmarked_field(field)
     new = []
     for child in children:
         new.append(_marked(child, first, groups))

@@ -7,8 +7,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bowstring.columnar.marks import VariantArray, VariantStorage, is_variant
-from bowstring.parquet.columns import children_of, marked_field, with_children
+from bowstring.columnar.marks import VariantArray, VariantStorage, is_variant, marked_field
+from bowstring.parquet.columns import children_of, with_children
 
 __all__ = ["stored_array", "stored_schema"]
 

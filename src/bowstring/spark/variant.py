@@ -124,7 +124,7 @@ class FromSpark:
 
     def _variant(self, field: pa.Field, path: str) -> Form:
         # Loaded on first use: most data frames have no Variant, and each worker would wait for it.
-        from bowstring.variant.column import mark
+        from bowstring.columnar.marks import marked_field
 
         types = {child.name: child.type for child in field.type}
         metadata = types["metadata"]
@@ -139,7 +139,7 @@ class FromSpark:
         )
         order = [field.type.get_field_index(name) for name in ("metadata", "value")]
         return Form(
-            mark(field.with_type(target).with_nullable(True)),
+            marked_field(field.with_type(target).with_nullable(True)),
             lambda array: conversions.to_struct(array, target, [convert, None], path, order),
         )
 

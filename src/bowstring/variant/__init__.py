@@ -12,6 +12,7 @@ from bowstring.variant.python_objects import from_python, to_python
 from bowstring.variant.reference import path
 from bowstring.variant.schema import schema_of
 from bowstring.variant.shredded.arrow import from_arrow
+from bowstring.variant.shredded.shred import shred
 from bowstring.variant.shredded.unshred import unshred
 from bowstring.variant.status import Status
 from bowstring.variant.validate import validate
@@ -34,6 +35,7 @@ __all__ = [
     "parse_path",
     "path",
     "schema_of",
+    "shred",
     "to_json",
     "to_python",
     "type",

@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
+from bowstring.columnar.marks import marked_field
 from bowstring.errors import LimitExceeded, UsageError
 from bowstring.limits import Limits
 from bowstring.variant.codec.encode import encode_with, metadata_bytes, names_in
 from bowstring.variant.codec.primitives import Value
 from bowstring.variant.codec.rows import in_row
-from bowstring.variant.column import mark
 
 __all__ = [
     "BLOCK_ROWS",
@@ -49,7 +49,7 @@ Encoded = tuple[bytes, bytes] | None
 
 def variant_field(name: str) -> pa.Field:
     """Return the field of the Variant columns that Bowstring writes."""
-    return mark(pa.field(name, pa.struct(STORAGE)))
+    return marked_field(pa.field(name, pa.struct(STORAGE)))
 
 
 def variant_array(rows: Iterable[Encoded]) -> pa.StructArray:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.marks import VARIANT_NAMES, is_variant
+from bowstring.columnar.marks import NAME_KEY, VARIANT_NAMES, is_variant
 from bowstring.columnar.nodes import Kind, storage_type
 from bowstring.columnar.one_column import one_column
 from bowstring.columnar.slots import Slots, bitmap_of, slots_of
@@ -29,7 +29,6 @@ __all__ = [
     "VariantType",
     "check_mark",
     "is_shredded",
-    "mark",
     "metadata_of",
     "open_column",
     "type",
@@ -37,8 +36,6 @@ __all__ = [
 
 
 EXTENSION_NAME: Final = VARIANT_NAMES[0]
-_KEY: Final = b"ARROW:extension:name"
-_SERIALIZED: Final = b"ARROW:extension:metadata"
 _BINARY: Final = (pa.lib.Type_BINARY, pa.lib.Type_LARGE_BINARY)
 _MOST_ROWS: Final = (1 << 31) - 1
 
@@ -69,11 +66,6 @@ def type() -> VariantType:  # noqa: A001  bowstring.variant.type() is its name
     ('arrow.parquet.variant', ['metadata', 'value'])
     """
     return VariantType()
-
-
-def mark(field: pa.Field) -> pa.Field:
-    """Return a field of a struct marked as a Variant."""
-    return field.with_metadata({**(field.metadata or {}), _KEY: EXTENSION_NAME.encode(), _SERIALIZED: b""})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -197,7 +189,7 @@ def check_mark(column: Column, *, plain: bool) -> None:
     UsageError
         It is not.
     """
-    name = (column.field.metadata or {}).get(_KEY)
+    name = (column.field.metadata or {}).get(NAME_KEY)
     is_struct = storage_type(column.type).id == pa.lib.Type_STRUCT
     if not is_struct or not (is_variant(column.field) or plain):
         raise UsageError(

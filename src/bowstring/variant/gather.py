@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from bowstring.columnar.marks import marked_field
 from bowstring.columnar.nodes import storage_type
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
@@ -25,17 +26,16 @@ from bowstring.variant.cast import (
     Target,
     Value,
 )
-from bowstring.variant.column import mark
 from bowstring.variant.nested import Source, check_size, copied, elements, ends_of, fields, keys, merge
 from bowstring.variant.spark_casts import spark_decimals_at, spark_numbers_at, spark_strings_at
-from bowstring.variant.status import Gathered, Status, buffer_or_none, validity_of
+from bowstring.variant.status import Gathered, Status, buffer_or_none, holding, part_of, validity_of
 from bowstring.variant.walk import ROWS_PER_CALL, Read
 
 if TYPE_CHECKING:
     from bowstring.memory import Device
     from bowstring.variant.walk import Located
 
-__all__ = ["gather"]
+__all__ = ["gather", "gather_at"]
 
 _ANY_WIDTH: Final = -1
 
@@ -55,7 +55,7 @@ def gather(source: Source, located: Located | Read, type_: pa.DataType, target: 
     metadata_ids = source.device.xp.empty(0, np.int32)
     if _needs_metadata(target):
         metadata_ids = source.dictionary.indices
-    return _gather(source, located, metadata_ids, pa.field(source.name, type_), target)
+    return gather_at(source, located, metadata_ids, pa.field(source.name, type_), target)
 
 
 def _read(source: Source, read: Read, field: pa.Field) -> Gathered:
@@ -75,7 +75,9 @@ def _needs_metadata(target: Target) -> bool:
     return isinstance(target, Value | Fields | Entries)
 
 
-def _gather(source: Source, located: Located, metadata_ids: Any, field: pa.Field, target: Target) -> Gathered:
+def gather_at(
+    source: Source, located: Located, metadata_ids: Any, field: pa.Field, target: Target
+) -> Gathered:
     """Return the values at some located, whose metadata `metadata_ids` name where they matter."""
     if isinstance(target, Value):
         return _inner_values(source, located, metadata_ids, field)
@@ -172,31 +174,18 @@ def _views(source: Source, offsets: Any, data: Any) -> list[Any]:
 
 def _values(source: Source, located: Located) -> Gathered:
     """Return sub-values as a Variant column: their bytes are copied, the metadata are those of the source."""
-    column = source.opened.column
-    batch, device = column.batch, column.device
-    metadata, value = column.child("metadata"), column.child("value")
-    large = storage_type(value.type) == pa.large_binary()
+    column, device = source.opened.column, source.device
+    large = storage_type(column.child("value").type) == pa.large_binary()
     arrays = _bytes(source, located, int(VALUE), large=large)
     _nulls_are_values(located)
-    first, end = metadata._index, metadata._node.end
-    bounds = batch.layout.first_buffers(batch.variadic_counts)
-    counts = zip(batch.layout.variadic_nodes, batch.variadic_counts, strict=True)
-    kept = pa.field(
-        "metadata", metadata.type, nullable=metadata.field.nullable, metadata=metadata.field.metadata
+    metadata = part_of(column.child("metadata"))
+    value = Gathered(
+        pa.field("value", pa.large_binary() if large else pa.binary()),
+        [(len(column), 0)],
+        [None, *(buffer_or_none(each, device) for each in arrays)],
     )
-    storage = pa.struct([kept, pa.field("value", pa.large_binary() if large else pa.binary())])
-    return Gathered(
-        mark(pa.field(source.name, storage)),
-        [(len(column), -1), *map(tuple, batch.nodes[first:end].tolist()), (len(column), 0)],
-        [
-            validity_of(located, device),
-            *batch.buffers[int(bounds[first]) : int(bounds[end])],
-            None,
-            *(buffer_or_none(each, device) for each in arrays),
-        ],
-        tuple(count for node, count in counts if first <= node < end),
-        tuple(metadata._dictionary_ids(end)),
-    )
+    field = marked_field(pa.field(source.name, pa.struct([metadata.field, value.field])))
+    return holding(field, (len(column), -1), [validity_of(located, device)], [metadata, value])
 
 
 def _nulls_are_values(located: Located) -> None:
@@ -217,7 +206,7 @@ def _inner_values(source: Source, located: Located, metadata_ids: Any, field: pa
     type_ = pa.dictionary(pa.int32(), distinct.schema.field(0).type)
     storage = pa.struct([pa.field("metadata", type_, nullable=False), pa.field("value", pa.large_binary())])
     return Gathered(
-        mark(field.with_type(storage)),
+        marked_field(field.with_type(storage)),
         [(rows, -1), (rows, 0), (rows, 0)],
         [
             validity_of(located, device),
@@ -235,13 +224,13 @@ def _list(source: Source, located: Located, metadata_ids: Any, field: pa.Field, 
     large = target.large or target.size is not None
     offsets, inside, groups = elements(source, located, metadata_ids, size=target.size, large=large)
     validity = validity_of(located, device)
-    item = _gather(source, inside, groups, field.type.value_field, target.item)
+    item = gather_at(source, inside, groups, field.type.value_field, target.item)
     merge(located, offsets, inside)
     stored = offsets if large else offsets.astype(np.int32)
     arrays = [] if target.size is not None else [stored]
     if target.views:
         arrays = [stored[:-1], stored[1:] - stored[:-1]]
-    return _holding(
+    return holding(
         field.with_type(_list_type(field.type, item.field)),
         (len(located.statuses), -1),
         [validity, *(buffer_or_none(each, device) for each in arrays)],
@@ -268,12 +257,12 @@ def _struct(source: Source, located: Located, metadata_ids: Any, field: pa.Field
     children = []
     worst = xp.zeros(len(located.statuses), np.uint8)
     for index, (inside, inner) in enumerate(zip(found, target.targets, strict=True)):
-        children.append(_gather(source, inside, metadata_ids, field.type.field(index), inner))
+        children.append(gather_at(source, inside, metadata_ids, field.type.field(index), inner))
         bad = xp.where(inside.statuses > np.uint8(Status.VARIANT_NULL), inside.statuses, np.uint8(Status.OK))
         worst = xp.maximum(worst, bad)
     located.statuses[...] = xp.where(located.statuses == np.uint8(Status.OK), worst, located.statuses)
     type_ = pa.struct([each.field for each in children])
-    return _holding(field.with_type(type_), (len(located.statuses), -1), [validity], children)
+    return holding(field.with_type(type_), (len(located.statuses), -1), [validity], children)
 
 
 def _map(source: Source, located: Located, metadata_ids: Any, field: pa.Field, target: Entries) -> Gathered:
@@ -282,32 +271,19 @@ def _map(source: Source, located: Located, metadata_ids: Any, field: pa.Field, t
     validity = validity_of(located, device)
     large = target.key.large
     ends, names = copied(source, starts, stops, source.dictionary.data, large=large)
-    item = _gather(source, inside, groups, field.type.item_field, target.item)
+    item = gather_at(source, inside, groups, field.type.item_field, target.item)
     merge(located, offsets, inside)
     count = len(starts)
     stored = [ends if large else ends.astype(np.int32), names]
     key = Gathered(
         field.type.key_field, [(count, 0)], [None, *(buffer_or_none(each, device) for each in stored)]
     )
-    entries = _holding(
+    entries = holding(
         pa.field("entries", pa.struct([key.field, item.field])), (count, 0), [None], [key, item]
     )
-    return _holding(
+    return holding(
         field.with_type(pa.map_(key.field, item.field)),
         (len(located.statuses), -1),
         [validity, buffer_or_none(offsets.astype(np.int32), device)],
         [entries],
-    )
-
-
-def _holding(
-    field: pa.Field, node: tuple[int, int], buffers: list[Any], children: list[Gathered]
-) -> Gathered:
-    """Return a column that holds others, in pre-order."""
-    return Gathered(
-        field,
-        [node, *(each for child in children for each in child.nodes)],
-        [*buffers, *(each for child in children for each in child.buffers)],
-        tuple(count for child in children for count in child.variadic_counts),
-        tuple(each for child in children for each in child.dictionaries),
     )

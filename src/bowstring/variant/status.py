@@ -20,6 +20,7 @@ from bowstring.variant.codec.rows import values
 from bowstring.variant.column import open_column
 
 if TYPE_CHECKING:
+    from bowstring.columnar.column import Column
     from bowstring.limits import Limits
     from bowstring.memory import Buffer, Device
     from bowstring.variant.codec.decode import Value
@@ -32,6 +33,8 @@ __all__ = [
     "batch_of",
     "buffer_or_none",
     "first_error",
+    "holding",
+    "part_of",
     "raise_error",
     "status_column",
     "tree_at",
@@ -91,6 +94,32 @@ class Gathered:
     buffers: list[Buffer | None]
     variadic_counts: tuple[int, ...] = ()
     dictionaries: tuple[int | Batch, ...] = ()
+
+
+def holding(field: pa.Field, node: tuple[int, int], buffers: list[Any], children: list[Gathered]) -> Gathered:
+    """Return a column that holds others, in pre-order."""
+    return Gathered(
+        field,
+        [node, *(each for child in children for each in child.nodes)],
+        [*buffers, *(each for child in children for each in child.buffers)],
+        tuple(count for child in children for count in child.variadic_counts),
+        tuple(each for child in children for each in child.dictionaries),
+    )
+
+
+def part_of(column: Column) -> Gathered:
+    """Return a column, or a child of one, in its parts as they are; its dictionaries are those of its batch."""
+    batch = column.batch
+    first, end = column._index, column._node.end
+    bounds = batch.layout.first_buffers(batch.variadic_counts)
+    counts = zip(batch.layout.variadic_nodes, batch.variadic_counts, strict=True)
+    return Gathered(
+        column.field,
+        list(map(tuple, batch.nodes[first:end].tolist())),
+        list(batch.buffers[int(bounds[first]) : int(bounds[end])]),
+        tuple(count for node, count in counts if first <= node < end),
+        tuple(column._dictionary_ids(end)),
+    )
 
 
 def batch_of(columns: Sequence[Gathered], opened: VariantColumn) -> Batch:

@@ -24,7 +24,7 @@ from bowstring.variant.build import variant_field
 from bowstring.variant.codec.encode import metadata_bytes
 from bowstring.variant.metadata_dictionary import MetadataDictionary
 from bowstring.variant.shredded.encode import ArrayBytes, Bytes, GroupBytes, MapBytes, Names, ObjectBytes
-from bowstring.variant.shredded.layout import flags_of, is_text, list_bounds
+from bowstring.variant.shredded.layout import check_children, flags_of, is_text, list_bounds
 from bowstring.variant.shredded.leaves import leaf_of
 from bowstring.variant.shredded.unshred import encode, raise_rule
 from bowstring.variant.status import buffer_or_none
@@ -191,9 +191,7 @@ def _object(
     column: Column, children: dict[str, Column], flags: Any, known: Names, keys: _Keys
 ) -> ObjectBytes:
     names = sorted(children, key=str.encode)
-    for name in names:
-        if len(children[name]) < len(column):
-            raise InvalidBody("a child of a struct is too short", expected=len(column), where=column.name)
+    check_children(column, children.values(), column.name)
     fields = [_bytes(children[name], known, keys) for name in names]
     return ObjectBytes(column.device, len(flags), flags, names, fields, known)
 

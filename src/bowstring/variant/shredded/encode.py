@@ -150,7 +150,8 @@ class MapBytes:
         """Write the values to their places."""
         inside = self.device.xp.full(len(self.ids), -1, np.int64)
         lists = self.starts, self.stops, self.flags.view(np.uint8)
-        launch(write_maps, self.rows, *lists, *self._made, places, inside, out)
+        made, self._made = self._made, ()
+        launch(write_maps, self.rows, *lists, *made, places, inside, out)
         self.item.write(inside, out)
 
 
@@ -265,7 +266,7 @@ def bytes_of(group: Group, known: Names) -> GroupBytes:
     present = flags_of(device, rows, group.column)
     value, held = None, None
     if group.value is not None and group.value.null_count < len(group.value):
-        value, held = _cut(slots_of(group.value), rows), present & flags_of(device, rows, group.value)
+        value, held = slots_of(group.value).first(rows), present & flags_of(device, rows, group.value)
     if group.typed is None:
         return GroupBytes(device, rows, None, value, held, group.required)
     column = group.typed.column
@@ -290,7 +291,3 @@ def _object(
     fields = [bytes_of(group, known) for group in typed.groups]
     residual = None if held is None else held & flags
     return ObjectBytes(typed.column.device, rows, flags, typed.names, fields, known, value, residual)
-
-
-def _cut(slots: Slots, rows: int) -> Slots:
-    return Slots(slots.starts[:rows], slots.stops[:rows], slots.data, slots.validity, slots.shared)

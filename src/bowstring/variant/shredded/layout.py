@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
@@ -24,8 +25,10 @@ __all__ = [
     "Group",
     "Leaf",
     "Shredded",
+    "check_children",
     "flags_of",
     "is_binary",
+    "is_leaf",
     "is_text",
     "list_bounds",
     "open_shredded",
@@ -164,12 +167,20 @@ def _by_name(column: Column, names: tuple[str, ...], rule: str) -> dict[str, Col
         _refuse(
             rule, f"{', '.join(names)}, each once, at least value or typed_value", column.type, column.name
         )
-    for child in found.values():
-        if len(child) < len(column):
-            raise InvalidBody(
-                "a child of a Variant column is too short", expected=len(column), where=column.name
-            )
+    check_children(column, found.values(), column.name)
     return found
+
+
+def check_children(column: Column, children: Iterable[Column], where: str) -> None:
+    """Check that children of a struct are as long as it is.
+
+    Raises
+    ------
+    InvalidBody
+        One is shorter.
+    """
+    if any(len(child) < len(column) for child in children):
+        raise InvalidBody("a child of a struct is too short", expected=len(column), where=where)
 
 
 def _group(
@@ -191,7 +202,7 @@ def _typed(column: Column, path: str) -> Leaf | Elements | Fields:
         inside = f"{path}[*]"
         children = _by_name(item, ("value", "typed_value"), "element of an array")
         return Elements(column, _group(item, children, inside, required=True))
-    if column.dictionary is not None or not _is_leaf(type_):
+    if column.dictionary is not None or not is_leaf(type_):
         _refuse(
             "type of typed_value",
             "bool, int8 to int64, float, double, a decimal of at most 38 digits, date32, time64[us], timestamps in "
@@ -207,10 +218,9 @@ def _fields(column: Column, path: str) -> Fields:
     names = [child.name for child in column.children]
     if len(set(names)) != len(names):
         _refuse("fields of an object", "each name once", names, path)
+    check_children(column, column.children, path)
     groups = {}
     for child in column.children:
-        if len(child) < len(column):
-            raise InvalidBody("a child of a Variant column is too short", expected=len(column), where=path)
         inside = f"{path}.{child.name}"
         children = _by_name(child, ("value", "typed_value"), "field of an object")
         groups[child.name] = _group(child, children, inside, required=False, rows=len(column))
@@ -218,7 +228,8 @@ def _fields(column: Column, path: str) -> Fields:
     return Fields(column, tuple(ordered), tuple(groups[name] for name in ordered))
 
 
-def _is_leaf(type_: pa.DataType) -> bool:
+def is_leaf(type_: pa.DataType) -> bool:
+    """Return whether the specification has a typed column of a type, other than of arrays and objects."""
     if type_ == pa.uuid():
         return True
     if type_.id in _DECIMALS:

@@ -120,9 +120,7 @@ def leaf_of(column: Column, flags: Any) -> LeafBytes:
     rows, device = len(flags), column.device
     type_ = column.type
     if is_text(type_) or is_binary(type_):
-        slots = slots_of(column)
-        cut = Slots(slots.starts[:rows], slots.stops[:rows], slots.data, slots.validity, slots.shared)
-        return LeafBytes(device, rows, flags, cut, int(is_text(type_)))
+        return LeafBytes(device, rows, flags, slots_of(column).first(rows), int(is_text(type_)))
     if type_.id == pa.lib.Type_NA:
         return LeafBytes(device, rows, device.xp.zeros(rows, np.bool_), None)
     with device.use():

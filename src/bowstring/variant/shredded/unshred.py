@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.batch import Batch
-from bowstring.columnar.layout import Layout
+from bowstring.columnar.marks import marked_field
 from bowstring.columnar.nodes import Kind
 from bowstring.columnar.one_column import one_column
 from bowstring.columnar.slots import Slots
 from bowstring.errors import InvalidBody, LimitExceeded
 from bowstring.kernels.variant import shredded as codes
+from bowstring.kernels.variant.shred import UNSIZED
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.variant.column import check_mark, is_shredded, mark
+from bowstring.variant.column import check_mark, is_shredded
 from bowstring.variant.metadata_dictionary import dictionary_of
 from bowstring.variant.shredded.encode import Names, bytes_of
 from bowstring.variant.shredded.layout import flags_of, open_shredded
-from bowstring.variant.status import buffer_or_none
+from bowstring.variant.status import Gathered, batch_of, buffer_or_none, holding, part_of
 
 if TYPE_CHECKING:
     from bowstring.columnar.column import Column
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bowstring.variant.shredded.encode import Bytes
     from bowstring.variant.shredded.layout import Shredded
 
-__all__ = ["Encoded", "encode", "raise_rule", "slots_from", "unshred", "unshredded", "with_values"]
+__all__ = ["Encoded", "encode", "raise_rule", "rule_of", "slots_from", "unshred", "unshredded", "with_values"]
 
 _MOST_32: Final = (1 << 31) - 1
 _RULES: Final = {
@@ -38,6 +38,7 @@ _RULES: Final = {
     int(codes.OUT_OF_RANGE): "a decimal or a time that is out of the range of its type",
     int(codes.TOO_LARGE): "an array or object of more than 4 GiB",
     int(codes.NO_TEXT): "a string that is not UTF-8",
+    int(UNSIZED): "a value of a type that is not known",
     int(codes.TOO_MANY): "an object with a name twice, or whose fields share their bytes",
 }
 
@@ -155,47 +156,32 @@ def raise_rule(sizes: Any, column: Column) -> None:
         row = int(device.to_host(wrong[:1])[0])
         code = int(device.to_host(sizes[row : row + 1])[0])
         raise InvalidBody(
-            f"a row of a Variant column breaks a rule: {_RULES[code]}",
+            f"a row of a Variant column breaks a rule: {rule_of(code)}",
             found=f"{len(wrong)} such rows",
             where=f"{column.name}, row {row}",
         )
 
 
+def rule_of(code: int) -> str:
+    """Return the rule that a negative size says is broken."""
+    return _RULES[code]
+
+
 def with_values(shredded: Shredded, offsets: Any, data: Any) -> Column:
     """Return a Variant column of the metadata of another, and of values."""
-    column = shredded.column
-    batch, device, rows = column.batch, column.device, len(column)
-    metadata = column.child("metadata")
+    column, device = shredded.column, shredded.device
+    metadata = part_of(column.child("metadata"))
     large = len(data) > _MOST_32
-    ends = offsets if large else offsets.astype(np.int32)
-    first, end = metadata._index, metadata._node.end
-    bounds = batch.layout.first_buffers(batch.variadic_counts)
-    counts = zip(batch.layout.variadic_nodes, batch.variadic_counts, strict=True)
-    storage = pa.struct([metadata.field, pa.field("value", pa.large_binary() if large else pa.binary())])
-    layout = Layout.of(
-        pa.schema([mark(column.field.with_type(storage))]), list(metadata._dictionary_ids(end))
+    arrays = offsets if large else offsets.astype(np.int32), data
+    value = Gathered(
+        pa.field("value", pa.large_binary() if large else pa.binary()),
+        [(len(column), 0)],
+        [None, *(buffer_or_none(each, device) for each in arrays)],
     )
-    nodes = [
-        tuple(batch.nodes[column._index].tolist()),
-        *map(tuple, batch.nodes[first:end].tolist()),
-        (rows, 0),
-    ]
-    buffers = [
-        column._buffer(Kind.VALIDITY),
-        *batch.buffers[int(bounds[first]) : int(bounds[end])],
-        None,
-        buffer_or_none(ends, device),
-        buffer_or_none(data, device),
-    ]
-    return Batch.from_parts(
-        layout,
-        rows,
-        np.array(nodes, np.int64),
-        buffers,
-        tuple(count for node, count in counts if first <= node < end),
-        batch.dictionaries,
-        device=device,
-    )[0]
+    field = marked_field(column.field.with_type(pa.struct([metadata.field, value.field])))
+    [node] = part_of(column).nodes[:1]
+    made = holding(field, node, [column._buffer(Kind.VALIDITY)], [metadata, value])
+    return batch_of([made], shredded.opened)[0]
 
 
 def slots_from(encoded: Encoded) -> Slots:

@@ -1,0 +1,326 @@
+"""Variant columns taken apart into typed columns, and what does not fit these into ``value``."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.columnar.one_column import one_column
+from bowstring.errors import InvalidBody, LimitExceeded, Unsupported, UsageError
+from bowstring.kernels import bitmap
+from bowstring.kernels.launch import launch
+from bowstring.kernels.variant import shred as kernels
+from bowstring.kernels.variant.bytes import VALUE, copy_bytes, measure_bytes
+from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.variant.cast import target_of
+from bowstring.variant.column import check_mark, is_shredded, open_column
+from bowstring.variant.gather import gather_at
+from bowstring.variant.nested import Source, elements, ends_of
+from bowstring.variant.shredded.encode import Names
+from bowstring.variant.shredded.infer import MOST_COLUMNS, infer
+from bowstring.variant.shredded.schema import (
+    checked_schema,
+    is_untyped,
+    shredded_field,
+    typed_type,
+)
+from bowstring.variant.shredded.unshred import rule_of, unshredded
+from bowstring.variant.status import (
+    Gathered,
+    Status,
+    batch_of,
+    buffer_or_none,
+    first_error,
+    holding,
+    part_of,
+    raise_error,
+)
+from bowstring.variant.walk import Located, locate_in
+
+if TYPE_CHECKING:
+    from bowstring.columnar.column import Column
+
+__all__ = ["shred"]
+
+_OK, _MISSING = np.uint8(Status.OK), np.uint8(Status.MISSING)
+_VARIANT_NULL: Final = np.uint8(Status.VARIANT_NULL)
+_LISTS: Final = (pa.lib.Type_LIST, pa.lib.Type_LARGE_LIST)
+_ANY_WIDTH: Final = -1
+# Where the fields of objects lie, while they are taken apart: so many are found in one pass.
+_PASS_BYTES: Final = 256 << 20
+_FIELD_BYTES: Final = 9
+
+
+def shred(
+    column: Any,
+    schema: pa.DataType | Literal["infer"] = "infer",
+    *,
+    max_columns: int = MOST_COLUMNS,
+    plain: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Column:
+    r"""Return a Variant column shredded: values of some types in typed columns, all others in ``value``.
+
+    The values are the same: :func:`bowstring.variant.unshred` of the result is equal to the column. The metadata
+    are those of the column, not copied. The specification: *Variant Shredding*.
+
+    Parameters
+    ----------
+    column
+        A Variant column: see :func:`bowstring.variant.open_column`. It stays where it is, and so does the result.
+        One that is shredded already is shredded anew.
+    schema
+        The type of the values: structs for objects (fields that are not named stay in ``value``), lists for
+        arrays, else bool, int8 to int64, float, double, decimals of at most 38 digits, date32, time64[us],
+        timestamps in us or ns, string, binary, uuid; ``bowstring.variant.type()`` for a field that shall have a
+        column of Variant values. A value is in a typed column where the type holds it without loss; whole numbers
+        and decimals become each other, and timestamps take the other unit.
+
+        ``"infer"`` finds the types in the column, of up to 16,384 rows spread over it: fields that 10 % of the rows
+        have, as the kind of more than half of their values. Whole numbers become int64, decimals those of 18 or 38
+        digits that hold all of them, and numbers of both kinds decimals. A column that has no such types is
+        returned as it is.
+    max_columns
+        Most columns that are inferred; those that most rows have are kept.
+    plain
+        Take a struct that is not marked as a Variant.
+    limits
+        ``extracted_bytes`` bounds each typed column.
+
+    Returns
+    -------
+    Column
+        A struct of ``metadata``, ``value`` and ``typed_value``, marked as a Variant.
+
+    Raises
+    ------
+    UsageError
+        No Variant column, or no schema.
+    Unsupported
+        The specification has no typed column of a type; or a value is of a type that is not known.
+    InvalidBody, Truncated
+        A value is malformed, has a name twice, or its fields share their bytes; the error names the row.
+    LimitExceeded
+        A typed column is larger than the limits or than 2 GiB, or the schema too deep.
+
+    Examples
+    --------
+    >>> import bowstring as bow, pyarrow as pa
+    >>> column = bow.variant.from_json(['{"a": 1, "b": 2}', '{"a": "x"}', "[3]"])
+    >>> shredded = shred(column, pa.struct({"a": pa.int64()}))
+    >>> shredded.child("typed_value").child("a").child("typed_value").to_arrow().to_pylist()
+    [1, None, None]
+    >>> bow.variant.to_python(shredded)
+    [{'a': 1, 'b': 2}, {'a': 'x'}, [3]]
+    """
+    if isinstance(schema, str) and schema != "infer":
+        raise UsageError(
+            "no schema to shred by", expected='a pyarrow.DataType or "infer"', found=repr(schema)
+        )
+    if max_columns < 1:
+        raise UsageError("a column is shredded into columns", expected="1 or more", found=repr(max_columns))
+    found = one_column(column, "variant")
+    check_mark(found, plain=plain)
+    wanted = None if isinstance(schema, str) else checked_schema(schema, found.name)
+    with found.device.use():
+        whole = unshredded(found, strict=True, limits=limits) if is_shredded(found) else found
+        source = Source(open_column(whole, plain=True), limits, whole.name)
+        opened = source.opened
+        [located] = locate_in(found.device, opened.validity, opened.value, source.dictionary, [()])
+        row = first_error(located.statuses, found.device)
+        if row is not None:
+            raise_error(opened, row, located.statuses, limits)
+        if wanted is None:
+            wanted = infer(source, located, max_columns)
+        if is_untyped(wanted):
+            return whole
+        parts = _Shredder(source).parts(located, source.dictionary.indices, wanted)
+        field = shredded_field(whole.field, wanted)
+        [node] = part_of(whole).nodes[:1]
+        made = holding(field, node, part_of(whole).buffers[:1], [part_of(whole.child("metadata")), *parts])
+        return batch_of([made], opened)[0]
+
+
+@dataclasses.dataclass(slots=True)
+class _Objects:
+    """Objects, some of whose fields become columns.
+
+    Attributes
+    ----------
+    flags : array of bool
+        Which values are objects.
+    numbers : array of int32
+        For each name of each metadata, which of the fields it is.
+    shapes : array of uint64
+        How many fields are left, and the widths of their ids and offsets.
+    sizes : array of int64
+        How many bytes an object of the fields that are left takes.
+    """
+
+    flags: Any
+    numbers: Any
+    shapes: Any
+    sizes: Any
+
+
+class _Shredder:
+    """Takes values apart, group by group from the whole down.
+
+    Parameters
+    ----------
+    source
+        The column.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._device = source.device
+        self._names = Names(source.device, source.dictionary)
+
+    def parts(self, located: Located, groups: Any, schema: pa.DataType) -> list[Gathered]:
+        """Return the columns of a group: the values that stay, and the typed ones unless the schema has none.
+
+        Parameters
+        ----------
+        located
+            Where the values lie.
+        groups
+            Which metadata are those of each.
+        schema
+            What they are to be.
+        """
+        if is_untyped(schema):
+            return [self._values(located, groups, None, None)]
+        if schema.id == pa.lib.Type_STRUCT:
+            return self._fields(located, groups, schema)
+        if schema.id in _LISTS:
+            return self._elements(located, groups, schema)
+        at = Located(located.positions, located.statuses.copy())
+        typed = gather_at(self._source, at, groups, pa.field("typed_value", schema), target_of(schema))
+        return [self._values(located, groups, at.statuses == _OK, None), typed]
+
+    def _group(self, field: pa.Field, located: Located, groups: Any, schema: pa.DataType) -> Gathered:
+        """Return a field of an object, or the elements of arrays."""
+        return holding(field, (len(located.statuses), 0), [None], self.parts(located, groups, schema))
+
+    def _elements(self, located: Located, groups: Any, schema: pa.DataType) -> list[Gathered]:
+        at = Located(located.positions, located.statuses.copy())
+        large = schema.id == pa.lib.Type_LARGE_LIST
+        offsets, inside, below = elements(self._source, at, groups, size=None, large=large)
+        self._check(at.statuses)
+        self._check(inside.statuses)
+        flags = at.statuses == _OK
+        field = pa.field("typed_value", typed_type(schema))
+        item = self._group(field.type.value_field, inside, below, schema.value_type)
+        ends = offsets if large else offsets.astype(np.int32)
+        node, validity = self._validity(flags)
+        typed = holding(field, node, [validity, buffer_or_none(ends, self._device)], [item])
+        return [self._values(located, groups, flags, None), typed]
+
+    def _fields(self, located: Located, groups: Any, schema: pa.StructType) -> list[Gathered]:
+        field = pa.field("typed_value", typed_type(schema))
+        rows = len(located.statuses)
+        left = self._objects(rows, schema.names)
+        children = []
+        # Several fields are found in one pass over the objects.
+        at_once = max(1, _PASS_BYTES // (_FIELD_BYTES * max(rows, 1)))
+        for first in range(0, schema.num_fields, at_once):
+            count = min(at_once, schema.num_fields - first)
+            found = self._located(located, groups, left, first, count)
+            for position, inside in enumerate(found, first):
+                children.append(self._group(field.type[position], inside, groups, schema[position].type))
+        node, validity = self._validity(left.flags)
+        typed = holding(field, node, [validity], children)
+        return [self._values(located, groups, left.flags, left), typed]
+
+    def _objects(self, rows: int, names: list[str]) -> _Objects:
+        """Return what is to be known of objects, some of whose fields become columns."""
+        xp, known = self._device.xp, self._names
+        total = len(known.ranks)
+        numbers, scratch = xp.full(total, -1, np.int32), xp.full(total, -1, np.int32)
+        ids = known.ids(names)
+        metas = len(known.dictionary.marks)
+        launch(kernels.map_fields, metas, known.bases, known.ranks, ids, len(names), scratch, numbers)
+        return _Objects(
+            xp.zeros(rows, np.bool_), numbers, xp.zeros(rows, np.uint64), xp.zeros(rows, np.int64)
+        )
+
+    def _located(
+        self, located: Located, groups: Any, objects: _Objects, first: int, count: int
+    ) -> list[Located]:
+        """Return where some fields lie; which values are objects, and what is left of them, is written."""
+        xp, rows = self._device.xp, len(located.statuses)
+        found = xp.zeros(count * rows, np.uint64), xp.full(count * rows, _MISSING, np.uint8)
+        values = self._source.data, located.positions, located.statuses
+        names = groups, self._names.bases, objects.numbers
+        written = objects.flags.view(np.uint8), objects.shapes, objects.sizes
+        launch(kernels.split_objects, rows, *(*values, *names, first, rows, *found, *written))
+        self._check_sizes(objects.sizes)
+        return [Located(*(each[k * rows : (k + 1) * rows] for each in found)) for k in range(count)]
+
+    def _values(self, located: Located, groups: Any, typed: Any | None, objects: _Objects | None) -> Gathered:
+        """Return the values that are no typed ones, and what is left of objects."""
+        xp, statuses = self._device.xp, located.statuses
+        rows = len(statuses)
+        kept = (statuses == _OK) | (statuses == _VARIANT_NULL)
+        if typed is not None:
+            kept = kept & ~typed
+        sizes = xp.zeros(rows, np.int64)
+        alone = xp.where(kept, statuses, _MISSING).astype(np.uint8)
+        positions = located.positions
+        if self._any(kept):
+            values = self._source.data, positions, int(VALUE), _ANY_WIDTH
+            launch(measure_bytes, rows, *values, alone, sizes)
+            self._check(alone)
+        held = kept
+        if objects is not None:
+            sizes = xp.where(objects.flags, objects.sizes, sizes)
+            held = kept | (sizes > np.int64(0))
+        field = pa.field("value", pa.binary())
+        if not self._any(held):
+            nothing = xp.zeros((rows + 7) // 8, np.uint8), xp.zeros(rows + 1, np.int32), xp.empty(0, np.uint8)
+            return Gathered(field, [(rows, rows)], [buffer_or_none(each, self._device) for each in nothing])
+        offsets, total = ends_of(self._source, sizes, large=False)
+        out = xp.zeros(total, np.uint8)
+        launch(copy_bytes, rows, self._source.data, positions, int(VALUE), alone, offsets, out)
+        if objects is not None:
+            taken = self._source.data, positions, groups, self._names.bases, objects.numbers
+            launch(kernels.write_residuals, rows, *taken, objects.shapes, offsets, out)
+        node, validity = self._validity(held)
+        arrays = (buffer_or_none(each, self._device) for each in (offsets.astype(np.int32), out))
+        return Gathered(field, [node], [validity, *arrays])
+
+    def _validity(self, flags: Any) -> tuple[tuple[int, int], Any]:
+        """Return the node of a column whose flags say which slots are not null, and its bitmap."""
+        rows = len(flags)
+        nulls = rows - int(self._device.to_host(flags.sum(keepdims=True, dtype=np.int64))[0])
+        return (rows, nulls), buffer_or_none(bitmap.packed(flags), self._device) if nulls else None
+
+    def _any(self, flags: Any) -> bool:
+        return bool(len(flags)) and bool(self._device.to_host(flags.max(keepdims=True))[0])
+
+    def _check(self, statuses: Any) -> None:
+        """Check that no value inside others is malformed, of a type that is not known, or shares too much."""
+        # A mismatch only says that a value is no array.
+        wrong = self._device.xp.flatnonzero(statuses > np.uint8(Status.OVERFLOW))
+        if len(wrong):
+            status = Status(int(self._device.to_host(statuses[wrong[:1]])[0]))
+            kinds = {Status.UNSUPPORTED: Unsupported, Status.TOO_DEEP: LimitExceeded}
+            raise kinds.get(status, InvalidBody)(
+                "a value of a Variant column cannot be shredded", found=status.name, where=self._source.name
+            )
+
+    def _check_sizes(self, sizes: Any) -> None:
+        """Check that all objects could be taken apart."""
+        wrong = self._device.xp.flatnonzero(sizes < np.int64(0))
+        if len(wrong):
+            code = int(self._device.to_host(sizes[wrong[:1]])[0])
+            kind = Unsupported if code == int(kernels.UNSIZED) else InvalidBody
+            raise kind(
+                f"a value of a Variant column cannot be shredded: {rule_of(code)}",
+                found=f"{len(wrong)} such objects",
+                where=self._source.name,
+            )
