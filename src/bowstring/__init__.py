@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bowstring import parquet as parquet
     from bowstring import spark as spark
     from bowstring import variant as variant
+    from bowstring import vortex as vortex
     from bowstring.client import connect
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.column import Column
@@ -60,6 +61,7 @@ __all__ = [  # noqa: PLE0604  the names of the errors are listed where the tree 
     "parquet",
     "spark",
     "variant",
+    "vortex",
     *_error_names,
 ]
 
@@ -82,7 +84,19 @@ _HOMES = {
     "cpu": "bowstring.memory",
 }
 _MODULES = frozenset(
-    {"columnar", "depot", "ipc", "kernels", "memory", "parquet", "spark", "testing", "transport", "variant"}
+    {
+        "columnar",
+        "depot",
+        "ipc",
+        "kernels",
+        "memory",
+        "parquet",
+        "spark",
+        "testing",
+        "transport",
+        "variant",
+        "vortex",
+    }
 )
 
 

@@ -42,6 +42,7 @@ def connect(
     pool: Pool | None = None,
     stream: Any = None,
     limits: Limits = DEFAULT_LIMITS,
+    decode: Literal["device"] | None = None,
 ) -> Stream:
     """Open a data set that a :class:`bowstring.Server` publishes, maybe in another process.
 
@@ -75,6 +76,9 @@ def connect(
         (``publish(…, events=True)``).
     limits
         Bounds and deadlines.
+    decode
+        With ``"device"``, encoded batches of Vortex (:func:`bowstring.vortex.to_messages`) are decoded after they
+        have come to `device`, or where they come by default. Then `columns` names columns of the decoded batches.
 
     Returns
     -------
@@ -106,8 +110,13 @@ def connect(
     """
     if mode not in ("map", "copy", None):
         raise UsageError("no such mode", expected="'map' or 'copy'", found=repr(mode))
+    if decode not in ("device", None):
+        raise UsageError("no such way to decode", expected="'device'", found=repr(decode))
     _check_kinds(limits, pool)
     chosen = _chosen(columns)
+    if decode is not None:
+        encoded = functools.partial(connect, device=device, mode=mode, ordered=ordered, pool=pool)
+        return _decoded(encoded(source, ticket, stream=stream, limits=limits), chosen, limits)
     named = _ticket(ticket)
     if isinstance(source, str):
         source = endpoint_of(source, named)
@@ -162,6 +171,17 @@ def connect(
     raise UsageError(
         "this is not a source", expected="an Endpoint, a Dataset or a URI", found=type(source).__name__
     )
+
+
+def _decoded(encoded: Stream, columns: tuple[str, ...] | None, limits: Limits) -> Stream:
+    """Return a stream of encoded batches as one that decodes them."""
+    from bowstring.reading.decoded import DecodedStream  # and with it all of Vortex
+
+    try:
+        return DecodedStream(encoded, columns, limits)
+    except BaseException:
+        encoded.close()
+        raise
 
 
 def endpoint_of(uri: str, ticket: str | bytes | None = None) -> Endpoint:

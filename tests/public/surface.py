@@ -37,6 +37,7 @@ MODULES: Final = {
     "ipc": "bowstring.ipc",
     "memory": "bowstring.memory",
     "parquet": "bowstring.parquet",
+    "vortex": "bowstring.vortex",
     "spark": "bowstring.spark",
     "strategies": "bowstring.testing.strategies",
     "testing": "bowstring.testing",

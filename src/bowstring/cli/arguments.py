@@ -100,7 +100,9 @@ def _fetch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     fetch.add_argument("uri", metavar="URI", help="as the producer printed it, in quotes")
     fetch.add_argument("--ticket", help="which data set, where the URI does not say it")
     _token_file(fetch, _OF_READERS)
-    fetch.add_argument("--to", metavar="FILE", help=".parquet, .arrow, .feather, .arrows or .csv")
+    fetch.add_argument(
+        "--to", metavar="FILE", help=".parquet, .arrow, .feather, .arrows, .vortex (a stream) or .csv"
+    )
     fetch.add_argument(
         "--columns", type=names, action="extend", metavar="A,B", help="which columns, in order (default: all)"
     )

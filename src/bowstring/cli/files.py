@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from bowstring import ipc, parquet
+from bowstring import ipc, parquet, vortex
 from bowstring.errors import InvalidData, LimitExceeded, Unsupported, UsageError, first_line
 from bowstring.parquet.file import OpenFile
 
@@ -22,7 +22,7 @@ _ENCRYPTED_PARQUET = b"PARE"
 _ARROW_FILE = b"ARROW1"
 _FEATHER_1 = b"FEA1"
 _GUESSED_BYTES = 16
-_EXPECTED = "Parquet, an Arrow IPC file or stream, or Feather"
+_EXPECTED = "Parquet, an Arrow IPC file or stream, Feather, or a Vortex IPC stream"
 
 
 class Format(enum.Enum):
@@ -31,6 +31,7 @@ class Format(enum.Enum):
     PARQUET = "Parquet"
     ARROW_FILE = "Arrow IPC file"
     ARROW_STREAM = "Arrow IPC stream"
+    VORTEX_STREAM = "Vortex IPC stream"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,10 +92,22 @@ def recognise(path: str) -> DataFile:
     try:
         with ipc.open_stream(path) as reader:
             return DataFile(path, Format.ARROW_STREAM, reader.schema, None, nbytes)
-    except (pa.ArrowException, OSError, ValueError, LimitExceeded) as error:
-        raise UsageError(
-            "this file is none of the formats", expected=_EXPECTED, found=repr(magic), where=path
-        ) from error
+    except (pa.ArrowException, OSError, ValueError, LimitExceeded, Unsupported) as error:
+        found = _vortex_stream(path, nbytes)
+        if found is None:
+            raise UsageError(
+                "this file is none of the formats", expected=_EXPECTED, found=repr(magic), where=path
+            ) from error
+        return found
+
+
+def _vortex_stream(path: str, nbytes: int) -> DataFile | None:
+    """Return a file that is a Vortex IPC stream, which has no magic: its first message says so."""
+    try:
+        with vortex.open_stream(path) as stream:
+            return DataFile(path, Format.VORTEX_STREAM, stream.schema, None, nbytes)
+    except (InvalidData, LimitExceeded, Unsupported):
+        return None
 
 
 def _beginning(path: str) -> tuple[bytes, int]:
@@ -157,10 +170,17 @@ def _stream_batches(path: str) -> Iterator[pa.RecordBatch]:
             yield batch.to_arrow()
 
 
+def _vortex_batches(path: str) -> Iterator[pa.RecordBatch]:
+    with vortex.open_stream(path) as stream:
+        for batch in stream:
+            yield batch.to_arrow()
+
+
 _READERS: dict[Format, Callable[[str], Iterator[pa.RecordBatch]]] = {
     Format.PARQUET: _parquet_batches,
     Format.ARROW_FILE: _file_batches,
     Format.ARROW_STREAM: _stream_batches,
+    Format.VORTEX_STREAM: _vortex_batches,
 }
 
 

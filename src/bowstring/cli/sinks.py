@@ -33,6 +33,12 @@ def _parquet(path: str, schema: pa.Schema) -> Any:
     return ParquetWriter(path, schema)
 
 
+def _vortex(path: str, schema: pa.Schema) -> Any:
+    from bowstring.vortex import new_stream
+
+    return new_stream(path, schema)
+
+
 def _csv(path: str, schema: pa.Schema) -> Any:
     import pyarrow.csv
 
@@ -44,6 +50,7 @@ _WRITERS: dict[str, Callable[[str, pa.Schema], Any]] = {
     ".arrow": _ipc_file,
     ".feather": _ipc_file,
     ".arrows": _ipc_stream,
+    ".vortex": _vortex,
     ".csv": _csv,
 }
 EXTENSIONS = tuple(_WRITERS)

@@ -56,6 +56,10 @@ def _inspect_file(path: str, most: int) -> tuple[Facts, BowstringError | None]:
         from bowstring.cli.inspection.arrow_file import inspect_arrow_file
 
         found, error = inspect_arrow_file(path, most)
+    elif file.format is Format.VORTEX_STREAM:
+        from bowstring.cli.inspection.vortex_stream import inspect_vortex_stream
+
+        found, error = inspect_vortex_stream(path, most)
     else:
         from bowstring.cli.inspection.arrow_stream import inspect_arrow_stream
 

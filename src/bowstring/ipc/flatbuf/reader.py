@@ -52,7 +52,7 @@ _VTABLES = tuple(struct.Struct(f"<{count}H") for count in range(MAX_SLOTS + 1))
 _HEADER = struct.Struct("<HH")
 _INT32 = struct.Struct("<i")
 _UINT32 = struct.Struct("<I")
-_SCALARS = {code: struct.Struct(f"<{code}") for code in "bBhiqQ"}
+_SCALARS = {code: struct.Struct(f"<{code}") for code in "bBHhiIqQ"}
 
 
 def slots_of(data: bytes, size: int, table: int, where: str) -> Slots:
@@ -211,6 +211,12 @@ class Tables:
                 "a string has no zero behind it", found=f"{count} bytes at {start}", where=where
             )
         return self.data[start:end]
+
+    def strings(self, table: int, slot: int, where: str) -> list[bytes]:
+        """Return a vector of strings; empty where absent."""
+        start, count = self.vector(table, slot, 4, where)
+        # Each is read as the field of a table that begins 4 bytes before the reference.
+        return [self.string(start + 4 * index - 4, 4, where) or b"" for index in range(count)]
 
     def key_values(self, table: int, slot: int, where: str) -> KeyValueMetadata:
         """Return a vector of KeyValue tables."""

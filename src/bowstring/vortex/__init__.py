@@ -1,0 +1,19 @@
+"""Vortex IPC: streams of compressed arrays, read, decoded where they are, written and forwarded."""
+
+from bowstring.vortex.batch import EncodedBatch, Encoding
+from bowstring.vortex.decode import encodings
+from bowstring.vortex.forward import from_messages, to_messages
+from bowstring.vortex.stream import VortexStream, open_stream
+from bowstring.vortex.writer import VortexWriter, new_stream
+
+__all__ = [
+    "EncodedBatch",
+    "Encoding",
+    "VortexStream",
+    "VortexWriter",
+    "encodings",
+    "from_messages",
+    "new_stream",
+    "open_stream",
+    "to_messages",
+]

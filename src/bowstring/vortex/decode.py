@@ -1,0 +1,278 @@
+"""Decoding: the registry of encodings, and what their rules are made of.
+
+A rule is a function of a decoder, a node, the type and the number of rows that the node above hands down. It asks
+the decoder for buffers, children and validity, which are checked against what the rule says about them, and returns
+:class:`~bowstring.vortex.values.Values`. Whatever it allocates is counted against ``Limits`` before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bowstring.errors import InvalidBody, InvalidMetadata, LimitExceeded, Unsupported
+from bowstring.kernels import bitmap
+from bowstring.kernels.vortex import decode as kernels
+from bowstring.vortex.dtype import BOOL, PTYPES, DType, Kind
+from bowstring.vortex.protobuf import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bowstring.limits import Limits
+    from bowstring.memory import Device
+    from bowstring.vortex.nodes import ArrayNode, Body
+    from bowstring.vortex.values import Values
+
+__all__ = ["Decoder", "encoding", "encodings"]
+
+_RULES: Final[dict[str, Callable[[Decoder, ArrayNode, DType, int], Values]]] = {}
+_MOST_ROWS: Final = 1 << 62
+
+
+def encoding(*ids: str) -> Callable[[Any], Any]:
+    """Register a function as the rule of one or several encodings."""
+
+    def register(rule: Any) -> Any:
+        for each in ids:
+            _RULES[each] = rule
+        return rule
+
+    return register
+
+
+def encodings() -> tuple[str, ...]:
+    """Return the ids of all encodings that can be decoded.
+
+    Examples
+    --------
+    >>> "vortex.primitive" in encodings()
+    True
+    """
+    import bowstring.vortex.encodings  # registers them
+
+    del bowstring
+    return tuple(sorted(_RULES))
+
+
+class Decoder:
+    """Decodes nodes of one body on the device where it lies.
+
+    Parameters
+    ----------
+    body
+    limits
+        ``decompressed_bytes``, ``decompression_ratio`` and ``decompression_floor`` bound what is allocated.
+
+    Attributes
+    ----------
+    device, xp
+        Where everything is.
+    limits
+    faults
+        What kernels note in; looked at by :meth:`finish`.
+    """
+
+    def __init__(self, body: Body, limits: Limits) -> None:
+        import bowstring.vortex.encodings  # noqa: F401  registers the rules, which import this module
+
+        self.body = body
+        self.limits = limits
+        self.device: Device = body.buffer.device
+        self.xp = self.device.xp
+        ratio = int(limits.decompression_ratio * body.buffer.nbytes)
+        self.faults = kernels.new_faults(body.buffer.array())
+        self._room = min(limits.decompressed_bytes, max(limits.decompression_floor, ratio))
+
+    def decode(self, node: ArrayNode, dtype: DType, rows: int) -> Values:
+        """Return the values of a node.
+
+        Parameters
+        ----------
+        node
+        dtype, rows
+            Type and length, as the rule of the node above has them.
+
+        Raises
+        ------
+        Unsupported
+            The encoding is not known; the message names it.
+        InvalidData
+            The node or its buffers are not what the rule says.
+        LimitExceeded
+            The values would be too large.
+        """
+        rule = _RULES.get(node.encoding)
+        if rule is None:
+            raise Unsupported(
+                f"the Vortex encoding {node.encoding!r}",
+                hint="Other columns and batches of the stream can be read.",
+            )
+        if not 0 <= rows <= _MOST_ROWS:
+            raise LimitExceeded("an array has too many rows", found=rows, where=node.encoding)
+        return rule(self, node, dtype, rows)
+
+    def finish(self, where: str) -> None:
+        """Raise what kernels noted while they decoded a column: one read by the host.
+
+        Raises
+        ------
+        InvalidBody
+            A code, an index or an offset points outside, or the like.
+        """
+        kernels.check_faults(self.device.to_host(self.faults), where)
+
+    # What rules ask for
+
+    def expect(self, node: ArrayNode, dtype: DType, *kinds: Kind) -> DType:
+        """Return the storage of a type, which must be of one of these kinds."""
+        storage = dtype.storage
+        if storage.kind not in kinds:
+            raise InvalidMetadata(
+                "an encoding does not fit its type",
+                expected=" or ".join(kind.name for kind in kinds),
+                found=str(dtype),
+                where=node.encoding,
+            )
+        return storage
+
+    def metadata(self, node: ArrayNode) -> Message:
+        """Return the metadata of a node that are a message of protocol buffers."""
+        return Message(node.metadata, f"the metadata of {node.encoding}")
+
+    def ptype(self, node: ArrayNode, number: int, *, kinds: str = "u") -> DType:
+        """Return a primitive type by its number in metadata; absent means ``u8``.
+
+        Parameters
+        ----------
+        kinds
+            Which it may be, as NumPy's letters: unsigned ``u``, signed ``i``, floating-point ``f``.
+        """
+        if number >= len(PTYPES) or PTYPES[number].kind not in kinds:
+            raise InvalidMetadata(
+                "metadata name a physical type that cannot be here", found=number, where=node.encoding
+            )
+        return DType(Kind.PRIMITIVE, ptype=number)
+
+    def allocate(self, nbytes: int) -> None:
+        """Count memory that is about to be allocated.
+
+        Raises
+        ------
+        LimitExceeded
+            It is too much for the size of the message.
+        """
+        self._room -= nbytes
+        if self._room < 0:
+            raise LimitExceeded(
+                "decoding the array takes too much memory for its size",
+                expected=f"at most {self.limits.decompression_ratio:g} times its "
+                f"{self.body.buffer.nbytes} bytes, or {self.limits.decompression_floor}",
+                found=f"{nbytes} more bytes",
+                hint="Raise Limits.decompression_ratio or decompression_floor where the stream is trusted.",
+            )
+
+    def buffer(self, node: ArrayNode, at: int, dtype: Any = np.uint8, count: int | None = None) -> Any:
+        """Return one of the node's own buffers as an array.
+
+        Parameters
+        ----------
+        at
+            Which one.
+        dtype
+            Of the elements; a buffer that is not aligned to their size is copied.
+        count
+            How many elements there must be; more are left out. By default all.
+
+        Raises
+        ------
+        InvalidBody
+            It is not there, or too short.
+        """
+        dtype = np.dtype(dtype)
+        if not 0 <= at < len(node.buffers):
+            raise InvalidBody(
+                "a node lacks a buffer", expected=f"buffer {at}", found=len(node.buffers), where=node.encoding
+            )
+        nbytes = None if count is None else count * dtype.itemsize
+        index = node.buffers[at]
+        raw = self.body.array(index, self.limits, nbytes, max(self._room, 0))
+        if nbytes is not None:
+            raw = raw[:nbytes]
+        elif raw.nbytes % dtype.itemsize:
+            raise InvalidBody(
+                "a buffer does not hold whole elements", expected=dtype, found=raw.nbytes, where=node.encoding
+            )
+        if self.body.is_compressed(index):
+            self.allocate(raw.nbytes)
+        elif _address(raw) % dtype.itemsize:
+            self.allocate(raw.nbytes)
+            raw = raw.copy()
+        return raw.view(dtype)
+
+    def child(self, node: ArrayNode, at: int, dtype: DType, rows: int) -> Values:
+        """Return the values of a child.
+
+        Raises
+        ------
+        InvalidMetadata
+            It is not there.
+        """
+        if not 0 <= at < len(node.children):
+            raise InvalidMetadata(
+                "a node lacks a child", expected=f"child {at}", found=len(node.children), where=node.encoding
+            )
+        return self.decode(node.children[at], dtype, rows)
+
+    def numbers(self, node: ArrayNode, at: int, dtype: DType, rows: int) -> Any:
+        """Return the values of a child that are numbers of which none is null, as an array."""
+        values = self.child(node, at, dtype, rows)
+        if values.validity is not None and self.has_nulls(values):
+            raise InvalidBody(
+                "numbers that an encoding needs are null", where=f"child {at} of {node.encoding}"
+            )
+        return values.arrays[0]
+
+    def has_nulls(self, values: Values) -> bool:
+        """Whether something is null: one read by the host where there is a bitmap."""
+        if values.validity is None:
+            return False
+        valid = self.device.to_host(bitmap.count_set(values.validity, 0, values.length))
+        return int(valid[0]) < values.length
+
+    def validity(self, node: ArrayNode, at: int, rows: int) -> Any | None:
+        """Return the bitmap of the validity child at a position, or ``None`` where it is absent: all are valid."""
+        self.only_children(node, at + 1)
+        if at >= len(node.children):
+            return None
+        return self.child(node, at, BOOL, rows).arrays[0]
+
+    def only_children(self, node: ArrayNode, most: int) -> None:
+        """Refuse a node that has more children than its encoding."""
+        if len(node.children) > most:
+            raise InvalidMetadata(
+                "a node has too many children",
+                expected=f"at most {most}",
+                found=len(node.children),
+                where=node.encoding,
+            )
+
+    def check_below(self, array: Any, bound: int, what: str) -> None:
+        """Refuse integers below 0 and those that reach a bound: one read by the host.
+
+        Raises
+        ------
+        InvalidBody
+            There is one.
+        """
+        if len(array) and self.any((array < 0) | (array >= bound)):
+            raise InvalidBody(f"{what} point outside", expected=f"0 to {bound - 1}")
+
+    def any(self, flags: Any) -> bool:
+        """Whether a flag is set: one read by the host."""
+        return bool(self.device.to_host(self.xp.any(flags).reshape(1))[0])
+
+
+def _address(array: Any) -> int:
+    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)

@@ -1,0 +1,524 @@
+"""Types of Vortex: logical, with nullability; their flatbuffer, and the Arrow types that hold their values.
+
+Text and binary have one logical type each, which is read as views. The nullability of an extension is that of its
+storage. Extensions that are not known here keep their storage, their name and their metadata.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.errors import InvalidMetadata, LimitExceeded, Unsupported
+from bowstring.ipc.flatbuf.builder import Builder, Field, Reference, Scalar
+from bowstring.ipc.flatbuf.reader import Tables, follow
+from bowstring.limits import DEFAULT_LIMITS, Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "BOOL",
+    "PTYPES",
+    "DType",
+    "Kind",
+    "decode_dtype",
+    "encode_dtype",
+    "of_arrow",
+    "of_schema",
+    "primitive",
+    "to_field",
+    "to_schema",
+]
+
+EXTENSION_NAME: Final = b"ARROW:extension:name"
+EXTENSION_METADATA: Final = b"ARROW:extension:metadata"
+COLUMN: Final = "c"
+"""The name of the only column of a stream whose type is not a struct, or a struct that may be null."""
+
+PTYPES: Final = tuple(
+    np.dtype(f"<{each}") for each in ["u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8"]
+)
+"""Physical types by their number in Vortex."""
+
+_NARROW_DECIMAL: Final = 38
+_WIDE_DECIMAL: Final = 76
+_UNITS: Final = ("ns", "us", "ms", "s", "days")
+_TIMESTAMP, _DATE, _TIME = "vortex.timestamp", "vortex.date", "vortex.time"
+
+
+class Kind(enum.IntEnum):
+    """Kinds of types, as the union in the flatbuffer numbers them."""
+
+    NULL = 1
+    BOOL = 2
+    PRIMITIVE = 3
+    DECIMAL = 4
+    UTF8 = 5
+    BINARY = 6
+    STRUCT = 7
+    LIST = 8
+    EXTENSION = 9
+    FIXED_SIZE_LIST = 10
+    VARIANT = 11
+    UNION = 12
+    MAP = 13
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DType:
+    """A logical type.
+
+    Attributes
+    ----------
+    kind
+    nullable
+        Of an extension, that of its storage.
+    ptype
+        Of a primitive type: its number, an index into :data:`PTYPES`.
+    precision, scale
+        Of a decimal.
+    names
+        Of the fields of a struct.
+    children
+        Types of the fields of a struct; of the elements of a list; the storage of an extension.
+    size
+        Elements of each list of a fixed size.
+    id, metadata
+        Of an extension.
+    """
+
+    kind: Kind
+    nullable: bool = False
+    ptype: int = 0
+    precision: int = 0
+    scale: int = 0
+    names: tuple[str, ...] = ()
+    children: tuple[DType, ...] = ()
+    size: int = 0
+    id: str = ""
+    metadata: bytes = b""
+
+    @property
+    def numpy(self) -> np.dtype[np.generic]:
+        """The element type of a primitive type."""
+        return PTYPES[self.ptype]
+
+    @property
+    def storage(self) -> DType:
+        """What an extension is stored as, and any other type itself."""
+        return self.children[0].storage if self.kind is Kind.EXTENSION else self
+
+    def as_nullable(self, nullable: bool) -> DType:
+        """Return the same type with another nullability."""
+        if nullable == self.nullable:
+            return self
+        if self.kind is Kind.EXTENSION:
+            children = (self.children[0].as_nullable(nullable),)
+            return dataclasses.replace(self, nullable=nullable, children=children)
+        return dataclasses.replace(self, nullable=nullable)
+
+    def __str__(self) -> str:
+        return _text(self) + ("?" if self.nullable and self.kind is not Kind.EXTENSION else "")
+
+
+BOOL: Final = DType(Kind.BOOL)
+"""The type of validity."""
+
+
+def primitive(name: str, nullable: bool = False) -> DType:
+    """Return a primitive type by its name in NumPy.
+
+    Examples
+    --------
+    >>> str(primitive("u2"))
+    'u16'
+    """
+    return DType(Kind.PRIMITIVE, nullable, ptype=PTYPES.index(np.dtype(f"<{name}")))
+
+
+def _text(dtype: DType) -> str:
+    kind = dtype.kind
+    if kind is Kind.PRIMITIVE:
+        return f"{dtype.numpy.kind}{8 * dtype.numpy.itemsize}"
+    if kind is Kind.DECIMAL:
+        return f"decimal({dtype.precision},{dtype.scale})"
+    if kind is Kind.STRUCT:
+        fields = zip(dtype.names, dtype.children, strict=True)
+        return "{" + ", ".join(f"{name}={each}" for name, each in fields) + "}"
+    if kind is Kind.LIST:
+        return f"list({dtype.children[0]})"
+    if kind is Kind.FIXED_SIZE_LIST:
+        return f"fixed_size_list({dtype.children[0]})[{dtype.size}]"
+    if kind is Kind.EXTENSION:
+        return f"{dtype.id}({dtype.children[0]})"
+    return kind.name.lower()
+
+
+# The flatbuffer
+
+
+def decode_dtype(data: bytes, limits: Limits = DEFAULT_LIMITS) -> DType:
+    """Return the type that a flatbuffer describes.
+
+    Raises
+    ------
+    InvalidMetadata
+        It is not such a flatbuffer, or a type that cannot be.
+    Unsupported
+        It has a type that is not known here; the message names it.
+    LimitExceeded
+        It nests deeper than ``Limits.depth`` or has more fields than ``Limits.columns``.
+
+    Examples
+    --------
+    >>> str(decode_dtype(encode_dtype(primitive("i4", nullable=True))))
+    'i32?'
+    """
+    root = follow(data, len(data), 0, "DType")
+    return _Reader(data, limits).read(root, 1)
+
+
+class _Reader:
+    def __init__(self, data: bytes, limits: Limits) -> None:
+        self._tables = Tables(data)
+        self._limits = limits
+        self._fields = 0
+
+    def read(self, table: int, depth: int) -> DType:
+        self._fields += 1
+        if self._fields > self._limits.columns or depth > self._limits.depth:
+            raise LimitExceeded(
+                "the type of the stream has too many fields, or nests too deeply",
+                expected=f"at most {self._limits.columns} fields and {self._limits.depth} levels",
+            )
+        tag_slot, type_slot, *_ = self._tables.slots(table, "DType")
+        tag = self._tables.scalar(table, tag_slot, "B", 0, "DType.type_type")
+        try:
+            kind = Kind(tag)
+        except ValueError as error:
+            raise Unsupported("a type of Vortex that is not known here", found=f"number {tag}") from error
+        inner = self._tables.reference(table, type_slot, "DType.type")
+        if inner < 0:
+            raise InvalidMetadata("a type has no description", found=kind.name, where="DType.type")
+        if kind in (Kind.VARIANT, Kind.UNION, Kind.MAP):
+            raise Unsupported(f"columns of the Vortex type {kind.name.capitalize()}")
+        return self._typed(kind, inner, depth)
+
+    def _typed(self, kind: Kind, table: int, depth: int) -> DType:
+        slots = self._tables.slots(table, kind.name)
+        if kind is Kind.NULL:
+            return DType(kind, nullable=True)
+        if kind in (Kind.BOOL, Kind.UTF8, Kind.BINARY):
+            return DType(kind, self._flag(table, slots[0]))
+        if kind is Kind.PRIMITIVE:
+            ptype = self._number(table, slots[0], "B", "Primitive.ptype")
+            if ptype >= len(PTYPES):
+                raise InvalidMetadata("no such physical type", expected="0 to 10", found=ptype)
+            return DType(kind, self._flag(table, slots[1]), ptype=ptype)
+        if kind is Kind.DECIMAL:
+            return self._decimal(table, slots)
+        if kind is Kind.STRUCT:
+            return self._struct(table, slots, depth)
+        if kind is Kind.EXTENSION:
+            return self._extension(table, slots, depth)
+        element = self._child(table, slots[0], "element_type", depth)
+        if kind is Kind.LIST:
+            return DType(kind, self._flag(table, slots[1]), children=(element,))
+        size = self._number(table, slots[1], "I", "FixedSizeList.size")
+        return DType(kind, self._flag(table, slots[2]), children=(element,), size=size)
+
+    def _decimal(self, table: int, slots: Sequence[int]) -> DType:
+        precision = self._number(table, slots[0], "B", "Decimal.precision")
+        scale = self._number(table, slots[1], "b", "Decimal.scale")
+        if not 1 <= precision <= _WIDE_DECIMAL:
+            raise InvalidMetadata(
+                "a decimal has an impossible precision", expected="1 to 76", found=precision
+            )
+        return DType(Kind.DECIMAL, self._flag(table, slots[2]), precision=precision, scale=scale)
+
+    def _struct(self, table: int, slots: Sequence[int], depth: int) -> DType:
+        names = tuple(map(_decoded, self._tables.strings(table, slots[0], "Struct.names")))
+        children = tuple(
+            self.read(each, depth + 1) for each in self._tables.tables(table, slots[1], "Struct.dtypes")
+        )
+        if len(names) != len(children):
+            raise InvalidMetadata(
+                "a struct has other numbers of names and types", expected=len(names), found=len(children)
+            )
+        return DType(Kind.STRUCT, self._flag(table, slots[2]), names=names, children=children)
+
+    def _extension(self, table: int, slots: Sequence[int], depth: int) -> DType:
+        name = self._tables.string(table, slots[0], "Extension.id")
+        storage = self._child(table, slots[1], "storage_dtype", depth)
+        start, count = self._tables.vector(table, slots[2], 1, "Extension.metadata")
+        dtype = DType(
+            Kind.EXTENSION,
+            storage.nullable,
+            children=(storage,),
+            id=_decoded(name or b""),
+            metadata=self._tables.data[start : start + count],
+        )
+        _temporal(dtype)  # what is known must be right
+        return dtype
+
+    def _child(self, table: int, slot: int, where: str, depth: int) -> DType:
+        child = self._tables.reference(table, slot, where)
+        if child < 0:
+            raise InvalidMetadata("a type lacks the type inside it", where=where)
+        return self.read(child, depth + 1)
+
+    def _flag(self, table: int, slot: int) -> bool:
+        return bool(self._tables.scalar(table, slot, "B", 0, "nullable"))
+
+    def _number(self, table: int, slot: int, code: str, where: str) -> int:
+        return self._tables.scalar(table, slot, code, 0, where)
+
+
+def _decoded(text: bytes) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidMetadata("a name is not UTF-8", found=repr(text[:40])) from error
+
+
+def encode_dtype(dtype: DType) -> bytes:
+    """Return the flatbuffer of a type."""
+    builder = Builder()
+    return builder.finish(_written(builder, dtype))
+
+
+def _written(builder: Builder, dtype: DType) -> int:
+    kind = dtype.kind
+    flag = Scalar("B", int(dtype.nullable))
+    inner = [Reference(_written(builder, child)) for child in dtype.children]
+    fields: list[Field]
+    if kind is Kind.NULL:
+        fields = []
+    elif kind is Kind.PRIMITIVE:
+        fields = [Scalar("B", dtype.ptype), flag]
+    elif kind is Kind.DECIMAL:
+        fields = [Scalar("B", dtype.precision), Scalar("b", dtype.scale), flag]
+    elif kind is Kind.STRUCT:
+        types = Reference(builder.references([each.position for each in inner]))
+        names = Reference(builder.references([builder.string(name) for name in dtype.names]))
+        fields = [names, types, flag]
+    elif kind is Kind.EXTENSION:
+        metadata = Reference(builder.elements(dtype.metadata, 1, 1)) if dtype.metadata else None
+        fields = [Reference(builder.string(dtype.id)), inner[0], metadata]
+    elif kind is Kind.LIST:
+        fields = [inner[0], flag]
+    elif kind is Kind.FIXED_SIZE_LIST:
+        fields = [inner[0], Scalar("I", dtype.size), flag]
+    else:
+        fields = [flag]
+    table = Reference(builder.table(fields))
+    return builder.table([Scalar("B", kind), table])
+
+
+# Arrow
+
+
+def to_schema(dtype: DType) -> pa.Schema:
+    """Return the schema of batches of a type: its fields, or one column ``c`` where it is no struct or may be null.
+
+    Raises
+    ------
+    Unsupported
+        Arrow has no such type.
+
+    Examples
+    --------
+    >>> to_schema(primitive("f8", nullable=True))
+    c: double
+    """
+    if dtype.kind is Kind.STRUCT and not dtype.nullable:
+        return pa.schema(list(map(to_field, dtype.names, dtype.children)))
+    return pa.schema([to_field(COLUMN, dtype)])
+
+
+def to_field(name: str, dtype: DType) -> pa.Field:
+    """Return the Arrow field of a column; an extension that is not known is in its metadata."""
+    metadata = None
+    if dtype.kind is Kind.EXTENSION and _temporal(dtype) is None:
+        metadata = {EXTENSION_NAME: dtype.id.encode(), EXTENSION_METADATA: dtype.metadata}
+        inner = dtype.children[0]
+        if inner.kind is Kind.EXTENSION and _temporal(inner) is None:
+            raise Unsupported("an extension of an extension", found=f"{dtype.id} of {inner.id}", where=name)
+    return pa.field(name, _to_type(dtype), dtype.nullable, metadata)
+
+
+def _to_type(dtype: DType) -> pa.DataType:
+    kind = dtype.kind
+    if kind is Kind.PRIMITIVE:
+        return pa.from_numpy_dtype(dtype.numpy)
+    if kind is Kind.DECIMAL:
+        wide = dtype.precision > _NARROW_DECIMAL
+        return (pa.decimal256 if wide else pa.decimal128)(dtype.precision, dtype.scale)
+    if kind is Kind.STRUCT:
+        return pa.struct(list(map(to_field, dtype.names, dtype.children)))
+    if kind is Kind.LIST:
+        return pa.list_(to_field("item", dtype.children[0]))
+    if kind is Kind.FIXED_SIZE_LIST:
+        if dtype.size >= 1 << 31:
+            raise Unsupported(
+                "lists of a fixed size of 2^31 or more, which Arrow does not have", found=dtype.size
+            )
+        return pa.list_(to_field("item", dtype.children[0]), dtype.size)
+    if kind is Kind.EXTENSION:
+        return _temporal(dtype) or _to_type(dtype.children[0])
+    return _SIMPLE[kind]
+
+
+_SIMPLE: Final = {
+    Kind.NULL: pa.null(),
+    Kind.BOOL: pa.bool_(),
+    Kind.UTF8: pa.string_view(),
+    Kind.BINARY: pa.binary_view(),
+}
+
+
+def _temporal(dtype: DType) -> pa.DataType | None:
+    """Return the Arrow type of a date, a time or a timestamp; ``None`` for other extensions.
+
+    Raises
+    ------
+    InvalidMetadata
+        Its metadata or its storage is not that of such a type.
+    """
+    if dtype.id not in (_TIMESTAMP, _DATE, _TIME):
+        return None
+    metadata, storage = dtype.metadata, dtype.children[0]
+    number = metadata[0] if metadata else len(_UNITS)
+    found, zone = _UNIT_TYPES.get((dtype.id, number)), None
+    if found is not None and dtype.id == _TIMESTAMP:
+        size = int.from_bytes(metadata[1:3], "little")
+        if len(metadata) < 3 + size:
+            found = None
+        zone = _decoded(metadata[3 : 3 + size]) or None
+    if found is None or storage.kind is not Kind.PRIMITIVE or storage.numpy != found[0]:
+        raise InvalidMetadata(
+            f"a {dtype.id} has other metadata or another storage than it must have",
+            found=f"metadata {metadata[:16].hex() or 'empty'} over {storage}",
+        )
+    return pa.timestamp(_UNITS[number], zone) if dtype.id == _TIMESTAMP else found[1]
+
+
+_INT32, _INT64 = np.dtype("<i4"), np.dtype("<i8")
+_UNIT_TYPES: Final[dict[tuple[str, int], tuple[np.dtype[np.generic], pa.DataType | None]]] = {
+    (_DATE, 4): (_INT32, pa.date32()),
+    (_DATE, 2): (_INT64, pa.date64()),
+    (_TIME, 3): (_INT32, pa.time32("s")),
+    (_TIME, 2): (_INT32, pa.time32("ms")),
+    (_TIME, 1): (_INT64, pa.time64("us")),
+    (_TIME, 0): (_INT64, pa.time64("ns")),
+    **{(_TIMESTAMP, number): (_INT64, None) for number in range(4)},
+}
+
+
+def units_per_second(dtype: DType) -> int:
+    """Return how many units of a timestamp are a second.
+
+    Raises
+    ------
+    InvalidMetadata
+        The type is no timestamp.
+    """
+    if dtype.id != _TIMESTAMP:
+        raise InvalidMetadata("parts of a date and time make a timestamp only", found=str(dtype))
+    return int(10 ** (9 - 3 * dtype.metadata[0]))
+
+
+def of_schema(schema: pa.Schema) -> DType:
+    """Return the type of a stream with the columns of a schema.
+
+    Raises
+    ------
+    Unsupported
+        Vortex has no type for a column; the message names it.
+
+    Examples
+    --------
+    >>> str(of_schema(pa.schema({"a": pa.int64(), "b": pa.string()})))
+    '{a=i64?, b=utf8?}'
+    """
+    return DType(Kind.STRUCT, names=tuple(schema.names), children=tuple(map(of_arrow, schema)))
+
+
+def of_arrow(field: pa.Field) -> DType:
+    """Return the type of a column, by its field."""
+    type_, metadata = field.type, dict(field.metadata or {})
+    if isinstance(type_, pa.BaseExtensionType):
+        storage = type_.storage_type
+        serialized = type_.__arrow_ext_serialize__() if hasattr(type_, "__arrow_ext_serialize__") else b""
+        metadata = {EXTENSION_NAME: type_.extension_name.encode(), EXTENSION_METADATA: serialized}
+        field = pa.field(field.name, storage, field.nullable)
+        type_ = storage
+    name = metadata.get(EXTENSION_NAME)
+    dtype = _of_type(field, type_)
+    if name is None:
+        return dtype
+    return DType(
+        Kind.EXTENSION,
+        dtype.nullable,
+        children=(dtype,),
+        id=name.decode(),
+        metadata=metadata.get(EXTENSION_METADATA, b""),
+    )
+
+
+def _of_type(field: pa.Field, type_: pa.DataType) -> DType:
+    nullable, types = field.nullable, pa.types
+    if types.is_dictionary(type_) or types.is_run_end_encoded(type_):
+        return of_arrow(pa.field(field.name, type_.value_type, nullable))
+    if types.is_null(type_):
+        return DType(Kind.NULL, nullable=True)
+    if types.is_boolean(type_):
+        return DType(Kind.BOOL, nullable)
+    if types.is_integer(type_) or types.is_floating(type_):
+        return DType(Kind.PRIMITIVE, nullable, ptype=PTYPES.index(np.dtype(type_.to_pandas_dtype())))
+    if types.is_decimal(type_):
+        return DType(Kind.DECIMAL, nullable, precision=type_.precision, scale=type_.scale)
+    if type_.id in _TEXT:
+        return DType(Kind.UTF8, nullable)
+    if type_.id in _BYTES:
+        return DType(Kind.BINARY, nullable)
+    if types.is_struct(type_):
+        fields = [type_.field(at) for at in range(type_.num_fields)]
+        names = tuple(each.name for each in fields)
+        return DType(Kind.STRUCT, nullable, names=names, children=tuple(map(of_arrow, fields)))
+    if type_.id in _LISTS:
+        return DType(Kind.LIST, nullable, children=(of_arrow(type_.value_field),))
+    if types.is_fixed_size_list(type_):
+        element = of_arrow(type_.value_field)
+        return DType(Kind.FIXED_SIZE_LIST, nullable, children=(element,), size=type_.list_size)
+    return _of_temporal(field, type_)
+
+
+_TEXT: Final = (pa.lib.Type_STRING, pa.lib.Type_LARGE_STRING, pa.lib.Type_STRING_VIEW)
+_BYTES: Final = (pa.lib.Type_BINARY, pa.lib.Type_LARGE_BINARY, pa.lib.Type_BINARY_VIEW)
+_LISTS: Final = (
+    pa.lib.Type_LIST, pa.lib.Type_LARGE_LIST, pa.lib.Type_LIST_VIEW, pa.lib.Type_LARGE_LIST_VIEW,
+)  # fmt: skip
+
+
+def _of_temporal(field: pa.Field, type_: pa.DataType) -> DType:
+    if pa.types.is_timestamp(type_):
+        zone = (type_.tz or "").encode()
+        metadata = bytes([_UNITS.index(type_.unit)]) + len(zone).to_bytes(2, "little") + zone
+        return _extended(_TIMESTAMP, "i8", field.nullable, metadata)
+    for (name, number), (storage, found) in _UNIT_TYPES.items():
+        if found is not None and found.equals(type_):
+            return _extended(name, storage.str[1:], field.nullable, bytes([number]))
+    raise Unsupported(
+        f"columns of type {type_}: Vortex has no such type", where=field.name, hint="Cast the column first."
+    )
+
+
+def _extended(name: str, storage: str, nullable: bool, metadata: bytes) -> DType:
+    child = primitive(storage, nullable)
+    return DType(Kind.EXTENSION, nullable, children=(child,), id=name, metadata=metadata)

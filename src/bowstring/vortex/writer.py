@@ -1,0 +1,336 @@
+"""Writing streams: canonical encodings, every buffer at a multiple of 64 bytes, for any reader of Vortex."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.closing import Closing
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.compact import compacted
+from bowstring.columnar.layout import Kind as BufferKind
+from bowstring.errors import ClosedError, InvalidBody, UsageError
+from bowstring.ipc.framing import write_all
+from bowstring.ipc.source import check_file, file_path
+from bowstring.kernels import bitmap
+from bowstring.limits import DEFAULT_LIMITS
+from bowstring.vortex.batch import EncodedBatch
+from bowstring.vortex.dtype import DType, Kind, encode_dtype, of_schema, to_schema
+from bowstring.vortex.forward import encoded_batches, is_messages, messages_dtype
+from bowstring.vortex.message import Message, MessageKind, encode_message
+from bowstring.vortex.nodes import Piece, array_message
+from bowstring.vortex.protobuf import VARINT, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bowstring.columnar.layout import Node
+    from bowstring.memory import Buffer
+
+__all__ = ["VortexWriter", "bool_piece", "new_stream", "number_piece", "pieces_of"]
+
+_MOST_ROWS: Final = (1 << 32) - 1
+_DECIMAL_WIDTHS: Final = {32: 2, 64: 3, 128: 4, 256: 5}
+_NARROW: Final = (BufferKind.OFFSETS32, BufferKind.STARTS32, BufferKind.SIZES32)
+_U8, _U16, _U32, _U64, _I32, _I64 = 0, 1, 2, 3, 6, 7
+
+
+def new_stream(sink: Any, schema: pa.Schema) -> VortexWriter:
+    """Begin a Vortex IPC stream.
+
+    Buffers are written as they are, each at a multiple of 64 bytes, in encodings that readers since Vortex 0.54
+    know. Dictionaries and runs stay encoded.
+
+    Parameters
+    ----------
+    sink
+        A path, or a binary file opened for writing.
+    schema
+        Of all batches to come. Metadata are not written, but for the name and the metadata of an extension type.
+        That of :func:`to_messages` stands for the batches that are encoded in it: these are written as they are.
+
+    Raises
+    ------
+    Unsupported
+        Vortex has no type for a column: maps, unions, durations, intervals, binary of a fixed size.
+
+    Examples
+    --------
+    >>> import bowstring as bow, io
+    >>> sink = io.BytesIO()
+    >>> with bow.vortex.new_stream(sink, pa.schema({"a": pa.int64()})) as writer:
+    ...     writer.write_batch(pa.record_batch({"a": [1, 2]}))
+    >>> bow.vortex.open_stream(sink.getvalue()).read_all().num_rows
+    2
+    """
+    return VortexWriter(sink, schema)
+
+
+class VortexWriter(Closing):
+    """Writes batches to a stream; parameters are those of :func:`new_stream`.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+    """
+
+    def __init__(self, sink: Any, schema: pa.Schema) -> None:
+        if not isinstance(schema, pa.Schema):
+            raise UsageError("not a schema", expected="pyarrow.Schema", found=type(schema).__name__)
+        self.schema = schema
+        self._forwards = is_messages(schema)
+        self.dtype = messages_dtype(schema) if self._forwards else of_schema(schema)
+        data = encode_dtype(self.dtype)
+        self._owned = isinstance(sink, str | os.PathLike)
+        self._sink: Any = open(file_path(sink), "wb") if self._owned else _binary(sink)  # noqa: SIM115  closed by `close`
+        self._closed = False
+        self._put([encode_message(Message(MessageKind.DTYPE, len(data))), data])
+
+    def write(self, table_or_batch: Any) -> None:
+        """Write a batch, or a pyarrow table, one batch per chunk."""
+        batches = table_or_batch.to_batches() if isinstance(table_or_batch, pa.Table) else [table_or_batch]
+        for batch in batches:
+            self.write_batch(batch)
+
+    def write_batch(self, batch: Any) -> None:
+        """Write a batch.
+
+        Parameters
+        ----------
+        batch
+            A Batch, anything that ``Batch.from_arrow`` takes, or an :class:`EncodedBatch` of the same type, whose
+            bytes are written as they are.
+
+        Raises
+        ------
+        UsageError
+            The batch has another schema.
+        InvalidBody
+            A column that is not nullable has nulls.
+        LimitExceeded
+            It has 2³² rows or more, or a buffer of 4 GiB or more.
+        ClosedError
+            The writer was closed.
+        """
+        if self._closed:
+            raise ClosedError("the writer was closed")
+        if isinstance(batch, EncodedBatch):
+            self._forward(batch)
+            return
+        if not isinstance(batch, Batch):
+            batch = Batch.from_arrow(batch)
+        if not batch.schema.equals(self.schema):
+            raise UsageError(
+                "the batch has another schema than the stream", expected=self.schema, found=batch.schema
+            )
+        if self._forwards:
+            for each in encoded_batches(batch, self.dtype, to_schema(self.dtype), DEFAULT_LIMITS):
+                self._forward(each)
+            return
+        if batch.num_rows > _MOST_ROWS:
+            raise UsageError("a message holds fewer rows", expected=_MOST_ROWS, found=batch.num_rows)
+        host = compacted(batch.to_device("cpu"))
+        root = Piece("vortex.struct", children=tuple(pieces_of(host, self.dtype)))
+        self._put(array_message(root, batch.num_rows))
+
+    def close(self) -> None:
+        """Finish the stream; close the sink if it was given as a path."""
+        if not self._closed:
+            self._closed = True
+            if self._owned:
+                self._sink.close()
+
+    def _forward(self, batch: EncodedBatch) -> None:
+        if batch.dtype != self.dtype:
+            raise UsageError(
+                "the batch has another type than the stream", expected=str(self.dtype), found=str(batch.dtype)
+            )
+        self._put([encode_message(batch.message), batch.buffer.to_host()])
+
+    def _put(self, parts: Sequence[Any]) -> None:
+        for part in parts:
+            if len(part):
+                write_all(self._sink, part)
+
+
+def _binary(sink: Any) -> Any:
+    if not hasattr(sink, "write") or isinstance(sink, io.TextIOBase):
+        raise UsageError(
+            "this cannot be written to", expected="a path or a binary file", found=type(sink).__name__
+        )
+    check_file(sink, "writable")
+    return sink
+
+
+def pieces_of(batch: Batch, dtype: DType) -> list[Piece]:
+    """Return the columns of a compact batch on the host in canonical encodings, over the same memory.
+
+    Parameters
+    ----------
+    dtype
+        The struct of the columns.
+    """
+    writer = _Columns(batch)
+    columns = zip(batch.layout.columns, dtype.children, strict=True)
+    return [writer.node(index, inner) for index, inner in columns]
+
+
+def number_piece(numbers: Any, validity: Piece | None = None) -> Piece:
+    """Return numbers as they are."""
+    children = () if validity is None else (validity,)
+    return Piece("vortex.primitive", buffers=((numbers, numbers.dtype.itemsize),), children=children)
+
+
+def bool_piece(bits: Any, rows: int, validity: Piece | None = None) -> Piece:
+    """Return a bitmap that begins with its first bit."""
+    children = () if validity is None else (validity,)
+    return Piece("vortex.bool", buffers=((bits[: bitmap.bytes_for(rows)], 1),), children=children)
+
+
+class _Columns:
+    """Makes pieces of the nodes of a batch."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._first = batch.layout.first_buffers(batch.variadic_counts)
+
+    def node(self, index: int, dtype: DType) -> Piece:
+        if dtype.kind is Kind.EXTENSION:
+            return Piece("vortex.ext", children=(self.node(index, dtype.children[0]),))
+        node = self._batch.layout.nodes[index]
+        rows = int(self._batch.nodes[index, 0])
+        if node.dictionary_id is not None:
+            return self._dictionary(index, node, dtype, rows)
+        if pa.types.is_run_end_encoded(node.type):
+            return self._runs(node, dtype, rows)
+        return self._canonical(index, node, dtype, rows)
+
+    def _canonical(self, index: int, node: Node, dtype: DType, rows: int) -> Piece:
+        kind = dtype.kind
+        if kind is Kind.NULL:
+            return Piece("vortex.null")
+        valid = self._validity(index, dtype, rows)
+        tail = () if valid is None else (valid,)
+        if kind is Kind.BOOL:
+            return bool_piece(self._array(index, 1, np.uint8, bitmap.bytes_for(rows)), rows, valid)
+        if kind is Kind.PRIMITIVE:
+            return number_piece(self._array(index, 1, dtype.numpy, rows), valid)
+        if kind is Kind.DECIMAL:
+            metadata = encode([(1, VARINT, _DECIMAL_WIDTHS[node.bits])])
+            data = self._array(index, 1, np.uint8, rows * node.width)
+            return Piece("vortex.decimal", metadata, ((data, node.width),), tail)
+        if kind in (Kind.UTF8, Kind.BINARY):
+            return self._text(index, node, rows, tail)
+        children = list(zip(node.children, dtype.children, strict=True))
+        if kind is Kind.STRUCT:
+            fields = tuple(self.node(child, inner) for child, inner in children)
+            return Piece("vortex.struct", children=(*tail, *fields))
+        elements = self.node(*children[0])
+        if kind is Kind.FIXED_SIZE_LIST:
+            return Piece("vortex.fixed_size_list", children=(elements, *tail))
+        held = int(self._batch.nodes[node.children[0], 0])
+        return self._list(index, node, rows, held, (elements,), tail)
+
+    def _list(
+        self,
+        index: int,
+        node: Node,
+        rows: int,
+        held: int,
+        elements: tuple[Piece, ...],
+        tail: tuple[Piece, ...],
+    ) -> Piece:
+        narrow = node.buffer_kinds[1] in _NARROW
+        integer, ptype = (np.dtype("<i4"), _I32) if narrow else (np.dtype("<i8"), _I64)
+        is_view = node.buffer_kinds[1] in (BufferKind.STARTS32, BufferKind.STARTS64)
+        offsets = self._array(index, 1, integer, rows if is_view else rows + 1)
+        if not is_view:
+            metadata = encode([(1, VARINT, held), (2, VARINT, ptype)])
+            return Piece("vortex.list", metadata, (), (*elements, number_piece(offsets), *tail))
+        sizes = self._array(index, 2, integer, rows)
+        metadata = encode([(1, VARINT, held), (2, VARINT, ptype), (3, VARINT, ptype)])
+        both = number_piece(offsets), number_piece(sizes)
+        return Piece("vortex.listview", metadata, (), (*elements, *both, *tail))
+
+    def _text(self, index: int, node: Node, rows: int, tail: tuple[Piece, ...]) -> Piece:
+        if node.variadic:
+            fixed = len(node.buffer_kinds)
+            count = int(self._first[index + 1] - self._first[index]) - fixed
+            data = tuple((self._bytes(index, fixed + at), 1) for at in range(count))
+            views = self._array(index, 1, np.uint8, 16 * rows)
+            return Piece("vortex.varbinview", b"", (*data, (views, 16)), tail)
+        narrow = node.buffer_kinds[1] in _NARROW
+        offsets = self._array(index, 1, np.int32 if narrow else np.int64, rows + 1)
+        metadata = encode([(1, VARINT, _I32 if narrow else _I64)])
+        return Piece("vortex.varbin", metadata, ((self._bytes(index, 2), 1),), (number_piece(offsets), *tail))
+
+    def _dictionary(self, index: int, node: Node, dtype: DType, rows: int) -> Piece:
+        assert node.dictionary_id is not None
+        values = self._batch.dictionaries[node.dictionary_id].values
+        # Codes are unsigned: an index is never negative, but in null rows, where it may be anything.
+        codes = self._array(index, 1, np.dtype(f"<u{node.width}"), rows)
+        ptype = (_U8, _U16, _U32, _U64)[node.width.bit_length() - 1]
+        metadata = encode(
+            [(1, VARINT, values.num_rows), (2, VARINT, ptype), (3, VARINT, int(dtype.nullable))]
+        )
+        children = (
+            number_piece(codes, self._validity(index, dtype, rows)),
+            _Columns(values).node(values.layout.columns[0], dtype),
+        )
+        return Piece("vortex.dict", metadata, (), children)
+
+    def _runs(self, node: Node, dtype: DType, rows: int) -> Piece:
+        ends_at, values_at = node.children
+        width = self._batch.layout.nodes[ends_at].width
+        count = int(self._batch.nodes[ends_at, 0])
+        ends = self._array(ends_at, 1, np.dtype(f"<u{width}"), count)
+        if rows and count:  # the last run of a slice may end behind it
+            count = int(np.searchsorted(ends, rows)) + 1
+            ends = np.minimum(ends[:count], rows).astype(ends.dtype)
+        ptype = (_U8, _U16, _U32, _U64)[width.bit_length() - 1]
+        metadata = encode([(1, VARINT, ptype), (2, VARINT, count), (3, VARINT, 0)])
+        values = self._batch_of(values_at, count)
+        return Piece(
+            "vortex.runend",
+            metadata,
+            (),
+            (number_piece(ends), _Columns(values).node(values.layout.columns[0], dtype)),
+        )
+
+    def _batch_of(self, index: int, rows: int) -> Batch:
+        from bowstring.columnar.column import Column
+
+        column = Column._at(self._batch, index, pa.field("values", self._batch.layout.nodes[index].type))
+        return compacted(column.as_batch().slice(0, rows))
+
+    def _validity(self, index: int, dtype: DType, rows: int) -> Piece | None:
+        buffer = self._buffer(index, 0)
+        if buffer is None:
+            return None
+        bits = buffer.to_host()
+        if not dtype.nullable:
+            if int(bitmap.count_set(bits, 0, rows)[0]) < rows:
+                raise InvalidBody(
+                    "a column that is not nullable has nulls", where=".".join(self._path(index))
+                )
+            return None
+        return bool_piece(bits, rows)
+
+    def _path(self, index: int) -> tuple[str, ...]:
+        return self._batch.layout.nodes[index].path
+
+    def _buffer(self, index: int, at: int) -> Buffer | None:
+        return self._batch.buffers[int(self._first[index]) + at]
+
+    def _bytes(self, index: int, at: int) -> Any:
+        buffer = self._buffer(index, at)
+        return np.empty(0, np.uint8) if buffer is None else buffer.to_host()
+
+    def _array(self, index: int, at: int, dtype: Any, count: int) -> Any:
+        """Return a buffer as so many elements; one that is absent, as of no rows, has zeros."""
+        buffer = self._buffer(index, at)
+        return np.zeros(count, dtype) if buffer is None else buffer.to_host(dtype)[:count]

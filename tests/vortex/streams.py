@@ -1,0 +1,67 @@
+"""Streams that tests make by hand, and what they compare."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.vortex.dtype import DType, encode_dtype
+from bowstring.vortex.message import Message, MessageKind, encode_message
+from bowstring.vortex.nodes import Piece, array_message
+
+__all__ = ["decoded", "dtype_message", "messages_of", "numbers", "same_values", "stream_of"]
+
+
+def dtype_message(dtype: DType) -> bytes:
+    """Return the first message of a stream."""
+    data = encode_dtype(dtype)
+    return encode_message(Message(MessageKind.DTYPE, len(data))) + data
+
+
+def stream_of(dtype: DType, *arrays: tuple[Piece, int]) -> bytes:
+    """Return a stream of encoded arrays and their lengths."""
+    messages = [b"".join(bytes(part) for part in array_message(piece, rows)) for piece, rows in arrays]
+    return dtype_message(dtype) + b"".join(messages)
+
+
+def messages_of(data: bytes) -> list[bytes]:
+    """Return the messages of a stream, each whole."""
+    from bowstring.vortex.message import decode_message
+
+    found, at = [], 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 4], "little")
+        end = at + 4 + size + decode_message(data[at + 4 : at + 4 + size]).body_size
+        found.append(data[at:end])
+        at = end
+    return found
+
+
+def decoded(dtype: DType, piece: Piece, rows: int) -> list[Any]:
+    """Return the values of one encoded array, checked in full."""
+    import bowstring as bow
+
+    table = bow.vortex.open_stream(stream_of(dtype, (piece, rows))).read_all()
+    table.validate(full=True)
+    values: list[Any] = table.column(0).to_pylist()
+    return values
+
+
+def numbers(values: Any, dtype: Any) -> Piece:
+    """Return numbers as they are."""
+    array = np.array(values, dtype)
+    return Piece("vortex.primitive", buffers=((array, array.itemsize),))
+
+
+def same_values(found: pa.ChunkedArray, expected: pa.ChunkedArray) -> bool:
+    """Whether two columns hold the same values: bits of floats, and values of anything else."""
+    if pa.types.is_floating(found.type):
+        bits = {16: np.uint16, 32: np.uint32, 64: np.uint64}[found.type.bit_width]
+        left, right = (
+            each.combine_chunks().fill_null(0).to_numpy(zero_copy_only=False).view(bits)
+            for each in (found, expected)
+        )
+        return bool((left == right).all()) and found.is_null().equals(expected.is_null())
+    return bool(found.to_pylist() == expected.to_pylist())

@@ -1,0 +1,209 @@
+"""Tables of all types survive both ways: what Bowstring writes is read by vortex-data, and the other way round."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import strategies as st
+
+import bowstring as bow
+from bowstring.errors import InvalidBody, Unsupported, UsageError
+from bowstring.testing import fake_device, strategies
+from tests.vortex.streams import messages_of, same_values
+
+vortex = pytest.importorskip("vortex")
+serde = pytest.importorskip("vortex.serde")
+
+LEAVES = (
+    pa.null(),
+    pa.bool_(),
+    *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+    *(pa.float16(), pa.float32(), pa.float64()),
+    *(pa.decimal32(7, 2), pa.decimal64(15, 3), pa.decimal128(30, 4), pa.decimal256(60, 5)),
+    *(pa.date32(), pa.date64(), pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")),
+    *(pa.timestamp("s"), pa.timestamp("us", "Europe/Zurich"), pa.timestamp("ns")),
+    *(pa.binary(), pa.large_binary(), pa.binary_view(), pa.string(), pa.large_string(), pa.string_view()),
+)
+# Fields of one name make no struct of Vortex.
+FIELDS = ("a", "b", "c")
+
+
+def nested(inner: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
+    """Draw a type around others."""
+    structs = st.lists(inner, min_size=1, max_size=3).map(
+        lambda types: pa.struct(list(zip(FIELDS, types, strict=False)))
+    )
+    return st.one_of(
+        st.builds(pa.list_, inner),
+        st.builds(pa.large_list, inner),
+        st.builds(pa.list_, inner, st.integers(1, 3)),
+        st.builds(pa.list_view, inner),
+        structs,
+    )
+
+
+PLAIN = st.recursive(st.sampled_from(LEAVES), nested, max_leaves=5)
+ENCODED = st.one_of(
+    PLAIN,
+    st.builds(
+        pa.dictionary, st.sampled_from((pa.int8(), pa.int32(), pa.uint16())), st.sampled_from(LEAVES[1:])
+    ),
+    st.builds(pa.run_end_encoded, st.sampled_from((pa.int16(), pa.int32(), pa.int64())), st.just(pa.int32())),
+)
+
+
+def written(batches: list[pa.RecordBatch]) -> bytes:
+    """Return a stream of batches."""
+    sink = io.BytesIO()
+    with bow.vortex.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def named(types: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[list[pa.RecordBatch]]:
+    """Draw batches without extension names, which vortex-data does not know."""
+    return strategies.tables(types=types, min_columns=1).map(
+        lambda batches: [
+            pa.RecordBatch.from_arrays(
+                each.columns, schema=pa.schema([field.remove_metadata() for field in each.schema])
+            )
+            for each in batches
+        ]
+    )
+
+
+def encoded_by_peer(batch: pa.RecordBatch, *, compressed: bool) -> Any:
+    """Return a batch as an array of vortex-data, which panics where it takes some slices of nested arrays."""
+    try:
+        array = vortex.array(pa.Table.from_batches([batch]))
+        return vortex.compress(array) if compressed else array
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        reject()
+
+
+def stream_of_peer(array: Any) -> bytes:
+    """Return the stream of an array of vortex-data."""
+    messages, types = serde.encode_ipc_array_buffers(array)
+    return b"".join([*types, *messages])
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(batches=named(ENCODED))
+def test_what_is_written_is_read_again_with_the_same_values(batches: list[pa.RecordBatch]) -> None:
+    """Every type that Vortex has, sliced, with nulls, in several batches, encoded as dictionaries and runs."""
+    found = bow.vortex.open_stream(written(batches)).read_all()
+    found.validate(full=True)
+    expected = pa.Table.from_batches(batches)
+    for position in range(expected.num_columns):
+        assert found.column(position).to_pylist() == expected.column(position).to_pylist()
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(batches=named(PLAIN))
+def test_vortex_data_reads_what_is_written(batches: list[pa.RecordBatch]) -> None:
+    """The peer finds the same values in every message."""
+    first, *messages = messages_of(written(batches))
+    for message, batch in zip(messages, batches, strict=True):
+        found = serde.decode_ipc_array_buffers([message], [first]).to_arrow_array()
+        assert found.to_pylist() == batch.to_pylist()
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(batches=named(PLAIN), compressed=st.booleans(), on_device=st.booleans())
+def test_what_vortex_data_writes_is_read(
+    batches: list[pa.RecordBatch], compressed: bool, on_device: bool
+) -> None:
+    """Its encodings of random tables, as they are and compressed, on the host and on a device."""
+    for batch in batches:
+        array = encoded_by_peer(batch, compressed=compressed)
+        expected = array.to_arrow_array()
+        data = stream_of_peer(array)
+        [found] = bow.vortex.open_stream(data)
+        place: Any = fake_device() if on_device else None
+        values = found.decode(device=place).to_arrow()
+        values.validate(full=True)
+        assert values.to_pylist() == expected.to_pylist()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    rows=st.integers(1, 5000),
+    seed=st.integers(0, 2**32 - 1),
+    kind=st.sampled_from(("few", "runs", "sorted", "prices", "words", "rare", "offsets", "real", "times")),
+    nulls=st.booleans(),
+)
+def test_what_vortex_data_compresses_is_decoded(rows: int, seed: int, kind: str, nulls: bool) -> None:
+    """Longer columns, of the shapes for which its writer chooses one encoding or another."""
+    rng = np.random.default_rng(seed)
+    makers: dict[str, Any] = {
+        "few": lambda: pa.array(rng.integers(0, 5, rows) * 1000),
+        "runs": lambda: pa.array(np.repeat(rng.integers(-9, 9, rows), rng.integers(1, 50, rows))[:rows]),
+        "sorted": lambda: pa.array(np.sort(rng.integers(0, 1 << 40, rows))),
+        "prices": lambda: pa.array(np.round(rng.uniform(0, 1000, rows), 2)),
+        "words": lambda: pa.array([f"word {each} and some more" for each in rng.integers(0, 400, rows)]),
+        "rare": lambda: pa.array(np.where(rng.random(rows) < 0.01, rng.integers(0, 1 << 50, rows), 7)),
+        "offsets": lambda: pa.array((rng.integers(0, 100, rows) - 1_000_000).astype(np.int32)),
+        "real": lambda: pa.array(rng.normal(size=rows)),
+        "times": lambda: pa.array(rng.integers(0, 1 << 40, rows) * 1000, pa.timestamp("us")),
+    }
+    column = makers[kind]()
+    if nulls:
+        column = pc.if_else(pa.array(rng.random(rows) < 0.2), pa.scalar(None, column.type), column)
+    batch = pa.record_batch({"a": column})
+    data = stream_of_peer(encoded_by_peer(batch, compressed=True))
+    found = bow.vortex.open_stream(data).read_all()
+    assert same_values(found.column(0), pa.chunked_array([column]))
+
+
+def test_bodies_and_buffers_are_aligned() -> None:
+    """Every buffer that is written begins at a multiple of 64 bytes of its message, as does the body."""
+    batch = pa.record_batch({"a": pa.array([1, None, 3], pa.int8()), "b": ["x", None, "yz"]})
+    for message in messages_of(written([batch])):
+        assert (4 + int.from_bytes(message[:4], "little")) % 64 == 0
+    [found] = bow.vortex.open_stream(written([batch]))
+    assert all(stored.offset % 64 == 0 for stored in found._body().stored)
+
+
+@pytest.mark.parametrize(
+    "type_",
+    [
+        pa.duration("s"),
+        pa.binary(3),
+        pa.map_(pa.string(), pa.int8()),
+        pa.month_day_nano_interval(),
+        pa.uuid(),
+    ],
+)
+def test_types_that_vortex_does_not_have_are_refused_by_name(type_: pa.DataType) -> None:
+    """The error names the column."""
+    with pytest.raises(Unsupported, match="at when"):
+        bow.vortex.new_stream(io.BytesIO(), pa.schema([pa.field("when", type_)]))
+
+
+def test_an_extension_that_is_not_known_keeps_its_name_metadata_and_storage() -> None:
+    """It is written as an extension of Vortex, and read back as the same field."""
+    metadata = {"ARROW:extension:name": "test.kind", "ARROW:extension:metadata": "x"}
+    schema = pa.schema([pa.field("a", pa.int32(), metadata=metadata)])
+    data = written([pa.RecordBatch.from_arrays([pa.array([1, None], pa.int32())], schema=schema)])
+    with bow.vortex.open_stream(data) as stream:
+        assert stream.schema.field(0).equals(schema.field(0), check_metadata=True)
+        assert stream.read_all().column(0).to_pylist() == [1, None]
+
+
+def test_what_does_not_fit_the_stream_is_refused() -> None:
+    """Another schema, and nulls where there may be none."""
+    strict = pa.schema([pa.field("a", pa.int64(), nullable=False)])
+    with bow.vortex.new_stream(io.BytesIO(), strict) as writer:
+        with pytest.raises(UsageError, match="another schema"):
+            writer.write_batch(pa.record_batch({"b": [1]}))
+        with pytest.raises(InvalidBody, match="not nullable"):
+            writer.write_batch(pa.RecordBatch.from_arrays([pa.array([1, None])], schema=strict))
