@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring.errors import InvalidBody
-from bowstring.kernels.vortex import decode
+from bowstring.kernels.vortex import decode, encode
 from bowstring.testing import fake_device
 
 Array = np.ndarray[Any, Any]
@@ -407,6 +407,53 @@ def test_values_get_views(place: str, texts: list[bytes | None], wide: bool) -> 
     faults = decode.new_faults(data)
     found = decode.make_views(put(place, ends), data, buffer=7, faults=faults)
     assert got(found).tobytes() == expected
+    decode.check_faults(got(faults))
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+@given(seed=SEEDS, rows=st.integers(0, 2100), zigzag=st.booleans(), data=st.data())
+def test_what_is_packed_is_unpacked(
+    place: str, size: int, seed: int, rows: int, zigzag: bool, data: st.DataObject
+) -> None:
+    """Packed integers have the values of a lane one behind the other, and come back as they were."""
+    width = data.draw(st.integers(0, 8 * size))
+    rng, kind = np.random.default_rng(seed), np.dtype(f"u{size}")
+    small = numbers(rng, rows, kind) & kind.type((1 << width) - 1)
+    reference = data.draw(st.integers(-(2**63), 2**63))
+    values = small + kind.type(reference & 256**size - 1)
+    one = kind.type(1)
+    if zigzag:
+        values = (values >> one) ^ (kind.type(0) - (values & one))
+    packed = encode.pack(put(place, values), width, reference=reference, zigzag=zigzag)
+    assert len(packed) == -(-rows // 1024) * width * 128
+    if width and rows:
+        assert np.array_equal(plain_unpack(got(packed), width, 8 * size)[:rows], small)
+    faults = decode.new_faults(packed)
+    adjustment = decode.Adjustment(reference=reference)
+    found = decode.unpack(packed, width, kind, rows, adjustment=adjustment, faults=faults)
+    if zigzag:
+        found = decode.adjust(found, decode.Adjustment(zigzag=True))
+    assert np.array_equal(got(found), values)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@given(
+    texts=st.lists(
+        st.one_of(st.binary(max_size=30), st.sampled_from([b"bowstring", b"bow\0", b"string of bows"]))
+    )
+)
+def test_encoded_text_is_decoded(place: str, texts: list[bytes]) -> None:
+    """Text that is encoded by the symbols that were found in it comes back, also what has no symbol."""
+    table = encode.train_fsst(texts[: len(texts) // 2])
+    ends = np.concatenate([[0], np.cumsum([len(each) for each in texts])]).astype(np.int64)
+    offsets = put(place, ends)
+    text = put(place, np.frombuffer(b"".join(texts), np.uint8))
+    codes, places = encode.encode_fsst(text, offsets, table)
+    faults = decode.new_faults(offsets)
+    symbols = put(place, table.symbols.view(np.uint8)), put(place, table.lengths)
+    found = decode.decode_fsst(codes, places, *symbols, offsets, int(ends[-1]), faults=faults)
+    assert got(found).tobytes() == b"".join(texts)
     decode.check_faults(got(faults))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bowstring.kernels.types import f32, f64, i64, u64
-from bowstring.kernels.vortex import gather, numbers, strings, unpack
+from bowstring.kernels.vortex import gather, numbers, pack, strings, unpack
 
 Rng = np.random.Generator
 Make = Callable[[Rng], tuple[Any, ...]]
@@ -56,7 +56,27 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
         """What a kernel reads at its work item: at least the two that there are."""
         return wild(rng, dtype, int(rng.integers(2, 60)))
 
+    def tables(rng: Rng) -> tuple[Any, ...]:
+        sizes = (256, 65536, *[pack.SLOTS] * 3)
+        kinds = (np.uint16, np.uint16, np.uint64, np.uint64, np.uint16)
+        short = rng.integers(0, 20)
+        return tuple(
+            wild(rng, kind, 9 if at == short else size)
+            for at, (kind, size) in enumerate(zip(kinds, sizes, strict=True))
+        )
+
     return {
+        pack.pack_words: lambda rng: (
+            *(wild(rng, np.uint64, int(rng.choice([0, 127, 128, 256]))), number(rng, 8), i64(3), u64(1)),
+            *(i64(1), word(rng), zeros(int(rng.integers(0, 140)), np.uint64)),
+        ),
+        pack.measure_fsst: lambda rng: (
+            *(some(rng, np.uint8), wild(rng, np.int64, 3), *tables(rng), zeros(2, np.int64)),
+        ),
+        pack.write_fsst: lambda rng: (
+            *(some(rng, np.uint8), wild(rng, np.int64, 3), *tables(rng), wild(rng, np.int64, 3)),
+            zeros(int(rng.integers(0, 60)), np.uint8),
+        ),
         unpack.unpack_words: words,
         unpack.unpack_doubles: floats(64, f64),
         unpack.unpack_singles: floats(32, f32),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bowstring.kernels.signature import Kernel
-from bowstring.kernels.vortex import gather, numbers, strings, unpack
+from bowstring.kernels.vortex import encode, gather, numbers, pack, strings, unpack
 
 Array = np.ndarray[Any, Any]
 Case = tuple[int, tuple[Any, ...]]
@@ -285,3 +285,39 @@ CASES: dict[Kernel, Callable[[Rng], Iterator[Case]]] = {
     strings.decode_onpair: onpair,
     strings.make_views: views,
 }
+
+
+def to_pack(rng: Rng) -> Iterator[Case]:
+    for bits, width in ((8, 3), (8, 8), (16, 5), (32, 31), (64, 1), (64, 50)):
+        log = bits.bit_length() - 1
+        values = any_numbers(rng, 2 * 16 * bits, np.uint64)
+        for zigzag, reference, room in (
+            (0, 0, 2 * 16 * width),
+            (1, 3 * ONES[bits], 2 * 16 * width),
+            (0, 0, 20),
+        ):
+            out = np.ones(room, np.uint64)
+            yield 2, (values, width, log, ONES[bits], zigzag, reference, out)
+
+
+def texts_to_code() -> tuple[Any, ...]:
+    rows = [b"bowstring bow", b"", b"x", b"strings of bows\0", b"\xff\xfe", b"bo", b"bow"]
+    table = encode.train_fsst([b"bowstring bow of strings"] * 5)
+    offsets = np.concatenate([[0], np.cumsum([len(each) for each in rows])])
+    return np.frombuffer(b"".join(rows), np.uint8), offsets, *table[2:]
+
+
+def measured_text(_: Rng) -> Iterator[Case]:
+    text, offsets, *tables = texts_to_code()
+    for each in (offsets, offsets[::-1].copy(), offsets + 9):
+        yield len(offsets) - 1, (text, each, *tables, np.ones(len(offsets) - 1, np.int64))
+    yield len(offsets) - 1, (text, offsets, *tables[:4], tables[4][:99], np.ones(len(offsets) - 1, np.int64))
+
+
+def coded_text(_: Rng) -> Iterator[Case]:
+    text, offsets, *tables = texts_to_code()
+    for places, room in ((offsets * 2, 2 * len(text)), (offsets, 9), (offsets[::-1].copy(), len(text))):
+        yield len(offsets) - 1, (text, offsets, *tables, places, np.ones(room, np.uint8))
+
+
+CASES |= {pack.pack_words: to_pack, pack.measure_fsst: measured_text, pack.write_fsst: coded_text}
