@@ -26,6 +26,7 @@ PUBLIC: Final = frozenset(
         "bowstring.cli",
         "bowstring.depot",
         "bowstring.errors",
+        "bowstring.geo",
         "bowstring.ipc",
         "bowstring.memory",
         "bowstring.spark",

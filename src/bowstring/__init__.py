@@ -23,6 +23,7 @@ from bowstring.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from bowstring import depot as depot
+    from bowstring import geo as geo
     from bowstring import ipc as ipc
     from bowstring import parquet as parquet
     from bowstring import spark as spark
@@ -57,6 +58,7 @@ __all__ = [  # noqa: PLE0604  the names of the errors are listed where the tree 
     "cpu",
     "depot",
     "errors",
+    "geo",
     "ipc",
     "parquet",
     "spark",
@@ -87,6 +89,7 @@ _MODULES = frozenset(
     {
         "columnar",
         "depot",
+        "geo",
         "ipc",
         "kernels",
         "memory",

@@ -137,6 +137,27 @@ def test_layouts_are_not_shared_between_what_pyarrow_takes_for_equal() -> None:
         assert str(second.schema.field(0).type) == str(other)
 
 
+class _Tagged(pa.ExtensionType):
+    def __init__(self, tag: bytes) -> None:
+        self.tag = tag
+        super().__init__(pa.binary(), "tests.tagged")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return self.tag
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, _storage: pa.DataType, serialized: bytes) -> _Tagged:
+        return cls(serialized)
+
+
+def test_layouts_are_not_shared_between_parameters_of_an_extension_type() -> None:
+    """Types defined in Python are equal to pyarrow, whatever their parameters are; a layout has its own."""
+    for make in (lambda type_: type_, pa.list_):
+        for tag in (b"one", b"other"):
+            found = Layout.of(pa.schema({"a": make(_Tagged(tag))})).schema.field(0).type
+            assert (found if make is not pa.list_ else found.value_type).tag == tag
+
+
 def test_what_cannot_be_laid_out_is_refused_by_name() -> None:
     """Ids that do not fit, nesting and width beyond the limits, and dictionaries of dictionaries are refused."""
     one = pa.dictionary(pa.int8(), pa.string())

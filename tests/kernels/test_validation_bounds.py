@@ -15,6 +15,7 @@ from bowstring.kernels.signature import kernels
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.validation import nested, text, values
 from tests.kernels import (
+    geo_bounds,
     json_bounds,
     shredded_bounds,
     variant_bounds,
@@ -151,6 +152,7 @@ ARGUMENTS: dict[Callable[..., None], Callable[[Rng], tuple[Any, ...]]] = {
     validity.expand_bits: lambda rng: (some(rng), bit(rng), i64(100), Guarded(np.zeros(100, np.uint8))),
     validity.pack_flags: lambda rng: (some(rng), words()),
     rearrange.gather_pieces: lambda rng: (some(rng, np.uint64), some(rng, np.int64), number(rng), words()),
+    **geo_bounds.wild_arguments(wild, Guarded),
     **json_bounds.arguments(wild, Guarded),
     **shredded_bounds.arguments(wild, Guarded),
     **variant_bounds.arguments(wild, Guarded),

@@ -34,6 +34,7 @@ ROOT = Path(__file__).parents[2]
 MODULES: Final = {
     "bowstring": "bowstring",
     "depot": "bowstring.depot",
+    "geo": "bowstring.geo",
     "ipc": "bowstring.ipc",
     "memory": "bowstring.memory",
     "parquet": "bowstring.parquet",

@@ -42,8 +42,8 @@ class Layout:
         Pre-order.
     columns, column_nodes : tuple of int, ndarray
         Node index of each column, twice.
-    is_flat, has_inner_extension : bool
-        No column has children; an extension type lies inside another type.
+    is_flat, has_vague_types : bool
+        No column has children; pyarrow takes schemas of other types for equal to this one.
     num_nodes, num_buffers : int
         ``num_buffers`` counts without variadic buffers.
     depth : int
@@ -95,7 +95,7 @@ class Layout:
         self.dictionaries = _of_dictionaries(walk, {} if made is None else made)
         self._column_ids = tuple(walk.column_ids)
         self.is_flat = self.num_nodes == len(self.columns)
-        self.has_inner_extension = walk.has_inner_extension
+        self.has_vague_types = walk.has_vague_types
         self.run_ends = tuple(walk.run_ends)
         self.variadic_nodes = tuple(walk.variadic_nodes)
         self.column_nodes = _frozen(walk.columns)
@@ -373,7 +373,4 @@ def _remember(schema: pa.Schema, ids: tuple[int, ...] | None, layout: Layout) ->
 
 
 def _really_equal(layout: Layout, schema: pa.Schema) -> bool:
-    # Around an extension type, pyarrow takes lists of other sizes and dictionaries of other indices for equal.
-    if not layout.has_inner_extension:
-        return True
-    return [str(type_) for type_ in layout.schema.types] == [str(type_) for type_ in schema.types]
+    return not layout.has_vague_types or bool(layout.schema.serialize().equals(schema.serialize()))

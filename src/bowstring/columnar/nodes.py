@@ -296,7 +296,7 @@ class Walk:
         self.column_ids: list[tuple[int, ...]] = []
         self.run_ends: list[int] = []
         self.variadic_nodes: list[int] = []
-        self.has_inner_extension = False
+        self.has_vague_types = False
         self._buffers = 0
         self._ids = ids
         self._limits = limits
@@ -314,7 +314,9 @@ class Walk:
         type_ = field.type
         if isinstance(type_, pa.BaseExtensionType):
             type_ = storage_type(type_)
-            self.has_inner_extension |= parent >= 0
+            # Around an extension type, pyarrow takes lists of other sizes and dictionaries of other indices for
+            # equal; and those that are defined in Python, whatever their parameters are.
+            self.has_vague_types |= parent >= 0 or isinstance(field.type, pa.ExtensionType)
         dictionary_id = dictionary_type = None
         if type_.id == DICTIONARY:
             dictionary_id, dictionary_type = self._dictionary(type_, path, depth)
@@ -352,8 +354,8 @@ class Walk:
             raise Unsupported("a dictionary whose values are dictionary-encoded", where=".".join(path))
         schema = pa.schema([pa.field("values", value_type)])
         values = Walk(schema, self._ids, self._limits, depth, (*self._above, *path))
-        if values.has_inner_extension or isinstance(value_type, pa.BaseExtensionType):
-            self.has_inner_extension = True
+        if values.has_vague_types or isinstance(value_type, pa.BaseExtensionType):
+            self.has_vague_types = True
         known = self.dictionaries.get(id_)
         if known is not None and not known.schema.field(0).type.equals(value_type):
             raise InvalidMetadata(

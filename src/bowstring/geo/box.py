@@ -1,0 +1,220 @@
+"""Boxes: an interval of each of x, y, z and m, where that of x may lead across the antimeridian."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from bowstring.errors import UsageError
+
+__all__ = ["LATITUDES", "LONGITUDES", "Box", "as_box", "meet", "narrower"]
+
+LONGITUDES: Final = (-180.0, 180.0)
+"""The canonical range of x of a GEOGRAPHY."""
+LATITUDES: Final = (-90.0, 90.0)
+"""The canonical range of y of a GEOGRAPHY."""
+_TURN: Final = 360.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Box:
+    """The bounding box of geometries (*Bounding Box* in Parquet's ``Geospatial.md``).
+
+    Where `xmin` is greater than `xmax`, the box leads across the antimeridian: it holds each x that is at least
+    `xmin` *or* at most `xmax`. Only x does so.
+
+    Attributes
+    ----------
+    xmin, ymin, xmax, ymax : float
+        In units of the coordinate system. The order is that of ``shapely.bounds``: ``Box(*polygon.bounds)``.
+    zmin, zmax, mmin, mmax : float or None
+        ``None`` where there is no Z, or no M.
+
+    Raises
+    ------
+    UsageError
+        A number is NaN or none, a minimum is greater than its maximum, or one of a pair is missing.
+
+    Examples
+    --------
+    >>> fiji = Box(177.0, -20.0, -178.0, -12.0)
+    >>> (
+    ...     fiji.wraps,
+    ...     fiji.intersects(Box(-179.0, -15.0, -150.0, 0.0)),
+    ...     fiji.intersects(Box(0.0, -15.0, 9.0, 0.0)),
+    ... )
+    (True, True, False)
+    """
+
+    xmin: float
+    ymin: float
+    xmax: float
+    ymax: float
+    zmin: float | None = None
+    zmax: float | None = None
+    mmin: float | None = None
+    mmax: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if value is None and name[0] in "zm":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+                raise UsageError("a side of a box is no number", found=repr(value)[:80], where=name)
+            object.__setattr__(self, name, float(value))
+        for axis in "yzm":
+            least, greatest = getattr(self, f"{axis}min"), getattr(self, f"{axis}max")
+            if (least is None) != (greatest is None) or (least is not None and least > greatest):
+                raise UsageError(
+                    f"a box has no such range of {axis}",
+                    expected=f"{axis}min <= {axis}max, or neither",
+                    found=(least, greatest),
+                    hint="Only x may lead across the antimeridian.",
+                )
+
+    @property
+    def wraps(self) -> bool:
+        """Whether the box leads across the antimeridian."""
+        return self.xmin > self.xmax
+
+    def intersects(self, other: Box) -> bool:
+        """Return whether two boxes have a point in common; a Z or M that one of them lacks does not count.
+
+        Examples
+        --------
+        >>> (
+        ...     Box(0, 0, 2, 2).intersects(Box(2, 2, 3, 3)),
+        ...     Box(0, 0, 2, 2, 5, 6).intersects(Box(0, 0, 2, 2, 7, 8)),
+        ... )
+        (True, False)
+        """
+        if not bool(meet(self.xmin, self.xmax, other.xmin, other.xmax)):
+            return False
+        pairs = zip(self._ranges(), other._ranges(), strict=True)
+        return all(a is None or b is None or (a.least <= b.most and b.least <= a.most) for a, b in pairs)
+
+    def merge(self, other: Box, *, geography: bool = False) -> Box:
+        """Return a box that holds both; it has a Z or M only where both do.
+
+        Parameters
+        ----------
+        other
+            The other box.
+        geography
+            Whether x are longitudes on a circle: then the narrower of the boxes that hold both is returned, which
+            may lead across the antimeridian; and where they hold every longitude, x is -180 … 180. Otherwise a
+            box leads across it only if one of them does, and where they hold every x, it is -inf … inf.
+
+        Examples
+        --------
+        >>> merged = Box(170, 0, 179, 1).merge(Box(-179, 0, -175, 1), geography=True)
+        >>> merged.xmin, merged.xmax
+        (170.0, -175.0)
+        """
+        xmin, xmax = _joined((self.xmin, self.xmax), (other.xmin, other.xmax), geography=geography)
+        y, z, m = (
+            _Range(min(a.least, b.least), max(a.most, b.most)) if a is not None and b is not None else None
+            for a, b in zip(self._ranges(), other._ranges(), strict=True)
+        )
+        assert y is not None
+        return Box(xmin, y.least, xmax, y.most, *(z or (None, None)), *(m or (None, None)))
+
+    def _ranges(self) -> tuple[_Range | None, _Range | None, _Range | None]:
+        z = None if self.zmin is None or self.zmax is None else _Range(self.zmin, self.zmax)
+        m = None if self.mmin is None or self.mmax is None else _Range(self.mmin, self.mmax)
+        return _Range(self.ymin, self.ymax), z, m
+
+
+class _Range(NamedTuple):
+    least: float
+    most: float
+
+
+def as_box(given: Any) -> Box:
+    """Return a box, or one of the four numbers ``xmin, ymin, xmax, ymax``.
+
+    Raises
+    ------
+    UsageError
+        It is neither.
+
+    Examples
+    --------
+    >>> as_box((5, 47, 15, 55)).xmax
+    15.0
+    """
+    if isinstance(given, Box):
+        return given
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes) or len(given) != 4:
+        raise UsageError(
+            "this is no box", expected="a geo.Box, or (xmin, ymin, xmax, ymax)", found=repr(given)[:80]
+        )
+    return Box(*given)
+
+
+def meet(amin: Any, amax: Any, bmin: Any, bmax: Any) -> Any:
+    """Return whether two ranges of x have one in common: of numbers, or of arrays of them.
+
+    Examples
+    --------
+    >>> bool(meet(170.0, -170.0, -175.0, 0.0)), bool(meet(170.0, -170.0, -165.0, 0.0))
+    (True, False)
+    """
+    below, above = amin <= bmax, amax >= bmin
+    one, other = amin > amax, bmin > bmax
+    # A range across the antimeridian leaves a gap, and another has to be inside of it to miss it.
+    return (below & above) | ((one | other) & (below | above)) | (one & other)
+
+
+def narrower(xp: Any, least: Any, greatest: Any, east: Any, west: Any) -> tuple[Any, Any]:
+    """Return, of longitudes, the narrower of two ranges: the least to the greatest, or across the antimeridian.
+
+    That is from the least that is not negative, `east`, to the greatest that is, `west`; where one of them is not
+    there, it is NaN, and the range is the first one.
+    """
+    with np.errstate(all="ignore"):
+        across = (_TURN - east) + west < greatest - least
+    return xp.where(across, east, least), xp.where(across, west, greatest)
+
+
+_Interval = tuple[float, float]
+
+
+def _joined(a: _Interval, b: _Interval, *, geography: bool) -> _Interval:
+    """Return a range of x that holds two, the narrowest there is."""
+    wraps = (a[0] > a[1]) + (b[0] > b[1])
+    if wraps == 0:
+        return _joined_plain(a, b, geography=geography)
+    if wraps == 2:
+        found = max(a[1], b[1]), min(a[0], b[0])
+    else:
+        across, plain = (a, b) if a[0] > a[1] else (b, a)
+        found = _gap_beside((across[1], across[0]), plain)
+    # What is left of the gap: nothing, or what both ranges lead around.
+    low, high = found
+    if low < high:
+        return high, low
+    return LONGITUDES if geography else (-math.inf, math.inf)
+
+
+def _joined_plain(a: _Interval, b: _Interval, *, geography: bool) -> _Interval:
+    first, second = sorted((a, b))
+    least, greatest = first[0], max(first[1], second[1])
+    # Where there is a gap between them, the way around it may be the narrower one.
+    if geography and first[1] < second[0] and _TURN - (second[0] - first[1]) < greatest - least:
+        return second[0], first[1]
+    return least, greatest
+
+
+def _gap_beside(gap: _Interval, taken: _Interval) -> _Interval:
+    """Return what a range leaves of a gap that is open on both sides: the wider of what is beside it."""
+    low, high = gap
+    before, behind = min(high, taken[0]) - low, high - max(low, taken[1])
+    if taken[1] <= low or taken[0] >= high:
+        return gap
+    return (low, min(high, taken[0])) if before >= behind else (max(low, taken[1]), high)

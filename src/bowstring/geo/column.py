@@ -1,0 +1,269 @@
+"""Which columns are WKB columns, what their coordinates mean, and their buffers as kernels take them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any, Final
+
+import pyarrow as pa
+
+from bowstring.columnar.column import Column
+from bowstring.columnar.nodes import storage_type
+from bowstring.columnar.one_column import one_column
+from bowstring.columnar.slots import MOST_READ, are_bounded, check_order, distinct_slots, slots_of
+from bowstring.errors import InvalidBody, InvalidMetadata, UsageError
+
+__all__ = ["EDGES", "EXTENSION_NAME", "WkbColumn", "WkbType", "field", "open_column", "type_of"]
+
+EXTENSION_NAME: Final = "geoarrow.wkb"
+EDGES: Final = ("planar", "spherical", "vincenty", "thomas", "andoyer", "karney")
+"""How vertices are joined: by straight lines of the plane (a GEOMETRY), or across an ellipsoid (a GEOGRAPHY)."""
+
+_NAMES: Final = (EXTENSION_NAME, "ogc.wkb")
+_KEY: Final = b"ARROW:extension:name"
+_SERIALIZED: Final = b"ARROW:extension:metadata"
+_CRS_TYPES: Final = ("projjson", "wkt2:2019", "authority_code", "srid")
+_STORAGE: Final = (
+    pa.lib.Type_BINARY,
+    pa.lib.Type_LARGE_BINARY,
+    pa.lib.Type_BINARY_VIEW,
+    pa.lib.Type_STRING,
+    pa.lib.Type_LARGE_STRING,
+    pa.lib.Type_STRING_VIEW,
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WkbType:
+    """What the coordinates of a WKB column mean: the metadata of the extension type ``geoarrow.wkb``.
+
+    Attributes
+    ----------
+    crs : dict or str or None
+        The coordinate system: PROJJSON as a dict, or text such as ``"EPSG:5070"``. ``None`` where it is not known;
+        in Parquet that is OGC:CRS84, longitudes and latitudes.
+    crs_type : str or None
+        What `crs` is: ``"projjson"``, ``"wkt2:2019"``, ``"authority_code"``, ``"srid"``, or ``None``.
+    edges : str
+        One of :data:`EDGES`.
+
+    Raises
+    ------
+    UsageError
+        One of them is something else; or the column is a GEOGRAPHY, and its PROJJSON is that of a projection.
+
+    Examples
+    --------
+    >>> WkbType("EPSG:5070", "authority_code").serialized()
+    b'{"crs": "EPSG:5070", "crs_type": "authority_code"}'
+    """
+
+    crs: Any = None
+    crs_type: str | None = None
+    edges: str = "planar"
+
+    def __post_init__(self) -> None:
+        if self.edges not in EDGES:
+            raise UsageError(
+                "edges of no known kind", expected=f"one of {EDGES}", found=repr(self.edges)[:80]
+            )
+        if self.crs_type not in (None, *_CRS_TYPES):
+            raise UsageError(
+                "crs_type is none", expected=f"one of {_CRS_TYPES}", found=repr(self.crs_type)[:80]
+            )
+        if not isinstance(self.crs, dict | str | None):
+            raise UsageError("a crs is a dict or text", found=type(self.crs).__name__)
+        if self.is_geography and isinstance(self.crs, dict) and self.crs.get("type") == "ProjectedCRS":
+            raise UsageError(
+                "the coordinate system of a GEOGRAPHY is geographic",
+                expected="PROJJSON of longitudes and latitudes",
+                found=f"a ProjectedCRS, {str(self.crs.get('name'))[:80]!r}",
+                hint="Give edges='planar' for projected coordinates.",
+            )
+
+    @property
+    def is_geography(self) -> bool:
+        """Whether edges lead across an ellipsoid, which Parquet calls GEOGRAPHY."""
+        return self.edges != "planar"
+
+    def serialized(self) -> bytes:
+        """Return the metadata as GeoArrow spells them."""
+        found: dict[str, Any] = {}
+        if self.crs is not None:
+            found["crs"] = self.crs
+        if self.crs_type is not None:
+            found["crs_type"] = self.crs_type
+        if self.is_geography:
+            found["edges"] = self.edges
+        return json.dumps(found).encode()
+
+    @classmethod
+    def parse(cls, serialized: bytes) -> WkbType:
+        """Read the metadata of an extension type; empty bytes say nothing.
+
+        Raises
+        ------
+        InvalidMetadata
+            They are no JSON object, or say what GeoArrow does not have.
+        """
+        try:
+            found = json.loads(serialized) if serialized else {}
+        except (ValueError, RecursionError) as error:
+            raise InvalidMetadata("metadata of geoarrow.wkb are no JSON", found=str(error)[:200]) from error
+        if not isinstance(found, dict):
+            raise InvalidMetadata("metadata of geoarrow.wkb are no object", found=type(found).__name__)
+        try:
+            edges = found.get("edges")
+            return cls(found.get("crs"), found.get("crs_type"), "planar" if edges is None else edges)
+        except (UsageError, TypeError) as error:
+            raise InvalidMetadata("metadata of geoarrow.wkb are wrong", found=str(error)[:300]) from error
+
+
+def field(
+    name: str,
+    *,
+    crs: Any = None,
+    crs_type: str | None = None,
+    edges: str = "planar",
+    storage: pa.DataType | None = None,
+    nullable: bool = True,
+) -> pa.Field:
+    """Return the field of a WKB column, for the schema of a table that holds its bytes.
+
+    Parameters
+    ----------
+    name
+        Of the column.
+    crs, crs_type, edges
+        As for :class:`WkbType`.
+    storage
+        ``binary`` by default; also its large and view forms.
+    nullable
+        Whether rows may be null.
+
+    Raises
+    ------
+    UsageError
+        One of them is nothing that GeoArrow has.
+
+    Examples
+    --------
+    >>> schema = pa.schema([field("where", crs="EPSG:4326", crs_type="authority_code", edges="spherical")])
+    >>> type_of(schema.field("where")).is_geography
+    True
+    """
+    storage = pa.binary() if storage is None else storage
+    if storage.id not in _STORAGE[:3]:
+        raise UsageError(
+            "WKB is stored as bytes", expected="binary, large_binary or binary_view", found=storage
+        )
+    metadata = {_KEY: EXTENSION_NAME.encode(), _SERIALIZED: WkbType(crs, crs_type, edges).serialized()}
+    return pa.field(name, storage, nullable, metadata)
+
+
+def type_of(given: pa.Field | Column) -> WkbType | None:
+    """Return what the coordinates of a column mean, or of a field; ``None`` where it is not marked as WKB.
+
+    Raises
+    ------
+    InvalidMetadata
+        It is marked, and its metadata are wrong.
+
+    Examples
+    --------
+    >>> type_of(pa.field("id", pa.int64())) is None
+    True
+    """
+    found = given.field if isinstance(given, Column) else given
+    name, serialized = _mark_of(found)
+    return WkbType.parse(serialized) if name in _NAMES else None
+
+
+def _mark_of(found: pa.Field) -> tuple[str, bytes]:
+    """Return the name and the metadata of an extension type: of the field's metadata, or of its type."""
+    if isinstance(found.type, pa.ExtensionType):
+        return found.type.extension_name, found.type.__arrow_ext_serialize__()
+    metadata = found.metadata or {}
+    return metadata.get(_KEY, b"").decode(errors="replace"), metadata.get(_SERIALIZED, b"")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WkbColumn:
+    """A WKB column as kernels take it.
+
+    Attributes
+    ----------
+    column
+        The column.
+    type
+        What its coordinates mean; those of a column that is not marked are planar.
+    starts, stops : array of int32 or int64, shape (values,)
+        Where each value begins and ends.
+    data : array of uint8
+    validity : array of uint8
+        A bitmap of the values, empty where none is null.
+    numbers : array of int32, shape (rows,), or None
+        Which of the values is that of each row, where views share their bytes so often that each is looked at once.
+    """
+
+    column: Column
+    type: WkbType
+    starts: Any
+    stops: Any
+    data: Any
+    validity: Any
+    numbers: Any | None
+
+
+def open_column(source: Any) -> WkbColumn:
+    """Return a WKB column as kernels take it; only views are copied.
+
+    Parameters
+    ----------
+    source
+        A Column, a Batch of one column, or Arrow data of one column: binary, large or view, marked as
+        ``geoarrow.wkb`` or not marked.
+
+    Raises
+    ------
+    UsageError
+        It is of another type, or marked as something else.
+    InvalidMetadata
+        Its metadata are wrong.
+    InvalidBody
+        Its offsets decrease, or its views overlap without bound.
+    """
+    column = one_column(source, "geometry")
+    name, _ = _mark_of(column.field)
+    if (
+        column.dictionary is not None
+        or storage_type(column.type).id not in _STORAGE
+        or name not in ("", *_NAMES)
+    ):
+        raise UsageError(
+            "the column is no WKB",
+            expected="binary, large_binary or binary_view, marked geoarrow.wkb or not marked",
+            found=f"{column.type}, marked {name}" if name else str(column.type),
+            where=column.name,
+            hint="Convert other geometries to WKB, for example with geoarrow.pyarrow.as_wkb()."
+            if name
+            else "",
+        )
+    found = type_of(column) or WkbType()
+    with column.device.use():
+        slots = slots_of(column)
+        check_order(slots, column.device, column.name)
+        size = len(slots.data)
+        if not slots.shared or are_bounded(column.device, slots.starts, slots.stops, size):
+            return WkbColumn(column, found, slots.starts, slots.stops, slots.data, slots.validity, None)
+        distinct = distinct_slots(column.device, slots.starts, slots.stops, size)
+        if distinct is None:
+            raise InvalidBody(
+                "the values of a WKB column overlap",
+                expected=f"views of at most {MOST_READ} times the bytes that there are",
+                where=column.name,
+            )
+        numbers, starts, stops = distinct
+        empty = column.device.xp.empty(0, "u1")
+        return WkbColumn(column, found, starts, stops, slots.data, empty, numbers)

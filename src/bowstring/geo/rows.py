@@ -1,0 +1,245 @@
+"""What is asked of each row of a WKB column: its bounds, whether it may be in a box, its status."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.column import Column
+from bowstring.columnar.layout import Layout
+from bowstring.columnar.spans import buffer_of
+from bowstring.errors import UsageError
+from bowstring.geo.box import LATITUDES, LONGITUDES, as_box, meet, narrower
+from bowstring.geo.column import open_column
+from bowstring.geo.scan import Status, check_statuses, doubles, scan
+from bowstring.kernels import bitmap
+from bowstring.kernels.geo.wkb import EDGES
+from bowstring.limits import DEFAULT_LIMITS, Limits
+
+if TYPE_CHECKING:
+    from bowstring.geo.box import Box
+    from bowstring.geo.column import WkbColumn
+    from bowstring.memory import Buffer, Device
+
+__all__ = ["Dimensions", "OnError", "bounds", "intersects_box", "validate"]
+
+Dimensions = Literal["xy", "xyz", "xym", "xyzm"]
+OnError = Literal["raise", "null"]
+
+_DIMENSIONS: Final = ("xy", "xyz", "xym", "xyzm")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Extents:
+    """Doubles of each row, and flags.
+
+    Attributes
+    ----------
+    least, greatest : dict of str to array of float64
+        Of ``"x"``, ``"y"``, ``"z"`` and ``"m"``.
+    has : dict of str to array of bool
+        Whether a row has such coordinates.
+    known : array of bool
+        Whether the row has a box.
+    unbounded : array of bool
+        Whether it has coordinates, and no box holds it.
+    valid : array of bool
+        Whether it is neither null nor wrong.
+    """
+
+    least: dict[str, Any]
+    greatest: dict[str, Any]
+    has: dict[str, Any]
+    known: Any
+    unbounded: Any
+    valid: Any
+
+
+def bounds(
+    column: Any,
+    *,
+    dimensions: Dimensions = "xy",
+    on_error: OnError = "raise",
+    limits: Limits = DEFAULT_LIMITS,
+) -> Column:
+    """Return the bounds of each row of a WKB column, by the rules of :func:`bowstring.geo.statistics`.
+
+    Parameters
+    ----------
+    column, limits
+        As for :func:`bowstring.geo.statistics`.
+    dimensions
+        Which coordinates: ``"xy"``, ``"xyz"``, ``"xym"`` or ``"xyzm"``.
+    on_error
+        ``"raise"`` for rows that are no WKB; with ``"null"`` they are null.
+
+    Returns
+    -------
+    Column
+        Named ``bounds``, on the device of the column: a struct of float64 with ``xmin``, ``ymin``, ``xmax`` and
+        ``ymax``, as GeoParquet's bounding boxes; with ``zmin`` and ``mmin`` behind the minima, and ``zmax`` and
+        ``mmax`` behind the maxima, null where a row has no such coordinates. Null where a row is null, or has no
+        box: an empty geometry, or one of a GEOGRAPHY that has edges or lies outside of the canonical ranges. Where
+        x of a GEOGRAPHY leads across the antimeridian, ``xmin`` is greater than ``xmax``.
+
+    Raises
+    ------
+    UsageError
+        It is no WKB column, or there are no such dimensions.
+    InvalidBody, Unsupported, LimitExceeded
+        A row is no WKB, of another type, or too deep.
+
+    Examples
+    --------
+    >>> import struct
+    >>> line = struct.pack("<bII4d", 1, 2, 2, 30, 10, 10, 30)
+    >>> bounds(pa.array([line, None])).to_arrow().to_pylist()
+    [{'xmin': 10.0, 'ymin': 10.0, 'xmax': 30.0, 'ymax': 30.0}, None]
+    """
+    if dimensions not in _DIMENSIONS:
+        raise UsageError("no such dimensions", expected=f"one of {_DIMENSIONS}", found=repr(dimensions)[:80])
+    opened = open_column(column)
+    device, rows = opened.column.device, len(opened.column)
+    with device.use():
+        found = _extents(opened, limits, on_error)
+        names = [f"{axis}{side}" for side in ("min", "max") for axis in dimensions]
+        buffers = [_bits(found.known, device)]
+        for name in names:
+            values = (found.least if name[1:] == "min" else found.greatest)[name[0]]
+            optional = name[0] in "zm"
+            buffers += _bits(found.has[name[0]], device) if optional else None, _buffer(values, device)
+        fields = [pa.field(name, pa.float64(), name[0] in "zm") for name in names]
+        nodes = [(rows, -1), *((rows, -1 if each.nullable else 0) for each in fields)]
+        return _column(pa.field("bounds", pa.struct(fields)), rows, nodes, buffers, device)
+
+
+def intersects_box(
+    column: Any, bbox: Box | Any, *, on_error: OnError = "raise", limits: Limits = DEFAULT_LIMITS
+) -> Column:
+    """Return whether the bounds of each row have a point in a box.
+
+    Parameters
+    ----------
+    column, limits
+        As for :func:`bowstring.geo.statistics`.
+    bbox : Box or sequence of 4 numbers
+        A :class:`~bowstring.geo.Box`, or ``xmin, ymin, xmax, ymax``; where ``xmin > xmax`` it leads across the
+        antimeridian. Sides count as inside. Its Z and M count for rows that have them.
+    on_error
+        As for :func:`bounds`.
+
+    Returns
+    -------
+    Column
+        Named ``intersects``, Boolean, on the device of the column; null where the row is. False for empty
+        geometries. Rows of a GEOGRAPHY without a box that have coordinates, such as lines, may be anywhere: True.
+
+    Raises
+    ------
+    UsageError
+        It is no WKB column, or no box.
+    InvalidBody, Unsupported, LimitExceeded
+        A row is no WKB, of another type, or too deep.
+
+    Examples
+    --------
+    >>> import struct
+    >>> rows = [struct.pack("<bIdd", 1, 1, x, y) for x, y in ((179, 0), (-179, 0), (0, 0))]
+    >>> intersects_box(pa.array(rows), (170, -10, -170, 10)).to_arrow().to_pylist()
+    [True, True, False]
+    """
+    box = as_box(bbox)
+    opened = open_column(column)
+    device, rows = opened.column.device, len(opened.column)
+    with device.use():
+        found = _extents(opened, limits, on_error)
+        inside = found.known & meet(found.least["x"], found.greatest["x"], box.xmin, box.xmax)
+        for axis, least, greatest in (
+            ("y", box.ymin, box.ymax),
+            ("z", box.zmin, box.zmax),
+            ("m", box.mmin, box.mmax),
+        ):
+            if least is not None and greatest is not None:
+                meets = (found.least[axis] <= greatest) & (found.greatest[axis] >= least)
+                inside = inside & (meets | ~found.has[axis])
+        inside = inside | found.unbounded
+        buffers = [_bits(found.valid, device), _bits(inside, device)]
+        return _column(pa.field("intersects", pa.bool_()), rows, [(rows, -1)], buffers, device)
+
+
+def validate(column: Any, *, limits: Limits = DEFAULT_LIMITS) -> Column:
+    r"""Return the status of every row of a WKB column, whatever stands in its bytes.
+
+    Parameters
+    ----------
+    column, limits
+        As for :func:`bowstring.geo.statistics`.
+
+    Returns
+    -------
+    Column
+        Named ``status``: uint8, as :class:`~bowstring.geo.Status` numbers them.
+
+    Raises
+    ------
+    UsageError
+        It is no WKB column.
+    InvalidBody
+        The offsets of the column decrease, or its views overlap without bound.
+
+    Examples
+    --------
+    >>> validate(pa.array([b"\x01\x02\x00\x00\x00\x00\x00\x00\x00", b"\x01\x02", None])).values.tolist()
+    [0, 2, 1]
+    """
+    opened = open_column(column)
+    device, rows = opened.column.device, len(opened.column)
+    with device.use():
+        statuses = scan(opened, limits, spread=False).statuses
+        field = pa.field("status", pa.uint8(), nullable=False)
+        return _column(field, rows, [(rows, 0)], [None, _buffer(statuses, device)], device)
+
+
+def _extents(opened: WkbColumn, limits: Limits, on_error: OnError) -> _Extents:
+    if on_error not in ("raise", "null"):
+        raise UsageError("no way to take errors", expected="raise or null", found=repr(on_error)[:80])
+    xp = opened.column.device.xp
+    scanned = scan(opened, limits, spread=True)
+    if on_error == "raise":
+        check_statuses(opened, scanned.statuses, limits)
+    valid = scanned.statuses == np.uint8(Status.OK)
+    keys = scanned.keys
+    has = {axis: keys[2 * k] <= keys[2 * k + 1] for k, axis in enumerate("xyzm")}
+    least = {axis: doubles(keys[2 * k]) for k, axis in enumerate("xyzm")}
+    greatest = {axis: doubles(keys[2 * k + 1]) for k, axis in enumerate("xyzm")}
+    known = valid & has["x"] & has["y"]
+    unbounded = known & ~known
+    if opened.type.is_geography:
+        inside = (least["x"] >= LONGITUDES[0]) & (greatest["x"] <= LONGITUDES[1])
+        inside = inside & (least["y"] >= LATITUDES[0]) & (greatest["y"] <= LATITUDES[1])
+        inside = inside & ((scanned.masks & np.uint64(EDGES)) == np.uint64(0))
+        unbounded = known & ~inside
+        known = known & inside
+        halves = doubles(keys[8]), doubles(keys[9])
+        least["x"], greatest["x"] = narrower(xp, least["x"], greatest["x"], *halves)
+    return _Extents(least, greatest, has, known, unbounded, valid)
+
+
+def _bits(flags: Any, device: Device) -> Buffer | None:
+    return _buffer(bitmap.packed(flags), device)
+
+
+def _buffer(array: Any, device: Device) -> Buffer | None:
+    """Return an array as a buffer, ``None`` where it is empty."""
+    return buffer_of(array.view(np.uint8), device) if len(array) else None
+
+
+def _column(
+    field: pa.Field, rows: int, nodes: list[tuple[int, int]], buffers: list[Buffer | None], device: Device
+) -> Column:
+    layout = Layout.of(pa.schema([field]))
+    return Batch.from_parts(layout, rows, np.array(nodes, np.int64), buffers, device=device)[0]
