@@ -23,7 +23,7 @@ __all__ = ["main"]
 
 _COMMANDS = {
     "bench": "bowstring.cli.bench",
-    "demo": "bowstring.cli.demo",
+    "demo": "bowstring.demo",
     "depot": "bowstring.cli.depot",
     "serve": "bowstring.cli.serve",
     "fetch": "bowstring.cli.fetch",

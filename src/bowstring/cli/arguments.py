@@ -67,7 +67,6 @@ def _demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         "--publish", action="store_true", help="be process A only: publish until Ctrl-C, and print the URI"
     )
     part.add_argument("--read", metavar="URI", help="be process B only: read what a process A published")
-    demo.add_argument("--end-with-stdin", action="store_true", help=argparse.SUPPRESS)
 
 
 def _serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

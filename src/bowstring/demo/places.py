@@ -1,0 +1,224 @@
+"""Process B of the second part: has no Spark, opens what Spark published, takes typed columns out of Variants."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import unicodedata
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import bowstring as bow
+from bowstring import variant
+
+__all__ = ["FACTS", "Consumer", "Fact", "countries", "extract", "system_of", "systems_of"]
+
+
+class Fact(NamedTuple):
+    """A column that is taken out of a place: by which path, as which types of Arrow and of Spark."""
+
+    path: str
+    arrow: Any
+    spark: str
+
+
+FACTS: Final = {
+    "id": Fact("$.geonameid", pa.int32(), "int"),
+    "name": Fact("$.name", pa.string(), "string"),
+    "code": Fact("$.countrycode", pa.string(), "string"),
+    "population": Fact("$.population", pa.int64(), "bigint"),
+    "latitude": Fact("$.latitude", pa.decimal128(9, 5), "decimal(9,5)"),
+    "longitude": Fact("$.longitude", pa.decimal128(9, 5), "decimal(9,5)"),
+    "names": Fact("$.alternatenames", pa.list_(pa.string()), "array<string>"),
+}
+"""By the names of the columns."""
+# Letters whose Unicode names begin with another word than their writing system, or with that of none.
+_SAME: Final = {"CJK": "Han", "HIRAGANA": "Kana", "KATAKANA": "Kana", "NEW": "Tai Lue", "OL": "Ol Chiki"}
+_NONE: Final = frozenset({"MODIFIER", "FULLWIDTH", "HALFWIDTH", "FEMININE", "MASCULINE"})
+
+
+def extract(places: Any) -> pa.RecordBatch:
+    """Return typed columns of a Variant column of places, on the host; the Variants stay where they are.
+
+    Examples
+    --------
+    >>> place = {"geonameid": 1, "name": "Wien", "alternatenames": ["Vienna", "Bécs"]}
+    >>> extract(variant.from_python([place])).to_pylist()[0]["names"]
+    ['Vienna', 'Bécs']
+    """
+    wanted = {name: (fact.path, fact.arrow) for name, fact in FACTS.items()}
+    return variant.get_many(places, wanted).to_device("cpu").to_arrow()
+
+
+class Consumer:
+    """Process B, call by call (:class:`bowstring.benchmarks.processes.Child`).
+
+    Parameters
+    ----------
+    device
+        Where it takes the data; ``None``: wherever they are.
+    """
+
+    def __init__(self, device: str | None = None) -> None:
+        self._device = device
+        self._batches: list[bow.Batch] = []
+        self._found: list[pa.RecordBatch] = []
+        self._server: bow.Server | None = None
+
+    def warm(self) -> None:
+        """Load the kernels, which every process does once."""
+        extract(variant.from_json(["{}"]))
+
+    def open(self, dataset: str) -> dict[str, Any]:
+        """Open a data set, given as JSON; return how long it took to all batches, and how they came.
+
+        What was open before is released.
+        """
+        self._batches.clear()
+        began = time.perf_counter()
+        with bow.connect(bow.Dataset.from_json(dataset), device=self._device) as stream:
+            self._batches.extend(stream)
+            seconds = time.perf_counter() - began
+            stats = stream.stats
+        return {
+            "seconds": seconds,
+            "rows": stats.rows,
+            "batches": stats.batches,
+            "bytes": stats.nbytes,
+            "device": stats.device,
+            "path": stats.path,
+            "why": stats.why,
+            "pid": os.getpid(),
+            "has_pyspark": "pyspark" in sys.modules,
+        }
+
+    def take(self) -> float:
+        """Take the typed columns out of all batches; return how many seconds that took."""
+        began = time.perf_counter()
+        extracted = [extract(batch["place"]) for batch in self._batches]
+        seconds = time.perf_counter() - began
+        for batch, found in zip(self._batches, extracted, strict=True):
+            beside = batch.select(["country", "km"]).to_device("cpu").to_arrow()
+            columns = [*found.columns, *beside.columns]
+            self._found.append(pa.RecordBatch.from_arrays(columns, [*FACTS, "country", "km"]))
+        return seconds
+
+    def report(self) -> list[dict[str, Any]]:
+        """Return the lines of :func:`countries`."""
+        return countries(pa.Table.from_batches(self._found))
+
+    def offer(self) -> str:
+        """Publish the typed columns; return the URI."""
+        self._server = bow.Server("unix:")
+        return str(self._server.publish("typed", pa.Table.from_batches(self._found).select(list(FACTS))))
+
+    def close(self) -> None:
+        """Release the data and end the server."""
+        self._batches.clear()
+        self._found.clear()
+        if self._server is not None:
+            self._server.close()
+
+
+def countries(table: pa.Table) -> list[dict[str, Any]]:
+    """Return a line for each country, those with the most people first.
+
+    Parameters
+    ----------
+    table
+        A row for each place: ``country``, ``name``, ``population``, ``names``, a list, and ``km``, null where no
+        airport is near.
+
+    Returns
+    -------
+    list of dict
+        ``country``; ``places`` and ``people``, how many; ``largest`` and ``largest_people``, the place with the
+        most; ``names``, how many, and ``systems``, in which writing systems, the most frequent first; ``near``,
+        how many people have an airport near by that one could fly to from New York.
+
+    Examples
+    --------
+    >>> columns = {"country": ["Austria"] * 2, "name": ["Graz", "Wien"], "population": [222_326, 1_691_468]}
+    >>> names = [["Graz"], ["Bécs", "Вена", "Vienna"]]
+    >>> found = countries(pa.table({**columns, "names": names, "km": pa.array([None, 12.0])}))[0]
+    >>> found["largest"], found["names"], found["systems"], found["near"]
+    ('Wien', 4, ['Latin', 'Cyrillic'], 1691468)
+    """
+    people = pc.fill_null(table["population"], 0)
+    places = pa.table(
+        {
+            "country": pc.fill_null(table["country"].cast(pa.string()), "?"),
+            "largest": table["name"],
+            "people": people,
+            "near": pc.if_else(pc.is_valid(table["km"]), people, 0),
+            "names": pc.fill_null(pc.list_value_length(table["names"]), 0),
+        }
+    ).sort_by([("people", "descending"), ("largest", "ascending")])
+    by_country = places.group_by("country", use_threads=False)
+    summed = by_country.aggregate(
+        [
+            ("largest", "first"),
+            ("largest", "count"),
+            ("people", "sum"),
+            ("people", "max"),
+            ("near", "sum"),
+            ("names", "sum"),
+        ]
+    )
+    systems = _systems(pc.fill_null(table["country"].cast(pa.string()), "?"), table["names"])
+    lines = [
+        {
+            "country": row["country"],
+            "places": row["largest_count"],
+            "people": row["people_sum"],
+            "largest": row["largest_first"],
+            "largest_people": row["people_max"],
+            "names": row["names_sum"],
+            "systems": systems.get(row["country"], []),
+            "near": row["near_sum"],
+        }
+        for row in summed.to_pylist()
+    ]
+    return sorted(lines, key=lambda line: (-line["people"], line["country"]))
+
+
+def _systems(country: Any, names: Any) -> dict[str, list[str]]:
+    """Return the writing systems of the names in each country, the most frequent first."""
+    names = names.combine_chunks()
+    country = country.combine_chunks().take(pc.list_parent_indices(names))
+    pairs = pa.table({"country": country, "system": systems_of(pc.list_flatten(names))}).drop_null()
+    counted = pairs.group_by(["country", "system"]).aggregate([([], "count_all")])
+    found: dict[str, list[str]] = {}
+    for row in counted.sort_by([("count_all", "descending"), ("system", "ascending")]).to_pylist():
+        found.setdefault(row["country"], []).append(row["system"])
+    return found
+
+
+def system_of(letter: str) -> str | None:
+    """Return the writing system of a letter, None for what is no letter.
+
+    Examples
+    --------
+    >>> system_of("ж"), system_of("Ω"), system_of("京"), system_of("ト"), system_of("7")
+    ('Cyrillic', 'Greek', 'Han', 'Kana', None)
+    """
+    if not letter or not unicodedata.category(letter).startswith("L"):
+        return None
+    first = unicodedata.name(letter, "MODIFIER").split()[0]
+    return None if first in _NONE else _SAME.get(first, first.capitalize())
+
+
+def systems_of(names: Any) -> Any:
+    """Return the writing system of the first character of each string, null where there is none.
+
+    Examples
+    --------
+    >>> systems_of(pa.array(["Wien", "Вена", "", None, "ウィーン"])).to_pylist()
+    ['Latin', 'Cyrillic', None, None, 'Kana']
+    """
+    letters = pc.utf8_slice_codeunits(names, 0, 1).dictionary_encode()
+    systems = pa.array([system_of(letter) for letter in letters.dictionary.to_pylist()], pa.string())
+    return systems.take(letters.indices)

@@ -1,0 +1,264 @@
+"""Process B of the first part: reads the flights as views, reports, and measures beside Arrow Flight."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import statistics
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+import bowstring as bow
+from bowstring.errors import BrokenError, DeadlineExceeded
+
+__all__ = ["Reader", "arrays_of_arrow", "arrays_of_batch", "read", "read_every_byte", "report"]
+
+_UNMAP_SECONDS: Final = 10.0
+_PAUSE: Final = 0.001
+_FLIGHT_SECONDS: Final = 60.0
+
+
+class Reader:
+    """Process B."""
+
+    def read(self, uri: str, rounds: int) -> dict[str, Any]:
+        """Call :func:`read` in this process."""
+        return read(uri, rounds)
+
+
+def read(uri: str, rounds: int) -> dict[str, Any]:
+    """Read what a process A published: the report, whether it is A's, how the data came, and how fast.
+
+    Parameters
+    ----------
+    uri
+        Of the flights.
+    rounds
+        How often to measure, after a first time that does not count.
+    """
+    (expected, metadata), (airlines, _) = _table(uri, "expected"), _table(uri, "airlines")
+    facts = json.loads(metadata.get(b"demo", b"{}"))
+    flight = facts.get("flight")
+    lines, same, stats = _read_once(uri, flight)
+    timings, nbytes = _measure(uri, flight, rounds)
+    names = {row["carrier"]: row["name"] for row in airlines}
+    return {
+        "verified": lines == expected,
+        "same_as_flight": same,
+        "rows": stats.rows,
+        "batches": stats.batches,
+        "bytes": stats.nbytes,
+        "regions": stats.regions,
+        "device": stats.device,
+        "path": stats.path,
+        "why": stats.why,
+        "carriers": [_carrier(line, names.get(line["carrier"])) for line in lines],
+        "pid": os.getpid(),
+        "process_a": facts,
+        "rounds": rounds,
+        **nbytes,
+        "seconds": timings,
+        "ratio": _ratio(timings),
+    }
+
+
+def _read_once(uri: str, flight: str | None) -> tuple[list[dict[str, Any]], bool | None, Any]:
+    """Return the report, whether Flight brings the same, and the statistics; nothing that holds a view."""
+    with bow.connect(uri) as stream:
+        batches = list(stream)
+        if flight is None:
+            return report(batches), None, stream.stats
+        with _flight_reader(flight) as reader:
+            same = pa.Table.from_batches([each.to_arrow() for each in batches]).equals(reader.read_all())
+        return report(batches), same, stream.stats
+
+
+def _table(uri: str, name: str) -> tuple[list[dict[str, Any]], dict[bytes, bytes]]:
+    """Return the rows of a data set beside the flights, and its metadata, without a view."""
+    with bow.connect(uri, name) as stream:
+        table = stream.read_all()
+        return table.to_pylist(), dict(table.schema.metadata or {})
+
+
+def _carrier(line: dict[str, Any], airline: str | None) -> dict[str, Any]:
+    departed = line["departed"]
+    return {
+        **line,
+        "airline": airline,
+        "cancelled_share": 1 - departed / line["flights"],
+        "mean_delay": line["delay_minutes"] / departed if departed else None,
+    }
+
+
+def report(batches: Iterable[bow.Batch]) -> list[dict[str, Any]]:
+    """Return flights, departures and minutes of delay per carrier, sorted; the columns stay where they are.
+
+    Examples
+    --------
+    >>> codes = pa.array(["UA", "WN", "UA"]).dictionary_encode()
+    >>> columns = {"dep_time": pa.array([517, None, 533]), "dep_delay": pa.array([2, None, 4])}
+    >>> report([bow.Batch.from_arrow({"carrier": codes, **columns})])[0]
+    {'carrier': 'UA', 'flights': 2, 'departed': 2, 'delay_minutes': 6}
+    """
+    found: dict[str, list[int]] = {}
+    for batch in batches:
+        dictionary = batch["carrier"].dictionary
+        assert dictionary is not None
+        for name, *sums in zip(dictionary.to_arrow().to_pylist(), *_sums(batch), strict=False):
+            line = found.setdefault(name, [0, 0, 0])
+            line[:] = [before + more for before, more in zip(line, sums, strict=True)]
+    heads = ("flights", "departed", "delay_minutes")
+    return [
+        {"carrier": name, **dict(zip(heads, line, strict=True))}
+        for name, line in sorted(found.items())
+        if line[0]
+    ]
+
+
+def _sums(batch: bow.Batch) -> list[list[int]]:
+    """Return, for each code of a carrier, the number of flights, that of departures, the sum of delays."""
+    xp = batch.device.xp
+    present, departed, delayed = (_valid(batch[name], xp) for name in ("carrier", "dep_time", "dep_delay"))
+    # A null slot may hold anything: it counts as carrier 0, with weight 0.
+    codes = xp.where(present, batch["carrier"].raw_values, 0)
+    delays = xp.where(present & delayed, batch["dep_delay"].raw_values, 0)
+    dictionary = batch["carrier"].dictionary
+    assert dictionary is not None
+    # Sums of whole minutes are exact in float64 far beyond 2013.
+    return [
+        batch.device.to_host(xp.bincount(codes, weights=weights, minlength=len(dictionary)))
+        .astype("int64")
+        .tolist()
+        for weights in (present, present & departed, delays)
+    ]
+
+
+def _valid(column: bow.Column, xp: Any) -> Any:
+    bits = column.validity
+    if bits is None:
+        return xp.ones(len(column), bool)
+    return xp.unpackbits(bits, bitorder="little")[: len(column)].astype(bool)
+
+
+def _measure(uri: str, flight: str | None, rounds: int) -> tuple[dict[str, Any], dict[str, int]]:
+    """Read the flights through Bowstring and Arrow Flight in turn; return seconds, and the bytes read."""
+    series: dict[str, list[float]] = {
+        name: [] for name in ("views", "bytes_read", "bytes_read_cached", "flight_bytes_read")
+    }
+    nbytes = {"bytes_read": 0, "flight_bytes_read": 0}
+    for turn in range(rounds + 1):
+        _unmap()
+        views, fresh, nbytes["bytes_read"] = _read_views(uri)
+        found = {"views": views, "bytes_read": fresh}
+        if flight is not None:
+            found["flight_bytes_read"], nbytes["flight_bytes_read"] = _read_flight(flight)
+        _, found["bytes_read_cached"], _ = _read_views(uri)
+        for name, seconds in found.items() if turn else ():
+            series[name].append(seconds)
+    return {
+        name: {
+            "median": statistics.median(seconds),
+            "least": min(seconds),
+            "most": max(seconds),
+            "all": seconds,
+        }
+        for name, seconds in series.items()
+        if seconds
+    }, nbytes
+
+
+def _ratio(timings: dict[str, Any]) -> float | None:
+    if "flight_bytes_read" not in timings:
+        return None
+    return float(timings["flight_bytes_read"]["median"] / timings["bytes_read"]["median"])
+
+
+def _read_views(uri: str) -> tuple[float, float, int]:
+    """Return the seconds to the views, the seconds to every byte read, and the bytes."""
+    began = time.perf_counter()
+    with bow.connect(uri) as stream:
+        batches = list(stream)
+        views = time.perf_counter() - began
+        nbytes, _ = read_every_byte(array for batch in batches for array in arrays_of_batch(batch))
+        return views, time.perf_counter() - began, nbytes
+
+
+def _read_flight(location: str) -> tuple[float, int]:
+    began = time.perf_counter()
+    with _flight_reader(location) as reader:
+        batches = [chunk.data for chunk in reader]
+        nbytes, _ = read_every_byte(array for batch in batches for array in arrays_of_arrow(batch))
+        return time.perf_counter() - began, nbytes
+
+
+@contextlib.contextmanager
+def _flight_reader(location: str) -> Iterator[Any]:
+    from pyarrow import flight
+
+    try:
+        with flight.connect(location) as client:
+            options = flight.FlightCallOptions(timeout=_FLIGHT_SECONDS)
+            yield client.do_get(flight.Ticket(b"flights"), options)
+    except pa.ArrowException as error:
+        raise BrokenError("Arrow Flight failed", found=str(error).partition("\n")[0]) from error
+
+
+def _unmap() -> None:
+    """Unmap what earlier streams mapped, so that the next one starts as in a new process."""
+    end = time.monotonic() + _UNMAP_SECONDS
+    while True:
+        gc.collect()  # threads of a stream and what they know of its regions refer to each other
+        bow.memory.mappings().clear()
+        if not bow.memory.mappings().statistics.in_use:
+            return
+        if time.monotonic() > end:
+            raise DeadlineExceeded(
+                "an earlier stream still holds memory", found=bow.memory.mappings().statistics
+            )
+        time.sleep(_PAUSE)
+
+
+def read_every_byte(arrays: Iterable[Any]) -> tuple[int, int]:
+    """Add up the 64-bit words of buffers, and the bytes behind the last word.
+
+    Parameters
+    ----------
+    arrays
+        Of uint8, one per buffer, validity bitmaps, offsets and dictionaries among them.
+
+    Returns
+    -------
+    nbytes, total
+        How much was read, and the sum modulo 2**64.
+
+    Examples
+    --------
+    >>> read_every_byte([np.arange(10, dtype=np.uint8)])
+    (10, 506097522914230545)
+    """
+    nbytes = total = 0
+    for array in arrays:
+        whole = array.nbytes - array.nbytes % 8
+        nbytes += array.nbytes
+        total += int(array[:whole].view(np.uint64).sum()) + int(array[whole:].sum())
+    return nbytes, total % (1 << 64)
+
+
+def arrays_of_batch(batch: bow.Batch) -> Iterator[Any]:
+    """Yield the buffers of a batch and of its dictionaries, as views."""
+    yield from (buffer.array() for buffer in batch.buffers if buffer is not None)
+    for dictionary in batch.dictionaries.values():
+        yield from arrays_of_batch(dictionary.values)
+
+
+def arrays_of_arrow(batch: pa.RecordBatch) -> Iterator[Any]:
+    """Yield the same of a pyarrow record batch."""
+    dictionaries = [each.dictionary for each in batch.columns if pa.types.is_dictionary(each.type)]
+    for column in [*batch.columns, *dictionaries]:
+        yield from (np.frombuffer(buffer, np.uint8) for buffer in column.buffers() if buffer is not None)
