@@ -170,6 +170,10 @@ class OpenFile:
         schema = pa.schema([found.field(position) for position in positions], metadata=found.metadata)
         return Selection(leaves, schema, positions)
 
+    def select_leaves(self, leaves: tuple[int, ...]) -> Selection:
+        """Choose columns of values by their numbers, which ascend."""
+        return Selection(leaves, self._schema_of(leaves), None)
+
     def read_row_group(
         self, index: int, selection: Selection, *, threads: bool = True
     ) -> list[pa.RecordBatch]:

@@ -11,15 +11,18 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.marks import is_variant
 from bowstring.errors import ClosedError, EndOfStream, ForkedError, InvalidData, UsageError
 from bowstring.ipc.reader import ReadCounts, SequentialReader
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Device, Pool, device_by_name
 from bowstring.parquet.columns import ColumnPath
-from bowstring.parquet.file import OpenFile, Selection
+from bowstring.parquet.file import OpenFile
+from bowstring.parquet.shredded import Columns, named_columns
+from bowstring.parquet.shredding import alike, conformed, union_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from bowstring.parquet.filters import RowFilter
 
@@ -46,15 +49,19 @@ def read(
     ----------
     source
         A path, a URL such as ``s3://bucket/a.parquet`` (of any file system of ``pyarrow.fs``), a binary file, or
-        bytes. A list of them is one stream: their schemas must be the same, metadata aside.
+        bytes. A list of them is one stream: their schemas must be the same, metadata aside. Variant columns may be
+        shredded in different ways: the stream has the typed columns of all files, and none where they contradict
+        each other. Then the footers of all files are read first.
     columns
         Names of columns; or paths of leaves and groups inside them, with dots between the names, or as tuples of
         names where names hold dots. These are names of the file: lists have elements such as ``list.element``. A
-        column has what was named of it. All columns by default.
+        column has what was named of it. ``bowstring.variant.path(…)`` is the value at a path of a Variant column:
+        only the leaves that it needs are decoded. All columns by default.
     filters
         Which rows: a ``pyarrow.compute.Expression``; or tuples of name, operator and value, as
         ``pyarrow.parquet.read_table`` takes them. ``bowstring.variant.path(…)`` stands for a column. Rows for which
-        a comparison is null are left out.
+        a comparison is null are left out. Row groups without such rows are skipped by their statistics; for a path,
+        by those of a ``typed_value`` of its type whose ``value`` is null in all of them.
     device
         Where the batches shall be, such as ``"cuda:0"``; each is one upload. pyarrow decodes pages on the host.
     limits
@@ -105,12 +112,20 @@ class _Plan(NamedTuple):
         The columns that the filter looks at, ``None`` without a filter.
     groups
         The numbers of its row groups.
+    schema
+        That of the stream, which Variant columns are shredded by.
     """
 
     file: OpenFile
-    output: Selection
-    compared: Selection | None
+    output: Columns
+    compared: Columns | None
     groups: list[int]
+    schema: pa.Schema
+
+    def conform(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield batches of the file as batches of the stream."""
+        for batch in batches:
+            yield batch if batch.schema.equals(self.schema) else conformed(batch, self.schema)
 
 
 class _Due(NamedTuple):
@@ -150,7 +165,7 @@ class ParquetStream(SequentialReader):
         self._sources = list(source) if isinstance(source, list | tuple) else [source]
         if not self._sources:
             raise UsageError("no files to read", expected="one or more", found="an empty list")
-        self._columns = None if columns is None else list(columns)
+        self._columns = named_columns(columns)
         self._filter = None if filters is None else _row_filter(filters)
         self._device = device_by_name(device) if isinstance(device, str) else device
         self._limits = limits
@@ -163,7 +178,7 @@ class ParquetStream(SequentialReader):
         self._due: collections.deque[_Due] = collections.deque()
         self._ready: Iterator[pa.RecordBatch] = iter(())
         first = self._open(self._sources[0])
-        self._schema = first.output.schema
+        self._schema = self._union(first)
         self._whole = first.file.schema
         self._rows = first.file.num_rows
         self._coming = self._row_groups(first)
@@ -307,26 +322,42 @@ class ParquetStream(SequentialReader):
     def _row_groups(self, first: _Plan) -> Iterator[tuple[_Plan, int, bool]]:
         for position, source in enumerate(self._sources):
             plan = first if not position else self._open(source)
-            if not plan.file.schema.equals(self._whole):
+            if not alike(plan.file.schema, self._whole) or not alike(plan.output.schema, self._schema):
                 raise InvalidData(
                     "the files of a stream have different schemas",
                     expected=self._whole.to_string(show_field_metadata=False, show_schema_metadata=False),
                     found=plan.file.schema.to_string(show_field_metadata=False, show_schema_metadata=False),
                     where=plan.file.name,
                 )
+            plan = plan._replace(schema=self._schema)
             for group in plan.groups:
                 yield plan, group, group == plan.groups[-1]
             if not plan.groups:
                 self._leave(plan.file)
 
+    def _union(self, first: _Plan) -> pa.Schema:
+        """Return the schema of the stream: files may shred a Variant column in different ways."""
+        schemas = [first.output.schema]
+        if not any(map(is_variant, schemas[0])):
+            return schemas[0]
+        for source in self._sources[1:]:
+            file = OpenFile(source, self._limits)
+            try:
+                schemas.append(Columns(file, self._columns).schema)
+            finally:
+                if not hasattr(source, "read"):  # a file that is open is read later
+                    file.close()
+        same = [schema for schema in schemas if alike(schema, schemas[0])]
+        return union_schema(same)  # a file that is not alike is an error when it is reached
+
     def _open(self, source: Any) -> _Plan:
         file = OpenFile(source, self._limits)
         self._files.append(file)
-        output = file.select(self._columns)
+        output = Columns(file, self._columns)
         if self._filter is None:
-            return _Plan(file, output, None, list(range(file.num_row_groups)))
-        compared = file.select(self._filter.columns(file.schema))
-        return _Plan(file, output, compared, self._filter.row_groups(file))
+            return _Plan(file, output, None, list(range(file.num_row_groups)), output.schema)
+        compared = Columns(file, self._filter.columns(file.schema))
+        return _Plan(file, output, compared, self._filter.row_groups(file), output.schema)
 
 
 def _row_filter(filters: Any) -> RowFilter:
@@ -346,22 +377,22 @@ def _wait(due: collections.deque[_Due]) -> None:
 def _whole(plan: _Plan, group: int, row_filter: RowFilter | None) -> list[pa.RecordBatch]:
     """Read a row group, and what of it a filter leaves; columns that it rules out entirely are not read."""
     if row_filter is None or plan.compared is None:
-        return plan.file.read_row_group(group, plan.output)
-    compared = plan.file.read_row_group(group, plan.compared)
+        return list(plan.conform(plan.output.read(group)))
+    compared = plan.compared.read(group)
     masks = [row_filter.mask(batch) for batch in compared]
     if not any(mask.true_count for mask in masks):
         return []
-    return _filtered(plan.file.read_row_group(group, plan.output), masks)
+    return list(plan.conform(_filtered(plan.output.read(group), masks)))
 
 
 def _pieces(plan: _Plan, group: int, row_filter: RowFilter | None) -> Iterator[pa.RecordBatch]:
-    output = plan.file.iter_row_groups([group], plan.output)
+    output = plan.output.pieces(group)
     if row_filter is None or plan.compared is None:
-        yield from output
+        yield from plan.conform(output)
         return
-    compared = plan.file.iter_row_groups([group], plan.compared)
+    compared = plan.compared.pieces(group)
     for batch, other in zip(output, compared, strict=True):
-        yield from _filtered([batch], [row_filter.mask(other)])
+        yield from plan.conform(_filtered([batch], [row_filter.mask(other)]))
 
 
 def _filtered(batches: list[pa.RecordBatch], masks: list[pa.Array]) -> list[pa.RecordBatch]:

@@ -14,7 +14,7 @@ __all__ = ["stored_array", "stored_schema"]
 
 _EMPTY_METADATA: Final = b"\x01\x00\x00"
 _NULL: Final = b"\x00"
-_ORDER: Final = ("metadata", "value", "typed_value")
+_ORDER: Final = ("metadata", "value")
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
@@ -81,11 +81,12 @@ def _stored_field(field: pa.Field) -> pa.Field:
     if is_variant(field) and pa.types.is_struct(field.type):
         by_name = {child.name: child for child in children}
         if "typed_value" in by_name:
-            ordered = [by_name[name] for name in _ORDER if name in by_name]
-            return field.with_type(pa.struct(ordered))
+            metadata = by_name["metadata"].with_type(_plain(by_name["metadata"].type)).with_nullable(False)
+            value = pa.field("value", _plain(by_name["value"].type) if "value" in by_name else pa.binary())
+            return field.with_type(pa.struct([metadata, value, by_name["typed_value"]]))
         binary = [
             pa.field(name, _plain(by_name[name].type), nullable=False, metadata=by_name[name].metadata)
-            for name in _ORDER[:2]
+            for name in _ORDER
             if name in by_name
         ]
         return field.with_type(pa.struct(binary))
@@ -110,12 +111,17 @@ def _stored_variant(array: Any, field: pa.Field) -> Any:
     mask = array.is_null() if array.null_count else None
     inner = []
     for child in field.type:
+        if array.type.get_field_index(child.name) < 0:  # a value that is null in every row
+            inner.append(pa.nulls(len(array), child.type))
+            continue
         found = array.field(child.name)
         if child.name == "metadata":
             found = _filled(_bytes(found, child.type), _EMPTY_METADATA)
         elif child.name == "value" and not child.nullable:
             # A value that is null is a Variant null.
             found = _filled(_bytes(found, child.type), _NULL)
+        elif child.name == "value":
+            found = _bytes(found, child.type)
         inner.append(found)
     return pa.StructArray.from_arrays(inner, fields=list(field.type), mask=mask)
 

@@ -23,6 +23,7 @@ from bowstring.parquet.footer import (
     with_logical_types,
 )
 from bowstring.parquet.logical import VARIANT
+from bowstring.parquet.shredding import is_shredded_field, shredded_batches
 from bowstring.parquet.source import file_system, is_url
 from bowstring.parquet.stored import stored_array, stored_schema
 
@@ -42,6 +43,7 @@ def write(
     *,
     schema: pa.Schema | None = None,
     row_group_size: int = _GROUP_ROWS,
+    shred: Any = None,
     **options: Any,
 ) -> None:
     """Write Arrow data to a Parquet file.
@@ -63,6 +65,11 @@ def write(
         That of an iterable that may be empty.
     row_group_size
         Most rows of a row group.
+    shred
+        How Variant columns are shredded (*Variant Shredding*): ``"infer"``, or the most columns that are inferred
+        for each; or for some columns by name, one of these or a schema as :func:`bowstring.variant.shred` takes it.
+        Schemas are inferred from the first batches, of 65,536 rows or 64 MiB. By default, columns are written as
+        they are. Decimals of at most 18 digits are stored as integers then, as the specification asks.
     options
         Those of ``pyarrow.parquet.ParquetWriter``, such as ``compression="zstd"``.
 
@@ -70,8 +77,12 @@ def write(
     ------
     UsageError
         The data are not Arrow data, there is no such folder, or an option is not known.
+    UnknownColumn
+        There is no such Variant column to shred.
     Unsupported
-        Parquet has no type for a column.
+        Parquet has no type for a column, or the specification no such typed column.
+    InvalidBody, Truncated
+        A value that is to be shredded is malformed.
 
     Examples
     --------
@@ -84,12 +95,17 @@ def write(
     ['{"a":1}', '[2]']
     """
     found, taken = batches(data, schema)
+    made: Iterator[Any] = (batch.to_arrow() for batch in taken)
+    if shred is not None or any(map(is_shredded_field, found)):
+        options.setdefault("store_decimal_as_integer", True)
+    if shred is not None:
+        found, made = shredded_batches(found, taken, shred)
     with (
         _target(path) as sink,
         ParquetWriter(sink, found, row_group_size=row_group_size, **options) as writer,
     ):
-        for batch in taken:
-            writer.write_batch(batch.to_arrow())
+        for batch in made:
+            writer.write_batch(batch)
 
 
 class ParquetWriter(Closing):

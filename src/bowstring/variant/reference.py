@@ -9,7 +9,9 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from bowstring.columnar.marks import is_variant
 from bowstring.errors import UsageError
+from bowstring.variant.column import VariantType
 from bowstring.variant.path import Path, Step, parse_path
 
 __all__ = ["Reference", "path", "reference_of"]
@@ -34,9 +36,26 @@ class Reference(NamedTuple):
     path: Path
     type: pa.DataType
 
+    @property
+    def label(self) -> str:
+        """The path as it is written.
+
+        Examples
+        --------
+        >>> Reference("event", ("a", 0, "b.c"), pa.int8()).label
+        "$.a[0]['b.c']"
+        """
+        return "$" + "".join(f".{each}" if _is_plain(each) else f"[{each!r}]" for each in self.path)
+
+
+def _is_plain(step: Step) -> bool:
+    return isinstance(step, str) and step.isidentifier()
+
 
 def path(column: str, path: str | Sequence[Step], type: Any) -> Any:  # noqa: A002  as in get()
-    """Return the values at a path of a Variant column as an expression, for the filters of ``bow.parquet.read``.
+    """Return the values at a path of a Variant column as an expression, for ``bow.parquet.read``.
+
+    It is a column of ``columns=``, named as the path, and stands for a column in ``filters=``.
 
     Parameters
     ----------
@@ -81,4 +100,19 @@ def reference_of(name: str) -> Reference | None:
         return None
     column, steps, stored = json.loads(name[len(_PREFIX) :])
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(stored)))
-    return Reference(column, tuple(steps), schema.field(0).type)
+    return Reference(column, tuple(steps), _restored(schema.field(0)))
+
+
+def _restored(field: pa.Field) -> pa.DataType:
+    """Return the type of a field, whose Variants came back as structs that are marked."""
+    type_ = field.type
+    if is_variant(field):
+        return VariantType()
+    if pa.types.is_struct(type_):
+        return pa.struct([each.with_type(_restored(each)) for each in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(type_.key_field, type_.item_field.with_type(_restored(type_.item_field)))
+    made = {pa.lib.Type_LIST: pa.list_, pa.lib.Type_LARGE_LIST: pa.large_list}.get(type_.id)
+    if made is None:
+        return type_
+    return made(type_.value_field.with_type(_restored(type_.value_field)))

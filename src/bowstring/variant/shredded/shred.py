@@ -43,7 +43,7 @@ from bowstring.variant.walk import Located, locate_in
 if TYPE_CHECKING:
     from bowstring.columnar.column import Column
 
-__all__ = ["shred"]
+__all__ = ["inferred_schema", "shred"]
 
 _OK, _MISSING = np.uint8(Status.OK), np.uint8(Status.MISSING)
 _VARIANT_NULL: Final = np.uint8(Status.VARIANT_NULL)
@@ -127,12 +127,7 @@ def shred(
     wanted = None if isinstance(schema, str) else checked_schema(schema, found.name)
     with found.device.use():
         whole = unshredded(found, strict=True, limits=limits) if is_shredded(found) else found
-        source = Source(open_column(whole, plain=True), limits, whole.name)
-        opened = source.opened
-        [located] = locate_in(found.device, opened.validity, opened.value, source.dictionary, [()])
-        row = first_error(located.statuses, found.device)
-        if row is not None:
-            raise_error(opened, row, located.statuses, limits)
+        source, located = _opened(whole, limits)
         if wanted is None:
             wanted = infer(source, located, max_columns)
         if is_untyped(wanted):
@@ -141,7 +136,33 @@ def shred(
         field = shredded_field(whole.field, wanted)
         [node] = part_of(whole).nodes[:1]
         made = holding(field, node, part_of(whole).buffers[:1], [part_of(whole.child("metadata")), *parts])
-        return batch_of([made], opened)[0]
+        return batch_of([made], source.opened)[0]
+
+
+def inferred_schema(
+    column: Any, max_columns: int = MOST_COLUMNS, *, limits: Limits = DEFAULT_LIMITS
+) -> pa.DataType:
+    """Return the schema by which :func:`shred` shreds a column that is not shredded, ``variant.type()`` for none.
+
+    Raises
+    ------
+    InvalidBody, Truncated, Unsupported, LimitExceeded
+        A value is malformed, or of a type that is not known.
+    """
+    found = one_column(column, "variant")
+    with found.device.use():
+        return infer(*_opened(found, limits), max_columns)
+
+
+def _opened(column: Column, limits: Limits) -> tuple[Source, Located]:
+    """Return a column that is not shredded, and where its values lie."""
+    source = Source(open_column(column, plain=True), limits, column.name)
+    opened = source.opened
+    [located] = locate_in(column.device, opened.validity, opened.value, source.dictionary, [()])
+    row = first_error(located.statuses, column.device)
+    if row is not None:
+        raise_error(opened, row, located.statuses, limits)
+    return source, located
 
 
 @dataclasses.dataclass(slots=True)

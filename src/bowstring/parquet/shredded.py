@@ -1,0 +1,371 @@
+"""Values by path from shredded columns of a file: which leaves they need, and what statistics say about them.
+
+The specification: *Variant Shredding*, "Objects" and "Data Skipping". A field that is shredded is in its own group
+and nowhere else, so nothing around it is read. Where statistics say that all of a ``value`` are null, it is not
+read either, and the typed column is all that there is.
+"""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bowstring import variant
+from bowstring.columnar.marks import VariantArray, is_variant, marked_field
+from bowstring.errors import UnknownColumn, UsageError
+from bowstring.parquet.columns import ColumnPath, children_of, count_leaves
+from bowstring.variant.column import VariantType
+from bowstring.variant.reference import Reference, reference_of
+
+if TYPE_CHECKING:
+    from bowstring.parquet.file import OpenFile
+
+__all__ = ["Columns", "bounds_of", "named_columns"]
+
+_EMPTY_METADATA: Final = b"\x01\x00\x00"
+Chosen = tuple[str | None, "ColumnPath | Reference"]
+"""A column of a result: its name where it is another one, and what it is."""
+
+
+def named_columns(columns: Any) -> list[Chosen] | None:
+    """Return columns as a reader is asked for them, each with the name that it is to have.
+
+    Raises
+    ------
+    UsageError
+        An expression is no path.
+    """
+    if columns is None:
+        return None
+    return [_chosen(column) for column in columns]
+
+
+def _chosen(column: Any) -> Chosen:
+    if not isinstance(column, pc.Expression):
+        return None, column
+    # pyarrow shows a reference as its name; a name of path() is JSON, which has no line breaks.
+    reference = reference_of(str(column).removeprefix("FieldRef.Name(").removesuffix(")"))
+    if reference is None:
+        raise UsageError(
+            "a column is no expression",
+            expected="a name, a path, or variant.path(…)",
+            found=str(column)[:200],
+        )
+    return reference.label, reference
+
+
+class _Way(NamedTuple):
+    """Where a path leads in a shredded column.
+
+    Attributes
+    ----------
+    metadata
+        The leaf of the metadata.
+    names
+        The names down to the group where the path leaves the typed columns, or ends.
+    value
+        The leaf of the ``value`` there, ``None`` without one.
+    inside
+        The leaves of the ``typed_value`` there.
+    typed
+        The type of the ``typed_value`` if it is the only leaf, and the path ends there.
+    """
+
+    metadata: int
+    names: tuple[str, ...]
+    value: int | None
+    inside: tuple[int, ...]
+    typed: pa.DataType | None
+
+
+def _way(file: OpenFile, reference: Reference) -> _Way | None:
+    """Return where a path leads, ``None`` where the whole column is needed."""
+    first, field = _column_of(file, reference)
+    group = {child.name: child for child in _placed(field, first)}
+    if not is_variant(field) or "typed_value" not in group or "metadata" not in group:
+        return None
+    names: list[str] = []
+    metadata = group["metadata"].first
+    path = list(reference.path)
+    while path and isinstance(path[0], str) and "typed_value" in group:
+        typed = group["typed_value"]
+        fields = {child.name: child for child in _placed(typed.field, typed.first)}
+        if not pa.types.is_struct(typed.field.type) or path[0] not in fields:
+            break
+        child = fields[path[0]]
+        names += ["typed_value", str(path.pop(0))]
+        group = {each.name: each for each in _placed(child.field, child.first)}
+    value = group["value"].first if "value" in group else None
+    typed_value = group.get("typed_value")
+    if typed_value is None:
+        return None if value is None else _Way(metadata, tuple(names), value, (), None)
+    type_ = typed_value.field.type
+    if path and pa.types.is_struct(type_) and value is not None:
+        # A field that has no group is in what is left of the object.
+        return _Way(metadata, tuple(names), value, (), None)
+    end = typed_value.first + count_leaves(type_)
+    alone = None if children_of(type_) or path else type_
+    return _Way(metadata, tuple(names), value, tuple(range(typed_value.first, end)), alone)
+
+
+class _Child(NamedTuple):
+    name: str
+    field: pa.Field
+    first: int
+
+
+def _placed(field: pa.Field, first: int) -> Iterator[_Child]:
+    """Yield the children of a field, and the number of the first leaf of each."""
+    for child in children_of(field.type):
+        yield _Child(child.name, child, first)
+        first += count_leaves(child.type)
+
+
+class Columns:
+    """Columns of a file: whole ones, leaves, and values by path out of Variant columns.
+
+    Parameters
+    ----------
+    file
+        The file.
+    columns
+        As :func:`named_columns` gives them; all of the file where there is nothing.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        Of the batches.
+
+    Raises
+    ------
+    UnknownColumn
+        There is no such column.
+    """
+
+    def __init__(self, file: OpenFile, columns: Sequence[Chosen] | None) -> None:
+        self._file = file
+        self._paths: list[tuple[Reference, _Way | None, pa.Field]] = []
+        self._order: list[tuple[bool, int]] = []
+        """For each column whether it is one by path, and its number among these or the others."""
+        named = None if columns is None else [each for _, each in columns if not isinstance(each, Reference)]
+        self._plain = file.select(named)
+        if columns is None or len(named or ()) == len(columns):
+            self.schema = self._plain.schema
+            return
+        known = 0
+        for position, (name, each) in enumerate(columns):
+            if isinstance(each, Reference):
+                self._order.append((True, len(self._paths)))
+                way = _way(file, each)
+                self._paths.append((each, way, self._result(name or each.label, each, way)))
+                continue
+            before = [other for _, other in columns[: position + 1] if not isinstance(other, Reference)]
+            count = len(file.select(before).schema)
+            if count > known:  # not another leaf of a column that is there already
+                self._order.append((False, known))
+            known = count
+        fields = [
+            self._paths[number][2] if is_path else self._plain.schema.field(number)
+            for is_path, number in self._order
+        ]
+        self.schema = pa.schema(fields, metadata=file.schema.metadata)
+
+    def read(self, group: int) -> list[pa.RecordBatch]:
+        """Read a row group whole."""
+        if not self._paths:
+            return self._file.read_row_group(group, self._plain)
+        leaves = self._leaves(group)
+        found = self._file.read_row_group(group, self._file.select_leaves(leaves))
+        plain = [] if not self._plain.schema.names else self._file.read_row_group(group, self._plain)
+        return self._together(found, plain, leaves)
+
+    def pieces(self, group: int) -> Iterator[pa.RecordBatch]:
+        """Read a row group piece by piece, without ever having all of it in memory."""
+        if not self._paths:
+            yield from self._file.iter_row_groups([group], self._plain)
+            return
+        leaves = self._leaves(group)
+        found = self._file.iter_row_groups([group], self._file.select_leaves(leaves))
+        if not self._plain.schema.names:
+            for batch in found:
+                yield from self._together([batch], [], leaves)
+            return
+        for batch, other in zip(found, self._file.iter_row_groups([group], self._plain), strict=True):
+            yield from self._together([batch], [other], leaves)
+
+    def _leaves(self, group: int) -> tuple[int, ...]:
+        return tuple(
+            sorted({leaf for each, way, _ in self._paths for leaf in self._needed(each, way, group)})
+        )
+
+    def _needed(self, reference: Reference, way: _Way | None, group: int) -> Sequence[int]:
+        """Return the leaves that a path needs of a row group."""
+        if way is None:
+            first, field = _column_of(self._file, reference)
+            return range(first, first + count_leaves(field.type))
+        held = way.value is not None and not (way.inside and _is_null(self._file, group, way.value))
+        if not held and way.typed is not None and not isinstance(reference.type, VariantType):
+            return way.inside
+        return [way.metadata, *([way.value] if held and way.value is not None else []), *way.inside]
+
+    def _together(
+        self, found: list[pa.RecordBatch], plain: list[pa.RecordBatch], leaves: tuple[int, ...]
+    ) -> list[pa.RecordBatch]:
+        """Return batches of the columns by path, and of the others, in their order."""
+        if not found:
+            return []
+        table = pa.Table.from_batches([self._values(batch, leaves) for batch in found])
+        beside = pa.Table.from_batches(plain) if plain else None
+        columns = [
+            table.column(number) if is_path or beside is None else beside.column(number)
+            for is_path, number in self._order
+        ]
+        return list(pa.Table.from_arrays(columns, schema=self.schema).to_batches())
+
+    def _values(self, batch: pa.RecordBatch, leaves: tuple[int, ...]) -> pa.RecordBatch:
+        """Return the values at the paths, out of a batch of these leaves."""
+        arrays = []
+        for reference, way, field in self._paths:
+            array = batch.column(batch.schema.get_field_index(reference.column))
+            arrays.append(_values(array, reference, way, leaves, field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([field for _, _, field in self._paths]))
+
+    def _result(self, name: str, reference: Reference, way: _Way | None) -> pa.Field:
+        """Return the field of the values at a path."""
+        if not isinstance(reference.type, VariantType) and not _holds_variants(reference.type):
+            return pa.field(name, reference.type)
+        first, column = _column_of(self._file, reference)
+        leaves = [*range(first, first + count_leaves(column.type))]
+        if way is not None:
+            leaves = [way.metadata, *([] if way.value is None else [way.value]), *way.inside]
+        selection = self._file.select_leaves(tuple(sorted(leaves)))
+        empty = pa.array([], selection.schema.field(0).type)
+        return _got(empty, reference).field.with_name(name)
+
+
+def _values(
+    array: pa.StructArray, reference: Reference, way: _Way | None, leaves: tuple[int, ...], type_: pa.DataType
+) -> pa.Array:
+    """Return the values at a path of a group that has some leaves of a Variant."""
+    if way is not None and way.typed == type_ and (way.value is None or way.value not in leaves):
+        return pc.struct_field(array, [*way.names, "typed_value"])
+    found = _got(array, reference).to_arrow()
+    if isinstance(found, VariantArray):
+        found = found.storage
+    return found if found.type.equals(type_) else found.cast(type_)
+
+
+def _got(array: pa.StructArray, reference: Reference) -> Any:
+    """Return the values at a path of a group that has what the path needs; without values, of no metadata."""
+    fields = list(array.type)
+    if array.type.get_field_index("metadata") < 0:
+        indices = pa.repeat(pa.scalar(0, pa.int32()), len(array))
+        blobs = pa.DictionaryArray.from_arrays(indices, pa.array([_EMPTY_METADATA], pa.binary()))
+        children = [blobs, *(array.field(index) for index in range(len(fields)))]
+        fields = [pa.field("metadata", blobs.type), *fields]
+        mask = array.is_null() if array.null_count else None
+        array = pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+    field = marked_field(pa.field(reference.column, array.type))
+    batch = pa.RecordBatch.from_arrays([array], schema=pa.schema([field]))
+    return variant.get(batch, reference.path, reference.type)
+
+
+def _holds_variants(type_: pa.DataType) -> bool:
+    return isinstance(type_, VariantType) or any(_holds_variants(each.type) for each in children_of(type_))
+
+
+def _column_of(file: OpenFile, reference: Reference) -> tuple[int, pa.Field]:
+    """Return the column of a path, and the number of its first leaf.
+
+    Raises
+    ------
+    UnknownColumn
+        There is none, or several.
+    """
+    if file.schema.names.count(reference.column) != 1:
+        raise UnknownColumn(
+            "no such column", found=repr(reference.column), expected=f"one of {file.schema.names}"[:200]
+        )
+    first = 0
+    for field in file.schema:
+        if field.name == reference.column:
+            break
+        first += count_leaves(field.type)
+    return first, field
+
+
+def _is_null(file: OpenFile, group: int, leaf: int) -> bool:
+    """Return whether statistics say that all values of a leaf are null."""
+    column = file.metadata.row_group(group).column(leaf)
+    found = column.statistics
+    return bool(found is not None and found.has_null_count and found.null_count == column.num_values)
+
+
+def bounds_of(file: OpenFile, group: int, reference: Reference, name: str, *, has_nan: bool) -> Any:
+    """Return what statistics say about the values at a path of a row group, as an expression of a name, or nothing.
+
+    They say nothing unless all values are of the type that is asked for: then all of the ``value`` are null.
+
+    Parameters
+    ----------
+    file, group
+        A row group.
+    reference
+        A path.
+    name
+        What the expression refers to.
+    has_nan
+        Whether it matters that statistics leave out NaN.
+    """
+    way = _way(file, reference)
+    if way is None or way.typed is None or not way.typed.equals(reference.type):
+        return None
+    if way.value is not None and not _is_null(file, group, way.value):
+        return None
+    column = file.metadata.row_group(group).column(way.inside[0])
+    found = column.statistics
+    if found is None or not found.has_null_count:
+        return None
+    place = pc.field(name)
+    if found.null_count == column.num_values:
+        return place.is_null()
+    if pa.types.is_floating(way.typed) and has_nan:
+        return None
+    least, most = _least_and_most(found, way.typed)
+    if found.null_count:
+        return (
+            None
+            if least is None
+            else ((place >= least) | place.is_null()) & ((place <= most) | place.is_null())
+        )
+    return place.is_valid() if least is None else (place >= least) & (place <= most)
+
+
+def _least_and_most(found: Any, type_: pa.DataType) -> tuple[Any, Any]:
+    """Return the bounds of some statistics, ``None`` where they are not of a type that has an order here."""
+    if not found.has_min_max:
+        return None, None
+    try:
+        least, most = (_scalar(raw, type_) for raw in (found.min_raw, found.max_raw))
+    except (UnicodeDecodeError, pa.ArrowException, TypeError, ValueError, decimal.InvalidOperation):
+        return None, None
+    if least is None or (pa.types.is_floating(type_) and not found.min_raw <= found.max_raw):
+        return None, None
+    return least, most
+
+
+def _scalar(raw: Any, type_: pa.DataType) -> Any:
+    if pa.types.is_decimal(type_):
+        number = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
+        return pa.scalar(decimal.Decimal(number).scaleb(-type_.scale, decimal.Context(prec=76)), type_)
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
+        return pa.scalar(raw.decode() if isinstance(raw, bytes) else raw, type_)
+    if pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_boolean(type_):
+        return pa.scalar(raw, type_)
+    if pa.types.is_temporal(type_):
+        return pa.array([raw], pa.int32() if type_.bit_width == 32 else pa.int64()).view(type_)[0]
+    return pa.scalar(raw, type_) if pa.types.is_integer(type_) or pa.types.is_floating(type_) else None

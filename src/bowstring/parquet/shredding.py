@@ -1,0 +1,193 @@
+"""Shredding of batches: on the way into a file, by given or inferred schemas; and out of files that are shredded in
+different ways, by one schema.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from bowstring import variant
+from bowstring.columnar.marks import VariantArray, is_variant
+from bowstring.columnar.nodes import storage_type
+from bowstring.errors import UnknownColumn, UsageError
+from bowstring.variant.column import VariantType
+from bowstring.variant.shredded.infer import MOST_COLUMNS
+from bowstring.variant.shredded.schema import (
+    checked_schema,
+    is_untyped,
+    schema_of_storage,
+    shredded_field,
+    union,
+)
+from bowstring.variant.shredded.shred import inferred_schema
+
+if TYPE_CHECKING:
+    from bowstring.columnar.batch import Batch
+
+__all__ = ["alike", "conformed", "is_shredded_field", "shredded_batches", "union_schema"]
+
+# A schema is inferred from the batches that come first, as many as have these.
+_FIRST_ROWS: Final = 65_536
+_FIRST_BYTES: Final = 64 << 20
+
+
+def shredded_batches(
+    schema: pa.Schema, batches: Iterator[Batch], shred: Any
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Return the schema of shredded batches, and these one by one.
+
+    Parameters
+    ----------
+    schema, batches
+        Any, Variants marked.
+    shred
+        As :func:`bowstring.parquet.write` takes it.
+
+    Raises
+    ------
+    UsageError, UnknownColumn
+        It names no Variant column, or is none of these forms.
+    """
+    wanted = _wanted(schema, shred)
+    first: list[Batch] = []
+    if any(isinstance(each, int) for each in wanted.values()):
+        first = _first(batches)
+    types = {
+        position: _inferred(first, position, each) if isinstance(each, int) else each
+        for position, each in wanted.items()
+    }
+    types = {position: type_ for position, type_ in types.items() if not is_untyped(type_)}
+    fields = [
+        shredded_field(field, types[position]) if position in types else field
+        for position, field in enumerate(schema)
+    ]
+    made = pa.schema(fields, metadata=schema.metadata)
+    return made, (_shredded(batch, made, types) for batch in itertools.chain(first, batches))
+
+
+def is_shredded_field(field: pa.Field) -> bool:
+    """Return whether a field is a shredded Variant."""
+    storage = storage_type(field.type)
+    return bool(
+        is_variant(field) and pa.types.is_struct(storage) and storage.get_field_index("typed_value") >= 0
+    )
+
+
+def _wanted(schema: pa.Schema, shred: Any) -> dict[int, Any]:
+    variants = [position for position, field in enumerate(schema) if is_variant(field)]
+    if not isinstance(shred, Mapping):
+        return dict.fromkeys(variants, _form(shred, "shred"))
+    found: dict[int, Any] = {}
+    for name, each in shred.items():
+        places = [position for position in variants if schema.field(position).name == name]
+        if len(places) != 1:
+            names = [schema.field(position).name for position in variants]
+            raise UnknownColumn("no such Variant column", found=repr(name), expected=f"one of {names}"[:200])
+        found[places[0]] = _form(each, f"shred[{name!r}]")
+    return found
+
+
+def _form(each: Any, where: str) -> Any:
+    """Return the schema of a column, or how many columns are inferred."""
+    if each == "infer":
+        return MOST_COLUMNS
+    if isinstance(each, int) and not isinstance(each, bool) and each > 0:
+        return each
+    if not isinstance(each, pa.DataType):
+        raise UsageError(
+            "no way to shred a column",
+            expected='a pyarrow.DataType, "infer", or the most columns that are inferred',
+            found=repr(each)[:200],
+            where=where,
+        )
+    return checked_schema(each, where)
+
+
+def _first(batches: Iterator[Batch]) -> list[Batch]:
+    found: list[Batch] = []
+    rows = size = 0
+    for batch in batches:
+        found.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= _FIRST_ROWS or size >= _FIRST_BYTES:
+            break
+    return found
+
+
+def _inferred(first: list[Batch], position: int, most: int) -> pa.DataType:
+    """Return the schema of a column of the first batches."""
+    columns = [variant.unshred(batch[position], plain=True) for batch in first if batch.num_rows]
+    if not columns:
+        return variant.type()
+    if len(columns) == 1:
+        return inferred_schema(columns[0], most)
+    arrays = [_storage(column.to_arrow()) for column in columns]
+    return inferred_schema(pa.concat_arrays(arrays), most)
+
+
+def _shredded(batch: Batch, schema: pa.Schema, types: Mapping[int, pa.DataType]) -> pa.RecordBatch:
+    found = batch.to_arrow()
+    arrays = [_storage(array) for array in found.columns]
+    for position, type_ in types.items():
+        arrays[position] = _storage(variant.shred(batch[position], type_, plain=True).to_arrow())
+    return pa.RecordBatch.from_arrays(arrays, schema=schema) if arrays else found
+
+
+def _storage(array: Any) -> Any:
+    return array.storage if isinstance(array, VariantArray) else array
+
+
+def alike(one: pa.Schema, other: pa.Schema) -> bool:
+    """Return whether schemas are the same, but for how Variant columns are shredded."""
+    bare = [pa.schema([_bare(field) for field in schema]) for schema in (one, other)]
+    return bool(bare[0].equals(bare[1]))
+
+
+def _bare(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, VariantType()) if is_variant(field) else field.remove_metadata()
+
+
+def union_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
+    """Return a schema for batches of files that are alike.
+
+    A Variant column has the shredded columns of all files, and is not shredded where these do not fit each other.
+    """
+    first = schemas[0]
+    fields = []
+    for position, field in enumerate(first):
+        others = [schema.field(position) for schema in schemas[1:]]
+        if not is_variant(field) or all(each.type.equals(field.type) for each in others):
+            fields.append(field)
+            continue
+        found: pa.DataType | None = schema_of_storage(field.type)
+        for each in others:
+            found = None if found is None else union(found, schema_of_storage(each.type))
+        fields.append(shredded_field(field, variant.type() if found is None else found))
+    return pa.schema(fields, metadata=first.metadata)
+
+
+def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch whose Variant columns are shredded as a schema says that it is alike to."""
+    arrays = []
+    for array, given, field in zip(batch.columns, batch.schema, schema, strict=True):
+        arrays.append(array if array.type.equals(field.type) else _shredded_as(array, given, field))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _shredded_as(array: pa.Array, given: pa.Field, field: pa.Field) -> pa.Array:
+    column = pa.RecordBatch.from_arrays([array], schema=pa.schema([given]))
+    wanted = schema_of_storage(field.type)
+    made = variant.unshred(column) if is_untyped(wanted) else variant.shred(column, wanted)
+    found = _storage(made.to_arrow())
+    children = [found.field(each.name) for each in field.type]
+    children = [
+        child if child.type.equals(each.type) else child.cast(each.type)
+        for child, each in zip(children, field.type, strict=True)
+    ]
+    mask = found.is_null() if found.null_count else None
+    return pa.StructArray.from_arrays(children, fields=list(field.type), mask=mask)
