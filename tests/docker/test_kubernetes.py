@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bowstring.spark import session_config
-from bowstring.spark.settings import read_properties
+from bowstring.spark.sessions import read_properties
 
 MANIFEST = Path(__file__).parents[2] / "docker" / "spark-kubernetes.yaml"
 

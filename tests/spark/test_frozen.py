@@ -10,7 +10,7 @@ import pytest
 
 PROGRAM = """
 import gc, weakref
-from bowstring.spark.frozen import freeze_imports
+from bowstring.spark.task import freeze_imports
 
 class Knot:
     def __init__(self):

@@ -8,8 +8,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bowstring.spark.incoming import incoming, joined
-from bowstring.spark.marks import marked
+from bowstring.spark.input_batches import incoming, joined
+from bowstring.spark.variant_marks import marked
 
 
 def batches_of(rows: list[int]) -> list[pa.RecordBatch]:

@@ -17,7 +17,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.depot import Depot
-from bowstring.spark import keeping, sessions
+from bowstring.spark import application_lease, sessions
 from bowstring.spark.publishing import _Job, _Publication
 from bowstring.spark.task import DepotTask, Order
 from bowstring.spark.tickets import Ticket
@@ -71,7 +71,7 @@ def stopped() -> Iterator[threading.Event]:
 @pytest.fixture
 def publish(folder: str, stopped: threading.Event) -> Iterator[Callable[..., bow.spark.PublishedDataset]]:
     """Return a function that publishes a frame as :func:`bowstring.spark.publish` does."""
-    application = keeping.Application("app", stopped.is_set)
+    application = application_lease.Application("app", stopped.is_set)
 
     def make(frame: Frame, readers: int | None = None, stay: float = 0.0) -> bow.spark.PublishedDataset:
         order = Order("app", f"d#{len(application._stays)}", readers)
@@ -190,14 +190,14 @@ def test_applications_are_forgotten() -> None:
         return types.SimpleNamespace(sparkContext=made)
 
     one, other = context(1), context(2)
-    assert keeping.application_of(one) is keeping.application_of(one)
+    assert application_lease.application_of(one) is application_lease.application_of(one)
     one.sparkContext._jsc = None
-    before = len(keeping._applications)
-    assert keeping.application_of(other).name == "local-2-2"
-    assert len(keeping._applications) == before
+    before = len(application_lease._applications)
+    assert application_lease.application_of(other).name == "local-2-2"
+    assert len(application_lease._applications) == before
     other.sparkContext._jsc = None
-    keeping.application_of(context(3)).end()
-    keeping._applications.clear()
+    application_lease.application_of(context(3)).end()
+    application_lease._applications.clear()
 
 
 def test_tickets_keep_tokens_to_themselves() -> None:

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bowstring.errors import InvalidData, Unsupported
-from bowstring.spark.scan import Piece, ScanTask, pieces_of
+from bowstring.spark.parquet_scan import Piece, ScanTask, pieces_of
 from bowstring.spark.task import Order
 
 ORDER = Order("app", "d#1")

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring.spark import session_config
-from bowstring.spark.settings import given_settings, read_properties
+from bowstring.spark.sessions import given_settings, read_properties
 
 BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 

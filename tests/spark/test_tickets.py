@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from bowstring.dissociated.uri import Dataset
 from bowstring.errors import InvalidData, UsageError
-from bowstring.spark.published import Control, PublishedDataset
-from bowstring.spark.tickets import Ticket, dataset_of
+from bowstring.spark.tickets import Control, PublishedDataset, Ticket, dataset_of
 
 SCHEMA = pa.schema([("a", pa.int64())])
 PACKED = SCHEMA.serialize().to_pybytes()

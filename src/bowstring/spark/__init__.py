@@ -9,11 +9,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bowstring.spark.named import dataset
-    from bowstring.spark.published import PublishedDataset
+    from bowstring.spark.lookup import dataset
     from bowstring.spark.publishing import publish
-    from bowstring.spark.scheduling import task_address, task_device
     from bowstring.spark.sessions import session, session_config
+    from bowstring.spark.task import task_address, task_device
+    from bowstring.spark.tickets import PublishedDataset
 
 __all__ = [
     "PublishedDataset",
@@ -27,13 +27,13 @@ __all__ = [
 
 # Every worker of Spark's imports this package, and most need only what a task does.
 _HOMES = {
-    "PublishedDataset": "bowstring.spark.published",
-    "dataset": "bowstring.spark.named",
+    "PublishedDataset": "bowstring.spark.tickets",
+    "dataset": "bowstring.spark.lookup",
     "publish": "bowstring.spark.publishing",
     "session": "bowstring.spark.sessions",
     "session_config": "bowstring.spark.sessions",
-    "task_address": "bowstring.spark.scheduling",
-    "task_device": "bowstring.spark.scheduling",
+    "task_address": "bowstring.spark.task",
+    "task_device": "bowstring.spark.task",
 }
 
 

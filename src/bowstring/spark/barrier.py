@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.spark.failures import reason
-from bowstring.spark.published import Control, PublishedDataset
+from bowstring.spark.barrier_task import StayingTask
 from bowstring.spark.schemas import published_schema
-from bowstring.spark.staying import StayingTask
-from bowstring.spark.tickets import COLUMNS, Ticket, dataset_of
+from bowstring.spark.task import reason
+from bowstring.spark.tickets import COLUMNS, Control, PublishedDataset, Ticket, dataset_of
 from bowstring.transport import Message, listen
 from bowstring.transport.accepting import accept_all
 from bowstring.transport.restriction import Restriction

@@ -20,15 +20,13 @@ from bowstring.errors import (
 )
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.serving.arguments import check_offer
+from bowstring.spark.application_lease import Application, application_of
 from bowstring.spark.barrier import publish_in_tasks
-from bowstring.spark.keeping import Application, application_of
-from bowstring.spark.plan import scan_of
-from bowstring.spark.published import Control, PublishedDataset
-from bowstring.spark.scan import ScanTask, pieces_of
+from bowstring.spark.parquet_scan import ScanTask, pieces_of, scan_of
 from bowstring.spark.schemas import check_columns, published_schema
 from bowstring.spark.sessions import warn_of_memory_limit
 from bowstring.spark.task import LEASE_SECONDS, DepotTask, Order
-from bowstring.spark.tickets import COLUMNS, Ticket, dataset_of
+from bowstring.spark.tickets import COLUMNS, Control, PublishedDataset, Ticket, dataset_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

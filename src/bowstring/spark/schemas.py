@@ -8,8 +8,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from bowstring.errors import Unsupported
-from bowstring.spark.marks import marked
-from bowstring.spark.variant import FromSpark
+from bowstring.spark.input_batches import FromSpark
+from bowstring.spark.variant_marks import marked
 
 __all__ = ["check_columns", "differences", "published_schema", "task_schema"]
 
@@ -35,7 +35,7 @@ _TEXTS: Final = frozenset(("StringType", "CharType", "VarcharType"))
 def published_schema(
     source: Any, zone: str | None = None, *, large: bool | None = None, dictionary: bool = True
 ) -> pa.Schema:
-    """Return the schema that :class:`~bowstring.spark.variant.FromSpark` gives to a data frame's batches.
+    """Return the schema that :class:`~bowstring.spark.input_batches.FromSpark` gives to a data frame's batches.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def published_schema(
     large
         Whether strings and binary are large (``spark.sql.execution.arrow.useLargeVarTypes``); likewise.
     dictionary
-        As for :class:`~bowstring.spark.variant.FromSpark`.
+        As for :class:`~bowstring.spark.input_batches.FromSpark`.
 
     Raises
     ------

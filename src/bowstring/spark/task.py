@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import functools
+import gc
 import os
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bowstring import depot
-from bowstring.spark.frozen import freeze_imports
-from bowstring.spark.incoming import incoming
-from bowstring.spark.scheduling import running_task
+from bowstring.errors import NotOnDevice, UsageError
+from bowstring.memory import device_by_name
+from bowstring.spark.input_batches import incoming
 from bowstring.spark.tickets import Ticket
 from bowstring.transport.tcp import spelled
 
@@ -23,8 +25,158 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.depot import Depot, Options
+    from bowstring.memory import Device
 
-__all__ = ["LEASE_SECONDS", "DepotTask", "Order", "executor_pid", "own_address"]
+__all__ = [
+    "LEASE_SECONDS",
+    "DepotTask",
+    "Order",
+    "executor_pid",
+    "freeze_imports",
+    "own_address",
+    "reason",
+    "running_task",
+    "task_address",
+    "task_device",
+]
+
+# Spark sets it for workers that get more than one task.
+_USED_AGAIN: Final = "SPARK_REUSE_WORKER"
+
+
+@functools.cache
+def freeze_imports() -> bool:
+    """Leave what this process has imported out of all later collections; return whether it does.
+
+    Spark's workers look for cycles in all of their memory after each task, and nearly all that is there are
+    modules: pyarrow, pandas and ours, which never become garbage. So this is done once in a process, when the work
+    of its first task is done and all is imported, and only in a worker that gets another task; nowhere else does
+    Bowstring touch the collector. What is garbage already is collected before, for it would stay for good. So do
+    cycles that the first task still needs, those of no other task: what it costs is bounded, and never grows.
+
+    Examples
+    --------
+    >>> freeze_imports()  # this process is no worker of Spark's
+    False
+    """
+    if not os.environ.get(_USED_AGAIN):
+        return False
+    gc.collect()
+    gc.freeze()
+    return True
+
+
+_OURS: Final = "bowstring.errors."
+_MOST: Final = 500
+
+
+def reason(error: BaseException | None) -> str:
+    r"""Return what was wrong with a job: the last error of ours that its message holds, or its beginning.
+
+    Examples
+    --------
+    >>> reason(
+    ...     RuntimeError("Job aborted ...\nTraceback ...\nbowstring.errors.OutOfBudget: no room\n\tat java")
+    ... )
+    'OutOfBudget: no room'
+    """
+    text = "nothing" if error is None else str(error).strip()
+    ours = [line.strip() for line in text.splitlines() if line.strip().startswith(_OURS)]
+    return (ours[-1].removeprefix(_OURS) if ours else text)[:_MOST]
+
+
+def running_task() -> Any:
+    """Return the context of the task of Spark that calls.
+
+    Raises
+    ------
+    UsageError
+        This is not a task of Spark.
+    """
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        raise UsageError("this is not a task of Spark")
+    return context
+
+
+def task_address(resource: str = "gpu") -> str:
+    """Return the address of the resource that Spark gave to the task that calls.
+
+    Spark says it for each task anew: a worker that is used again may get another one.
+
+    Raises
+    ------
+    UsageError
+        This is not a task of Spark.
+    NotOnDevice
+        The task was given none.
+    """
+    context = running_task()
+    found = context.resources().get(resource)
+    if found is None or not found.addresses:
+        raise NotOnDevice(
+            f"Spark gave this task no {resource}",
+            found=", ".join(sorted(context.resources())) or "no resources at all",
+            hint=f"Set spark.executor.resource.{resource}.amount and spark.task.resource.{resource}.amount, "
+            "or give a resource profile.",
+        )
+    return str(found.addresses[0])
+
+
+def task_device(kind: str = "cuda", resource: str = "gpu") -> Device:
+    """Return the GPU that Spark gave to the task that calls.
+
+    Parameters
+    ----------
+    kind
+        ``"cuda"``; another kind of device in tests.
+    resource
+        What Spark calls it: ``spark.executor.resource.<resource>.amount``.
+
+    Raises
+    ------
+    UsageError
+        This is not a task of Spark.
+    NotOnDevice
+        The task was given none, or this process cannot see it.
+
+    Examples
+    --------
+    >>> def train(batches):  # runs in a task: df.mapInArrow(train, …, profile=…)
+    ...     device = bow.spark.task_device()
+    ...     for batch in batches:
+    ...         yield fit(bow.Batch.from_arrow(batch).to_device(device))
+    """
+    return device_by_name(f"{kind}:{_ordinal(task_address(resource))}")
+
+
+def _ordinal(address: str) -> int:
+    """Return the number that a GPU has in this process, of the number that it has on the host."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        if not address.isdecimal():
+            raise NotOnDevice("Spark names a GPU not by its number", found=address)
+        return int(address)
+    # Spark does not set it, but who started the executor may have; it then renumbers what this process sees.
+    names = [each.strip() for each in visible.split(",")]
+    if address not in names:
+        raise NotOnDevice(
+            "this process does not see the GPU that Spark gave to the task",
+            expected=address,
+            found=f"CUDA_VISIBLE_DEVICES={visible}",
+            hint="Leave CUDA_VISIBLE_DEVICES unset for executors: the task's resources say which GPU it has.",
+        )
+    return names.index(address)
+
+
+def device_of(name: str | None) -> Any:
+    """Return the device that a publication names; ``"gpu"`` is the task's own, ``None`` the host."""
+    if name is None:
+        return None
+    return task_device() if name == "gpu" else device_by_name(name)
+
 
 LEASE_SECONDS: Final = 120.0
 """How long a depot keeps data by default after it has lost sight of their application, in seconds."""

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from bowstring.errors import InvalidData, UsageError
 from bowstring.spark.conversions import TooLong
-from bowstring.spark.forms import column_form
-from bowstring.spark.marks import is_marked
+from bowstring.spark.type_mapping import column_form
+from bowstring.spark.variant_marks import is_marked
 
 __all__ = ["Normaliser", "normalise", "to_spark_schema"]
 

@@ -17,10 +17,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from bowstring import depot
 from bowstring.errors import BowstringError, BrokenError, UnknownTicket, UsageError
 from bowstring.memory.handle import start_time
-from bowstring.spark.keeping import addresses_of
-from bowstring.spark.scheduling import running_task
+from bowstring.spark.application_lease import addresses_of
 from bowstring.spark.schemas import differences
-from bowstring.spark.task import LEASE_SECONDS, DepotTask, Order, executor_pid
+from bowstring.spark.task import LEASE_SECONDS, DepotTask, Order, executor_pid, running_task
 from bowstring.spark.tickets import Ticket, dataset_of
 
 if TYPE_CHECKING:

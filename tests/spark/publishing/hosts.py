@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import bowstring as bow
-from bowstring.spark.keeping import application_of
+from bowstring.spark.application_lease import application_of
 from tests.spark.publishing import standalone
 from tests.spark.publishing.local import ROWS, SUM, numbers, total
 

@@ -1,12 +1,10 @@
-"""Batches that Spark hands over, as the rest of Arrow knows them: Variants by name, nulls where they may be.
-
-Towards Spark, :class:`bowstring.spark.types.Normaliser` does the reverse.
-"""
+"""Batches that Spark hands over, as they are published: joined, Variants by name, nulls only where they may be."""
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +12,61 @@ import pyarrow.compute as pc
 
 from bowstring.errors import UsageError
 from bowstring.spark import conversions
-from bowstring.spark.forms import Convert, Form
-from bowstring.spark.marks import is_marked
+from bowstring.spark.type_mapping import Convert, Form
+from bowstring.spark.variant_marks import is_marked
 
-__all__ = ["FromSpark", "from_spark", "shared"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["FromSpark", "from_spark", "incoming", "joined", "shared"]
+
+_BATCH_BYTES: Final = 2 << 20
+
+
+def incoming(batches: Iterable[pa.RecordBatch]) -> tuple[pa.Schema | None, Iterator[pa.RecordBatch]]:
+    """Return the schema and the batches that a task publishes of its partition; no schema where it has no rows.
+
+    Examples
+    --------
+    >>> schema, present = incoming([pa.record_batch({"a": [1]}), pa.record_batch({"a": [2, 3]})])
+    >>> schema.names, [batch["a"].to_pylist() for batch in present]
+    (['a'], [[1, 2, 3]])
+    """
+    present = joined(batches)
+    first = next(present, None)
+    if first is None:
+        return None, present
+    convert = FromSpark(first.schema)
+    return convert.schema, map(convert, itertools.chain((first,), present))
+
+
+def joined(batches: Iterable[pa.RecordBatch], least: int = _BATCH_BYTES) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of some batches in batches of about so many bytes, or of what they were where that is more.
+
+    Where rows are few bytes, what a reader pays for each batch is more than what this copy costs. What is large
+    enough is not copied, so nothing that is joined becomes too large for 32-bit offsets.
+    """
+    waiting: list[pa.RecordBatch] = []
+    nbytes = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        size = batch.nbytes
+        if waiting and size >= least:
+            yield _one(waiting)
+            waiting, nbytes = [], 0
+        waiting.append(batch)
+        nbytes += size
+        if nbytes >= least:
+            yield _one(waiting)
+            waiting, nbytes = [], 0
+    if waiting:
+        yield _one(waiting)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
 
 _SAMPLE: Final = 512
 _METADATA: Final = b"SPARK::metadata::json"
@@ -47,7 +96,7 @@ class FromSpark:
 
     Examples
     --------
-    >>> from bowstring.spark.marks import marked
+    >>> from bowstring.spark.variant_marks import marked
     >>> rows = pa.array([{"value": bytes([12, 42]), "metadata": bytes([1, 0, 0])}] * 3, marked(b"variant"))
     >>> batch = from_spark(pa.record_batch({"v": rows}))
     >>> (

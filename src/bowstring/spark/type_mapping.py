@@ -11,7 +11,7 @@ import pyarrow as pa
 from bowstring.columnar.nodes import storage_type
 from bowstring.errors import Unsupported
 from bowstring.spark import conversions
-from bowstring.spark.marks import extension_name, is_marked, is_variant, marked
+from bowstring.spark.variant_marks import extension_name, is_marked, is_variant, marked
 
 __all__ = ["Form", "column_form"]
 

@@ -1,4 +1,4 @@
-"""The lease of an application: the driver holds it at every depot that keeps data for it, until Spark stops."""
+"""Hold the lease of an application at every depot that keeps data for it, until Spark stops."""
 
 from __future__ import annotations
 

@@ -12,9 +12,8 @@ from bowstring.columnar.batch import Batch
 from bowstring.errors import BowstringError
 from bowstring.memory import Pool, cpu
 from bowstring.server import Server
-from bowstring.spark.incoming import incoming
-from bowstring.spark.scheduling import device_of
-from bowstring.spark.task import own_address
+from bowstring.spark.input_batches import incoming
+from bowstring.spark.task import device_of, own_address
 from bowstring.spark.tickets import Ticket
 from bowstring.transport import Message, dial
 

@@ -1,0 +1,271 @@
+"""Parquet files that tasks read themselves: which files and columns of a plan, and the batches of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import itertools
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.fs
+
+from bowstring.errors import InvalidData, Unsupported
+from bowstring.parquet.file import OpenFile
+from bowstring.parquet.source import file_system
+from bowstring.spark.parquet_checks import as_spark, check_file, zones_of
+from bowstring.spark.task import DepotTask, running_task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from bowstring.spark.task import Order
+
+__all__ = ["Piece", "Scan", "ScanTask", "pieces_of", "scan_of"]
+
+_PARQUET: Final = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
+_USUAL: Final = {
+    "spark.sql.parquet.datetimeRebaseModeInRead": "corrected",
+    "spark.sql.parquet.int96RebaseModeInRead": "corrected",
+    "spark.sql.parquet.int96TimestampConversion": "false",
+    "spark.sql.parquet.fieldId.read.enabled": "false",
+}
+_OPTIONS: Final = ("datetimeRebaseMode", "int96RebaseMode")
+_SPECIAL: Final = frozenset(
+    ("VariantType", "GeometryType", "GeographyType", "CharType", "VarcharType", "CalendarIntervalType")
+)
+_HINT: Final = "publish(…, scan='spark') lets Spark read the files, whatever the plan is."
+
+
+@dataclasses.dataclass(frozen=True)
+class Scan:
+    """What a plan reads.
+
+    Attributes
+    ----------
+    files
+        URIs of the files, in Spark's order.
+    columns
+        Columns of the files, in the order of the data frame, and what it calls them.
+    """
+
+    files: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
+
+
+def scan_of(df: Any) -> Scan:
+    """Return what a data frame reads, if it is columns of Parquet files and nothing else.
+
+    Raises
+    ------
+    Unsupported
+        Spark would do more than read; says what.
+    """
+    plan = df._jdf.queryExecution().optimizedPlan()
+    names: list[tuple[int, str, str]] | None = None
+    while plan.getClass().getSimpleName() == "Project":
+        names = _chosen(plan, names)
+        plan = _only_child(plan)
+    if plan.getClass().getSimpleName() != "LogicalRelation":
+        raise Unsupported("a plan that does more than read Parquet files", found=plan.nodeName(), hint=_HINT)
+    relation = plan.relation()
+    kind = relation.getClass().getSimpleName()
+    if kind != "HadoopFsRelation" or relation.fileFormat().getClass().getName() != _PARQUET:
+        raise Unsupported("a plan that reads something else than Parquet files", found=kind, hint=_HINT)
+    _check_settings(df.sparkSession.conf, relation)
+    if not relation.partitionSchema().isEmpty():
+        raise Unsupported("columns that are names of folders", found="a partitioned table", hint=_HINT)
+    stored = {each.exprId().id(): each.name() for each in _listed(plan.output())}
+    known = set(relation.dataSchema().fieldNames())
+    chosen = names if names is not None else [(id_, name, name) for id_, name in stored.items()]
+    columns = tuple((stored.get(id_, ""), name) for id_, _, name in chosen)
+    # pyarrow takes a dot for the way into a struct.
+    strange = [name for source, name in columns if source not in known or "." in source]
+    if strange:
+        raise Unsupported("columns that are not in the files", found=", ".join(strange), hint=_HINT)
+    if not columns:
+        raise Unsupported("rows without columns", hint=_HINT)
+    special = [field.name for field in df.schema.fields if _is_special(field.dataType)]
+    if special:
+        raise Unsupported(
+            "types that Spark puts together when it reads", found=", ".join(special), hint=_HINT
+        )
+    return Scan(tuple(df.inputFiles()), columns)
+
+
+def _check_settings(conf: Any, relation: Any) -> None:
+    """Refuse settings and options with which Spark finds other columns or other times in the same files."""
+    strange = [
+        f"{name}={conf.get(name)}" for name, usual in _USUAL.items() if conf.get(name, usual).lower() != usual
+    ]
+    options = relation.options()
+    strange += [name for name in _OPTIONS if options.contains(name) or options.contains(name.lower())]
+    if strange:
+        raise Unsupported("settings that change what Spark reads", found=", ".join(strange), hint=_HINT)
+
+
+def _is_special(type_: Any) -> bool:
+    """Whether a type is stored in pieces, or in a form of Spark's own."""
+    if type(type_).__name__ in _SPECIAL or hasattr(type_, "sqlType"):
+        return True
+    inner = [getattr(type_, name) for name in ("elementType", "keyType", "valueType") if hasattr(type_, name)]
+    inner += [field.dataType for field in getattr(type_, "fields", ())]
+    return any(map(_is_special, inner))
+
+
+def _chosen(project: Any, above: list[tuple[int, str, str]] | None) -> list[tuple[int, str, str]]:
+    """Return (identity below, name below, name in the data frame) of what is wanted of a projection."""
+    below: dict[int, tuple[int, str, str]] = {}
+    for each in _listed(project.projectList()):
+        kind = each.getClass().getSimpleName()
+        source = each.child() if kind == "Alias" else each
+        if source.getClass().getSimpleName() != "AttributeReference":
+            raise Unsupported("a plan that computes a column", found=each.toString(), hint=_HINT)
+        below[each.exprId().id()] = (source.exprId().id(), source.name(), each.name())
+    if above is None:
+        return list(below.values())
+    return [(*below[id_][:2], name) for id_, _, name in above]
+
+
+def _only_child(plan: Any) -> Any:
+    [child] = _listed(plan.children())
+    return child
+
+
+def _listed(sequence: Any) -> list[Any]:
+    """Return a sequence of Scala's as a list."""
+    return [sequence.apply(index) for index in range(sequence.size())]
+
+
+_PIECE_BYTES: Final = 128 << 20
+_BATCH_ROWS: Final = 128 * 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """A part of a Parquet file: the row groups that begin in a range of its bytes.
+
+    Attributes
+    ----------
+    uri
+        The file.
+    begin, end
+        The range, in bytes.
+    size
+        How large the file was when it was cut, in bytes.
+    """
+
+    uri: str
+    begin: int
+    end: int
+    size: int
+
+
+def pieces_of(files: Iterable[str], least: int) -> list[Piece]:
+    """Cut files into pieces of at most 128 MiB, and into at least so many pieces as there are cores to read them.
+
+    Files of no bytes have no rows, for Spark neither.
+
+    Raises
+    ------
+    FileNotFoundError
+        A file is not there.
+    Unsupported
+        pyarrow cannot open what a URI names.
+    """
+    known = [(uri, _size(uri)) for uri in files]
+    total = sum(size for _, size in known)
+    most = max(1, min(_PIECE_BYTES, -(-total // max(1, least))))
+    pieces = []
+    for uri, size in known:
+        count = -(-size // most)
+        bounds = [size * index // count for index in range(count + 1)] if count else []
+        pieces += [Piece(uri, begin, end, size) for begin, end in itertools.pairwise(bounds)]
+    return pieces
+
+
+def _size(uri: str) -> int:
+    filesystem, path = _opened(uri)
+    found = filesystem.get_file_info(path)
+    if found.type != pyarrow.fs.FileType.File:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), uri)
+    size: int = found.size
+    return size
+
+
+def _opened(uri: str) -> tuple[Any, str]:
+    try:
+        return file_system(uri)
+    except Unsupported as error:
+        error.hint = "publish(…, scan='spark') lets Spark read the files."
+        raise
+
+
+@dataclasses.dataclass(frozen=True)
+class ScanTask:
+    """Publishes a piece of a Parquet file; Spark calls it with a partition of a range, whose rows mean nothing.
+
+    Attributes
+    ----------
+    order
+        What every task is told.
+    pieces
+        One for each partition.
+    columns
+        Names in the files, and names in the data set.
+    schema
+        What Spark would give; the files must hold it.
+    """
+
+    order: Order
+    pieces: Sequence[Piece]
+    columns: tuple[tuple[str, str], ...]
+    schema: pa.Schema
+
+    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Publish one piece, and give back one ticket."""
+        for _ in numbers:
+            pass  # a worker that leaves something of its input unread is not used again
+        context = running_task()
+        partition = context.partitionId()
+        if self.order.only is None or partition in self.order.only:
+            task = DepotTask(self.order)
+            piece = self.pieces[partition]
+            yield task.publish(self.read(piece), partition, context.taskAttemptId()).as_batch()
+
+    def read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+        """Read a piece, as Spark would give it.
+
+        Raises
+        ------
+        InvalidData
+            The file holds other types than Spark says, or has changed.
+        """
+        filesystem, path = _opened(piece.uri)
+        with filesystem.open_input_file(path) as source:
+            if source.size() != piece.size:
+                raise InvalidData(
+                    "a Parquet file has changed while it was published",
+                    expected=f"{piece.size} bytes",
+                    found=f"{source.size()} bytes",
+                    where=piece.uri,
+                )
+            file = OpenFile(source)
+            groups = [
+                index
+                for index in range(file.num_row_groups)
+                if piece.begin <= file.row_group_begin(index) < piece.end
+            ]
+            if not groups:
+                return
+            sources = [source_name for source_name, _ in self.columns]
+            check_file(file, sources, self.schema, piece.uri)
+            instants = zones_of(file)
+            selection = file.select(sources)
+            for batch in file.iter_row_groups(groups, selection, _BATCH_ROWS, threads=False):
+                arrays = [
+                    as_spark(batch.column(name), field, piece.uri, instants=name in instants)
+                    for name, field in zip(sources, self.schema, strict=True)
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
