@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from bowstring.cli.doctor.check import Check, State
-from bowstring.cli.doctor.environment import find_limits, find_namespaces
-from bowstring.cli.doctor.gpu_files import find_gpu_files
+from bowstring.cli.doctor.environment import find_gpu_files, find_limits, find_namespaces
 from bowstring.cli.doctor.packages import find_gpu_software, find_packages
 from bowstring.cli.doctor.sharing import try_shared_memory
 from bowstring.kernels import archive, library

@@ -11,9 +11,8 @@ import pytest
 
 from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.nvml import read_topology
-from bowstring.cli.doctor.output import VERSION, as_json
 from bowstring.cli.doctor.paths import Obstacle, Path
-from bowstring.cli.doctor.report import Report, examine
+from bowstring.cli.doctor.report import VERSION, Report, as_json, examine
 from bowstring.cli.doctor.topology import MigInstance, Topology
 from tests.memory.fake_nvml import FakeNvml, divided, gpu, two_linked
 

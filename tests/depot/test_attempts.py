@@ -14,7 +14,7 @@ from hypothesis import given
 
 import bowstring as bow
 from bowstring.depot.connection import Connection
-from bowstring.depot.parts import unpack_parts
+from bowstring.depot.manifest import unpack_parts
 from bowstring.testing.strategies import record_batches
 from tests.depot.conftest import APP, Connect, Task, commit, held, read, until, until_free
 

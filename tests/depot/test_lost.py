@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from bowstring.depot.stock import Stock
+from bowstring.depot.slab_pool import SlabPool
 from tests.depot.conftest import MIB
 
 
 @pytest.mark.parametrize("why", [errno.EMFILE, errno.ENOENT], ids=["no descriptor", "no /proc"])
 def test_what_cannot_be_watched_is_forgotten(why: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lost slab that there is no descriptor to watch by is no error to whoever asks the depot next."""
-    stock = Stock(2 * MIB, 0)
+    stock = SlabPool(2 * MIB, 0)
     lent, region = stock.borrow(MIB, "lost", "/tmp", 0.0, lambda: None)
     region.retire()
     opened = os.open

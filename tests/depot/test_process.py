@@ -16,19 +16,19 @@ import pytest
 
 import bowstring as bow
 from bowstring.depot.connection import Connection
-from bowstring.depot.places import Places
-from bowstring.depot.process import Depot
+from bowstring.depot.daemon import Depot
+from bowstring.depot.paths import Paths
 from bowstring.transport import dial
 from bowstring.transport.listening import SocketListener
 from tests.depot.conftest import WAIT, Connect, commit, read, runs, until
 
-process = importlib.import_module("bowstring.depot.process")
+process = importlib.import_module("bowstring.depot.daemon")
 
 
 @pytest.fixture
 def here(folder: str) -> Iterator[Depot]:
     """Return a depot that lives in this process."""
-    depot = Depot(Places(folder), bow.depot.Options(memory_budget=1, disk_budget=0))
+    depot = Depot(Paths(folder), bow.depot.Options(memory_budget=1, disk_budget=0))
     yield depot
     depot.stop()
     depot.run()
@@ -43,8 +43,8 @@ def test_it_listens_on_where_no_thread_is_left(here: Depot, monkeypatch: pytest.
     with monkeypatch.context() as patched:
         patched.setattr(process, "run_in_thread", fail)
         with pytest.raises(bow.BrokenError):
-            Connection(here.places.control, WAIT)
-    Connection(here.places.control, WAIT).close()
+            Connection(here.paths.control, WAIT)
+    Connection(here.paths.control, WAIT).close()
 
 
 def test_it_rests_where_no_descriptor_is_left(here: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +59,7 @@ def test_it_rests_where_no_descriptor_is_left(here: Depot, monkeypatch: pytest.M
         patched.setattr(SocketListener, "accept", fail)
         time.sleep(1.5)
     assert len(tries) < 1000
-    Connection(here.places.control, WAIT).close()
+    Connection(here.paths.control, WAIT).close()
 
 
 def test_strangers_elsewhere_take_no_place_here(here: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,16 +75,16 @@ def test_strangers_elsewhere_take_no_place_here(here: Depot, monkeypatch: pytest
         with pytest.raises(bow.BrokenError):
             Connection(remote, WAIT)
         for _ in range(3):
-            strangers.callback(Connection(here.places.control, WAIT).close)
+            strangers.callback(Connection(here.paths.control, WAIT).close)
         with pytest.raises(bow.BrokenError):
-            Connection(here.places.control, WAIT)
+            Connection(here.paths.control, WAIT)
 
 
 SIGNALLED = """
 import os, signal, sys, threading
 from bowstring.depot.options import Options
-from bowstring.depot.places import Places
-from bowstring.depot.running import serve
+from bowstring.depot.paths import Paths
+from bowstring.depot.daemon import serve
 wait = threading.Condition.wait
 def interrupted(condition, timeout=None):
     if threading.current_thread() is threading.main_thread():
@@ -93,7 +93,7 @@ def interrupted(condition, timeout=None):
 def ready(_):
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
     threading.Condition.wait = interrupted
-serve(Places(sys.argv[1]), Options(memory_budget=1, disk_budget=0), ready=ready)
+serve(Paths(sys.argv[1]), Options(memory_budget=1, disk_budget=0), ready=ready)
 """
 
 

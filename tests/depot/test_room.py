@@ -19,10 +19,10 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring.depot.attempt import Attempt
-from bowstring.depot.holdings import Holdings
+from bowstring.depot.manifest import Attempt
+from bowstring.depot.registry import Registry
 from bowstring.depot.session import Session
-from bowstring.depot.stock import Lent, Stock
+from bowstring.depot.slab_pool import Lent, SlabPool
 from bowstring.memory import Region
 from tests.depot.conftest import APP, MIB, WAIT, Connect, commit, held, read, until, until_free
 
@@ -32,7 +32,7 @@ SMALL = TABLE.slice(0, 1 << 17)  # 1 MiB
 Slab = tuple[Lent, Region]
 
 
-def borrow(stock: Stock, nbytes: int, owner: str = "a", wait: float = 0.0, folder: str = "/tmp") -> Slab:
+def borrow(stock: SlabPool, nbytes: int, owner: str = "a", wait: float = 0.0, folder: str = "/tmp") -> Slab:
     """Borrow for somebody who stays."""
     return stock.borrow(nbytes, owner, folder, wait, lambda: None)
 
@@ -107,7 +107,7 @@ def test_slabs_leave_descriptors_to_readers(monkeypatch: pytest.MonkeyPatch) -> 
     """A slab is refused where its descriptor would be one of the last, and counts for nothing then."""
     most = len(os.listdir("/proc/self/fd")) + 200
     monkeypatch.setattr("resource.getrlimit", lambda _: (most, most))
-    stock = Stock(memory=1 << 30, disk=0)
+    stock = SlabPool(memory=1 << 30, disk=0)
     held: list[Slab] = []
     with pytest.raises(bow.LimitExceeded, match="left for readers"):
         held.extend(borrow(stock, 1) for _ in range(most))
@@ -216,7 +216,7 @@ def test_a_waiting_task_that_dies_is_forgotten(connect: Connect) -> None:
 
 def test_those_who_wait_are_served_in_order() -> None:
     """A small request does not overtake a large one that came before."""
-    stock = Stock(4 * MIB, 0)
+    stock = SlabPool(4 * MIB, 0)
     kept = [borrow(stock, MIB, "before") for _ in range(4)]
     served: list[str] = []
 
@@ -246,7 +246,7 @@ def test_those_who_wait_are_served_in_order() -> None:
 @pytest.mark.parametrize("kind", ["memory", "disk"])
 def test_what_was_lost_counts_while_it_is_mapped(kind: str, tmp_path: Path) -> None:
     """A slab that is not lent again takes its room of the budget for as long as a process has it mapped."""
-    stock = Stock(*((2 * MIB, 0) if kind == "memory" else (0, 2 * MIB)))
+    stock = SlabPool(*((2 * MIB, 0) if kind == "memory" else (0, 2 * MIB)))
 
     def again(nbytes: int) -> None:
         assert borrow(stock, nbytes, "next", 0.1, str(tmp_path))[0].kind == kind
@@ -279,7 +279,7 @@ def test_what_was_lost_counts_while_it_is_mapped(kind: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("kind", ["memory", "disk"])
 def test_what_is_given_up_takes_no_room(kind: str, tmp_path: Path) -> None:
     """A slab that lay warm is given back to the system though a worker has it mapped still."""
-    stock = Stock(*((MIB, 0) if kind == "memory" else (0, MIB)))
+    stock = SlabPool(*((MIB, 0) if kind == "memory" else (0, MIB)))
     lent, region = borrow(stock, MIB, folder=str(tmp_path))
     with mmap.mmap(lent.fd, MIB) as mapped:
         mapped[:] = b"x" * MIB
@@ -295,7 +295,7 @@ def test_what_is_given_up_takes_no_room(kind: str, tmp_path: Path) -> None:
 
 def test_who_holds_room_goes_first() -> None:
     """A data set that is half done gets what there is, as whoever came before may wait for its end."""
-    stock = Stock(4 * MIB, 0)
+    stock = SlabPool(4 * MIB, 0)
     half = borrow(stock, 2 * MIB, "half done")
     with concurrent.futures.ThreadPoolExecutor(1) as threads:
         later = threads.submit(borrow, stock, 4 * MIB, "comes anew", WAIT)
@@ -309,7 +309,7 @@ def test_who_holds_room_goes_first() -> None:
 
 def test_the_next_try_waits_for_the_lost_one() -> None:
     """What an attempt held that was lost is no reason to refuse the next one while it is not back yet."""
-    stock = Stock(MIB, 0)
+    stock = SlabPool(MIB, 0)
     lost = Attempt(APP, "data", partition=0, number=0, readers=None, folder="", limits=bow.Limits())
     lost.lend(borrow(stock, MIB, "data")[1])
     with pytest.raises(bow.OutOfBudget):
@@ -323,7 +323,7 @@ def test_the_next_try_waits_for_the_lost_one() -> None:
             until(lambda: stock.statistics.waiting == 1, "it waits")
             return False
 
-        depot: Any = SimpleNamespace(stock=stock, holdings=Holdings(1.0))
+        depot: Any = SimpleNamespace(slab_pool=stock, registry=Registry(1.0))
         peer = SimpleNamespace(exited=exited)
         channel: Any = SimpleNamespace(carries="fds", limits=bow.Limits(), peer=peer, close=lambda: None)
         session = Session(depot, channel)
@@ -348,7 +348,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch, error: int = errno.ENOSPC) -> Non
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_a_full_disk_is_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: int) -> None:
     """A disk without room, whatever the budget says, is waited for where another data set may give some back."""
-    stock = Stock(MIB, 1 << 40)
+    stock = SlabPool(MIB, 1 << 40)
     other = borrow(stock, MIB, "other")
     with monkeypatch.context() as patched:
         full_disk(patched, error)
@@ -366,7 +366,7 @@ def test_a_full_disk_that_nobody_empties_fails_at_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Where nobody else holds anything, a full disk is no reason to wait."""
-    stock = Stock(MIB, 1 << 40)
+    stock = SlabPool(MIB, 1 << 40)
     mine = borrow(stock, MIB)
     full_disk(monkeypatch)
     with pytest.raises(bow.OutOfBudget):
@@ -381,7 +381,7 @@ def test_a_system_without_memory_fails_at_once(monkeypatch: pytest.MonkeyPatch) 
     def fail(*_: Any) -> None:
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
-    stock = Stock(2 * MIB, 0)
+    stock = SlabPool(2 * MIB, 0)
     monkeypatch.setattr("bowstring.memory.slab.mmap.mmap", fail)
     with pytest.raises(bow.OutOfBudget, match="no room to map"):
         borrow(stock, MIB, wait=1e6)
@@ -390,7 +390,7 @@ def test_a_system_without_memory_fails_at_once(monkeypatch: pytest.MonkeyPatch) 
 
 def test_why_there_are_no_files_is_said(tmp_path: Path) -> None:
     """A folder that cannot be used is named by whoever had no room but there."""
-    stock = Stock(0, 1 << 40)
+    stock = SlabPool(0, 1 << 40)
     with pytest.raises(bow.OutOfBudget, match="not-there"):
         borrow(stock, MIB, folder=str(tmp_path / "not-there"))
     stock.close()
@@ -398,7 +398,7 @@ def test_why_there_are_no_files_is_said(tmp_path: Path) -> None:
 
 def test_what_fails_midway_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error while a slab is made leaves the account as it was."""
-    stock = Stock(MIB, 0)
+    stock = SlabPool(MIB, 0)
     with monkeypatch.context() as patched:
         patched.setattr(os, "ftruncate", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "broken")))
         with pytest.raises(OSError, match="broken"):
@@ -412,7 +412,7 @@ def test_what_fails_midway_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_budget_is_never_passed() -> None:
     """Whatever is borrowed and given back by many at once, what is used and warm together is within the budget."""
-    stock = Stock(16 * MIB, 8 * MIB, warm_seconds=0.0)
+    stock = SlabPool(16 * MIB, 8 * MIB, warm_seconds=0.0)
     numbers = np.random.default_rng(0)
     sizes = numbers.integers(1, 5 * MIB, 200).tolist()
     worst = []

@@ -14,9 +14,9 @@ import pytest
 
 import bowstring as bow
 from bowstring.depot.connection import Connection
-from bowstring.depot.places import Places
-from bowstring.depot.starting import found_or_started
-from bowstring.depot.words import VERSION, Fields, Verb, pack
+from bowstring.depot.launch import found_or_started
+from bowstring.depot.paths import Paths
+from bowstring.depot.protocol import VERSION, Fields, Verb, pack
 from bowstring.transport import Message, dial, listen
 from tests.depot.conftest import WAIT, Connect, Task, commit, runs, until
 
@@ -79,7 +79,7 @@ def test_one_that_comes_up_just_then_is_taken(depot: bow.depot.Depot, folder: st
             raise bow.BrokenError("not yet")
         return Connection(depot.address, seconds)
 
-    found = found_or_started(Places(folder), bow.depot.Options(), find, WAIT)
+    found = found_or_started(Paths(folder), bow.depot.Options(), find, WAIT)
     assert found.pid == depot.status().pid
     assert len(looked) == 3
     found.close()

@@ -52,8 +52,8 @@ def _say(arguments: argparse.Namespace, facts: dict[str, bool], text: str) -> No
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from bowstring.depot.places import Places
-    from bowstring.depot.running import serve
+    from bowstring.depot.daemon import serve
+    from bowstring.depot.paths import Paths
 
     given = {
         "memory_budget": arguments.memory,
@@ -62,17 +62,17 @@ def _run(arguments: argparse.Namespace) -> int:
         "idle_seconds": arguments.idle_seconds,
     }
     options = Options(**{name: value for name, value in given.items() if value is not None})
-    places = Places(arguments.folder)
+    paths = Paths(arguments.folder)
 
     def ready(remote: str | None) -> None:
-        facts = {"address": places.control, "remote": remote}
-        print(json.dumps(facts) if arguments.json else places.control, flush=True)
+        facts = {"address": paths.control, "remote": remote}
+        print(json.dumps(facts) if arguments.json else paths.control, flush=True)
         if not arguments.json:
             print("a depot; Ctrl-C ends it", file=sys.stderr)
             if remote is not None:
                 print(f"from other hosts: {remote}", file=sys.stderr)
 
-    serve(places, options, tcp=arguments.tcp, ready=ready)
+    serve(paths, options, tcp=arguments.tcp, ready=ready)
     return 0
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bowstring.depot.client import Depot
-    from bowstring.depot.connecting import connect
+    from bowstring.depot.launch import connect
     from bowstring.depot.options import Options
     from bowstring.depot.status import DataSetStatus, DepotStatus
     from bowstring.depot.writing import Attempt, Committed
@@ -36,7 +36,7 @@ _HOMES = {
     "Depot": "bowstring.depot.client",
     "DepotStatus": "bowstring.depot.status",
     "Options": "bowstring.depot.options",
-    "connect": "bowstring.depot.connecting",
+    "connect": "bowstring.depot.launch",
 }
 
 

@@ -19,7 +19,7 @@ def main() -> int:
     # The starter waits for this process, and nobody for the depot: it is no child of whoever started it.
     if os.fork():
         os._exit(0)
-    from bowstring.depot.running import run
+    from bowstring.depot.daemon import run
 
     return run(given.folder, given.options, given.ready)
 

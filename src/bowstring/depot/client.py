@@ -9,9 +9,9 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from bowstring.closing import Closing
+from bowstring.depot.protocol import Fields, Verb, pack
 from bowstring.depot.status import DepotStatus
 from bowstring.depot.warm import warm_mappings
-from bowstring.depot.words import Fields, Verb, pack
 from bowstring.dissociated.uri import Dataset, Endpoint
 from bowstring.errors import (
     BowstringError,

@@ -6,7 +6,7 @@ import threading
 import urllib.parse
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bowstring.depot.words import CONTROL_LIMITS, VERSION, Fields, Verb, failure_of, pack
+from bowstring.depot.protocol import CONTROL_LIMITS, VERSION, Fields, Verb, failure_of, pack
 from bowstring.errors import DeadlineExceeded, ProtocolError
 from bowstring.transport import Message, dial
 from bowstring.transport.descriptors import close_all

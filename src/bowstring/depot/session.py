@@ -8,8 +8,8 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.depot.answers import ANSWERS, LOCAL
-from bowstring.depot.words import VERSION, Fields, Verb, pack, pack_failure
+from bowstring.depot.handlers import HANDLERS, LOCAL
+from bowstring.depot.protocol import VERSION, Fields, Verb, pack, pack_failure
 from bowstring.errors import (
     AccessDenied,
     BowstringError,
@@ -24,9 +24,9 @@ from bowstring.transport.descriptors import close_all
 from bowstring.transport.restriction import Restriction
 
 if TYPE_CHECKING:
-    from bowstring.depot.attempt import Attempt
-    from bowstring.depot.leases import Holder
-    from bowstring.depot.process import Depot
+    from bowstring.depot.daemon import Depot
+    from bowstring.depot.manifest import Attempt
+    from bowstring.depot.registry import Holder
     from bowstring.transport import Channel, Received
 
 __all__ = ["Session"]
@@ -117,7 +117,7 @@ class Session:
                 raise ProtocolError("parts of an attempt that has not begun")
             self.attempt.hear(received.body)
             return
-        answer = ANSWERS.get(received.tag)
+        answer = HANDLERS.get(received.tag)
         if answer is None:
             raise ProtocolError("the depot knows no such request", found=f"tag {received.tag:#x}")
         fields = Fields(received.body)
@@ -173,14 +173,14 @@ class Session:
         attempt, self.attempt = self.attempt, None
         if attempt is not None:
             # The next try may come while it is found out whether this one is gone.
-            self.depot.stock.give_up(attempt.regions)
+            self.depot.slab_pool.give_up(attempt.regions)
             # Where its process is known to be gone, nobody writes there any more.
             gone = not attempt.regions or self.channel.peer.exited(_EXIT_GRACE)
             attempt.let_go(() if gone else None)
-            self.depot.holdings.over(attempt)
+            self.depot.registry.over(attempt)
         if self.holder is not None:
             self.holder.close()
-            self.depot.holdings.let_go(self.holder)
+            self.depot.registry.let_go(self.holder)
         self.channel.close()
 
     def close(self) -> None:

@@ -1,10 +1,16 @@
-"""Writing: a task's attempt at one partition of a data set."""
+"""A task's attempt at one partition of a data set, written into slabs that it borrows one after the other.
+
+A slab may be lent again because of a promise: when an attempt reports that it is over, nothing in this process
+writes any of its slabs again, unless that slab is lent to it again. Slabs of which a view is still held are named,
+and never lent again.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import os
+import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
@@ -12,16 +18,17 @@ import numpy as np
 
 from bowstring.columnar.batch import batches
 from bowstring.columnar.materialize import placed
-from bowstring.depot.lending import LentAllocator
-from bowstring.depot.parts import Told, pack_part
+from bowstring.depot.manifest import Told, pack_part
+from bowstring.depot.protocol import Verb
 from bowstring.depot.warm import warm_mappings
-from bowstring.depot.words import Verb
 from bowstring.dissociated.uri import Endpoint
 from bowstring.errors import BowstringError, ClosedError, ForkedError, NotPicklable, ProtocolError, UsageError
+from bowstring.memory import Buffer, Region, cpu
 from bowstring.serving.encoder import Encoder
 from bowstring.transport.descriptors import close_all
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     import pyarrow as pa
@@ -30,9 +37,88 @@ if TYPE_CHECKING:
     from bowstring.depot.client import Depot
     from bowstring.depot.connection import Connection
     from bowstring.dissociated.producer import Item
-    from bowstring.memory import Slab
+    from bowstring.memory import Device, Slab
 
-__all__ = ["Attempt", "Committed"]
+__all__ = ["Attempt", "Committed", "LentAllocator"]
+
+_LARGEST: Final = 64 << 20
+
+
+class LentAllocator:
+    """Cuts buffers from borrowed slabs: what :class:`bowstring.memory.Allocator` is for a pool.
+
+    Parameters
+    ----------
+    borrow
+        Given how many bytes are needed, and how many are wanted if more, returns (number, slab), mapped for
+        writing.
+    """
+
+    def __init__(self, borrow: Callable[[int, int], tuple[int, Slab]]) -> None:
+        self._borrow = borrow
+        self._wanted = 0
+        self._lock = threading.RLock()
+        self._region: Region | None = None
+        self._next = 0
+        self._numbers: dict[int, int] = {}
+        # What is mapped: its use tells whether anything can write there still.
+        self._slabs: dict[int, tuple[Slab, weakref.ref[Region]]] = {}
+
+    @property
+    def device(self) -> Device:
+        """Where the buffers are."""
+        return cpu()
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """Return a fresh buffer at the device's alignment.
+
+        Raises
+        ------
+        OutOfBudget, DeadlineExceeded
+            The depot has no room.
+        """
+        if nbytes < 0:
+            raise UsageError("a buffer cannot have a negative size", found=nbytes)
+        with self._lock:
+            if self._region is None or self._next + nbytes > self._region.nbytes:
+                self._region = None
+                self._put_back()
+                self._open(nbytes)
+            region, offset = self._region, self._next
+            assert region is not None
+            alignment = self.device.alignment
+            self._next = offset + -(-nbytes // alignment) * alignment
+        return Buffer.fresh(region, offset, nbytes)
+
+    def _open(self, nbytes: int) -> None:
+        number, slab = self._borrow(nbytes, self._wanted)
+        self._region, self._next = Region.of_slab(slab), 0
+        # Twice the last: an attempt of any size asks few times, and leaves about half of it empty at most.
+        self._wanted = min(2 * slab.nbytes, _LARGEST)
+        self._slabs[number] = slab, weakref.ref(self._region)
+        # No other one lies there now: what lay there before was unmapped.
+        self._numbers[slab.address] = number
+
+    def _put_back(self) -> None:
+        """Keep the mappings of what is full and written no more, for the next time."""
+        for number, (slab, use) in list(self._slabs.items()):
+            if use() is None:
+                del self._slabs[number]
+                warm_mappings().put(slab)
+
+    def number_of(self, region: Region) -> int:
+        """Return the number of the slab that a region is."""
+        return self._numbers[region.address]
+
+    def let_go(self) -> list[int]:
+        """Write nothing any more; return the numbers of the slabs that somebody holds still."""
+        with self._lock:
+            self._region = None
+            self._put_back()
+            held = list(self._slabs)
+            self._slabs = {}
+        return held
+
 
 # What is told early is checked while the task still writes, and the commit does not wait for it.
 _TOGETHER: Final = 256 << 10

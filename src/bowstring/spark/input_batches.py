@@ -1,4 +1,7 @@
-"""Batches that Spark hands over, as they are published: joined, Variants by name, nulls only where they may be."""
+"""Batches that Spark hands over, as they are published: joined, Variants by name, nulls only where they may be.
+
+Towards Spark, :class:`bowstring.spark.types.Normaliser` does the reverse.
+"""
 
 from __future__ import annotations
 

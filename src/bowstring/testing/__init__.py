@@ -4,8 +4,7 @@ Importing this package registers the fake device. Hypothesis strategies are in
 :mod:`bowstring.testing.strategies`, which needs Hypothesis.
 """
 
-from bowstring.testing.fake_array import FakeArray
-from bowstring.testing.fake_current import OnlyCurrent
+from bowstring.testing.fake_array import FakeArray, OnlyCurrent
 from bowstring.testing.fake_device import FakeDevice, FakeDriverError, FakeStatistics, fake_device
 
 __all__ = ["FakeArray", "FakeDevice", "FakeDriverError", "FakeStatistics", "OnlyCurrent", "fake_device"]

@@ -1,24 +1,98 @@
-"""Arrays of the fake device: they refuse to be read as host memory, as a GPU's do."""
+"""The current fake device of each thread: arrays of a GPU are computed with on the current one, theirs or not."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import threading
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from bowstring.errors import NotOnDevice
 from bowstring.kernels.launch import register_array_type
-from bowstring.testing.fake_current import check_current
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
 
     from bowstring.testing.fake_device import FakeDevice
 
-__all__ = ["ADDRESS_SHIFT", "FakeArray", "unwrapped", "wrapped"]
+__all__ = [
+    "ADDRESS_SHIFT",
+    "FakeArray",
+    "FakeNamespace",
+    "OnlyCurrent",
+    "check_current",
+    "unwrapped",
+    "using",
+    "wrapped",
+]
+
+_local = threading.local()
+
+
+@contextlib.contextmanager
+def using(device: Any) -> Iterator[None]:
+    """Make a device the current one of this thread, for the time of a ``with`` block."""
+    before = getattr(_local, "device", None)
+    _local.device = device
+    try:
+        yield
+    finally:
+        _local.device = before
+
+
+class OnlyCurrent:
+    """A ``with`` block in which arrays of a fake device can be computed with only while it is the current one.
+
+    With CuPy, what is computed while another GPU is current runs there, or fails; so code that works on a device
+    has to make it the current one. The block holds for all threads.
+
+    Examples
+    --------
+    >>> from bowstring.testing import fake_device
+    >>> array = fake_device(1).xp.arange(3)
+    >>> with OnlyCurrent():
+    ...     with fake_device(1).use():
+    ...         doubled = array + array
+    ...     array + array
+    Traceback (most recent call last):
+      ...
+    bowstring.errors.NotOnDevice: an array is used while another device is the current one; ...
+    """
+
+    _wanted = 0
+
+    def __enter__(self) -> None:
+        OnlyCurrent._wanted += 1
+
+    def __exit__(self, *_: object) -> None:
+        OnlyCurrent._wanted -= 1
+
+    @classmethod
+    def is_wanted(cls) -> bool:
+        """Whether some block is entered."""
+        return cls._wanted > 0
+
+
+def check_current(device: Any) -> None:
+    """Refuse to compute on a device that is not the current one, where somebody wants to know.
+
+    Raises
+    ------
+    NotOnDevice
+        It is not, inside an :class:`OnlyCurrent` block.
+    """
+    if OnlyCurrent.is_wanted() and getattr(_local, "device", None) is not device:
+        raise NotOnDevice(
+            "an array is used while another device is the current one",
+            expected=device.name,
+            found=getattr(getattr(_local, "device", None), "name", "none"),
+            hint="Work on it inside `with device.use():`.",
+        )
+
 
 # Fake memory has addresses that no host memory has: reading one as if it were on the host ends the process
 # at once, where a GPU's would.
@@ -234,3 +308,73 @@ def _unwrap(arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], Callable[[Any]
 
 
 register_array_type(FakeArray, _unwrap)
+
+
+# fmt: off
+_FUNCTIONS = frozenset(
+    (
+        "abs", "add", "all", "any", "arange", "argsort", "ascontiguousarray", "bincount", "bitwise_and",
+        "bitwise_count", "bitwise_not", "bitwise_or", "bitwise_xor", "concatenate", "copyto", "count_nonzero",
+        "cumsum", "diff", "divide", "empty", "empty_like", "equal", "flatnonzero", "full", "greater",
+        "greater_equal", "invert", "isnan", "left_shift", "less", "less_equal", "logical_and", "logical_not",
+        "logical_or", "max", "maximum", "min", "minimum", "multiply", "nonzero", "not_equal", "ones", "packbits",
+        "repeat", "right_shift", "searchsorted", "sort", "stack", "subtract", "sum", "take", "unique",
+        "unpackbits", "where", "zeros", "zeros_like",
+    )
+)
+_NAMES = frozenset(
+    (
+        "bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
+        "float32", "float64", "dtype", "iinfo", "newaxis",
+    )
+)
+# fmt: on
+
+
+class FakeNamespace:
+    """What ``device.xp`` is on a fake device.
+
+    Functions take arrays of the device (and plain numbers) and return arrays of the device, never numbers;
+    host arrays come in by `asarray` and go out by `asnumpy`, and both are counted.
+
+    Examples
+    --------
+    >>> from bowstring.testing import fake_device
+    >>> xp = fake_device().xp
+    >>> xp.asnumpy(xp.cumsum(xp.asarray(np.array([1, 2, 3])))).tolist()
+    [1, 3, 6]
+    """
+
+    def __init__(self, device: FakeDevice) -> None:
+        self._device = device
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _NAMES:
+            return getattr(np, name)
+        if name not in _FUNCTIONS:
+            raise AttributeError(f"the fake device has no xp.{name}")
+        function = getattr(np, name)
+        device = self._device
+
+        def on_device(*arguments: Any, **options: Any) -> Any:
+            check_current(device)
+            plain = {key: unwrapped(device, value) for key, value in options.items()}
+            return wrapped(device, function(*unwrapped(device, arguments), **plain))
+
+        on_device.__name__ = name
+        setattr(self, name, on_device)
+        return on_device
+
+    def asarray(self, source: Any, dtype: Any = None) -> FakeArray:
+        """Return a fake array: itself, or host data copied to the device."""
+        if isinstance(source, FakeArray):
+            plain = FakeArray(self._device, unwrapped(self._device, source))
+            return plain if dtype is None else plain.astype(dtype)
+        check_current(self._device)
+        return self._device.from_host(np.asarray(source, dtype=dtype))
+
+    array = asarray
+
+    def asnumpy(self, array: FakeArray) -> np.ndarray[Any, Any]:
+        """Copy a fake array to the host."""
+        return self._device.to_host(array)

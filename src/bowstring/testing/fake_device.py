@@ -12,11 +12,9 @@ import numpy as np
 from bowstring.errors import BowstringError, InvalidRegion, NotOnDevice, OutOfBudget
 from bowstring.memory.cuda.driver_device import DriverDevice
 from bowstring.memory.device import Device, cpu, register_devices
-from bowstring.testing.fake_allocations import Kind
-from bowstring.testing.fake_array import ADDRESS_SHIFT, FakeArray
-from bowstring.testing.fake_current import using
+from bowstring.testing.fake_array import ADDRESS_SHIFT, FakeArray, FakeNamespace, using
 from bowstring.testing.fake_driver import FakeDriver
-from bowstring.testing.fake_namespace import FakeNamespace
+from bowstring.testing.fake_objects import Kind
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -169,7 +167,7 @@ class FakeDevice(DriverDevice):
         return array._array.copy()
 
     def use(self) -> contextlib.AbstractContextManager[None]:
-        """Make this the current device: :class:`~bowstring.testing.fake_current.OnlyCurrent` holds code to it."""
+        """Make this the current device: :class:`~bowstring.testing.fake_array.OnlyCurrent` holds code to it."""
         return using(self)
 
     def copy_in(self, address: int, host: int, nbytes: int) -> None:

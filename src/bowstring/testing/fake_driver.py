@@ -14,10 +14,18 @@ from typing import Final
 from bowstring.errors import BowstringError, DeviceError, OutOfBudget
 from bowstring.memory.cuda.driver import PointerAttributes
 from bowstring.memory.slab import SEALS, fresh_memfd
-from bowstring.testing.fake_allocations import FakeAllocations, Kind, Token
 from bowstring.testing.fake_array import ADDRESS_SHIFT
-from bowstring.testing.fake_events import FakeEvents
-from bowstring.testing.fake_memory import FIXED, libc, map_untouchable, refused, whole_pages
+from bowstring.testing.fake_objects import (
+    FIXED,
+    FakeAllocations,
+    FakeEvents,
+    Kind,
+    Token,
+    libc,
+    map_untouchable,
+    refused,
+    whole_pages,
+)
 
 __all__ = ["FakeDriver"]
 

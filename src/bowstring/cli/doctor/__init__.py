@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bowstring.cli.doctor.output import print_json, print_text
-from bowstring.cli.doctor.report import examine
+from bowstring.cli.doctor.report import examine, print_json, print_text
 
 if TYPE_CHECKING:
     import argparse

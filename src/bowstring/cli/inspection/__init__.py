@@ -53,7 +53,7 @@ def _inspect_file(path: str, most: int) -> tuple[Facts, BowstringError | None]:
 
         return facts | inspect_parquet(path, most), None
     if file.format is Format.ARROW_FILE:
-        from bowstring.cli.inspection.arrow_file import inspect_arrow_file
+        from bowstring.cli.inspection.arrow import inspect_arrow_file
 
         found, error = inspect_arrow_file(path, most)
     elif file.format is Format.VORTEX_STREAM:
@@ -61,7 +61,7 @@ def _inspect_file(path: str, most: int) -> tuple[Facts, BowstringError | None]:
 
         found, error = inspect_vortex_stream(path, most)
     else:
-        from bowstring.cli.inspection.arrow_stream import inspect_arrow_stream
+        from bowstring.cli.inspection.arrow import inspect_arrow_stream
 
         found, error = inspect_arrow_stream(path, most)
     return facts | found, error

@@ -1,4 +1,4 @@
-"""The stock: the slabs of the depot, lent, in use or warm, within a budget of memory and one of disk."""
+"""The slabs of the depot: lent, in use, warm or lost, within a budget of memory and one of disk."""
 
 from __future__ import annotations
 
@@ -6,23 +6,99 @@ import collections
 import dataclasses
 import itertools
 import os
+import resource
 import threading
 import time
 from typing import TYPE_CHECKING, Final, Literal
 
-from bowstring.depot.descriptors import check_spare
-from bowstring.depot.lost import LostSlabs
-from bowstring.errors import ClosedError, DeadlineExceeded, OutOfBudget
+from bowstring.errors import ClosedError, DeadlineExceeded, LimitExceeded, OutOfBudget, Unsupported
 from bowstring.memory import Region, cpu
 from bowstring.memory.pool import size_class
-from bowstring.memory.writable_memfd import free_pages, make_writable_file, make_writable_memfd
+from bowstring.memory.slab import reopen
+from bowstring.memory.writable_memfd import (
+    free_pages,
+    make_writable_file,
+    make_writable_memfd,
+    used_elsewhere,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Sequence
 
     from bowstring.memory import Slab
 
-__all__ = ["Kind", "Lent", "Stock", "StockStatistics"]
+__all__ = ["Kind", "Lent", "LostSlabs", "SlabPool", "SlabStatistics", "check_spare"]
+
+_SPARE: Final = 256
+
+
+def check_spare(fd: int) -> None:
+    """Refuse a slab whose descriptor is one of the last.
+
+    Raises
+    ------
+    LimitExceeded
+        Too few would be left for readers and tasks.
+
+    Examples
+    --------
+    >>> check_spare(3)
+    """
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY:
+        return
+    # The system gives the lowest number that is free.
+    kept = min(_SPARE, most // 4)
+    if fd >= most - kept:
+        raise LimitExceeded(
+            "no descriptor is left for a slab",
+            expected=f"{kept} of {most} descriptors left for readers",
+            hint="Raise the limit of open files (ulimit -n) where the depot starts, or publish fewer partitions.",
+        )
+
+
+class LostSlabs:
+    """The slabs that take room though the depot has let go of them, for as long as somebody has them mapped."""
+
+    def __init__(self) -> None:
+        self._slabs: list[_Lost] = []
+
+    def add(self, lent: Lent) -> None:
+        """Take the account of a slab that comes home retired."""
+        try:
+            self._slabs.append(_Lost(lent))
+        except (OSError, LimitExceeded, Unsupported):
+            return  # no descriptor is left to watch it by, or no /proc to have one from
+
+    def nbytes(self, kind: Kind) -> int:
+        """Return how many bytes are taken still."""
+        return sum(each.nbytes for each in self._mapped() if each.kind == kind)
+
+    def __len__(self) -> int:
+        return len(self._mapped())
+
+    def _mapped(self) -> list[_Lost]:
+        self._slabs = [each for each in self._slabs if used_elsewhere(each.fd)]
+        return self._slabs
+
+    def clear(self) -> None:
+        """Watch none any more."""
+        self._slabs = []
+
+
+class _Lost:
+    """One slab, by a descriptor that nobody else was sent."""
+
+    def __init__(self, lent: Lent) -> None:
+        self.fd = -1
+        self.kind = lent.kind
+        self.nbytes = lent.slab.nbytes
+        self.fd = reopen(lent.fd, os.O_RDWR)
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+
 
 Kind = Literal["memory", "disk"]
 _KINDS: Final[tuple[Kind, Kind]] = ("memory", "disk")
@@ -64,7 +140,7 @@ class Lent:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class StockStatistics:
+class SlabStatistics:
     """What a stock holds: bytes in use, warm and lost, and budgets, of memory and of disk; and how many wait.
 
     Lost is what is not lent again, as somebody who was lost sight of may look at it.
@@ -86,7 +162,7 @@ class StockStatistics:
     retired: int
 
 
-class Stock:
+class SlabPool:
     """Slabs to lend.
 
     Parameters
@@ -355,12 +431,12 @@ class Stock:
             return len(self._used)
 
     @property
-    def statistics(self) -> StockStatistics:
+    def statistics(self) -> SlabStatistics:
         """What the stock holds now, and what it has done."""
         with self._changed:
             self._collect()
             warm = {kind: sum(lent.slab.nbytes for lent in self._idle[kind]) for kind in _KINDS}
-            return StockStatistics(
+            return SlabStatistics(
                 memory_budget=self._budget["memory"],
                 memory_in_use=self._total["memory"],
                 memory_warm=warm["memory"],

@@ -1,4 +1,4 @@
-"""Places: where a depot of this user listens, and the locks by which there is one of each version."""
+"""Where a depot of this user listens, and the locks by which there is one of each version."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Final
 
-from bowstring.depot.words import VERSION
+from bowstring.depot.protocol import VERSION
 from bowstring.errors import DeadlineExceeded
 from bowstring.private_folders import private_folder
 from bowstring.transport.socket_file import address_of, runtime_folder
@@ -18,14 +18,14 @@ from bowstring.transport.socket_file import address_of, runtime_folder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Places", "locked", "try_lock"]
+__all__ = ["Paths", "locked", "try_lock"]
 
 _CONTROL: Final = re.compile(r"depot-(\d+)\.sock")
 _DATA: Final = re.compile(rf"depot-{VERSION}-[0-9a-f]{{12}}\.sock")
 _PAUSE: Final = 0.005
 
 
-class Places:
+class Paths:
     """The files of the depots of one user, in a folder that nobody else can enter.
 
     Parameters

@@ -6,25 +6,24 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.depot.attempt import Attempt
-from bowstring.depot.holdings import Committed
-from bowstring.depot.leases import Holder
-from bowstring.depot.words import Verb
+from bowstring.depot.manifest import Attempt
+from bowstring.depot.protocol import Verb
+from bowstring.depot.registry import Committed, Holder
 from bowstring.dissociated.host import this_host
 from bowstring.dissociated.uri import Dataset
 from bowstring.errors import DeadlineExceeded, RefusedError, UsageError
 from bowstring.memory.handle import this_process
 from bowstring.serving.resident import Resident
 
+__all__ = ["HANDLERS", "LOCAL"]
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from bowstring.depot.protocol import Fields
     from bowstring.depot.session import Session
-    from bowstring.depot.words import Fields
 
     Answer = tuple[dict[str, Any], tuple[int, ...]]
-
-__all__ = ["ANSWERS", "LOCAL"]
 
 _NONE: Final[Answer] = ({}, ())
 # A ticket, with the name in it, has at most 4096 bytes, and a character up to four.
@@ -47,8 +46,8 @@ def _begin(session: Session, fields: Fields) -> Answer:
     if attempt.readers == 0:
         raise UsageError("a data set needs a reader", found="readers=0")
     mapped = {bytes.fromhex(each) for each in fields.texts("mapped")}
-    known = session.depot.stock.known(mapped)
-    session.depot.holdings.begin(attempt)
+    known = session.depot.slab_pool.known(mapped)
+    session.depot.registry.begin(attempt)
     session.attempt = attempt
     session.mapped = known
     return {"gone": [each.hex() for each in mapped - known]}, ()
@@ -69,7 +68,7 @@ def _borrow(session: Session, fields: Fields) -> Answer:
         session.check_there()
         attempt.check()
 
-    lent, region = depot.stock.borrow(
+    lent, region = depot.slab_pool.borrow(
         fields.number("nbytes"),
         attempt.dataset,
         attempt.folder,
@@ -107,11 +106,11 @@ def _commit(session: Session, fields: Fields) -> Answer:
             source.num_batches or 0,
             source.nbytes or 0,
         )
-        depot.holdings.commit(attempt, stream)
+        depot.registry.commit(attempt, stream)
     except BaseException:
         if publication is not None:
             publication.withdraw()
-        depot.holdings.over(attempt)
+        depot.registry.over(attempt)
         raise
     finally:
         attempt.let_go(kept)
@@ -145,7 +144,7 @@ def _abort(session: Session, fields: Fields) -> Answer:
     attempt = _attempt_of(session)
     session.attempt = None
     attempt.let_go(fields.numbers("kept"))
-    session.depot.holdings.over(attempt)
+    session.depot.registry.over(attempt)
     return _NONE
 
 
@@ -166,43 +165,43 @@ def _hold(session: Session, fields: Fields) -> Answer:
         session.holder = Holder()
     holder = session.holder if pid is None else Holder(pid)
     assert holder is not None
-    session.depot.holdings.hold(fields.text("application"), seconds, holder)
+    session.depot.registry.hold(fields.text("application"), seconds, holder)
     return _NONE
 
 
 def _settle(session: Session, fields: Fields) -> Answer:
     tickets = [bytes.fromhex(each) for each in fields.texts("tickets")]
-    return {"kept": session.depot.holdings.settle(fields.text("dataset"), tickets)}, ()
+    return {"kept": session.depot.registry.settle(fields.text("dataset"), tickets)}, ()
 
 
 def _release(session: Session, fields: Fields) -> Answer:
-    known = session.depot.holdings.release(fields.text("dataset"), final=fields.flag("final"))
+    known = session.depot.registry.release(fields.text("dataset"), final=fields.flag("final"))
     return {"known": known}, ()
 
 
 def _end(session: Session, fields: Fields) -> Answer:
-    return {"known": session.depot.holdings.end(fields.text("application"))}, ()
+    return {"known": session.depot.registry.end(fields.text("application"))}, ()
 
 
 def _offered(session: Session, fields: Fields) -> Answer:
     return {
-        "streams": [_described(each) for each in session.depot.holdings.offered(fields.text("dataset"))]
+        "streams": [_described(each) for each in session.depot.registry.offered(fields.text("dataset"))]
     }, ()
 
 
 def _wait_released(session: Session, fields: Fields) -> Answer:
     name, seconds = fields.text("dataset"), fields.seconds("timeout")
-    if not session.wait(lambda: session.depot.holdings.is_released(name), seconds):
+    if not session.wait(lambda: session.depot.registry.is_released(name), seconds):
         raise DeadlineExceeded(
             "the data set is still read, or waits for a reader",
-            found=f"{len(session.depot.holdings.offered(name))} streams after {seconds:g} s",
+            found=f"{len(session.depot.registry.offered(name))} streams after {seconds:g} s",
             hint="Data sets written without readers= are released when somebody releases them.",
         )
     return _NONE
 
 
 def _announce(session: Session, fields: Fields) -> Answer:
-    changed = session.depot.holdings.announce(
+    changed = session.depot.registry.announce(
         fields.text("name"),
         Dataset.from_json(fields.text("dataset", 1 << 26)),
         fields.text("application"),
@@ -213,7 +212,7 @@ def _announce(session: Session, fields: Fields) -> Answer:
 
 
 def _lookup(session: Session, fields: Fields) -> Answer:
-    return {"dataset": session.depot.holdings.lookup(fields.text("name")).to_json()}, ()
+    return {"dataset": session.depot.registry.lookup(fields.text("name")).to_json()}, ()
 
 
 def _status(session: Session, fields: Fields) -> Answer:  # noqa: ARG001  every answer takes the same
@@ -233,7 +232,7 @@ def _hello(session: Session, fields: Fields) -> Answer:  # noqa: ARG001  every a
     raise RefusedError("a client says hello once")
 
 
-ANSWERS: Final[dict[int, Callable[[Session, Fields], Answer]]] = {
+HANDLERS: Final[dict[int, Callable[[Session, Fields], Answer]]] = {
     Verb.HELLO: _hello,
     Verb.BEGIN: _begin,
     Verb.BORROW: _borrow,

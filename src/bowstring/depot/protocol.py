@@ -1,9 +1,9 @@
-"""What the depot and its clients say to each other: one request, one answer, over a channel of Bowstring's.
+"""The protocol of the depot and its clients: one request, one answer, over a channel.
 
 A request is a tagged message whose tag is a :class:`Verb` and whose body is a JSON object. The answer is tagged
-:attr:`Verb.DONE` (a JSON object, descriptors beside it where some are lent) or :attr:`Verb.FAILED` (an error).
-What an attempt writes is described by untagged messages, which are not answered; what is wrong with one is said in
-answer to the next request. The first request is the hello, in which each side says its version.
+:attr:`Verb.DONE` (a JSON object, with descriptors of lent slabs) or :attr:`Verb.FAILED` (an error).
+What an attempt writes is described by untagged messages, which are not answered; an error in one is reported in
+the answer to the next request. The first request is the hello, in which each side gives its version.
 """
 
 from __future__ import annotations

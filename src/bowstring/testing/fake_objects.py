@@ -1,27 +1,213 @@
-"""Events of a fake driver, which other processes can open, and work that is not done before a test ends it."""
+"""Memory and events of a fake driver, which other processes can open; the host may not touch the memory."""
 
 from __future__ import annotations
 
 import collections
+import ctypes
 import dataclasses
+import functools
 import itertools
 import mmap
 import os
 import struct
 import threading
 import time
-from typing import Final
+from typing import Any, Final, Literal
 
+from bowstring.errors import DeviceError, OutOfBudget
 from bowstring.memory.handle import start_time
 from bowstring.memory.slab import fresh_memfd
-from bowstring.testing.fake_memory import refused
 
-__all__ = ["FakeEvents"]
+__all__ = [
+    "FIXED",
+    "Allocation",
+    "FakeAllocations",
+    "FakeEvents",
+    "Kind",
+    "Token",
+    "libc",
+    "map_untouchable",
+    "refused",
+    "whole_pages",
+]
+
+FIXED: Final = 0x10  # MAP_FIXED
+_NOTHING: Final = 0  # PROT_NONE
+_FAILED: Final = ctypes.c_void_p(-1).value
+
+
+def whole_pages(nbytes: int) -> int:
+    """Return how many bytes the pages have that so many bytes need, at least one."""
+    return max(1, -(-nbytes // mmap.PAGESIZE)) * mmap.PAGESIZE
+
+
+@functools.cache
+def libc() -> Any:
+    """Return the C library with what is called of it declared."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_long,
+    )
+    libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    return libc
+
+
+def map_untouchable(address: int, nbytes: int, flags: int, fd: int) -> int:
+    """Map memory that nobody may touch yet: whoever does gets what a GPU gives."""
+    found = libc().mmap(address or None, nbytes, _NOTHING, flags, fd, 0)
+    if found in (None, _FAILED):
+        raise OutOfBudget("the system has no room to map memory", found=f"{nbytes} bytes")
+    return int(found)
+
+
+def refused(call: str, found: str) -> DeviceError:
+    """Return the error of a call, as a driver's."""
+    return DeviceError(f"{call} failed", found=found)
+
+
+Kind = Literal["malloc", "async", "managed", "vmm"]
+
+# number of the exporting process, its descriptor, inode of the memory, bytes; the rest is zeros
+_TOKEN: Final = struct.Struct("<4sIIQQ36x")
+_MAGIC: Final = b"\0IPC"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Allocation:
+    """One allocation.
+
+    Attributes
+    ----------
+    fd
+        Of its memory.
+    nbytes, kind, ordinal
+        Its size in bytes, how it was allocated, and on which device.
+    buffer_id
+        Never used again in this process.
+    """
+
+    fd: int
+    nbytes: int
+    kind: Kind
+    ordinal: int
+    buffer_id: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Token:
+    """What the 64 bytes of a handle say to the fake driver.
+
+    Attributes
+    ----------
+    pid, fd
+        The exporting process, and its descriptor.
+    inode
+        Of the memory: another allocation may have the descriptor since.
+    nbytes
+        Size in bytes.
+    """
+
+    pid: int
+    fd: int
+    inode: int
+    nbytes: int
+
+    def pack(self) -> bytes:
+        """Return the 64 bytes."""
+        return _TOKEN.pack(_MAGIC, self.pid, self.fd, self.inode, self.nbytes)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Token | None:
+        """Read 64 bytes; ``None`` where no fake driver made them."""
+        if len(data) != _TOKEN.size:
+            return None
+        magic, *fields = _TOKEN.unpack(data)
+        token = cls(*fields)
+        return token if magic == _MAGIC and token.pack() == data else None
+
+    def opened(self) -> int:
+        """Return a descriptor of the exporter's memory.
+
+        Raises
+        ------
+        DeviceError
+            The exporter is gone, or has freed it.
+        """
+        try:
+            fd = os.open(f"/proc/{self.pid}/fd/{self.fd}", os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise refused("open_ipc_handle", "CUDA_ERROR_INVALID_HANDLE (400)") from error
+        if os.fstat(fd).st_ino != self.inode:
+            os.close(fd)
+            raise refused("open_ipc_handle", "CUDA_ERROR_MAP_FAILED (205)")
+        return fd
+
+    def mapped(self) -> int:
+        """Map the exporter's memory, for writing, too, as a GPU does; return the address, as the host has it.
+
+        Raises
+        ------
+        DeviceError
+            The exporter is gone, or has freed it, or it is smaller than the token says.
+        """
+        fd = self.opened()
+        try:
+            if not 0 < self.nbytes <= os.fstat(fd).st_size:
+                raise refused("open_ipc_handle", "CUDA_ERROR_INVALID_VALUE (1)")
+            room = whole_pages(self.nbytes)
+            address = map_untouchable(0, room, mmap.MAP_SHARED, fd)
+            libc().mprotect(address, room, mmap.PROT_READ | mmap.PROT_WRITE)
+        finally:
+            os.close(fd)
+        return address
+
+
+class FakeAllocations:
+    """The allocations of one process by address. An address that was freed is the next to be used again."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._known: dict[int, Allocation] = {}
+        self._freed: dict[int, list[int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def address_again(self, room: int) -> int | None:
+        """Return an address where memory of that many bytes was freed."""
+        addresses = self._freed.get(room)
+        return addresses.pop() if addresses else None
+
+    def add(self, address: int, fd: int, nbytes: int, kind: Kind, ordinal: int) -> None:
+        """Enter an allocation."""
+        self._known[address] = Allocation(fd, nbytes, kind, ordinal, next(self._numbers))
+
+    def remove(self, address: int, room: int) -> Allocation | None:
+        """Forget an allocation of so much room; its address may be used again."""
+        found = self._known.pop(address, None)
+        if found is not None:
+            self._freed.setdefault(room, []).append(address)
+        return found
+
+    def at(self, address: int) -> tuple[int, Allocation] | None:
+        """Return start and allocation where an address lies in one."""
+        for start, each in list(self._known.items()):
+            if start <= address < start + each.nbytes:
+                return start, each
+        return None
+
 
 _FIRST_EVENT: Final = 1 << 40  # no number of anything else
 # number of the exporting process, its descriptor, inode of the event's memory; the rest is zeros
-_TOKEN: Final = struct.Struct("<4sIIQ44x")
-_MAGIC: Final = b"\0EVT"
+_EVENT_TOKEN: Final = struct.Struct("<4sIIQ44x")
+_EVENT_MAGIC: Final = b"\0EVT"
 # An event's memory: whether what was recorded is done, then the numbers of the processes that have it open.
 _DONE: Final = slice(0, 4)
 _SLOT: Final = 4
@@ -171,13 +357,13 @@ class FakeEvents:
             found = self._known_event("get_ipc_event_handle", event)
             if found.fd < 0:
                 raise refused("get_ipc_event_handle", "CUDA_ERROR_INVALID_VALUE (1)")
-            return _TOKEN.pack(_MAGIC, os.getpid(), found.fd, os.fstat(found.fd).st_ino)
+            return _EVENT_TOKEN.pack(_EVENT_MAGIC, os.getpid(), found.fd, os.fstat(found.fd).st_ino)
 
     def open_ipc_event_handle(self, ordinal: int, token: bytes) -> int:  # noqa: ARG002
         self._call("open_ipc_event_handle")
-        if len(token) != _TOKEN.size or token[:4] != _MAGIC:
+        if len(token) != _EVENT_TOKEN.size or token[:4] != _EVENT_MAGIC:
             raise refused("open_ipc_event_handle", "CUDA_ERROR_INVALID_VALUE (1)")
-        _, pid, number, inode = _TOKEN.unpack(token)
+        _, pid, number, inode = _EVENT_TOKEN.unpack(token)
         if pid == os.getpid():
             raise refused("open_ipc_event_handle", "CUDA_ERROR_INVALID_CONTEXT (201)")
         try:

@@ -1,8 +1,10 @@
-"""What the depot holds: the committed streams, by data set and by application, and until when."""
+"""What the depot keeps: the committed streams, by data set and by application, and until when."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
+import select
 import threading
 import time
 from typing import TYPE_CHECKING, Final
@@ -13,12 +15,60 @@ from bowstring.errors import RefusedError, UnknownTicket, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bowstring.depot.attempt import Attempt
-    from bowstring.depot.leases import Holder
+    from bowstring.depot.manifest import Attempt
     from bowstring.dissociated.uri import Dataset, Endpoint
     from bowstring.serving.publication import Publication
 
-__all__ = ["Application", "Committed", "DataSet", "Holdings"]
+__all__ = ["Application", "Committed", "DataSet", "Holder", "Registry"]
+
+
+class Holder:
+    """Somebody for whom an application is kept: a connection, or a process of this host.
+
+    Parameters
+    ----------
+    pid
+        The process; ``None`` where the connection itself is the sign of life.
+
+    Raises
+    ------
+    UsageError
+        There is no such process.
+    """
+
+    def __init__(self, pid: int | None = None) -> None:
+        self.pid = pid
+        self._fd = -1
+        self._open = True
+        if pid is not None:
+            try:
+                self._fd = os.pidfd_open(pid)
+            except OSError as error:
+                raise UsageError(
+                    "a process to watch is not there", found=f"pid {pid}: {error.strerror}"
+                ) from error
+
+    def alive(self) -> bool:
+        """Whether it is."""
+        if not self._open:
+            return False
+        if self._fd < 0:
+            return True
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        if poll.poll(0):
+            self.close()
+        return self._open
+
+    def close(self) -> None:
+        """Watch no longer: it counts as gone."""
+        self._open = False
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
 
 
 _REMEMBERED: Final = 4096
@@ -83,7 +133,7 @@ class Application:
         return time.monotonic() >= self._expires
 
 
-class Holdings:
+class Registry:
     """All applications and data sets of a depot; every method may be called from any thread.
 
     Parameters

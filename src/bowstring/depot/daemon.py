@@ -1,22 +1,25 @@
-"""The depot: what the process of that name does."""
+"""The process of a depot: it becomes one, says that it is ready, serves its clients, and ends in good order."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import queue
+import resource
 import secrets
+import signal
 import threading
 import time
 import urllib.parse
 from typing import TYPE_CHECKING, Final
 
-from bowstring.depot.holdings import Holdings
-from bowstring.depot.places import locked, try_lock
+from bowstring.depot.options import Options
+from bowstring.depot.paths import Paths, locked, try_lock
+from bowstring.depot.protocol import CONTROL_LIMITS, REMOTE_LIMITS, VERSION, Verb, pack
+from bowstring.depot.registry import Registry
 from bowstring.depot.session import Session
+from bowstring.depot.slab_pool import SlabPool
 from bowstring.depot.status import DataSetStatus, DepotStatus
-from bowstring.depot.stock import Stock
-from bowstring.depot.words import CONTROL_LIMITS, REMOTE_LIMITS, VERSION, Verb, pack
 from bowstring.errors import BowstringError, RefusedError, UsageError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.server import Server
@@ -25,11 +28,13 @@ from bowstring.transport.accepting import accept_all
 from bowstring.transport.standby import NO_THREAD, run_in_thread
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bowstring.depot.options import Options
-    from bowstring.depot.places import Places
+    from bowstring.depot.paths import Paths
     from bowstring.transport import Channel, Listener
 
-__all__ = ["Depot"]
+__all__ = ["Depot", "run", "serve"]
 
 _TICK: Final = 0.5
 _LEAST_TICK: Final = 0.02
@@ -45,7 +50,7 @@ class Depot:
 
     Parameters
     ----------
-    places
+    paths
         Where it listens.
     options
         What it may use.
@@ -56,15 +61,15 @@ class Depot:
         Another depot of this version lives there.
     """
 
-    def __init__(self, places: Places, options: Options) -> None:
-        self.places = places
+    def __init__(self, paths: Paths, options: Options) -> None:
+        self.paths = paths
         self.options = options
         self.limits = DEFAULT_LIMITS
-        self._life = _lock_for_life(places)
+        self._life = _lock_for_life(paths)
         self.token = secrets.token_urlsafe()
-        self.stock = Stock(options.memory, options.disk, options.warm_seconds)
-        self.holdings = Holdings(options.lease_seconds)
-        self.server = Server(places.new_data(), token=self.token)
+        self.slab_pool = SlabPool(options.memory, options.disk, options.warm_seconds)
+        self.registry = Registry(options.lease_seconds)
+        self.server = Server(paths.new_data(), token=self.token)
         self.stopping = False
         self.draining = False
         self.remote_address: str | None = None
@@ -74,7 +79,7 @@ class Depot:
         self._sessions: dict[Session, None] = {}
         self._listeners: list[Listener] = []
         self._started = self._asked = time.monotonic()
-        self._listen(places.control)
+        self._listen(paths.control)
 
     def _listen(self, address: str) -> Listener:
         listener = listen(address, CONTROL_LIMITS if address.startswith("unix:") else REMOTE_LIMITS)
@@ -92,8 +97,8 @@ class Depot:
             while not self.stopping:
                 with contextlib.suppress(queue.Empty):
                     self._wake.get(timeout=tick)
-                self.holdings.tidy()
-                self.stock.trim()
+                self.registry.tidy()
+                self.slab_pool.trim()
                 if self._is_idle():
                     self._end_if_idle()
         finally:
@@ -192,7 +197,7 @@ class Depot:
 
     def status(self) -> DepotStatus:
         """Say what it holds."""
-        stock = self.stock.statistics
+        stock = self.slab_pool.statistics
         datasets = tuple(
             DataSetStatus(
                 name=dataset.name,
@@ -203,7 +208,7 @@ class Depot:
                 nbytes=sum(each.nbytes for each in streams),
                 readers=sum(each.publication.active for each in streams),
             )
-            for dataset, streams in self.holdings.overview(_MOST_DATASETS)
+            for dataset, streams in self.registry.overview(_MOST_DATASETS)
         )
         with self._lock:
             clients = len(self._sessions)
@@ -225,14 +230,14 @@ class Depot:
             lost_slabs=stock.lost_slabs,
             clients=clients,
             readers=self.server.statistics.connections,
-            applications=self.holdings.names(),
+            applications=self.registry.names(),
             datasets=datasets,
         )
 
     # Its end.
 
     def _is_idle(self) -> bool:
-        if not self.holdings.empty or self.stock.in_use:
+        if not self.registry.empty or self.slab_pool.in_use:
             return False
         if self.draining:
             return True
@@ -240,7 +245,7 @@ class Depot:
 
     def _end_if_idle(self) -> None:
         # Whoever looks for the depot holds the lock: either he is heard before it ends, or he starts another one.
-        with contextlib.suppress(BowstringError), locked(self.places.start_lock, 0.0):
+        with contextlib.suppress(BowstringError), locked(self.paths.start_lock, 0.0):
             if self._is_idle():
                 self.stopping = True
                 self._listeners[0].close()
@@ -253,12 +258,12 @@ class Depot:
             sessions = list(self._sessions)
         for session in sessions:
             session.close()
-        self.stock.close()
+        self.slab_pool.close()
         self.server.close()
         os.close(self._life)
 
     def _drain_older(self) -> None:
-        for address in self.places.older():
+        for address in self.paths.older():
             with (
                 contextlib.suppress(BowstringError),
                 dial(address, CONTROL_LIMITS, _DRAIN_SECONDS) as channel,
@@ -267,12 +272,12 @@ class Depot:
                 channel.receive(_DRAIN_SECONDS)
 
 
-def _lock_for_life(places: Places) -> int:
+def _lock_for_life(paths: Paths) -> int:
     """Take the lock that a depot holds as long as it lives; one that ends just now is waited for."""
     end = time.monotonic() + _LIFE_SECONDS
-    while (fd := try_lock(places.life_lock)) is None:
-        if _listens(places.control) or time.monotonic() >= end:
-            raise UsageError("another depot of this version lives here", where=places.folder)
+    while (fd := try_lock(paths.life_lock)) is None:
+        if _listens(paths.control) or time.monotonic() >= end:
+            raise UsageError("another depot of this version lives here", where=paths.folder)
         time.sleep(_PAUSE)
     return fd
 
@@ -284,3 +289,80 @@ def _listens(address: str) -> bool:
     except BowstringError:
         return False
     return True
+
+
+_READY: Final = b"ready"
+
+
+def run(folder: str, options: str, ready: int) -> int:
+    """Be a depot.
+
+    Parameters
+    ----------
+    folder
+        Where it listens.
+    options
+        As JSON.
+    ready
+        A descriptor that hears ``ready``, or what is in the way.
+
+    Returns
+    -------
+    int
+        The exit code.
+    """
+    try:
+        serve(Paths(folder), Options.from_json(options), ready=lambda _: _say(ready, _READY))
+    except (BowstringError, OSError) as error:
+        _say(ready, str(error).encode())
+        return 1
+    return 0
+
+
+def serve(
+    paths: Paths, options: Options, *, ready: Callable[[str | None], object], tcp: str | None = None
+) -> None:
+    """Be a depot until it is stopped, by a request or by SIGTERM or SIGINT, or has nothing more to do.
+
+    Parameters
+    ----------
+    paths, options
+        Where it listens, and what it may use.
+    ready
+        Called with the address for other hosts when clients may come.
+    tcp
+        Where other hosts reach it.
+    """
+    os.umask(0o077)
+    _take_all_allowed()
+    depot = Depot(paths, options)
+    try:
+        # A terminal that closes, or an executor that ends, is no reason.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda _number, _frame: depot.stop())
+        # Whoever started it may have kept them from himself.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
+        ready(None if tcp is None else depot.listen_too(tcp))
+    except BaseException:
+        depot.stop()
+        raise
+    finally:
+        depot.run()
+
+
+def _take_all_allowed() -> None:
+    """Each slab takes two descriptors, of usually 1024, and is mapped: whoever started us may have had less."""
+    for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_AS):
+        _, hard = resource.getrlimit(limit)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(limit, (hard, hard))
+    # Spark's `spark.executor.pyspark.memory` lowers the hard one, too, which only root may raise.
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+def _say(fd: int, text: bytes) -> None:
+    with contextlib.suppress(OSError):
+        os.write(fd, text)
+        os.close(fd)

@@ -1,8 +1,9 @@
-"""An Arrow IPC stream, message by message; bodies are stepped over, not read."""
+"""Show Arrow files and Arrow streams: messages, buffers and their sizes."""
 
 from __future__ import annotations
 
-from bowstring.cli.inspection.facts import Facts, metadata_facts, node_facts, schema_facts
+from bowstring import ipc
+from bowstring.cli.inspection.facts import Facts, batch_facts, metadata_facts, node_facts, schema_facts
 from bowstring.columnar import Layout
 from bowstring.errors import BowstringError, InvalidMetadata
 from bowstring.ipc.body.check_scalar import check
@@ -20,7 +21,7 @@ from bowstring.ipc.framing import read_metadata
 from bowstring.ipc.source import Source, open_source
 from bowstring.limits import DEFAULT_LIMITS
 
-__all__ = ["inspect_arrow_stream"]
+__all__ = ["inspect_arrow_file", "inspect_arrow_stream"]
 
 
 def inspect_arrow_stream(path: str, most: int) -> tuple[Facts, BowstringError | None]:
@@ -136,3 +137,32 @@ class _Walk:
             facts["columns"] = node_facts(layout, header.nodes, sizes, header.variadic_counts)
         else:
             facts["buffers"] = [{"kind": "unknown", "bytes": nbytes} for nbytes in sizes]
+
+
+def inspect_arrow_file(path: str, most: int) -> tuple[Facts, BowstringError | None]:
+    """Return what a file holds, and the error that ended the look at it, if one did.
+
+    Parameters
+    ----------
+    path
+        The file.
+    most
+        How many record batches are opened.
+    """
+    facts: Facts = {}
+    try:
+        with ipc.open_file(path) as reader:
+            facts |= {"batches": reader.num_record_batches, "schema": schema_facts(reader.schema)}
+            if reader.schema.metadata:
+                facts["schema_metadata"] = metadata_facts(reader.schema.metadata)
+            if reader.metadata:
+                facts["file_metadata"] = metadata_facts(reader.metadata)
+            opened: list[Facts] = []
+            facts["opened_batches"] = opened
+            for index in range(min(most, reader.num_record_batches)):
+                batch = batch_facts(reader.get_batch(index))
+                opened.append({"name": f"batch {index}", **batch})
+            facts["dictionary_batches_read"] = reader.stats.num_dictionary_batches
+    except BowstringError as error:
+        return facts, error
+    return facts, None

@@ -1,4 +1,4 @@
-"""Starting: the first who needs a depot starts it, and everybody else finds that one."""
+"""Connect to a depot; the first client that needs one starts it, and all others find that one."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import bowstring
-from bowstring.depot.places import locked
+from bowstring.depot.client import Depot
+from bowstring.depot.connection import Connection
+from bowstring.depot.options import Options
+from bowstring.depot.paths import Paths, locked
 from bowstring.errors import BrokenError, DeadlineExceeded, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bowstring.depot.options import Options
-    from bowstring.depot.places import Places
+    from bowstring.depot.paths import Paths
 
-__all__ = ["found_or_started"]
+__all__ = ["connect", "found_or_started"]
 
 _READY: Final = b"ready"
 _MOST_SAID: Final = 4096
@@ -44,13 +47,13 @@ _Found = TypeVar("_Found")
 
 
 def found_or_started(
-    places: Places, options: Options, find: Callable[[float], _Found], seconds: float
+    paths: Paths, options: Options, find: Callable[[float], _Found], seconds: float
 ) -> _Found:
     """Return what `find` finds, after starting a depot where there is none.
 
     Parameters
     ----------
-    places
+    paths
         Where it listens.
     options
         For a new one.
@@ -76,13 +79,13 @@ def found_or_started(
     except BrokenError:
         pass
     # Whoever comes meanwhile waits here, and then finds what was started.
-    with locked(places.start_lock, left()):
+    with locked(paths.start_lock, left()):
         try:
             return find(left())
         except BrokenError:
             pass
         try:
-            _start(places, options, end)
+            _start(paths, options, end)
         except RefusedError as refused:
             # There may be one by now: whoever began to start it was killed, and his lock went with him.
             try:
@@ -92,12 +95,12 @@ def found_or_started(
         return find(left())
 
 
-def _start(places: Places, options: Options, end: float) -> None:
+def _start(paths: Paths, options: Options, end: float) -> None:
     heard, told = os.pipe2(os.O_CLOEXEC)
     try:
-        log = os.open(places.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        log = os.open(paths.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            command = [sys.executable, "-P", "-m", "bowstring.depot", "--folder", places.folder]
+            command = [sys.executable, "-P", "-m", "bowstring.depot", "--folder", paths.folder]
             starter = subprocess.Popen(  # noqa: S603  our own interpreter, and a module of ours
                 [*command, "--options", options.to_json(), "--ready", str(told)],
                 stdin=subprocess.DEVNULL,
@@ -122,8 +125,8 @@ def _start(places: Places, options: Options, end: float) -> None:
     if said != _READY:
         raise RefusedError(
             "a depot could not be started",
-            found=said.decode(errors="replace") or _last_lines(places.log) or "it ended without a word",
-            where=places.log,
+            found=said.decode(errors="replace") or _last_lines(paths.log) or "it ended without a word",
+            where=paths.log,
         )
 
 
@@ -168,3 +171,79 @@ def _last_lines(path: str) -> str:
             return " ".join(log.read().split()[-60:])
     except OSError:
         return ""
+
+
+def connect(
+    *,
+    start: bool = True,
+    address: str | None = None,
+    folder: str | None = None,
+    tcp: str | None = None,
+    options: Options | None = None,
+    timeout: float = 30.0,
+) -> Depot:
+    """Find this user's depot on this host, and start one where there is none.
+
+    Parameters
+    ----------
+    start
+        Whether to start one; else there must be one.
+    address
+        A certain depot, by its :attr:`Depot.address` or :attr:`Depot.remote_address`; it is not started.
+    folder
+        Where this user's depot lies, where that is not the private runtime folder, or the one that
+        ``BOWSTRING_DEPOT`` names in the environment.
+    tcp
+        An address of this host (``tcp://192.0.2.7:0``) at which readers and drivers on other hosts find the depot,
+        too. The first one that is asked for stays. The token, requests and data cross the network unencrypted: who
+        listens there can read, and release, everything.
+    options
+        For a depot that is started.
+    timeout
+        How long all of it may take, in seconds.
+
+    Returns
+    -------
+    Depot
+        Close it, or use it in a ``with`` block.
+
+    Raises
+    ------
+    BrokenError
+        There is no depot, and none shall be started.
+    RefusedError
+        It cannot be started.
+    DeadlineExceeded
+        It does not answer.
+    AccessDenied
+        The token is wrong.
+
+    Examples
+    --------
+    >>> import tempfile, bowstring as bow
+    >>> with tempfile.TemporaryDirectory() as folder, bow.depot.connect(folder=folder) as depot:
+    ...     held = depot.status().applications
+    ...     depot.stop()
+    >>> held
+    ()
+    """
+    paths = None if address is not None else Paths(folder)
+    where = address if paths is None else paths.control
+    assert where is not None
+
+    def find(seconds: float) -> Connection:
+        return Connection(where, seconds)
+
+    def find_or_start() -> Connection:
+        if paths is None or not start:
+            return find(timeout)
+        return found_or_started(paths, options or Options(), find, timeout)
+
+    depot = Depot(where, find_or_start)
+    if tcp is not None and depot.remote_address is None:
+        try:
+            depot._listen(tcp)
+        except BaseException:
+            depot.close()
+            raise
+    return depot

@@ -1,0 +1,327 @@
+"""How an attempt describes what it wrote, and the batches that this becomes over the slabs lent to it.
+
+Each part is one message of an Arrow stream: its metadata, as IPC encodes it, and where the buffers of its body are:
+(slab, offset, length) of each, the slabs numbered as they were borrowed. One follows another::
+
+    u32 length of the metadata | u32 number of buffers | metadata, padded to 8 | i64 × 3 for each buffer
+
+The writer is trusted for the contents, as every producer of the same user is, and for nothing else: its parts are
+checked like what a reader receives.
+"""
+
+from __future__ import annotations
+
+import copy
+import struct
+import threading
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.layout import Layout
+from bowstring.errors import (
+    BowstringError,
+    InvalidBody,
+    LimitExceeded,
+    ProtocolError,
+    Unsupported,
+    without_frames,
+)
+from bowstring.ipc.body.check_scalar import check_offsets, check_pairs
+from bowstring.ipc.dictionary.reader import DictionaryMemo
+from bowstring.ipc.flatbuf.message import (
+    MessageKind,
+    MetadataVersion,
+    decode_dictionary,
+    decode_message,
+    decode_record_batch,
+)
+from bowstring.ipc.flatbuf.schema import decode_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from bowstring.ipc.flatbuf.message import Message, RecordBatchHeader
+    from bowstring.limits import Limits
+    from bowstring.memory import Region
+
+__all__ = ["Attempt", "Rebuilder", "Told", "pack_part", "unpack_parts"]
+
+_HEAD: Final = struct.Struct("<II")
+_ROW: Final = 3
+_ROW_BYTES: Final = 24
+
+
+class Told(NamedTuple):
+    """One part.
+
+    Attributes
+    ----------
+    metadata
+        The raw flatbuffer.
+    table : ndarray of int64, shape (buffers, 3)
+        Slab, offset and length of each buffer.
+    """
+
+    metadata: bytes
+    table: npt.NDArray[np.int64]
+
+
+def pack_part(part: Told) -> list[bytes]:
+    """Return the pieces of one part.
+
+    Examples
+    --------
+    >>> pieces = pack_part(Told(b"abc", np.array([[0, 64, 8]])))
+    >>> [(part.metadata, part.table.tolist()) for part in unpack_parts(b"".join(pieces))]
+    [(b'abc', [[0, 64, 8]])]
+    """
+    metadata = part.metadata
+    head = _HEAD.pack(len(metadata), len(part.table))
+    table = np.ascontiguousarray(part.table, "<i8")
+    return [head, metadata, bytes(-len(metadata) % 8), table.tobytes()]
+
+
+def unpack_parts(body: Any) -> Iterator[Told]:
+    """Yield the parts of a message.
+
+    Raises
+    ------
+    ProtocolError
+        The bytes end inside a part.
+    """
+    view = memoryview(body).cast("B")
+    at = 0
+    while at < len(view):
+        if len(view) - at < _HEAD.size:
+            raise _short(len(view))
+        length, count = _HEAD.unpack_from(view, at)
+        start = at + _HEAD.size
+        rows = start + -(-length // 8) * 8
+        end = rows + count * _ROW_BYTES
+        if end > len(view):
+            raise _short(len(view))
+        table = np.frombuffer(view, "<i8", count * _ROW, rows).reshape(-1, _ROW).astype(np.int64)
+        yield Told(bytes(view[start : start + length]), table)
+        at = end
+
+
+def _short(found: int) -> ProtocolError:
+    return ProtocolError("a part of an attempt is cut short", found=f"a message of {found} bytes")
+
+
+_ALIGNMENT: Final = 8
+_MOST_METADATA: Final = 1 << 30
+
+
+class Rebuilder:
+    """Turns the parts of one attempt into batches.
+
+    Parameters
+    ----------
+    limits
+        Bounds for metadata.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._memo = DictionaryMemo()
+        self._layout: Layout | None = None
+        self._metadata_bytes = 0
+        self.schema: pa.Schema | None = None
+        self.batches: list[Batch] = []
+
+    def take(self, part: Told, regions: Sequence[Region]) -> None:
+        """Take the next part, whose buffers lie in `regions`.
+
+        Raises
+        ------
+        InvalidData, ProtocolError, Unsupported, LimitExceeded
+            It is not what the format or a bound allows, or lies outside of what was lent.
+        """
+        self._metadata_bytes += len(part.metadata)
+        if self._metadata_bytes > _MOST_METADATA:
+            raise LimitExceeded(
+                "the metadata of one attempt are too large", expected=f"at most {_MOST_METADATA} bytes"
+            )
+        message = decode_message(part.metadata, self._limits)
+        if message.kind is MessageKind.SCHEMA:
+            self._take_schema(message)
+            return
+        if self._layout is None:
+            raise ProtocolError("an attempt says its schema first", found=message.kind.name)
+        if message.kind is MessageKind.DICTIONARY_BATCH:
+            dictionary = decode_dictionary(message)
+            if dictionary.is_delta:
+                raise Unsupported("deltas of dictionaries in an attempt")
+            layout = self._memo.layout_of(dictionary.id)
+            values = self._batch(message, dictionary.batch, layout, part.table, regions, inner=True)
+            self._memo.take(dictionary.id, values, is_delta=False)
+            return
+        header = decode_record_batch(message)
+        self.batches.append(self._batch(message, header, self._layout, part.table, regions))
+
+    def _take_schema(self, message: Message) -> None:
+        if self.schema is not None:
+            raise ProtocolError("an attempt has one schema", found="a second one")
+        decoded = decode_schema(message, self._limits)
+        if decoded.endianness != "little":
+            raise Unsupported("big-endian bodies")
+        self._layout = Layout.of(decoded.schema, decoded.dictionary_ids, limits=self._limits)
+        self._memo.expect(self._layout)
+        self.schema = decoded.schema
+
+    def _batch(
+        self,
+        message: Message,
+        header: RecordBatchHeader,
+        layout: Layout,
+        table: npt.NDArray[np.int64],
+        regions: Sequence[Region],
+        *,
+        inner: bool = False,
+    ) -> Batch:
+        if header.compression is not None or message.version is not MetadataVersion.V5:
+            raise Unsupported("what lies in a slab must be plain and of metadata version V5")
+        check_pairs(header, layout, table[:, 2])
+        spans, used = _within(table, regions)
+        # Dictionaries inside a dictionary are looked for when a batch uses it.
+        dictionaries = {} if inner else self._memo.complete(layout, header.nodes)
+        batch = Batch.from_parts(
+            layout,
+            header.length,
+            header.nodes,
+            spans=spans,
+            regions=used,
+            variadic_counts=header.variadic_counts,
+            dictionaries=dictionaries,
+            custom_metadata=message.custom_metadata,
+        )
+        check_offsets(batch)
+        return batch
+
+
+def _within(
+    table: npt.NDArray[np.int64], regions: Sequence[Region]
+) -> tuple[npt.NDArray[np.int64], tuple[Region, ...]]:
+    """Return the rows of a batch, and the regions that they index: only those that it uses."""
+    spans = table * (table[:, 2:] != 0)
+    rows = spans[spans[:, 2] != 0]
+    if not len(rows):
+        return spans, ()
+    sizes = np.array([region.nbytes for region in regions] or [0], np.int64)
+    slabs, offsets, lengths = rows.T
+    known = (slabs >= 0) & (slabs < len(regions))
+    room = sizes[np.where(known, slabs, 0)]
+    fits = known & (offsets >= 0) & (lengths > 0) & (lengths <= room) & (offsets <= room - lengths)
+    if not fits.all() or (offsets % _ALIGNMENT).any():
+        raise InvalidBody(
+            "a buffer does not lie in what was lent",
+            expected=f"8-byte aligned, in one of {len(regions)} slabs",
+            found=rows[~fits][:4].tolist() or rows[:4].tolist(),
+        )
+    used, numbers = np.unique(slabs, return_inverse=True)
+    spans[spans[:, 2] != 0, 0] = numbers.reshape(-1)
+    return spans, tuple(regions[index] for index in used.tolist())
+
+
+class Attempt:
+    """One try of a task to write one partition of a data set.
+
+    Parameters
+    ----------
+    application, dataset
+        Whose it is.
+    partition, number
+        Which part of the data set, and which try.
+    readers
+        How many read it before its memory is freed; any number until it is released where it is ``None``.
+    folder
+        Where files go.
+    limits
+        Bounds for what it says.
+    """
+
+    def __init__(
+        self,
+        application: str,
+        dataset: str,
+        *,
+        partition: int,
+        number: int,
+        readers: int | None,
+        folder: str,
+        limits: Limits,
+    ) -> None:
+        self.application = application
+        self.dataset = dataset
+        self.partition = partition
+        self.number = number
+        self.readers = readers
+        self.folder = folder
+        self.limits = limits
+        self.regions: list[Region] = []
+        self.rebuilt = Rebuilder(limits)
+        self._lock = threading.Lock()
+        self._error: BowstringError | None = None
+
+    def lend(self, region: Region) -> int:
+        """Note that a slab was lent; return its number."""
+        if len(self.regions) >= self.limits.regions:
+            raise LimitExceeded(
+                "an attempt borrows too many slabs",
+                expected=f"at most {self.limits.regions} (Limits.regions)",
+            )
+        self.regions.append(region)
+        return len(self.regions) - 1
+
+    def hear(self, body: Any) -> None:
+        """Take what the attempt says it wrote; what is wrong with it is raised by `check`."""
+        if self._error is not None:
+            return
+        try:
+            for part in unpack_parts(body):
+                self.rebuilt.take(part, self.regions)
+        except BowstringError as error:
+            self.fail(error)
+
+    def fail(self, error: BowstringError) -> None:
+        """Let the attempt fail with its next request."""
+        with self._lock:
+            if self._error is None:
+                self._error = without_frames(error)
+
+    def check(self) -> None:
+        """Raise what went wrong before."""
+        if self._error is not None:
+            raise copy.copy(self._error) from self._error.__cause__
+
+    def finish(self) -> None:
+        """Check that all is there.
+
+        Raises
+        ------
+        BowstringError
+            Something went wrong before, or the schema is missing.
+        """
+        self.check()
+        if self.rebuilt.schema is None:
+            raise ProtocolError("an attempt commits without a schema")
+
+    def let_go(self, kept: Iterable[int] | None) -> None:
+        """Let go of what was lent.
+
+        Parameters
+        ----------
+        kept
+            The slabs that the writer may still write: nobody writes them after it. ``None`` for all of them.
+        """
+        for index in range(len(self.regions)) if kept is None else kept:
+            if 0 <= index < len(self.regions):
+                self.regions[index].retire()
+        self.regions = []
+        self.rebuilt = Rebuilder(self.limits)
