@@ -103,3 +103,18 @@ def test_bench_hands_over(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--help"]) == 0
     assert "usage: bowstring bench" in capsys.readouterr().out
     assert main(["bench", "--nonsense"]) == 2
+
+
+@pytest.mark.parametrize("command", [["bench", "--quick"], ["demo", "--flights"]])
+def test_programs_that_an_installation_lacks(
+    command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the benchmarks, ``bench`` and the demo name the module that is missing, and end with code 1."""
+    for name in [each for each in sys.modules if each.startswith(("bowstring.benchmarks", "bowstring.demo"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "bowstring.benchmarks", None)
+    assert main(command) == 1
+    assert (
+        f"cannot run `bowstring {command[0]}`; found no module bowstring.benchmarks"
+        in capsys.readouterr().err
+    )

@@ -10,19 +10,21 @@ import contextlib
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bowstring.cli.arguments import parser
 from bowstring.cli.failure import INTERRUPTED, USAGE, report, terminable
-from bowstring.errors import BowstringError
+from bowstring.errors import BowstringError, MissingDependency
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["main"]
 
+# Programs that an installation need not have.
+_PROGRAMS = ("bowstring.benchmarks", "bowstring.demo")
 _COMMANDS = {
-    "bench": "bowstring.cli.bench",
+    "bench": "bowstring.benchmarks",
     "demo": "bowstring.demo",
     "depot": "bowstring.cli.depot",
     "serve": "bowstring.cli.serve",
@@ -65,8 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(parsed: argparse.Namespace) -> int:
     try:
         with terminable():
-            command = importlib.import_module(_COMMANDS[parsed.command])
-            code: int = command.run(parsed)
+            command = _imported(parsed.command)
+            # The benchmarks have arguments of their own.
+            code: int = command.main(parsed.rest) if parsed.command == "bench" else command.run(parsed)
             sys.stdout.flush()
             return code
     except BrokenPipeError as error:
@@ -80,3 +83,15 @@ def _run(parsed: argparse.Namespace) -> int:
         return report(error, parsed)
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _imported(command: str) -> Any:
+    """Return the module of a command."""
+    try:
+        return importlib.import_module(_COMMANDS[command])
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith(_PROGRAMS):
+            raise
+        raise MissingDependency(
+            f"this installation cannot run `bowstring {command}`", found=f"no module {error.name}"
+        ) from error
