@@ -23,6 +23,7 @@ _CASES: Final = {
     "variant_get": "variant_get",
     "variant_json": "variant_json",
     "variant_first_get": "variant_first_get",
+    "geo": "geo",
     "spark_publish": "spark_publish",
     "import": "import_time",
     "gpu_handover": "gpu_handover",
