@@ -213,15 +213,15 @@ def _below(
     decoder: Decoder, node: ArrayNode, dtype: DType, rows: int, own: Adjustment, after: Adjustment
 ) -> Values:
     """Return the child of a node with its own adjustment and what comes after, in one step or in two."""
-    child = node.children[0] if node.children else None
-    merged = _merged(own, after)
-    if merged is not None and not isinstance(merged.reference, int):
-        # One reference for each 1,024 rows: these are the chunks only where nothing comes before the first row.
-        is_packed = child is not None and child.encoding == _PACKED and not decoder.metadata(child).uint(2)
-        merged = merged if is_packed else None
-    if child is None:
+    if not node.children:
         decoder.child(node, 0, dtype, rows)  # raises
-    assert child is not None
+    child, merged = node.children[0], _merged(own, after)
+    # One reference for each 1,024 rows: these are the chunks only where nothing comes before the first row.
+    are_chunks = child.encoding == _PACKED and not decoder.metadata(child).uint(2)
+    if not isinstance(own.reference, int) and not are_chunks:
+        values = integers(decoder, child, dtype, rows, _PLAIN)
+        array = _allocated(decoder, values.arrays[0], own)
+        return values.replaced(arrays=(_allocated(decoder, array, after),))
     if merged is not None:
         return integers(decoder, child, dtype, rows, merged)
     values = integers(decoder, child, dtype, rows, own)
