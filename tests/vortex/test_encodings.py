@@ -103,7 +103,7 @@ def test_bit_packing_of_every_width(
     at = sorted({int(each) for each in rng.integers(0, rows, 3)})
     patch = rng.integers(0, 1 << (8 * size - 1), len(at), dtype=np.uint64).astype(f"<u{size}")
     valid = rng.random(rows) < 0.7
-    expected = values[skipped:].copy()
+    expected: Any = values[skipped:].copy()
     expected[at] = patch
     letter = "i" if signed else "u"
     dtype = primitive(f"{letter}{size}", nullable=True)
@@ -113,7 +113,8 @@ def test_bit_packing_of_every_width(
             expected = expected + np.array(77, expected.dtype)
             piece = framed(piece, 77, dtype)
         elif signed:
-            expected = (expected >> 1) ^ (0 - (expected & 1)).astype(expected.dtype)
+            odd: Any = np.negative((expected & 1).astype(np.int64)).astype(expected.dtype)
+            expected = (expected >> 1) ^ odd
             piece = Piece("vortex.zigzag", children=(piece,))
     found = [
         value if ok else None for value, ok in zip(expected.view(dtype.numpy).tolist(), valid, strict=True)
