@@ -261,6 +261,12 @@ def _values(
 
 def _got(array: pa.StructArray, reference: Reference) -> Any:
     """Return the values at a path of a group that has what the path needs; without values, of no metadata."""
+    if not pa.types.is_struct(array.type):
+        raise UsageError(
+            "a path leads into a column that is no Variant",
+            expected="a Variant",
+            found=f"{reference.column}: {array.type}",
+        )
     fields = list(array.type)
     if array.type.get_field_index("metadata") < 0:
         indices = pa.repeat(pa.scalar(0, pa.int32()), len(array))
