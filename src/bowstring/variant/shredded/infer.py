@@ -257,8 +257,9 @@ class _Inference:
         """Return the distinct keys and how often each is there."""
         xp, to_host = self._device.xp, self._device.to_host
         if most > _MOST_COUNTED:
-            unique, counts = (to_host(each) for each in xp.unique(keys, return_counts=True))
-            return unique, counts
+            # By `return_inverse` NumPy sorts; its hashes may abort the process at its end.
+            unique, _, counts = xp.unique(keys, return_inverse=True, return_counts=True)
+            return to_host(unique), to_host(counts)
         counts = to_host(xp.bincount(keys[keys >= np.int64(0)], minlength=1))
         unique = np.flatnonzero(counts)
         return unique, counts[unique]

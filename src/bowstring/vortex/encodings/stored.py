@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bowstring.errors import InvalidBody, InvalidMetadata, LimitExceeded, MissingDependency
+from bowstring.errors import BowstringError, InvalidBody, InvalidMetadata, LimitExceeded, MissingDependency
 from bowstring.kernels import bitmap
 from bowstring.vortex.decode import encoding
 from bowstring.vortex.dtype import Kind
@@ -65,9 +65,9 @@ def _read_pages(header: bytes, chunks: list[list[int]], buffers: list[bytes], fo
                 if progress.n_processed != size:
                     raise InvalidBody("a page of pco holds fewer numbers", expected=size)
                 at, page = at + size, page + 1
+    except BowstringError:
+        raise
     except (RuntimeError, TypeError, ValueError) as error:
-        if isinstance(error, InvalidBody):
-            raise
         raise InvalidBody(f"pco cannot decode a page: {error}") from error
     except BaseException as error:
         # What is written in Rust panics where it meets the unexpected, and that is no Exception.
