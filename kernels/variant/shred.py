@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from bowstring.kernels.json.format import put, width_of
+from bowstring.kernels.json.format import put
 from bowstring.kernels.types import i32, i64, u8, u64
 from bowstring.kernels.variant.bytes import copy_between
 from bowstring.kernels.variant.decimals import raw_number
@@ -36,7 +36,8 @@ from bowstring.kernels.variant.format import (
 )
 from bowstring.kernels.variant.metadata import slot_of
 from bowstring.kernels.variant.nested import child_at
-from bowstring.kernels.variant.shredded import BROKEN_VALUE, MOST_SMALL, TOO_MANY
+from bowstring.kernels.variant.shredded import BROKEN_VALUE, TOO_MANY
+from bowstring.kernels.variant.shredded_objects import put_header, shape_of
 from bowstring.kernels.words import by_ten
 
 __all__ = [
@@ -79,7 +80,6 @@ KINDS: Final = i32(64 + 39 * 39)
 
 HALF = u64(32)
 LOWER = u64(0xFFFFFFFF)
-OBJECT_HEADER = u64(2)
 FIRST_HASH = u64(0xCBF29CE484222325)
 HASH_FACTOR = u64(0x100000001B3)
 DIGITS_4 = i64(9)
@@ -180,11 +180,8 @@ def split_objects(
                 before = field
             k += 1
         if held > 0 and size == 0:
-            new_width = width_of(total)
-            new_id_width = width_of(most)
-            large = u64(held > MOST_SMALL)
+            new_id_width, new_width, size = shape_of(held, most, i64(total))
             shapes[i] = held | new_id_width << HALF | new_width << 40
-            size = i64(2 + large * 3 + held * new_id_width + (held + 1) * new_width + total)
     sizes[i] = size
 
 
@@ -211,13 +208,7 @@ def write_residuals(
             count = u64(0)
         new_id_width = shape >> HALF & 0xFF
         new_width = shape >> 40
-        large = u64(held > MOST_SMALL)
-        target = u64(ends[i])
-        out[target] = u8(OBJECT_HEADER | (new_width - 1) << 2 | (new_id_width - 1) << 4 | large << 6)
-        put(out, target + 1, held, 1 + large * 3)
-        next_id = target + 2 + large * 3
-        next_offset = next_id + held * new_id_width
-        begin = next_offset + (held + 1) * new_width
+        next_id, next_offset, begin = put_header(out, u64(ends[i]), held, new_id_width, new_width)
         offset = u64(0)
         written = u64(0)
         k = u64(0)

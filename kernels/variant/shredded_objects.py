@@ -1,9 +1,8 @@
-# ruff: noqa: PLR1714  a kernel has no "in"
 """Shredded objects as Variant's bytes: typed fields and those of a residual value, in the order of their names.
 
-Names are compared once for each distinct metadata, and become ranks: places in their order. A field is then a
-word, its rank above where it comes from: typed fields are below `fields`, and those of a residual value behind.
-Work item: one distinct metadata, one pair of it and a name, or one slot.
+Names are compared once for each distinct metadata, and become ranks: places in their order
+(:mod:`bowstring.kernels.variant.shredded_names`). A field is then a word, its rank above where it comes from: typed
+fields are below `fields`, and those of a residual value behind. Work item: one slot.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ from typing import Any
 
 from bowstring.kernels.json.format import put, width_of
 from bowstring.kernels.json.write import sort
-from bowstring.kernels.types import i32, i64, u8, u64
+from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.variant.bytes import copy_between
-from bowstring.kernels.variant.format import BROKEN, OBJECT, compared, dictionary, frame, little, name_at
-from bowstring.kernels.variant.metadata import FAULTY, ORDERED, slot_of
+from bowstring.kernels.variant.format import BROKEN, OBJECT, frame, little
+from bowstring.kernels.variant.metadata import slot_of
 from bowstring.kernels.variant.nested import child_at
 from bowstring.kernels.variant.shredded import (
     BROKEN_VALUE,
@@ -31,11 +30,10 @@ from bowstring.kernels.variant.shredded import (
 __all__ = [
     "SIGNATURES",
     "count_fields",
-    "count_names",
-    "find_fields",
     "measure_maps",
     "measure_objects",
-    "rank_names",
+    "put_header",
+    "shape_of",
     "write_maps",
     "write_objects",
 ]
@@ -47,123 +45,22 @@ HALF = u64(32)
 ABSENT = i64(-1)
 
 
-def count_names(i: Any, starts: Any, stops: Any, data: Any, marks: Any, counts: Any) -> None:
-    """Write how many names distinct metadata have."""
-    start, stop = slot_of(starts, stops, data, i)
-    count, _, _, _, _ = dictionary(data, start, stop)
-    if count == BROKEN or u64(marks[i]) & FAULTY != 0:
-        count = u64(0)
-    counts[i] = i64(count)
+def shape_of(count: Any, most: Any, total: Any) -> Any:
+    """Return the widths of an object's ids, the largest of which is `most`, and of its offsets, and its size."""
+    id_width = width_of(most)
+    width = width_of(u64(total))
+    large = u64(count > MOST_SMALL)
+    return id_width, width, i64(2 + large * 3 + count * id_width + (count + 1) * width) + total
 
 
-def order_of(data: Any, one: Any, other: Any, width: Any, offsets: Any, names: Any, end: Any) -> Any:
-    """Return whether a name comes before, with or after another of the same metadata: -1, 0 or 1."""
-    first, last = name_at(data, one, width, offsets, names, end)
-    begin, stop = name_at(data, other, width, offsets, names, end)
-    order = i64(0)
-    if first != BROKEN and begin != BROKEN:
-        order = compared(data, first, last, data, begin, stop)
-    return order
-
-
-def sink(
-    order: Any, base: Any, root: Any, count: Any, data: Any, width: Any, offsets: Any, names: Any, end: Any
-) -> None:
-    """Move an id down its heap to where no name below it is greater."""
-    held = u64(order[base + root])
-    at = root
-    below = at * 2 + 1
-    while below < count:
-        if below + 1 < count:
-            left = u64(order[base + below])
-            right = u64(order[base + below + 1])
-            if order_of(data, right, left, width, offsets, names, end) > 0:
-                below += 1
-        if order_of(data, u64(order[base + below]), held, width, offsets, names, end) <= 0:
-            break
-        order[base + at] = order[base + below]
-        at = below
-        below = at * 2 + 1
-    order[base + at] = i32(held)
-
-
-def rank_names(
-    i: Any, starts: Any, stops: Any, data: Any, marks: Any, bases: Any, order: Any, ranks: Any
-) -> None:
-    """Write the ids of distinct metadata in the order of their names, and for each id its rank.
-
-    Names that are there twice have one rank.
-    """
-    start, stop = slot_of(starts, stops, data, i)
-    found, width, offsets, names, end = dictionary(data, start, stop)
-    base = u64(bases[i])
-    count = u64(bases[i + 1]) - base
-    if found == BROKEN:
-        found = u64(0)
-    if count > 0 and found >= count:
-        for k in range(i64(count)):
-            order[base + u64(k)] = i32(k)
-        if u64(marks[i]) & ORDERED == 0:
-            root = count >> 1
-            while root > 0:
-                root -= 1
-                sink(order, base, root, count, data, width, offsets, names, end)
-            last = count - 1
-            while last > 0:
-                top = order[base]
-                order[base] = order[base + last]
-                order[base + last] = top
-                sink(order, base, u64(0), last, data, width, offsets, names, end)
-                last -= 1
-        rank = i64(0)
-        ranks[base + u64(order[base])] = i32(0)
-        for k in range(1, i64(count)):
-            here = u64(order[base + u64(k)])
-            before = u64(order[base + u64(k) - 1])
-            if order_of(data, before, here, width, offsets, names, end) != 0:
-                rank = i64(k)
-            ranks[base + here] = i32(rank)
-
-
-def find_fields(
-    i: Any,
-    starts: Any,
-    stops: Any,
-    data: Any,
-    bases: Any,
-    order: Any,
-    texts: Any,
-    ends: Any,
-    ids: Any,
-) -> None:
-    """Write the id that a name has in distinct metadata, -1 where it is not there."""
-    fields = i64(len(ends)) - 1
-    item = i // fields
-    field = i % fields
-    begin = u64(ends[field])
-    until = u64(ends[field + 1])
-    start, stop = slot_of(starts, stops, data, item)
-    found, width, offsets, names, end = dictionary(data, start, stop)
-    base = u64(bases[item])
-    low = u64(0)
-    high = u64(bases[item + 1]) - base
-    known = ABSENT
-    if found == BROKEN or found < high:  # the bytes have changed since they were counted
-        high = u64(0)
-    while low < high:
-        middle = (low + high) >> 1
-        number = u64(order[base + middle])
-        first, last = name_at(data, number, width, offsets, names, end)
-        place = i64(1)
-        if first != BROKEN:
-            place = compared(data, first, last, texts, begin, until)
-        if place == 0:
-            known = i64(number)
-        if place < 0:
-            low = middle + 1
-        else:
-            high = middle
-    ids[i] = i32(known)
+def put_header(out: Any, at: Any, count: Any, id_width: Any, width: Any) -> Any:
+    """Write an object's first byte and its number of fields, and return where ids, offsets and values begin."""
+    large = u64(count > MOST_SMALL)
+    out[at] = u8(OBJECT_HEADER | (width - 1) << 2 | (id_width - 1) << 4 | large << 6)
+    put(out, at + 1, count, 1 + large * 3)
+    ids = at + 2 + large * 3
+    offsets = ids + count * id_width
+    return ids, offsets, offsets + (count + 1) * width
 
 
 def count_fields(
@@ -372,11 +269,8 @@ def kept(
     if total > MOST_BYTES:
         error = TOO_LARGE
     if error == 0:
-        width = width_of(u64(total))
-        id_width = width_of(most)
+        id_width, width, error = shape_of(held, most, total)
         shapes[i] = held | (id_width << HALF) | (width << 40)
-        large = u64(held > MOST_SMALL)
-        error = i64(2 + large * 3 + held * id_width + (held + 1) * width) + total
     return error
 
 
@@ -409,13 +303,7 @@ def write_objects(
         count = shape & SOURCE
         id_width = shape >> HALF & 0xFF
         width = shape >> 40
-        large = u64(count > MOST_SMALL)
-        at = u64(places[i])
-        out[at] = u8(OBJECT_HEADER | (width - 1) << 2 | (id_width - 1) << 4 | large << 6)
-        put(out, at + 1, count, 1 + large * 3)
-        next_id = at + 2 + large * 3
-        offsets = next_id + count * id_width
-        values = offsets + (count + 1) * width
+        next_id, offsets, values = put_header(out, u64(places[i]), count, id_width, width)
         offset = u64(0)
         k = u64(0)
         while k < count:
@@ -468,9 +356,7 @@ def measure_maps(
         if total > MOST_BYTES:
             error = TOO_LARGE
         if error == 0:
-            width = width_of(u64(total))
-            large = u64(count > MOST_SMALL)
-            error = i64(2 + large * 3 + count * width_of(most) + (count + 1) * width) + total
+            _, _, error = shape_of(count, most, total)
         sizes[i] = error
 
 
@@ -489,21 +375,14 @@ def write_maps(
     if flags[i] != 0 and places[i] >= 0:
         first, last = bounds(starts, stops, i, i64(len(children)))
         count = u64(last - first)
-        large = u64(count > MOST_SMALL)
         total = i64(0)
         for k in range(first, last):
             total += i64(children[u64(k)])
         most = u64(0)
         if count > 0:
             most = u64(words[u64(last - 1)]) >> HALF
-        width = width_of(u64(total))
-        id_width = width_of(most)
-        at = u64(places[i])
-        out[at] = u8(OBJECT_HEADER | (width - 1) << 2 | (id_width - 1) << 4 | large << 6)
-        put(out, at + 1, count, 1 + large * 3)
-        next_id = at + 2 + large * 3
-        offsets = next_id + count * id_width
-        values = offsets + (count + 1) * width
+        id_width, width, _ = shape_of(count, most, total)
+        next_id, offsets, values = put_header(out, u64(places[i]), count, id_width, width)
         offset = u64(0)
         for k in range(first, last):
             word = u64(words[u64(k)])
@@ -520,9 +399,6 @@ def write_maps(
 SIGNATURES = {
     measure_maps: ("i64[], i64[], u8[], i32[], i64[], u64[]!, i64[]!",),
     write_maps: ("i64[], i64[], u8[], i64[], u64[], i64[], i64[]!, u8[]!",),
-    count_names: ("i64[], i64[], u8[], u8[], i64[]!",),
-    rank_names: ("i64[], i64[], u8[], u8[], i64[], i32[]!, i32[]!",),
-    find_fields: ("i64[], i64[], u8[], i64[], i32[], u8[], i64[], i32[]!",),
     count_fields: ("i64[], i64[], u8[], u8[], u8[], i64, i64[]!",),
     measure_objects: (
         (

@@ -16,7 +16,7 @@ from bowstring.errors import BowstringError
 from bowstring.kernels import host
 from bowstring.kernels.signature import Kernel, match
 from bowstring.kernels.variant import shred as shred_kernels
-from bowstring.kernels.variant import shredded, shredded_objects
+from bowstring.kernels.variant import shredded, shredded_names, shredded_objects
 from bowstring.variant.shredded import encode, infer, leaves, shred
 from bowstring.variant.shredded.arrow import from_arrow
 from bowstring.variant.shredded.unshred import unshredded
@@ -132,7 +132,12 @@ def _of(kernel: Kernel) -> Callable[[np.random.Generator], Iterator[Case]]:
     return make
 
 
-_TABLES: list[Any] = [shred_kernels.SIGNATURES, shredded.SIGNATURES, shredded_objects.SIGNATURES]
+_TABLES: list[Any] = [
+    shred_kernels.SIGNATURES,
+    shredded.SIGNATURES,
+    shredded_names.SIGNATURES,
+    shredded_objects.SIGNATURES,
+]
 CASES: dict[Kernel, Callable[[np.random.Generator], Iterator[Case]]] = {
     kernel: _of(kernel) for table in _TABLES for kernel in table
 }

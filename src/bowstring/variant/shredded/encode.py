@@ -18,13 +18,11 @@ from bowstring.kernels.variant.shredded import (
     place_groups,
     write_arrays,
 )
+from bowstring.kernels.variant.shredded_names import count_names, find_fields, rank_names
 from bowstring.kernels.variant.shredded_objects import (
     count_fields,
-    count_names,
-    find_fields,
     measure_maps,
     measure_objects,
-    rank_names,
     write_maps,
     write_objects,
 )
