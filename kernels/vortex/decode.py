@@ -20,12 +20,14 @@ from bowstring.kernels.vortex import unpack as unpacking
 
 __all__ = [
     "CHUNK",
+    "ONES",
     "Adjustment",
     "add_parts",
     "adjust",
     "check_faults",
     "decode_fsst",
     "decode_onpair",
+    "empty",
     "expand_rle",
     "expand_runs",
     "join_halves",
@@ -40,10 +42,13 @@ __all__ = [
     "undelta",
     "unpack",
     "widen",
+    "words_of",
 ]
 
 CHUNK: Final = 1024
 """Elements that are packed together."""
+ONES: Final = {8: 0x0101010101010101, 16: 0x0001000100010001, 32: 0x100000001, 64: 1}
+"""Words with the lowest bit of each element set, by the bits of an element."""
 
 _FAULTS: Final = {
     unpacking.OUTSIDE: "packed data are shorter than their rows, or an index of a patch is beyond them",
@@ -54,7 +59,6 @@ _FAULTS: Final = {
     strings.LENGTH: "the bytes of a value are not as many as its length",
     strings.TOKEN: "a code stands for no symbol, or offsets point outside",
 }
-_ONES: Final = {8: 0x0101010101010101, 16: 0x0001000100010001, 32: 0x100000001, 64: 1}
 _STEP_ON_HOST: Final = 1024
 _COLUMNS: Final = 4  # log2 of the words in a row: on a GPU each has a work item
 
@@ -175,9 +179,9 @@ def unpack(
         raise InvalidBody(
             "bit-packed data are too short", expected=f"{chunks * width * 128} bytes", found=len(packed)
         )
-    words = _words(packed)
+    words = words_of(packed)
     first = (
-        _empty(words, 0, np.int64)
+        empty(words, 0, np.int64)
         if starts is None
         else run_arrays(lambda xp, each: xp.right_shift(each, 3), starts)
     )
@@ -185,13 +189,13 @@ def unpack(
     parts = 0 if find_place((words,)) == "host" else _COLUMNS
     zigzag, exponents = adjustment.zigzag, adjustment.exponents
     if exponents is None or starts is not None:
-        out = _empty(words, chunks * 16 * bits, np.uint64)
-        arguments = (words, first, references, width, bits.bit_length() - 1, _ONES[bits], zigzag, parts)
+        out = empty(words, chunks * 16 * bits, np.uint64)
+        arguments = (words, first, references, width, bits.bit_length() - 1, ONES[bits], zigzag, parts)
         launch(unpacking.unpack_words, chunks << parts, *arguments, out, faults)
         found = out.view(dtype)[offset : offset + rows]
         return found if exponents is None else scale(found, exponents)
     float_, factors = _factors(dtype, exponents)
-    out = _empty(words, chunks * CHUNK, float_)
+    out = empty(words, chunks * CHUNK, float_)
     kernel = unpacking.unpack_doubles if bits == 64 else unpacking.unpack_singles
     launch(kernel, chunks << parts, words, references, width, zigzag, *factors, parts, out, faults)
     return out[offset : offset + rows]
@@ -213,7 +217,7 @@ def adjust(values: Any, adjustment: Adjustment) -> Any:
     bits = 8 * values.dtype.itemsize
     references = _references(adjustment.reference, bits, values)
     if adjustment.zigzag or len(references):
-        out = _empty(values, len(values), values.dtype)
+        out = empty(values, len(values), values.dtype)
         signed = (
             values.view(f"i{bits // 8}"),
             64 - bits,
@@ -246,7 +250,7 @@ def scale(values: Any, exponents: tuple[int, int]) -> Any:
     [19.990000000000002, -0.05]
     """
     float_, factors = _factors(values.dtype, exponents)
-    out = _empty(values, len(values), float_)
+    out = empty(values, len(values), float_)
     kernel = numbers.scale_doubles if float_.itemsize == 8 else numbers.scale_singles
     launch(kernel, len(values), values.view(f"i{float_.itemsize}"), *factors, out)
     return out
@@ -302,8 +306,8 @@ def take(
     [3.5, 2.5, 3.5]
     """
     codes = _codes(codes)
-    bitmap = _empty(codes, 0, np.uint8) if validity is None else validity
-    out = _empty(codes, len(codes) * words, values.dtype)
+    bitmap = empty(codes, 0, np.uint8) if validity is None else validity
+    out = empty(codes, len(codes) * words, values.dtype)
     if words > 1:
         launch(gather.gather_words, len(codes), codes, values, words, bitmap, first, out, faults)
     else:
@@ -321,7 +325,7 @@ def take_bits(codes: Any, bitmap: Any, start: int, count: int) -> Any:
     [7]
     """
     codes = _codes(codes)
-    words = _empty(codes, -(-len(codes) // 64), np.uint64)
+    words = empty(codes, -(-len(codes) // 64), np.uint64)
     launch(gather.gather_bits, len(words), codes, bitmap, start, count, words)
     return words.view(np.uint8)[: (len(codes) + 7) >> 3]
 
@@ -346,7 +350,7 @@ def expand_runs(ends: Any, values: Any, rows: int, *, offset: int = 0, faults: A
     """
     if ends.dtype.itemsize < 4:
         ends = _unsigned(ends).astype(np.uint32)
-    out = _empty(values, rows, values.dtype)
+    out = empty(values, rows, values.dtype)
     step = _STEP_ON_HOST if find_place((values,)) == "host" else 1
     arguments = _unsigned(ends), _unsigned(values), offset, rows, step, _unsigned(out), faults
     launch(gather.expand_runs, -(-rows // step), *arguments)
@@ -387,8 +391,8 @@ def expand_rle(
     """
     if indices.dtype.itemsize < 2:
         indices = _unsigned(indices).astype(np.uint16)
-    bitmap = _empty(values, 0, np.uint8) if validity is None else validity
-    out = _empty(values, rows, values.dtype)
+    bitmap = empty(values, 0, np.uint8) if validity is None else validity
+    out = empty(values, rows, values.dtype)
     arguments = _unsigned(indices), _unsigned(values), starts.astype(np.int64), offset, bitmap, first
     launch(gather.expand_blocks, rows, *arguments, _unsigned(out), faults)
     return out
@@ -432,8 +436,8 @@ def join_halves(
     size = rights.dtype.itemsize
     _check_range("right bit width", right_bits, 0, 8 * size - 1)
     table = _put(rights, [each & (1 << 16) - 1 for each in lefts], np.uint64)
-    bitmap = _empty(rights, 0, np.uint8) if validity is None else validity
-    out = _empty(rights, len(rights), f"u{size}")
+    bitmap = empty(rights, 0, np.uint8) if validity is None else validity
+    out = empty(rights, len(rights), f"u{size}")
     joining, patching = (
         (numbers.join_doubles, numbers.patch_doubles)
         if size == 8
@@ -456,7 +460,7 @@ def sequence(beside: Any, base: int, step: int, dtype: Any, rows: int) -> Any:
     [250, 253, 0, 3]
     """
     dtype = np.dtype(dtype)
-    out = _empty(beside, rows, dtype)
+    out = empty(beside, rows, dtype)
     signed = base & 2**64 - 1, step & 2**64 - 1, 64 - 8 * dtype.itemsize, out.view(f"i{dtype.itemsize}")
     launch(numbers.count_up, rows, *signed)
     return out
@@ -480,7 +484,7 @@ def undelta(bases: Any, deltas: Any, rows: int, *, offset: int = 0, faults: Any)
     """
     size = deltas.dtype.itemsize
     chunks = -(-(offset + rows) // CHUNK)
-    out = _empty(deltas, chunks * CHUNK, deltas.dtype)
+    out = empty(deltas, chunks * CHUNK, deltas.dtype)
     signed = bases.view(f"i{size}"), deltas.view(f"i{size}")
     up, log = 64 - 8 * size, (8 * size).bit_length() - 1
     launch(numbers.add_deltas, chunks * (128 // size), *signed, log, up, out.view(f"i{size}"), faults)
@@ -516,7 +520,7 @@ def widen(values: Any, words: int) -> Any:
     >>> widen(np.array([-1, 5], np.int8), 2).view(np.int64).tolist()
     [-1, -1, 5, 0]
     """
-    out = _empty(values, len(values) * words, np.uint64)
+    out = empty(values, len(values) * words, np.uint64)
     launch(numbers.widen, len(values), values.view(f"i{values.dtype.itemsize}"), words, out)
     return out
 
@@ -569,10 +573,10 @@ def decode_fsst(
     >>> out.tobytes()
     b'bow!'
     """
-    out = _empty(codes, size, np.uint8)
+    out = empty(codes, size, np.uint8)
     starts = code_offsets.astype(np.int64)
     launch(
-        strings.decode_fsst, len(offsets) - 1, codes, starts, _words(symbols), lengths, offsets, out, faults
+        strings.decode_fsst, len(offsets) - 1, codes, starts, words_of(symbols), lengths, offsets, out, faults
     )
     return out
 
@@ -603,7 +607,7 @@ def decode_onpair(
     codes = _codes(codes)
     if codes.dtype.itemsize < 2:
         codes = codes.astype(np.uint16)
-    out = _empty(codes, size, np.uint8)
+    out = empty(codes, size, np.uint8)
     starts, token_starts = code_offsets.astype(np.int64), token_offsets.astype(np.int64)
     arguments = codes, starts, tokens, token_starts, offsets, out, faults
     launch(strings.decode_onpair, len(offsets) - 1, *arguments)
@@ -638,8 +642,8 @@ def make_views(
     b'bow'
     """
     rows = len(offsets) - 1
-    bitmap = _empty(data, 0, np.uint8) if validity is None else validity
-    out = _empty(data, 2 * rows, np.uint64)
+    bitmap = empty(data, 0, np.uint8) if validity is None else validity
+    out = empty(data, 2 * rows, np.uint64)
     launch(strings.make_views, rows, offsets, data, buffer, bitmap, first, out, faults)
     return out
 
@@ -664,7 +668,7 @@ def _references(reference: Any, bits: int, beside: Any) -> Any:
     if not isinstance(reference, int):
         return reference.astype(np.uint64)
     wrapped = reference & (1 << bits) - 1
-    return _put(beside, [wrapped], np.uint64) if wrapped else _empty(beside, 0, np.uint64)
+    return _put(beside, [wrapped], np.uint64) if wrapped else empty(beside, 0, np.uint64)
 
 
 def _codes(codes: Any) -> Any:
@@ -678,7 +682,7 @@ def _unsigned(array: Any) -> Any:
     return array.view(f"u{array.dtype.itemsize}")
 
 
-def _words(data: Any) -> Any:
+def words_of(data: Any) -> Any:
     """Return bytes as words of 64 bits, copied where they do not begin at a multiple of 8."""
     whole = data[: len(data) & ~7]
     on_host = isinstance(whole, np.ndarray)
@@ -686,7 +690,7 @@ def _words(data: Any) -> Any:
     return (whole if address & 7 == 0 else whole.copy()).view(np.uint64)
 
 
-def _empty(beside: Any, size: int, dtype: Any) -> Any:
+def empty(beside: Any, size: int, dtype: Any) -> Any:
     """Return a new array on the device of another."""
     return run_arrays(lambda xp, _: xp.empty(size, dtype), beside)
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from bowstring.errors import UsageError
 from bowstring.kernels.launch import launch, run_arrays
-from bowstring.kernels.vortex.decode import CHUNK, offsets_of
-from bowstring.kernels.vortex.pack import LAST_SLOT, MIX, PREFIX, SLOTS, measure_fsst, pack_words, write_fsst
+from bowstring.kernels.vortex.decode import CHUNK, ONES, empty, offsets_of, words_of
+from bowstring.kernels.vortex.pack import SLOTS, measure_fsst, pack_words, slot_of, write_fsst
+from bowstring.memory.arrays import last_of
 
 __all__ = ["SymbolTable", "encode_fsst", "pack", "train_fsst"]
 
-_ONES: Final = {8: 0x0101010101010101, 16: 0x0001000100010001, 32: 0x100000001, 64: 1}
 _ROUNDS: Final = 4
 _MOST_SYMBOLS: Final = 255
 _LONGEST: Final = 8
@@ -63,16 +63,12 @@ def pack(values: Any, width: int, *, reference: int = 0, zigzag: bool = False) -
         out[: len(plain)] = plain
         return out
 
-    whole = len(plain) == chunks * CHUNK and _is_aligned(plain)
-    words = (plain if whole else run_arrays(padded, plain)).view(np.uint64)
-    out = run_arrays(lambda xp, _: xp.empty(chunks * width * 16, np.uint64), words)
-    added = (-reference & (1 << bits) - 1) * _ONES[bits]
-    launch(pack_words, chunks, words, width, bits.bit_length() - 1, _ONES[bits], zigzag, added, out)
+    whole = plain if len(plain) == chunks * CHUNK else run_arrays(padded, plain)
+    words = words_of(whole.view(np.uint8))
+    out = empty(words, chunks * width * 16, np.uint64)
+    added = (-reference & (1 << bits) - 1) * ONES[bits]
+    launch(pack_words, chunks, words, width, bits.bit_length() - 1, ONES[bits], zigzag, added, out)
     return out.view(np.uint8)
-
-
-def _is_aligned(array: Any) -> bool:
-    return not isinstance(array, np.ndarray) or array.ctypes.data % 8 == 0
 
 
 class SymbolTable(NamedTuple):
@@ -148,8 +144,7 @@ def _table(symbols: list[bytes]) -> SymbolTable:
             two.append((each, entry))
         else:
             word = int.from_bytes(each, "little")
-            mixed = (word & int(PREFIX)) * int(MIX) & 2**64 - 1
-            slot = (mixed >> 17 ^ mixed) & int(LAST_SLOT)
+            slot = int(slot_of(np.array([word], np.uint64))[0])
             if codes[slot]:  # a symbol that shortens more is there
                 continue
             words[slot], masks[slot], codes[slot] = word, (1 << 8 * len(each)) - 1, entry
@@ -185,11 +180,9 @@ def encode_fsst(text: Any, offsets: Any, table: SymbolTable) -> tuple[Any, Any]:
     """
     rows = len(offsets) - 1
     tables = [run_arrays(lambda xp, _, each=each: xp.asarray(each), text) for each in table[2:]]
-    sizes = run_arrays(lambda xp, _: xp.empty(rows, np.int64), text)
+    sizes = empty(text, rows, np.int64)
     launch(measure_fsst, rows, text, offsets, *tables, sizes)
     places = offsets_of(sizes)
-    last = places[-1:]
-    total = int((last if isinstance(last, np.ndarray) else last.device.to_host(last))[0])
-    codes = run_arrays(lambda xp, _: xp.empty(total, np.uint8), text)
+    codes = empty(text, last_of(places), np.uint8)
     launch(write_fsst, rows, text, offsets, *tables, places, codes)
     return codes, places

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from bowstring.kernels.types import i64, u8, u64
-from bowstring.kernels.vortex.unpack import ALL, ROW, finished, row_of
+from bowstring.kernels.vortex.unpack import ALL, ROW, finished, mask_of, row_of
 
 __all__ = ["SIGNATURES", "SLOTS", "measure_fsst", "pack_words", "slot_of", "write_fsst"]
 
@@ -38,7 +38,7 @@ def pack_words(
         return
     top = u64(bits - 1)
     lane = ALL >> u64(64 - bits)
-    mask = (ALL >> u64(64 - width)) * ones
+    mask = mask_of(width, ones)
     for row in range(bits):
         bit = row * width
         shift = u64(bit & (bits - 1))

@@ -23,6 +23,15 @@ ESCAPE: Final = 255
 INSIDE: Final = 12
 
 
+def places_of(i: Any, code_offsets: Any, held: Any, offsets: Any, room: Any) -> Any:
+    """Return whether the codes of a row and the place for its bytes lie within bounds, and where they are."""
+    at = code_offsets[u64(i)]
+    stop = code_offsets[u64(i + 1)]
+    to = offsets[u64(i)]
+    end = offsets[u64(i + 1)]
+    return 0 <= at <= stop <= held and 0 <= to <= end <= room, at, stop, to, end
+
+
 def decode_fsst(
     i: Any,
     codes: Any,
@@ -34,11 +43,8 @@ def decode_fsst(
     faults: Any,
 ) -> None:
     """Write the text of a row: codes stand for symbols of 1 to 8 bytes; 255 says that the next byte is as it is."""
-    at = code_offsets[u64(i)]
-    stop = code_offsets[u64(i + 1)]
-    to = offsets[u64(i)]
-    end = offsets[u64(i + 1)]
-    if not (0 <= at <= stop <= i64(len(codes)) and 0 <= to <= end <= i64(len(out))):
+    fits, at, stop, to, end = places_of(i, code_offsets, i64(len(codes)), offsets, i64(len(out)))
+    if not fits:
         faults[TOKEN] = 1
         return
     held = min(i64(len(symbols)), i64(len(lengths)))
@@ -83,11 +89,8 @@ def decode_onpair(
     faults: Any,
 ) -> None:
     """Write the text of a row: codes stand for tokens of a dictionary of any length."""
-    at = code_offsets[u64(i)]
-    stop = code_offsets[u64(i + 1)]
-    to = offsets[u64(i)]
-    end = offsets[u64(i + 1)]
-    if not (0 <= at <= stop <= i64(len(codes)) and 0 <= to <= end <= i64(len(out))):
+    fits, at, stop, to, end = places_of(i, code_offsets, i64(len(codes)), offsets, i64(len(out)))
+    if not fits:
         faults[TOKEN] = 1
         return
     held = i64(len(tokens))

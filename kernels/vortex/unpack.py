@@ -25,6 +25,7 @@ __all__ = [
     "OUTSIDE",
     "SIGNATURES",
     "finished",
+    "mask_of",
     "reversed_bits",
     "row_of",
     "unpack_doubles",
@@ -95,6 +96,14 @@ def finished(value: Any, ones: Any, top: Any, zigzag: Any, reference: Any) -> An
     return ((value & low) + (reference & low)) ^ ((value ^ reference) & high)
 
 
+def mask_of(width: Any, ones: Any) -> Any:
+    """Return a word with the lowest `width` bits of each element set."""
+    mask = u64(0)
+    if width > 0:
+        mask = (ALL >> u64(64 - width)) * ones
+    return mask
+
+
 def reference_of(chunk: Any, references: Any, ones: Any) -> Any:
     """Return the reference of a chunk, once for each element of a word."""
     reference = u64(0)
@@ -126,9 +135,7 @@ def unpack_words(
         faults[OUTSIDE] = 1
         return
     reference = reference_of(chunk, references, ones)
-    mask = u64(0)
-    if found > 0:
-        mask = (ALL >> u64(64 - found)) * ones
+    mask = mask_of(found, ones)
     if parts == 0:
         unpack_chunk(packed, u64(start), found, log, ones, mask, u64(target), out)
         if zigzag != 0 or reference != 0:
@@ -191,9 +198,7 @@ def unpack_doubles(
         faults[OUTSIDE] = 1
         return
     reference = reference_of(chunk, references, u64(1))
-    mask = u64(0)
-    if width > 0:
-        mask = ALL >> u64(64 - width)
+    mask = mask_of(width, u64(1))
     first = i & ((1 << parts) - 1)
     for row in range(64):
         bit = row * width
@@ -225,9 +230,7 @@ def unpack_singles(
         faults[OUTSIDE] = 1
         return
     reference = reference_of(chunk, references, PAIRS)
-    mask = u64(0)
-    if width > 0:
-        mask = (ALL >> u64(64 - width)) * PAIRS
+    mask = mask_of(width, PAIRS)
     first = i & ((1 << parts) - 1)
     for row in range(32):
         bit = row * width

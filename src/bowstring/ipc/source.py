@@ -25,7 +25,16 @@ if TYPE_CHECKING:
 
     from bowstring.memory import Region
 
-__all__ = ["Source", "check_file", "cut_off", "file_path", "kept_with", "open_source", "region_around"]
+__all__ = [
+    "BufferSource",
+    "Source",
+    "check_file",
+    "cut_off",
+    "file_path",
+    "kept_with",
+    "open_source",
+    "region_around",
+]
 
 _PLACEMENT = 64
 _PURPOSES = {"readable": "reading", "writable": "writing"}
@@ -103,9 +112,9 @@ def open_source(source: Any, memory_pool: pa.MemoryPool | None = None) -> Source
         It is none of these.
     """
     if isinstance(source, Buffer):
-        return _BufferSource(source)
+        return BufferSource(source)
     if isinstance(source, pa.Buffer):  # often, and what follows takes longer
-        return _BufferSource(wrap(source))
+        return BufferSource(wrap(source))
     if isinstance(source, str | os.PathLike):
         return _open_path(file_path(source), memory_pool)
     if hasattr(source, "read"):
@@ -117,7 +126,7 @@ def open_source(source: Any, memory_pool: pa.MemoryPool | None = None) -> Source
     try:
         if isinstance(source, np.ndarray) and source.dtype.hasobject:
             raise TypeError("its elements are references")
-        return _BufferSource(wrap(source))
+        return BufferSource(wrap(source))
     except ClosedError:
         raise
     except (TypeError, ValueError, BufferError) as error:
@@ -128,7 +137,7 @@ def open_source(source: Any, memory_pool: pa.MemoryPool | None = None) -> Source
         ) from error
 
 
-class _BufferSource(Source):
+class BufferSource(Source):
     """Memory on the host; bodies are slices of it."""
 
     def __init__(self, buffer: Buffer) -> None:
@@ -302,7 +311,7 @@ def _open_path(path: str, memory_pool: pa.MemoryPool | None) -> Source:
     except (ValueError, OSError):
         return _FileSource(file, memory_pool, owned=True)
     file.close()
-    return _BufferSource(wrap(mapped))
+    return BufferSource(wrap(mapped))
 
 
 def _allocate(

@@ -1,4 +1,4 @@
-"""Arrays: the device that an array lies on, and the distinct values of one."""
+"""Arrays: the device that an array lies on, its last element, and the distinct values of one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from bowstring.memory.device import Device
 
-__all__ = ["device_array", "distinct"]
+__all__ = ["device_array", "distinct", "last_of"]
 
 
 def device_array(values: Any) -> tuple[Device, Any] | None:
@@ -38,6 +38,19 @@ def device_array(values: Any) -> tuple[Device, Any] | None:
 
     array = load_cupy().asarray(values)
     return cuda_device(int(array.device.id)), array
+
+
+def last_of(integers: Any) -> int:
+    """Return the last of some integers, on whatever device they are: one read by the host.
+
+    Examples
+    --------
+    >>> last_of(np.array([0, 3, 9]))
+    9
+    """
+    last = integers[-1:]
+    found = device_array(last)
+    return int((last if found is None else found[0].to_host(found[1]))[0])
 
 
 def distinct(numbers: npt.NDArray[Any]) -> list[int]:

@@ -83,15 +83,10 @@ def to_messages(stream: VortexStream | Iterable[EncodedBatch]) -> IteratedReader
         if not isinstance(first, EncodedBatch):
             raise UsageError("no encoded batches", expected="EncodedBatch", found=type(first).__name__)
         dtype = first.dtype
-        taken = _after(first, taken)
+        taken = itertools.chain([first], taken)
     schema = _schema(dtype)
     layout = Layout.of(schema)
     return IteratedReader(schema, (_message_batch(batch, layout, dtype) for batch in taken))
-
-
-def _after(first: EncodedBatch, rest: Iterator[EncodedBatch]) -> Iterator[EncodedBatch]:
-    yield first
-    yield from rest
 
 
 def _schema(dtype: DType) -> pa.Schema:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from bowstring.errors import InvalidMetadata, LimitExceeded, Unsupported, UsageError
 from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar
 from bowstring.ipc.flatbuf.reader import Tables, follow
-from bowstring.ipc.source import Source, cut_off, open_source
+from bowstring.ipc.source import BufferSource, Source, cut_off, open_source
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Buffer
 
@@ -233,32 +233,16 @@ def _source_of(source: Any) -> Source:
     return open_source(source)
 
 
-class _DeviceSource(Source):
-    """Memory of a device: bodies are slices of it, and only headers are copied to the host."""
+class _DeviceSource(BufferSource):
+    """Memory of a device, of which only headers are copied to the host."""
 
     def __init__(self, buffer: Buffer) -> None:
+        # Not as for memory on the host, all of which would be copied there.
         self._buffer = buffer
+        self._bytes = memoryview(b"")
 
     def read(self, nbytes: int) -> bytes:
         nbytes = min(nbytes, self._buffer.nbytes - self.position)
         data = bytes(self._buffer.slice(self.position, nbytes).to_host())
         self.position += nbytes
         return data
-
-    def size(self) -> int:
-        return self._buffer.nbytes
-
-    def seek(self, position: int) -> None:
-        self.position = position
-
-    def body(self, nbytes: int, parts: Any = None) -> Buffer:  # noqa: ARG002  nothing is read here
-        there = self._buffer.nbytes - self.position
-        if nbytes > there:
-            raise cut_off("body", nbytes, there, f"byte {self.position}")
-        body = self._buffer.slice(self.position, nbytes)
-        self.position += nbytes
-        return body
-
-    def close(self) -> None:
-        self._buffer = self._buffer.slice(0, 0)
-        self.position = 0

@@ -31,6 +31,7 @@ from bowstring.errors import InvalidBody, Unsupported
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import run_arrays
 from bowstring.kernels.vortex import decode as kernels
+from bowstring.memory.arrays import last_of
 from bowstring.vortex.dtype import DType, Kind
 
 if TYPE_CHECKING:
@@ -47,7 +48,6 @@ __all__ = [
     "concatenated",
     "from_scalars",
     "lists_of",
-    "size_at_end",
     "size_of",
     "take",
     "to_batch",
@@ -286,7 +286,7 @@ def lists_of(
         Where each list begins in the elements and how many there are; checked already.
     """
     offsets = kernels.offsets_of(sizes)
-    total = size_at_end(offsets)
+    total = last_of(offsets)
     check_offsets(total)
 
     def places(xp: Any, starts: Any, offsets: Any) -> Any:
@@ -297,12 +297,6 @@ def lists_of(
 
     taken = take(elements, run_arrays(places, starts, offsets), None, faults)
     return Values(dtype, len(sizes), validity, (offsets.astype(np.int32),), (taken,))
-
-
-def size_at_end(offsets: Any) -> int:
-    """Return the last of some offsets: one read by the host."""
-    last = offsets[-1:]
-    return int((last if isinstance(last, np.ndarray) else last.device.to_host(last))[0])
 
 
 def check_offsets(elements: int) -> None:

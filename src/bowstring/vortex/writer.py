@@ -19,7 +19,7 @@ from bowstring.ipc.source import check_file, file_path
 from bowstring.kernels import bitmap
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.vortex.batch import EncodedBatch
-from bowstring.vortex.dtype import DType, Kind, encode_dtype, of_schema, to_schema
+from bowstring.vortex.dtype import PTYPES, DType, Kind, encode_dtype, of_schema, to_schema
 from bowstring.vortex.forward import encoded_batches, is_messages, messages_dtype
 from bowstring.vortex.message import Message, MessageKind, encode_message
 from bowstring.vortex.nodes import Piece, array_message
@@ -36,7 +36,6 @@ __all__ = ["VortexWriter", "bool_piece", "new_stream", "number_piece", "pieces_o
 _MOST_ROWS: Final = (1 << 32) - 1
 _DECIMAL_WIDTHS: Final = {32: 2, 64: 3, 128: 4, 256: 5}
 _NARROW: Final = (BufferKind.OFFSETS32, BufferKind.STARTS32, BufferKind.SIZES32)
-_U8, _U16, _U32, _U64, _I32, _I64 = 0, 1, 2, 3, 6, 7
 
 
 def new_stream(sink: Any, schema: pa.Schema) -> VortexWriter:
@@ -245,7 +244,8 @@ class _Columns:
         tail: tuple[Piece, ...],
     ) -> Piece:
         narrow = node.buffer_kinds[1] in _NARROW
-        integer, ptype = (np.dtype("<i4"), _I32) if narrow else (np.dtype("<i8"), _I64)
+        integer = np.dtype("<i4" if narrow else "<i8")
+        ptype = PTYPES.index(integer)
         is_view = node.buffer_kinds[1] in (BufferKind.STARTS32, BufferKind.STARTS64)
         offsets = self._array(index, 1, integer, rows if is_view else rows + 1)
         if not is_view:
@@ -264,8 +264,9 @@ class _Columns:
             views = self._array(index, 1, np.uint8, 16 * rows)
             return Piece("vortex.varbinview", b"", (*data, (views, 16)), tail)
         narrow = node.buffer_kinds[1] in _NARROW
-        offsets = self._array(index, 1, np.int32 if narrow else np.int64, rows + 1)
-        metadata = encode([(1, VARINT, _I32 if narrow else _I64)])
+        integer = np.dtype("<i4" if narrow else "<i8")
+        offsets = self._array(index, 1, integer, rows + 1)
+        metadata = encode([(1, VARINT, PTYPES.index(integer))])
         return Piece("vortex.varbin", metadata, ((self._bytes(index, 2), 1),), (number_piece(offsets), *tail))
 
     def _dictionary(self, index: int, node: Node, dtype: DType, rows: int) -> Piece:
@@ -273,7 +274,7 @@ class _Columns:
         values = self._batch.dictionaries[node.dictionary_id].values
         # Codes are unsigned: an index is never negative, but in null rows, where it may be anything.
         codes = self._array(index, 1, np.dtype(f"<u{node.width}"), rows)
-        ptype = (_U8, _U16, _U32, _U64)[node.width.bit_length() - 1]
+        ptype = PTYPES.index(codes.dtype)
         metadata = encode(
             [(1, VARINT, values.num_rows), (2, VARINT, ptype), (3, VARINT, int(dtype.nullable))]
         )
@@ -291,7 +292,7 @@ class _Columns:
         if rows and count:  # the last run of a slice may end behind it
             count = int(np.searchsorted(ends, rows)) + 1
             ends = np.minimum(ends[:count], rows).astype(ends.dtype)
-        ptype = (_U8, _U16, _U32, _U64)[width.bit_length() - 1]
+        ptype = PTYPES.index(ends.dtype)
         metadata = encode([(1, VARINT, ptype), (2, VARINT, count), (3, VARINT, 0)])
         values = self._batch_of(values_at, count)
         return Piece(

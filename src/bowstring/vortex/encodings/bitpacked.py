@@ -13,7 +13,8 @@ import numpy as np
 from bowstring.errors import InvalidBody, InvalidMetadata
 from bowstring.kernels import bitmap
 from bowstring.kernels.vortex import decode as kernels
-from bowstring.kernels.vortex.decode import Adjustment
+from bowstring.kernels.vortex.decode import CHUNK, Adjustment
+from bowstring.kernels.vortex.unpack import reversed_bits
 from bowstring.vortex.decode import encoding
 from bowstring.vortex.dtype import BOOL, PTYPES, DType, Kind
 from bowstring.vortex.protobuf import Message
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Patches", "integers", "patches_of"]
 
-_CHUNK: Final = 1024
 _CHUNK_BYTES: Final = 128
 _PACKED, _PACKED2 = "fastlanes.bitpacked", "fastlanes.bitpacked.v2"
 _FOR, _FOR2, _ZIGZAG = "fastlanes.for", "fastlanes.for.v2", "vortex.zigzag"
@@ -106,9 +106,9 @@ def _packed(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int, adjustme
     metadata = decoder.metadata(node)
     by_chunk = node.encoding == _PACKED2
     offset = metadata.uint(1 if by_chunk else 2)
-    if offset >= _CHUNK:
+    if offset >= CHUNK:
         raise InvalidMetadata("integers begin behind the first chunk", expected="below 1024", found=offset)
-    chunks = -(-(offset + rows) // _CHUNK)
+    chunks = -(-(offset + rows) // CHUNK)
     width, starts = metadata.uint(1), None
     if by_chunk:
         width = 0
@@ -116,7 +116,7 @@ def _packed(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int, adjustme
         starts = _starts(decoder, decoder.numbers(node, len(node.children) - 1, kind, chunks + 1))
     size = None if by_chunk else chunks * _CHUNK_BYTES * width
     data = decoder.buffer(node, 0, np.uint8, size)
-    decoder.allocate(chunks * _CHUNK * dtype.numpy.itemsize)
+    decoder.allocate(chunks * CHUNK * dtype.numpy.itemsize)
     patches = patches_of(decoder, node, metadata.blob(3), 0, dtype)
     out = kernels.unpack(
         data,
@@ -194,7 +194,7 @@ def integers(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int, after: 
         elif name == _FOR:
             own = Adjustment(reference=_reference(decoder, node, dtype))
         else:
-            blocks = -(-rows // _CHUNK)
+            blocks = -(-rows // CHUNK)
             references = decoder.numbers(node, 1, dtype.as_nullable(False), blocks)
             own = Adjustment(reference=references.view(f"u{references.dtype.itemsize}"))
         values = _below(decoder, node, inner, rows, own, after)
@@ -284,17 +284,17 @@ def delta(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
     _check_integers(node, dtype)
     metadata = decoder.metadata(node)
     count, offset = metadata.uint(1), metadata.uint(2)
-    if offset >= _CHUNK or offset + rows > count:
+    if offset >= CHUNK or offset + rows > count:
         raise InvalidMetadata("differences do not cover the rows", expected=offset + rows, found=count)
-    whole, rest = divmod(count, _CHUNK)
-    lanes = _CHUNK // (8 * dtype.numpy.itemsize)
+    whole, rest = divmod(count, CHUNK)
+    lanes = CHUNK // (8 * dtype.numpy.itemsize)
     bases = decoder.numbers(node, 0, dtype.as_nullable(False), whole * lanes + (rest > 0))
     deltas = decoder.child(node, 1, dtype, count)
-    decoder.allocate((count + _CHUNK) * dtype.numpy.itemsize)
+    decoder.allocate((count + CHUNK) * dtype.numpy.itemsize)
     validity = decoder.validity(node, 2, rows)
     if validity is None and deltas.validity is not None:
         validity = _untransposed(decoder, deltas.validity, whole, rest, offset, rows)
-    found, chunks = deltas.arrays[0], whole * _CHUNK
+    found, chunks = deltas.arrays[0], whole * CHUNK
     parts = []
     if whole:
         most = min(chunks, offset + rows)
@@ -311,11 +311,10 @@ def delta(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
 
 def _untransposed(decoder: Decoder, bits: Any, whole: int, rest: int, offset: int, rows: int) -> Any:
     """Return in the order of rows the validity of differences, which is transposed as they are."""
-    at = np.arange(_CHUNK)
-    order = np.array([0, 4, 2, 6, 1, 5, 3, 7])
-    logical = (at % 16) * 64 + order[(at // 16) % 8] * 8 + at // 128
-    stored = np.empty(_CHUNK, np.int64)
+    at = np.arange(CHUNK)
+    logical = (at % 16) * 64 + reversed_bits((at // 16) % 8) * 8 + at // 128
+    stored = np.empty(CHUNK, np.int64)
     stored[logical] = at
-    xp, flags = decoder.xp, bitmap.expanded(bits, 0, whole * _CHUNK + rest)
-    chunks = flags[: whole * _CHUNK].reshape(-1, _CHUNK)[:, xp.asarray(stored)].reshape(-1)
-    return bitmap.packed(xp.concatenate([chunks, flags[whole * _CHUNK :]])[offset : offset + rows])
+    xp, flags = decoder.xp, bitmap.expanded(bits, 0, whole * CHUNK + rest)
+    chunks = flags[: whole * CHUNK].reshape(-1, CHUNK)[:, xp.asarray(stored)].reshape(-1)
+    return bitmap.packed(xp.concatenate([chunks, flags[whole * CHUNK :]])[offset : offset + rows])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bowstring.errors import InvalidMetadata
 from bowstring.kernels import bitmap
 from bowstring.kernels.vortex import decode as kernels
+from bowstring.kernels.vortex.decode import CHUNK
 from bowstring.vortex.decode import encoding
 from bowstring.vortex.dtype import DType, Kind
 from bowstring.vortex.encodings.bitpacked import Patches, patches_of
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from bowstring.vortex.nodes import ArrayNode
 
 __all__: list[str] = []
-
-_CHUNK: Final = 1024
 
 
 @encoding("vortex.runend")
@@ -61,7 +60,7 @@ def run_lengths(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> V
     decoder.only_children(node, 3)
     metadata = decoder.metadata(node)
     held, offset = metadata.uint(2), metadata.uint(6)
-    if offset >= _CHUNK or offset + rows > held:
+    if offset >= CHUNK or offset + rows > held:
         raise InvalidMetadata("indices do not cover the rows", expected=offset + rows, found=held)
     values = decoder.numbers(node, 0, dtype.as_nullable(False), metadata.uint(1))
     kind = decoder.ptype(node, metadata.uint(3))

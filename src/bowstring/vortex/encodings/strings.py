@@ -8,9 +8,10 @@ import numpy as np
 
 from bowstring.errors import InvalidBody, Unsupported
 from bowstring.kernels.vortex import decode as kernels
+from bowstring.memory.arrays import last_of
 from bowstring.vortex.decode import encoding
 from bowstring.vortex.dtype import Kind
-from bowstring.vortex.values import Values, size_at_end
+from bowstring.vortex.values import Values
 
 if TYPE_CHECKING:
     from bowstring.vortex.decode import Decoder
@@ -119,7 +120,7 @@ def tokens(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values
 def _placed(decoder: Decoder, lengths: Any) -> tuple[Any, int]:
     """Return where values of some lengths go, and how many bytes they take, which are counted."""
     starts = kernels.offsets_of(lengths)
-    size = size_at_end(starts)
+    size = last_of(starts)
     decoder.allocate(size)
     return starts, size
 
