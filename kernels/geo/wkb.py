@@ -158,6 +158,19 @@ def count_at(data: Any, at: Any, stop: Any, big: Any) -> Any:
     return status, count, end
 
 
+def widened(word: Any, least: Any, greatest: Any, east: Any, west: Any) -> Any:
+    """Return the four keys of an extent that takes in a double; NaN is skipped."""
+    if word & UNSIGNED <= INFINITY:
+        key = key_of(word)
+        least = min(least, key)
+        greatest = max(greatest, key)
+        if key >= ZERO:
+            east = min(east, key)
+        else:
+            west = max(west, key)
+    return least, greatest, east, west
+
+
 def extent(data: Any, at: Any, count: Any, stride: Any, big: Any) -> Any:
     """Return four keys of the doubles at `at` and every `stride` bytes from there on.
 
@@ -172,14 +185,7 @@ def extent(data: Any, at: Any, count: Any, stride: Any, big: Any) -> Any:
         word = load_word(data, place)
         if big:
             word = swapped(word)
-        if word & UNSIGNED <= INFINITY:
-            key = key_of(word)
-            least = min(least, key)
-            greatest = max(greatest, key)
-            if key >= ZERO:
-                east = min(east, key)
-            else:
-                west = max(west, key)
+        least, greatest, east, west = widened(word, least, greatest, east, west)
         place += stride
     return least, greatest, east, west
 
@@ -347,18 +353,8 @@ def take_points(
             if going:
                 x = load_word(data, at + HEADER)
                 y = load_word(data, at + HEADER + WIDTH)
-                if x & UNSIGNED <= INFINITY:
-                    key = key_of(x)
-                    least_x = min(least_x, key)
-                    greatest_x = max(greatest_x, key)
-                    if key >= ZERO:
-                        east = min(east, key)
-                    else:
-                        west = max(west, key)
-                if y & UNSIGNED <= INFINITY:
-                    key = key_of(y)
-                    least_y = min(least_y, key)
-                    greatest_y = max(greatest_y, key)
+                least_x, greatest_x, east, west = widened(x, least_x, greatest_x, east, west)
+                least_y, greatest_y, _, _ = widened(y, least_y, greatest_y, LEAST, GREATEST)
                 statuses[row] = OK
                 row += 1
                 going = row < until

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from bowstring import ipc, parquet, vortex
+from bowstring import ipc, parquet
 from bowstring.errors import InvalidData, LimitExceeded, Unsupported, UsageError, first_line
 from bowstring.parquet.file import OpenFile
 
@@ -103,6 +103,8 @@ def recognise(path: str) -> DataFile:
 
 def _vortex_stream(path: str, nbytes: int) -> DataFile | None:
     """Return a file that is a Vortex IPC stream, which has no magic: its first message says so."""
+    from bowstring import vortex
+
     try:
         with vortex.open_stream(path) as stream:
             return DataFile(path, Format.VORTEX_STREAM, stream.schema, None, nbytes)
@@ -171,6 +173,8 @@ def _stream_batches(path: str) -> Iterator[pa.RecordBatch]:
 
 
 def _vortex_batches(path: str) -> Iterator[pa.RecordBatch]:
+    from bowstring import vortex
+
     with vortex.open_stream(path) as stream:
         for batch in stream:
             yield batch.to_arrow()

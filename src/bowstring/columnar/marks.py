@@ -12,6 +12,7 @@ import pyarrow as pa
 
 __all__ = [
     "NAME_KEY",
+    "SERIALIZED_KEY",
     "VARIANT_NAMES",
     "VariantArray",
     "VariantStorage",
@@ -27,7 +28,8 @@ VARIANT_NAMES: Final = ("arrow.parquet.variant", "parquet.variant")
 """The name of Arrow's specification, and the older one: both mark a Variant."""
 NAME_KEY: Final = b"ARROW:extension:name"
 """Where the metadata of a field have the name of its extension type."""
-_SERIALIZED: Final = b"ARROW:extension:metadata"
+SERIALIZED_KEY: Final = b"ARROW:extension:metadata"
+"""Where they have what that type says of itself."""
 # pyarrow's Parquet writer takes a type of one of these names for a class of its own, and ends the process: of the
 # older name up to version 23, of the newer one from version 24 on. The other name is safe.
 _SAFE_NAME: Final = VARIANT_NAMES[int(pa.__version__.partition(".")[0]) >= 24]
@@ -75,13 +77,15 @@ def is_variant(field: pa.Field) -> bool:
 
 def marked_field(field: pa.Field) -> pa.Field:
     """Return a field of a struct marked as a Variant."""
-    metadata = {**(field.metadata or {}), NAME_KEY: VARIANT_NAMES[0].encode(), _SERIALIZED: b""}
+    metadata = {**(field.metadata or {}), NAME_KEY: VARIANT_NAMES[0].encode(), SERIALIZED_KEY: b""}
     return field.with_metadata(metadata)
 
 
 def unmarked_field(field: pa.Field) -> pa.Field:
     """Return a field whose metadata name no extension type."""
-    kept = {key: each for key, each in (field.metadata or {}).items() if key not in (NAME_KEY, _SERIALIZED)}
+    kept = {
+        key: each for key, each in (field.metadata or {}).items() if key not in (NAME_KEY, SERIALIZED_KEY)
+    }
     return field.with_metadata(kept or None)
 
 

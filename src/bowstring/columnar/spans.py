@@ -15,7 +15,16 @@ from bowstring.memory import Buffer, Device, Lease, Region, cpu, foreign_region
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
 
-__all__ = ["OffsetBounds", "Spans", "Table", "buffer_of", "fetch", "joint_lease", "offset_bounds"]
+__all__ = [
+    "OffsetBounds",
+    "Spans",
+    "Table",
+    "buffer_of",
+    "buffer_or_none",
+    "fetch",
+    "joint_lease",
+    "offset_bounds",
+]
 
 Table = npt.NDArray[np.int64]
 
@@ -214,6 +223,11 @@ def buffer_of(array: Any, device: Device) -> Buffer:
     """Return the memory of a contiguous array of a device as a buffer, without a copy."""
     address = array.ctypes.data if device.is_host else array.data.ptr
     return Buffer(foreign_region(address, array.nbytes, array, device), 0, array.nbytes)
+
+
+def buffer_or_none(array: Any, device: Device) -> Buffer | None:
+    """Return the memory of an array as a buffer, ``None`` where it is empty."""
+    return buffer_of(array, device) if array.nbytes else None
 
 
 class OffsetBounds(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 
 from bowstring.errors import UsageError
 
-__all__ = ["LATITUDES", "LONGITUDES", "Box", "as_box", "meet", "narrower"]
+__all__ = ["LATITUDES", "LONGITUDES", "Box", "as_box", "is_canonical", "meet", "narrower"]
 
 LONGITUDES: Final = (-180.0, 180.0)
 """The canonical range of x of a GEOGRAPHY."""
@@ -169,6 +169,18 @@ def meet(amin: Any, amax: Any, bmin: Any, bmax: Any) -> Any:
     one, other = amin > amax, bmin > bmax
     # A range across the antimeridian leaves a gap, and another has to be inside of it to miss it.
     return (below & above) | ((one | other) & (below | above)) | (one & other)
+
+
+def is_canonical(xmin: Any, ymin: Any, xmax: Any, ymax: Any) -> Any:
+    """Return whether longitudes and latitudes are in their canonical ranges: numbers, or arrays of them.
+
+    Examples
+    --------
+    >>> bool(is_canonical(-180.0, 0.0, 180.0, 90.0)), bool(is_canonical(0.0, 0.0, 181.0, 1.0))
+    (True, False)
+    """
+    east_west = (xmin >= LONGITUDES[0]) & (xmax <= LONGITUDES[1])
+    return east_west & (ymin >= LATITUDES[0]) & (ymax <= LATITUDES[1])
 
 
 def narrower(xp: Any, least: Any, greatest: Any, east: Any, west: Any) -> tuple[Any, Any]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from bowstring.columnar.column import Column
+from bowstring.columnar.marks import NAME_KEY, SERIALIZED_KEY
 from bowstring.columnar.nodes import storage_type
 from bowstring.columnar.one_column import one_column
 from bowstring.columnar.slots import MOST_READ, are_bounded, check_order, distinct_slots, slots_of
@@ -21,8 +22,6 @@ EDGES: Final = ("planar", "spherical", "vincenty", "thomas", "andoyer", "karney"
 """How vertices are joined: by straight lines of the plane (a GEOMETRY), or across an ellipsoid (a GEOGRAPHY)."""
 
 _NAMES: Final = (EXTENSION_NAME, "ogc.wkb")
-_KEY: Final = b"ARROW:extension:name"
-_SERIALIZED: Final = b"ARROW:extension:metadata"
 _CRS_TYPES: Final = ("projjson", "wkt2:2019", "authority_code", "srid")
 _STORAGE: Final = (
     pa.lib.Type_BINARY,
@@ -158,7 +157,7 @@ def field(
         raise UsageError(
             "WKB is stored as bytes", expected="binary, large_binary or binary_view", found=storage
         )
-    metadata = {_KEY: EXTENSION_NAME.encode(), _SERIALIZED: WkbType(crs, crs_type, edges).serialized()}
+    metadata = {NAME_KEY: EXTENSION_NAME.encode(), SERIALIZED_KEY: WkbType(crs, crs_type, edges).serialized()}
     return pa.field(name, storage, nullable, metadata)
 
 
@@ -185,7 +184,7 @@ def _mark_of(found: pa.Field) -> tuple[str, bytes]:
     if isinstance(found.type, pa.ExtensionType):
         return found.type.extension_name, found.type.__arrow_ext_serialize__()
     metadata = found.metadata or {}
-    return metadata.get(_KEY, b"").decode(errors="replace"), metadata.get(_SERIALIZED, b"")
+    return metadata.get(NAME_KEY, b"").decode(errors="replace"), metadata.get(SERIALIZED_KEY, b"")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

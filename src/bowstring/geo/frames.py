@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import batches
 from bowstring.columnar.column import Column
+from bowstring.columnar.marks import NAME_KEY, SERIALIZED_KEY
 from bowstring.errors import InvalidBody, MissingDependency, UsageError
 from bowstring.geo.column import EXTENSION_NAME, type_of
 
@@ -84,7 +85,7 @@ def _named(field: pa.Field) -> pa.Field:
     if found is None or isinstance(field.type, pa.ExtensionType):
         return field
     metadata = {
-        b"ARROW:extension:name": EXTENSION_NAME.encode(),
-        b"ARROW:extension:metadata": found.serialized(),
+        NAME_KEY: EXTENSION_NAME.encode(),
+        SERIALIZED_KEY: found.serialized(),
     }
     return field.with_metadata({**(field.metadata or {}), **metadata})

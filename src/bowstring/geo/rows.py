@@ -11,9 +11,9 @@ import pyarrow as pa
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 from bowstring.columnar.layout import Layout
-from bowstring.columnar.spans import buffer_of
+from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import UsageError
-from bowstring.geo.box import LATITUDES, LONGITUDES, as_box, meet, narrower
+from bowstring.geo.box import as_box, is_canonical, meet, narrower
 from bowstring.geo.column import open_column
 from bowstring.geo.scan import Status, check_statuses, doubles, scan
 from bowstring.kernels import bitmap
@@ -111,7 +111,7 @@ def bounds(
         for name in names:
             values = (found.least if name[1:] == "min" else found.greatest)[name[0]]
             optional = name[0] in "zm"
-            buffers += _bits(found.has[name[0]], device) if optional else None, _buffer(values, device)
+            buffers += _bits(found.has[name[0]], device) if optional else None, buffer_or_none(values, device)
         fields = [pa.field(name, pa.float64(), name[0] in "zm") for name in names]
         nodes = [(rows, -1), *((rows, -1 if each.nullable else 0) for each in fields)]
         return _column(pa.field("bounds", pa.struct(fields)), rows, nodes, buffers, device)
@@ -201,7 +201,7 @@ def validate(column: Any, *, limits: Limits = DEFAULT_LIMITS) -> Column:
     with device.use():
         statuses = scan(opened, limits, spread=False).statuses
         field = pa.field("status", pa.uint8(), nullable=False)
-        return _column(field, rows, [(rows, 0)], [None, _buffer(statuses, device)], device)
+        return _column(field, rows, [(rows, 0)], [None, buffer_or_none(statuses, device)], device)
 
 
 def _extents(opened: WkbColumn, limits: Limits, on_error: OnError) -> _Extents:
@@ -219,8 +219,7 @@ def _extents(opened: WkbColumn, limits: Limits, on_error: OnError) -> _Extents:
     known = valid & has["x"] & has["y"]
     unbounded = known & ~known
     if opened.type.is_geography:
-        inside = (least["x"] >= LONGITUDES[0]) & (greatest["x"] <= LONGITUDES[1])
-        inside = inside & (least["y"] >= LATITUDES[0]) & (greatest["y"] <= LATITUDES[1])
+        inside = is_canonical(least["x"], least["y"], greatest["x"], greatest["y"])
         inside = inside & ((scanned.masks & np.uint64(EDGES)) == np.uint64(0))
         unbounded = known & ~inside
         known = known & inside
@@ -230,12 +229,7 @@ def _extents(opened: WkbColumn, limits: Limits, on_error: OnError) -> _Extents:
 
 
 def _bits(flags: Any, device: Device) -> Buffer | None:
-    return _buffer(bitmap.packed(flags), device)
-
-
-def _buffer(array: Any, device: Device) -> Buffer | None:
-    """Return an array as a buffer, ``None`` where it is empty."""
-    return buffer_of(array.view(np.uint8), device) if len(array) else None
+    return buffer_or_none(bitmap.packed(flags), device)
 
 
 def _column(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bowstring.geo.box import LATITUDES, LONGITUDES, Box, narrower
+from bowstring.geo.box import Box, is_canonical, narrower
 from bowstring.geo.column import open_column
 from bowstring.geo.scan import check_statuses, doubles, scan
 from bowstring.kernels.geo.wkb import EDGES
@@ -153,10 +153,7 @@ def _judged(least: Any, greatest: Any, mask: int, *, geography: bool) -> Statist
         return Statistics(None, types, not (has_x or has_y), geography)
     (xmin, ymin, zmin, mmin, east), (xmax, ymax, zmax, mmax, west) = doubles(least), doubles(greatest)
     if geography:
-        inside = (
-            LONGITUDES[0] <= xmin and xmax <= LONGITUDES[1] and LATITUDES[0] <= ymin and ymax <= LATITUDES[1]
-        )
-        if mask & int(EDGES) or not inside:
+        if mask & int(EDGES) or not is_canonical(xmin, ymin, xmax, ymax):
             return Statistics(None, types, False, True)
         xmin, xmax = narrower(np, xmin, xmax, east, west)
     z = (float(zmin), float(zmax)) if has_z else (None, None)

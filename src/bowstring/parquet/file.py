@@ -170,6 +170,16 @@ class OpenFile:
         schema = pa.schema([found.field(position) for position in positions], metadata=found.metadata)
         return Selection(leaves, schema, positions)
 
+    def column_of(self, path: ColumnPath) -> int:
+        """Return the number of the column that a name or a path of a leaf or group is in.
+
+        Raises
+        ------
+        UnknownColumn
+            There is no such column.
+        """
+        return self._tops[leaves_of(self.leaf_paths, path)[0]]
+
     def select_leaves(self, leaves: tuple[int, ...]) -> Selection:
         """Choose columns of values by their numbers, which ascend."""
         return Selection(leaves, self._schema_of(leaves), None)

@@ -156,18 +156,17 @@ class Columns:
         if columns is None or len(named or ()) == len(columns):
             self.schema = self._plain.schema
             return
-        known = 0
-        for position, (name, each) in enumerate(columns):
+        seen: set[int] = set()
+        for name, each in columns:
             if isinstance(each, Reference):
                 self._order.append((True, len(self._paths)))
                 way = _way(file, each)
                 self._paths.append((each, way, self._result(name or each.label, each, way)))
                 continue
-            before = [other for _, other in columns[: position + 1] if not isinstance(other, Reference)]
-            count = len(file.select(before).schema)
-            if count > known:  # not another leaf of a column that is there already
-                self._order.append((False, known))
-            known = count
+            column = file.column_of(each)
+            if column not in seen:  # not another leaf of a column that is there already
+                self._order.append((False, len(seen)))
+                seen.add(column)
         fields = [
             self._paths[number][2] if is_path else self._plain.schema.field(number)
             for is_path, number in self._order

@@ -6,12 +6,12 @@ from typing import Final
 
 import pyarrow as pa
 
+from bowstring.columnar.marks import NAME_KEY, VARIANT_NAMES
 from bowstring.columnar.nodes import storage_type
 
 __all__ = ["EXTENSION_NAME", "extension_name", "is_marked", "is_variant", "marked"]
 
-EXTENSION_NAME: Final = "arrow.parquet.variant"
-_NAMES: Final = frozenset((EXTENSION_NAME, "parquet.variant"))
+EXTENSION_NAME: Final = VARIANT_NAMES[0]
 _CHILDREN: Final = {
     b"variant": ("metadata", "value"),
     b"geometry": ("wkb", "srid"),
@@ -29,7 +29,7 @@ def extension_name(field: pa.Field) -> str | None:
     """
     if isinstance(field.type, pa.BaseExtensionType):
         return str(field.type.extension_name)
-    name = (field.metadata or {}).get(b"ARROW:extension:name")
+    name = (field.metadata or {}).get(NAME_KEY)
     return None if name is None else name.decode(errors="replace")
 
 
@@ -44,7 +44,7 @@ def is_variant(field: pa.Field) -> bool:
     storage = storage_type(field.type)
     if not pa.types.is_struct(storage):
         return False
-    return extension_name(field) in _NAMES or is_marked(storage, b"variant")
+    return extension_name(field) in VARIANT_NAMES or is_marked(storage, b"variant")
 
 
 def is_marked(type_: pa.DataType, mark: bytes) -> bool:

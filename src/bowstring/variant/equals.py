@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.column import Column
+from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import BowstringError, UsageError
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
@@ -20,7 +21,7 @@ from bowstring.variant.codec.rows import in_row
 from bowstring.variant.column import VariantColumn, open_column
 from bowstring.variant.json.writer import Names, Rows, block_of, rows_of
 from bowstring.variant.metadata_dictionary import check_order, dictionary_of
-from bowstring.variant.status import Gathered, Status, batch_of, buffer_or_none, first_error, raise_error
+from bowstring.variant.status import Gathered, Status, batch_of, first_error, raise_error
 
 if TYPE_CHECKING:
     from bowstring.memory import Device

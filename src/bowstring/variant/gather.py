@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from bowstring.columnar.marks import marked_field
 from bowstring.columnar.nodes import storage_type
+from bowstring.columnar.spans import buffer_or_none
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.bytes import NOTHING, VALUE, copy_bytes, copy_fixed, measure_bytes, write_views
@@ -28,7 +29,7 @@ from bowstring.variant.cast import (
 )
 from bowstring.variant.nested import Source, check_size, copied, elements, ends_of, fields, keys, merge
 from bowstring.variant.spark_casts import spark_decimals_at, spark_numbers_at, spark_strings_at
-from bowstring.variant.status import Gathered, Status, buffer_or_none, holding, part_of, validity_of
+from bowstring.variant.status import Gathered, Status, holding, part_of, validity_of
 from bowstring.variant.walk import ROWS_PER_CALL, Read
 
 if TYPE_CHECKING:

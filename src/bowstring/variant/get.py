@@ -13,6 +13,7 @@ from bowstring.columnar.column import Column
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.one_column import one_column
+from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import InvalidBody, InvalidData, LimitExceeded, Unsupported, UsageError
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
@@ -26,7 +27,7 @@ from bowstring.variant.nested import Source
 from bowstring.variant.path import Path, Step, parse_path
 from bowstring.variant.shredded.get import ShreddedPaths
 from bowstring.variant.shredded.layout import open_shredded
-from bowstring.variant.status import Gathered, Status, batch_of, buffer_or_none, status_column
+from bowstring.variant.status import Gathered, Status, batch_of, status_column
 from bowstring.variant.tree import Number, inline_number
 from bowstring.variant.walk import extract, locate
 

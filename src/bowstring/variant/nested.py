@@ -13,6 +13,7 @@ import pyarrow as pa
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.slots import Slots
+from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import LimitExceeded
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
@@ -30,7 +31,7 @@ from bowstring.kernels.variant.nested import (
     worst_of,
 )
 from bowstring.variant.metadata_dictionary import MetadataDictionary, dictionary_of
-from bowstring.variant.status import Status, buffer_or_none
+from bowstring.variant.status import Status
 from bowstring.variant.walk import Located, locate_in
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Layout
-from bowstring.columnar.spans import buffer_of
+from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, Unsupported
 from bowstring.kernels import bitmap
 from bowstring.variant.codec.rows import values
@@ -31,7 +31,6 @@ __all__ = [
     "Gathered",
     "Status",
     "batch_of",
-    "buffer_or_none",
     "first_error",
     "holding",
     "part_of",
@@ -156,11 +155,6 @@ def status_column(name: str, statuses: Any, device: Device) -> Gathered:
 def validity_of(located: Located | Read, device: Device) -> Buffer | None:
     """Return the bitmap of the rows with a value."""
     return buffer_or_none(bitmap.packed(located.statuses == np.uint8(Status.OK)), device)
-
-
-def buffer_or_none(array: Any, device: Device) -> Buffer | None:
-    """Return an array as a buffer, ``None`` where it is empty."""
-    return buffer_of(array.view(np.uint8), device) if len(array) else None
 
 
 def first_error(statuses: Any, device: Device) -> int | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from bowstring.columnar.marks import NAME_KEY, SERIALIZED_KEY
 from bowstring.errors import InvalidMetadata, LimitExceeded, Unsupported
 from bowstring.ipc.flatbuf.builder import Builder, Field, Reference, Scalar
 from bowstring.ipc.flatbuf.reader import Tables, follow
@@ -35,8 +36,6 @@ __all__ = [
     "to_schema",
 ]
 
-EXTENSION_NAME: Final = b"ARROW:extension:name"
-EXTENSION_METADATA: Final = b"ARROW:extension:metadata"
 COLUMN: Final = "c"
 """The name of the only column of a stream whose type is not a struct, or a struct that may be null."""
 
@@ -345,7 +344,7 @@ def to_field(name: str, dtype: DType) -> pa.Field:
     """Return the Arrow field of a column; an extension that is not known is in its metadata."""
     metadata = None
     if dtype.kind is Kind.EXTENSION and _temporal(dtype) is None:
-        metadata = {EXTENSION_NAME: dtype.id.encode(), EXTENSION_METADATA: dtype.metadata}
+        metadata = {NAME_KEY: dtype.id.encode(), SERIALIZED_KEY: dtype.metadata}
         inner = dtype.children[0]
         if inner.kind is Kind.EXTENSION and _temporal(inner) is None:
             raise Unsupported("an extension of an extension", found=f"{dtype.id} of {inner.id}", where=name)
@@ -455,10 +454,10 @@ def of_arrow(field: pa.Field) -> DType:
     if isinstance(type_, pa.BaseExtensionType):
         storage = type_.storage_type
         serialized = type_.__arrow_ext_serialize__() if hasattr(type_, "__arrow_ext_serialize__") else b""
-        metadata = {EXTENSION_NAME: type_.extension_name.encode(), EXTENSION_METADATA: serialized}
+        metadata = {NAME_KEY: type_.extension_name.encode(), SERIALIZED_KEY: serialized}
         field = pa.field(field.name, storage, field.nullable)
         type_ = storage
-    name = metadata.get(EXTENSION_NAME)
+    name = metadata.get(NAME_KEY)
     dtype = _of_type(field, type_)
     if name is None:
         return dtype
@@ -467,7 +466,7 @@ def of_arrow(field: pa.Field) -> DType:
         dtype.nullable,
         children=(dtype,),
         id=name.decode(),
-        metadata=metadata.get(EXTENSION_METADATA, b""),
+        metadata=metadata.get(SERIALIZED_KEY, b""),
     )
 
 

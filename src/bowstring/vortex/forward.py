@@ -16,14 +16,13 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import Batch, batches
 from bowstring.columnar.layout import Layout
+from bowstring.columnar.marks import NAME_KEY, SERIALIZED_KEY
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import InvalidBody, InvalidMetadata, UsageError
 from bowstring.ipc.reader import IteratedReader
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.vortex.batch import EncodedBatch
 from bowstring.vortex.dtype import (
-    EXTENSION_METADATA,
-    EXTENSION_NAME,
     DType,
     decode_dtype,
     encode_dtype,
@@ -90,7 +89,7 @@ def to_messages(stream: VortexStream | Iterable[EncodedBatch]) -> IteratedReader
 
 
 def _schema(dtype: DType) -> pa.Schema:
-    metadata = {EXTENSION_NAME: _NAME, EXTENSION_METADATA: base64.b64encode(encode_dtype(dtype))}
+    metadata = {NAME_KEY: _NAME, SERIALIZED_KEY: base64.b64encode(encode_dtype(dtype))}
     return pa.schema([pa.field(_COLUMN, pa.large_binary(), nullable=False, metadata=metadata)])
 
 
@@ -117,7 +116,7 @@ def _whole(batch: EncodedBatch) -> Buffer:
 
 def is_messages(schema: pa.Schema) -> bool:
     """Whether batches of a schema are encoded batches of Vortex, as :func:`to_messages` makes them."""
-    return len(schema) == 1 and (schema.field(0).metadata or {}).get(EXTENSION_NAME) == _NAME
+    return len(schema) == 1 and (schema.field(0).metadata or {}).get(NAME_KEY) == _NAME
 
 
 def messages_dtype(schema: pa.Schema, limits: Limits = DEFAULT_LIMITS) -> DType:
@@ -136,7 +135,7 @@ def messages_dtype(schema: pa.Schema, limits: Limits = DEFAULT_LIMITS) -> DType:
             expected=f"a column of large_binary with the extension name {_NAME.decode()}",
             found=str(schema)[:200],
         )
-    text = schema.field(0).metadata.get(EXTENSION_METADATA, b"")
+    text = schema.field(0).metadata.get(SERIALIZED_KEY, b"")
     try:
         return decode_dtype(base64.b64decode(text, validate=True), limits)
     except binascii.Error as error:

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
-from bowstring.columnar.spans import buffer_of
+from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import InvalidBody, Unsupported
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import run_arrays
@@ -134,7 +134,7 @@ def _walk(values: Values) -> Iterator[Values]:
 
 
 def _buffer(array: Any | None, device: Device) -> Buffer | None:
-    return None if array is None or not array.nbytes else buffer_of(array, device)
+    return None if array is None else buffer_or_none(array, device)
 
 
 # Scalars

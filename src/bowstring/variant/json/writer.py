@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.column import Column
+from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import LimitExceeded
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
@@ -17,7 +18,7 @@ from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.column import open_column
 from bowstring.variant.json.source import Rules, check_rules
 from bowstring.variant.metadata_dictionary import check_order, dictionary_of
-from bowstring.variant.status import Gathered, batch_of, buffer_or_none, first_error, raise_error, validity_of
+from bowstring.variant.status import Gathered, batch_of, first_error, raise_error, validity_of
 from bowstring.variant.walk import Located
 
 if TYPE_CHECKING:

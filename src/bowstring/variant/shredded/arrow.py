@@ -15,7 +15,7 @@ from bowstring.columnar.layout import Layout
 from bowstring.columnar.marks import is_variant
 from bowstring.columnar.nodes import Kind
 from bowstring.columnar.one_column import one_column
-from bowstring.columnar.spans import buffer_of
+from bowstring.columnar.spans import buffer_of, buffer_or_none
 from bowstring.errors import InvalidBody, LimitExceeded, NotOnDevice, Unsupported, UsageError
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.metadata import inspect_metadata
@@ -27,7 +27,6 @@ from bowstring.variant.shredded.encode import ArrayBytes, Bytes, GroupBytes, Map
 from bowstring.variant.shredded.layout import check_children, flags_of, is_text, list_bounds
 from bowstring.variant.shredded.leaves import leaf_of
 from bowstring.variant.shredded.unshred import encode, raise_rule
-from bowstring.variant.status import buffer_or_none
 
 if TYPE_CHECKING:
     from bowstring.columnar.column import Column

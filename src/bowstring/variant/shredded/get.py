@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from bowstring.columnar.nodes import Kind
 from bowstring.columnar.slots import Slots, slots_of
+from bowstring.columnar.spans import buffer_or_none
 from bowstring.kernels import bitmap
 from bowstring.variant.column import VariantColumn
 from bowstring.variant.gather import gather
@@ -18,7 +19,7 @@ from bowstring.variant.nested import Source
 from bowstring.variant.shredded.encode import Names, bytes_of
 from bowstring.variant.shredded.layout import Elements, Fields, Group, Leaf, flags_of, list_bounds
 from bowstring.variant.shredded.unshred import encode, with_values
-from bowstring.variant.status import Gathered, Status, buffer_or_none
+from bowstring.variant.status import Gathered, Status
 from bowstring.variant.walk import Located, locate_in
 
 if TYPE_CHECKING:

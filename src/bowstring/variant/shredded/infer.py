@@ -240,8 +240,11 @@ class _Inference:
         for key, count in zip(unique[order].tolist(), counts[order].tolist(), strict=True):
             if key < 0:  # fields without a name
                 continue
-            node, name = nodes[key // texts.count], texts.text(key % texts.count)
-            if count * _RARE >= node.population and name is not None and len(made) < self._most:
+            node = nodes[key // texts.count]
+            if count * _RARE < node.population or len(made) >= self._most:
+                continue
+            name = texts.text(key % texts.count)
+            if name is not None:
                 share = node.share * count / max(node.population, 1)
                 assert node.fields is not None
                 made[key] = node.fields[name] = self._node(share, node.population)
@@ -332,8 +335,8 @@ class _Texts:
         self._dictionary = dictionary
         known = Names(device, dictionary)
         xp, self.bases = device.xp, known.bases
-        total = int(device.to_host(self.bases[-1:])[0])
-        hashes = xp.zeros(total, np.uint64)
+        self._ends = device.to_host(self.bases)
+        hashes = xp.zeros(int(self._ends[-1]), np.uint64)
         slots = dictionary.starts, dictionary.stops, dictionary.data
         launch(kernels.hash_names, len(dictionary.marks), *slots, self.bases, hashes)
         unique, first, numbers = xp.unique(hashes, return_index=True, return_inverse=True)
@@ -345,11 +348,12 @@ class _Texts:
         """Return a name; ``None`` where it is not UTF-8."""
         to_host = self._device.to_host
         place = int(to_host(self._first[number : number + 1])[0])
-        bases = to_host(self.bases)
-        group = int(np.searchsorted(bases, place, side="right")) - 1
+        group = int(np.searchsorted(self._ends, place, side="right")) - 1
         start, stop = (int(to_host(each[group : group + 1])[0]) for each in self._bounds())
         try:
-            return _name_of(to_host(self._dictionary.data[start:stop]).tobytes(), place - int(bases[group]))
+            return _name_of(
+                to_host(self._dictionary.data[start:stop]).tobytes(), place - int(self._ends[group])
+            )
         except UnicodeDecodeError:
             return None
 

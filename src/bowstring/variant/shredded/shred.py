@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.one_column import one_column
+from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import InvalidBody, LimitExceeded, Unsupported, UsageError
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
@@ -28,16 +29,7 @@ from bowstring.variant.shredded.schema import (
     typed_type,
 )
 from bowstring.variant.shredded.unshred import rule_of, unshredded
-from bowstring.variant.status import (
-    Gathered,
-    Status,
-    batch_of,
-    buffer_or_none,
-    first_error,
-    holding,
-    part_of,
-    raise_error,
-)
+from bowstring.variant.status import Gathered, Status, batch_of, first_error, holding, part_of, raise_error
 from bowstring.variant.walk import Located, locate_in
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from bowstring.columnar.marks import marked_field
 from bowstring.columnar.nodes import Kind
 from bowstring.columnar.one_column import one_column
 from bowstring.columnar.slots import Slots
+from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import InvalidBody, LimitExceeded
 from bowstring.kernels.variant import shredded as codes
 from bowstring.kernels.variant.shred import UNSIZED
@@ -19,7 +20,7 @@ from bowstring.variant.column import check_mark, is_shredded
 from bowstring.variant.metadata_dictionary import dictionary_of
 from bowstring.variant.shredded.encode import Names, bytes_of
 from bowstring.variant.shredded.layout import flags_of, open_shredded
-from bowstring.variant.status import Gathered, batch_of, buffer_or_none, holding, part_of
+from bowstring.variant.status import Gathered, batch_of, holding, part_of
 
 if TYPE_CHECKING:
     from bowstring.columnar.column import Column
