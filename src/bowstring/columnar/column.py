@@ -122,7 +122,8 @@ class Column(export.Exporting):
         -------
         array
             On the host what ``to_numpy(zero_copy_only=False)`` gives: numbers, timestamps and durations are a
-            read-only view of the batch, of their own dtype (``datetime64`` and ``timedelta64`` with the unit);
+            view of the batch, of their own dtype (``datetime64`` and ``timedelta64`` with the unit), read-only
+            unless the batch came by ``connect(writable=True)``;
             anything else is copied: Booleans, dates (``datetime64``), the decoded values of a
             dictionary-encoded column, and Python objects for text, decimals, times and nested values.
             On a device numbers are a read-only view, and Booleans are copied.
@@ -316,7 +317,7 @@ class Column(export.Exporting):
             dictionary-encoded columns are decoded, text, decimals, times and nested values are Python objects,
             and columns of a device are copied to the host.
         writable
-            Return an array that can be written: a copy.
+            Return an array that can be written: a copy, also where the batch itself can be written.
 
         Raises
         ------
@@ -360,9 +361,10 @@ class Column(export.Exporting):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """Return plain numbers without nulls as a DLPack capsule, read-only: what ``from_dlpack(column)`` calls.
+        """Return plain numbers without nulls as a DLPack capsule: what ``from_dlpack(column)`` calls.
 
-        The batch cannot be released while the consumer has it.
+        The consumer may write them only if the batch came by ``connect(writable=True)``. The batch cannot be
+        released while the consumer has it.
 
         Raises
         ------

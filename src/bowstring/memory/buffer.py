@@ -101,7 +101,9 @@ class Buffer:
         return self.region if self.lease is None else (self.region, self.lease.export())
 
     def array(self, dtype: npt.DTypeLike = np.uint8) -> Any:
-        r"""Return the bytes as a read-only array of the device's namespace, without a copy.
+        r"""Return the bytes as an array of the device's namespace, without a copy.
+
+        It is read-only, except over private memory (``connect(writable=True)``).
 
         Parameters
         ----------
@@ -119,7 +121,9 @@ class Buffer:
         [1, 2]
         """
         size = np.dtype(dtype).itemsize
-        raw = self.region.device.array(self.address, self.nbytes - self.nbytes % size, self.owner())
+        nbytes = self.nbytes - self.nbytes % size
+        private = self.region.private
+        raw = self.region.device.array(self.address, nbytes, self.owner(), writable=private)
         return raw.view(dtype)
 
     def to_arrow(self) -> pa.Buffer:

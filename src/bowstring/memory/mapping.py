@@ -11,14 +11,14 @@ import weakref
 from collections.abc import Callable
 from typing import Final
 
-from bowstring.errors import InvalidRegion
+from bowstring.errors import InvalidRegion, NotOnDevice
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory.cuda.driver_device import DriverDevice
 from bowstring.memory.cuda.ipc import exported_here, used_here
-from bowstring.memory.device import find_device
+from bowstring.memory.device import CPU_DEVICE_TYPE, cpu, find_device
 from bowstring.memory.handle import Handle, LentHandle, this_process
 from bowstring.memory.region import Region
-from bowstring.memory.slab import Slab, identity_of, let_go
+from bowstring.memory.slab import Slab, identity_of, let_go, map_host_slab
 
 __all__ = ["MappingCache", "MappingStatistics", "mappings"]
 
@@ -67,7 +67,7 @@ class MappingCache:
         self._watched = False
 
     def open(self, handle: Handle, fd: int) -> Region:
-        """Return the region that `handle` names and `fd` opens; takes ownership of `fd`.
+        """Return the region that `handle` names and `fd` opens, for reading; takes ownership of `fd`.
 
         Raises
         ------
@@ -91,6 +91,25 @@ class MappingCache:
                 return self._in_use(device.map_slab(fd, handle.nbytes, handle.uuid))
             os.close(fd)
             return region
+
+    def open_private(self, handle: Handle, fd: int) -> Region:
+        """Return a copy-on-write mapping of the host memory that `handle` names; takes ownership of `fd`.
+
+        Each call maps it anew, and the mapping ends with the region: what its user writes is in no other view.
+
+        Raises
+        ------
+        InvalidRegion
+            The descriptor is not what the handle says, or not sealed.
+        NotOnDevice
+            The region is not on the host.
+        """
+        if handle.arrow_device_type != CPU_DEVICE_TYPE:
+            os.close(fd)
+            raise NotOnDevice(
+                "only memory of the host is mapped copy-on-write", found=handle.device_uuid.hex()
+            )
+        return Region.of_slab(map_host_slab(cpu(), fd, handle.nbytes, handle.uuid, private=True))
 
     def _turn(self, uuid: bytes) -> threading.RLock:
         with self._lock:

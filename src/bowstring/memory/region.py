@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
-from bowstring.errors import NotPicklable, ViewsAlive
+from bowstring.errors import NotPicklable, OutOfBudget, ViewsAlive
 from bowstring.memory.arrays import distinct
 from bowstring.memory.device import Device, cpu
 from bowstring.memory.lease import Finalizer
@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 
     from bowstring.memory.slab import Slab
 
-__all__ = ["Draft", "Region", "foreign_region", "kept_for_good", "owned_regions", "register_region"]
+__all__ = [
+    "Draft",
+    "Region",
+    "foreign_region",
+    "kept_for_good",
+    "owned_regions",
+    "private_region",
+    "register_region",
+]
 
 
 class _Home(Protocol):
@@ -76,9 +84,11 @@ class Region:
         Address in this process, and size in bytes.
     slab
         The physical memory, or ``None`` for memory of another library.
+    private
+        Whether views of it may be written, because nobody else sees what is written.
     """
 
-    __slots__ = ("__weakref__", "_drafts", "_end", "_owner", "address", "device", "nbytes", "slab")
+    __slots__ = ("__weakref__", "_drafts", "_end", "_owner", "address", "device", "nbytes", "private", "slab")
 
     def __init__(
         self,
@@ -89,11 +99,13 @@ class Region:
         slab: Slab | None = None,
         home: _Home | None = None,
         owner: object = None,
+        private: bool = False,
     ) -> None:
         self.device = device
         self.address = address
         self.nbytes = nbytes
         self.slab = slab
+        self.private = private
         self._end = None if home is None else Finalizer(home.append, slab)
         self._owner = owner
         self._drafts: weakref.WeakSet[Draft] | None = None
@@ -101,7 +113,7 @@ class Region:
     @classmethod
     def of_slab(cls, slab: Slab, home: _Home | None = None) -> Region:
         """Take a slab into use; it is appended to `home` when the region is collected."""
-        return cls(slab.device, slab.address, slab.nbytes, slab=slab, home=home)
+        return cls(slab.device, slab.address, slab.nbytes, slab=slab, home=home, private=slab.private)
 
     @property
     def uuid(self) -> bytes:
@@ -185,6 +197,23 @@ def kept_for_good() -> int:
 def foreign_region(address: int, nbytes: int, owner: object, device: Device | None = None) -> Region:
     """Return memory of another library as a region; `owner` is kept alive as long as the region."""
     return Region(device or cpu(), address, nbytes, owner=owner)
+
+
+def private_region(nbytes: int) -> Region:
+    """Return fresh host memory that is never shared, so that views of it may be written.
+
+    Pages come as they are written; the length alone takes none.
+
+    Raises
+    ------
+    OutOfBudget
+        The system refuses that much memory.
+    """
+    try:
+        memory = np.empty(nbytes, np.uint8)
+    except MemoryError as error:
+        raise OutOfBudget("the system has no room for a region", found=f"{nbytes} bytes") from error
+    return Region(cpu(), memory.__array_interface__["data"][0], nbytes, owner=memory, private=True)
 
 
 # The regions that this process made and uses now, by address.

@@ -68,6 +68,8 @@ class Slab:
         16 bytes that name this memory and no other, ever.
     writable
         Whether this process mapped it for writing (it made the memory).
+    private
+        Whether pages that this process writes become its own, so that nobody else sees what it writes.
     fd
         A read-only descriptor for other processes, owned by the slab, or -1 for memory of another process.
     identity
@@ -87,6 +89,7 @@ class Slab:
         "ipc_handle",
         "memory",
         "nbytes",
+        "private",
         "retired",
         "uuid",
         "writable",
@@ -101,6 +104,7 @@ class Slab:
         nbytes: int,
         uuid: bytes,
         writable: bool,
+        private: bool = False,
         fd: int = -1,
         identity: object = None,
         ipc_handle: object = None,
@@ -114,6 +118,7 @@ class Slab:
         self.identity = identity
         self.ipc_handle = ipc_handle
         self.writable = writable
+        self.private = private
         # Bytes, from its beginning, for which the kernel was asked for large pages.
         self.asked = 0
         # A retired slab is never written again: a reader that was lost may still read it.
@@ -238,8 +243,15 @@ def host_slab(device: Device, nbytes: int) -> Slab:
     return Slab(device, memory, address=address, nbytes=nbytes, uuid=os.urandom(16), writable=True, fd=shared)
 
 
-def map_host_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab:
-    """Map host memory that another process made, for reading. Takes ownership of `fd`, whatever happens.
+def map_host_slab(device: Device, fd: int, nbytes: int, uuid: bytes, *, private: bool = False) -> Slab:
+    """Map host memory that another process made. Takes ownership of `fd`, whatever happens.
+
+    Parameters
+    ----------
+    device, fd, nbytes, uuid
+        The host, the descriptor, its size in bytes, and the name of the memory.
+    private
+        Map it copy-on-write instead of for reading only: a page that this process writes becomes its own.
 
     Raises
     ------
@@ -251,12 +263,22 @@ def map_host_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab:
     try:
         identity = check_sealed(fd, nbytes)
         try:
-            memory, address = mapped(fd, nbytes, mmap.PROT_READ)
+            protection = mmap.PROT_READ | (mmap.PROT_WRITE if private else 0)
+            memory, address = mapped(fd, nbytes, protection, private=private)
         except (OSError, ValueError) as error:
             raise InvalidRegion("a region cannot be mapped", found=str(error)) from error
     finally:
         os.close(fd)
-    return Slab(device, memory, address=address, nbytes=nbytes, uuid=uuid, writable=False, identity=identity)
+    return Slab(
+        device,
+        memory,
+        address=address,
+        nbytes=nbytes,
+        uuid=uuid,
+        writable=False,
+        private=private,
+        identity=identity,
+    )
 
 
 def check_sealed(fd: int, nbytes: int) -> tuple[int, int]:
@@ -321,24 +343,27 @@ def _libc() -> Any:
     return libc
 
 
-def mapped(fd: int, nbytes: int, protection: int, *, filled: bool = False) -> tuple[mmap.mmap, int]:
+def mapped(
+    fd: int, nbytes: int, protection: int, *, filled: bool = False, private: bool = False
+) -> tuple[mmap.mmap, int]:
     """Map the memory of a descriptor; return the object that keeps it mapped, and its address.
 
-    With `filled`, all of its pages are present on return, large ones if the kernel gives them.
+    With `filled`, all of its pages are present on return, large ones if the kernel gives them. With `private`,
+    pages that are written become this process's own.
 
     Raises
     ------
     OSError, ValueError
         The system refuses.
     """
-    flags = mmap.MAP_SHARED | (mmap.MAP_POPULATE if filled else 0)
+    flags = (mmap.MAP_PRIVATE if private else mmap.MAP_SHARED) | (mmap.MAP_POPULATE if filled else 0)
     # A large page must begin at a multiple of its size, and `mmap.mmap` takes no address, and keeps a descriptor of
     # its own. So it reserves the address range, and the descriptor is mapped over that; all of it is unmapped with
     # the reservation.
     large = nbytes >= LARGE_PAGE
-    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
+    reserved = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
     try:
-        memory = mmap.mmap(-1, nbytes + LARGE_PAGE * large, private, _NOTHING)
+        memory = mmap.mmap(-1, nbytes + LARGE_PAGE * large, reserved, _NOTHING)
     except OverflowError as error:
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)) from error
     address = _address_of(memory)

@@ -1,8 +1,8 @@
-"""DLPack: handing out an array so that its consumer may only read it, wherever it lies.
+"""DLPack: handing out an array, wherever it lies, to be written only where nobody else reads it.
 
 NumPy makes the capsules, over memory that hangs on the batch, and then another device is written into them: so what
 a consumer calls when it is done is NumPy's own code, and no Python code runs then, in whatever thread. A consumer
-that does not ask for DLPack 1.0 could not see that the data are read-only, and is refused, as by NumPy.
+that does not ask for DLPack 1.0 could not see that data are read-only, and is refused them, as by NumPy.
 
 https://dmlc.github.io/dlpack/latest/python_spec.html
 """
@@ -114,7 +114,8 @@ def dlpack_capsule(
             hint="Use to_device(), which copies.",
         )
     copied = moves or bool(copy)
-    if not (copied or versioned):
+    private = device.is_host and array.flags.writeable
+    if not (copied or versioned or private):
         raise NotExportable(
             "the data are read-only, which a consumer without DLPack 1.0 would not know",
             found=f"max_version={max_version}",

@@ -20,7 +20,7 @@ _RAW: Final = "`raw_values` gives what its memory holds, as integers or bytes."
 
 
 def array_of_numbers(column: Column) -> Any:
-    """Return the column as a read-only array over its own memory, of its device's namespace.
+    """Return the column as an array of its device over its own memory: read-only unless that is private.
 
     Returns
     -------
@@ -83,22 +83,32 @@ def array_of_values(column: Column) -> Any:
     """
     _refuse_nulls(column)
     type_ = column.type
-    if isinstance(type_, pa.Bool8Type):
-        return column.raw_values.view(np.bool_)
-    if _is_number(type_) or _is_boolean(type_):
-        return column.raw_values
+    values = column.raw_values if _is_boolean(type_) else _view_of_values(column)
+    if values is not None:
+        return values
     if not column.device.is_host:
         raise Unsupported(
             f"arrays of a device hold numbers and Booleans, and not {type_}",
             where=column.name,
             hint=f"{_RAW} to_numpy(zero_copy_only=False) copies it to the host.",
         )
-    storage = storage_type(type_)
-    if pa.types.is_timestamp(storage):
-        return column.raw_values.view(f"<M8[{storage.unit}]")
-    if pa.types.is_duration(storage):
-        return column.raw_values.view(f"<m8[{storage.unit}]")
     return numpy_array(column, zero_copy_only=False)
+
+
+def _view_of_values(column: Column) -> Any | None:
+    """Return the memory of a column as its values, ``None`` where a copy is needed."""
+    type_, storage = column.type, storage_type(column.type)
+    if isinstance(type_, pa.Bool8Type):
+        return column.raw_values.view(np.bool_)
+    if isinstance(type_, pa.BaseExtensionType):
+        return column.raw_values if _is_number(type_) and not column.device.is_host else None
+    if _is_number(type_):
+        return column.raw_values
+    if column.device.is_host and pa.types.is_timestamp(storage):
+        return column.raw_values.view(f"<M8[{storage.unit}]")
+    if column.device.is_host and pa.types.is_duration(storage):
+        return column.raw_values.view(f"<m8[{storage.unit}]")
+    return None
 
 
 def numpy_array(column: Column, *, zero_copy_only: bool, writable: bool = False) -> np.ndarray[Any, Any]:
@@ -111,6 +121,10 @@ def numpy_array(column: Column, *, zero_copy_only: bool, writable: bool = False)
     Unsupported
         pyarrow has no array for its type.
     """
+    if len(column) and column.device.is_host and not writable and not column.null_count:
+        values = _view_of_values(column)
+        if values is not None:
+            return np.asarray(values)
     batch = column.as_batch().to_arrow()
     try:
         array = batch.column(0)  # with its extension type, which can have a to_numpy of its own
