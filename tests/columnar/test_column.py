@@ -240,7 +240,7 @@ def test_what_chooses_a_column() -> None:
     """Any integer is a position; what is neither name nor position is refused, and one name is no list of names."""
     batch = Batch.from_arrow({"a": [1], "b": [2]})
     assert batch[np.int64(1)].to_arrow().to_pylist() == [2]
-    wrong: list[Any] = [None, slice(0, 1), ["a"], 1.0, b"a"]
+    wrong: list[Any] = [None, slice(0, 1), ("a",), 1.0, b"a"]
     for key in wrong:
         with pytest.raises(UsageError, match="neither the name nor the position"):
             batch[key]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ import pyarrow as pa
 from bowstring.columnar.column import Column
 from bowstring.columnar.dictionary import Dictionaries, Dictionary
 from bowstring.columnar.interchange import cudf, export
+from bowstring.columnar.interchange.conversions import Converting
 from bowstring.columnar.interchange.foreign import Importer
 from bowstring.columnar.interchange.source import one_batch, open_batches
 from bowstring.columnar.layout import Layout
@@ -19,7 +20,7 @@ from bowstring.columnar.lookup import column_index
 from bowstring.columnar.materialize import on_device
 from bowstring.columnar.slice import Parts, slice_parts
 from bowstring.columnar.spans import Spans, joint_lease
-from bowstring.errors import ClosedError, MissingDependency, NotPicklable, UsageError
+from bowstring.errors import ClosedError, NotPicklable, UsageError
 from bowstring.memory import Buffer, Device, Lease, Region
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "batches"]
 
 
-class Batch(export.Exporting, cudf.RapidsExport):
+class Batch(export.Exporting, Converting, cudf.RapidsExport):
     """Some rows of a table, as Arrow lays them out, on one device: from :meth:`from_arrow` or from a stream.
 
     It never changes, and it and all that is made from it outlive its stream, its connection and its producer.
@@ -206,7 +207,26 @@ class Batch(export.Exporting, cudf.RapidsExport):
         """All columns."""
         return tuple(self[index] for index in range(self.num_columns))
 
-    def __getitem__(self, key: str | SupportsIndex) -> Column:
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns, in order."""
+        names: list[str] = self.schema.names
+        return names
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of columns."""
+        return self.num_rows, self.num_columns
+
+    @overload
+    def __getitem__(self, key: str | SupportsIndex) -> Column: ...
+
+    @overload
+    def __getitem__(self, key: list[str] | list[int]) -> Batch: ...
+
+    def __getitem__(self, key: str | SupportsIndex | list[str] | list[int]) -> Column | Batch:
+        if isinstance(key, list):
+            return self.select(key)
         return Column(self, column_index(self.schema, key))
 
     __iter__ = None  # len() counts rows: `for column in batch.columns` is clear
@@ -314,12 +334,19 @@ class Batch(export.Exporting, cudf.RapidsExport):
         """
         return export.to_pyarrow_batch(self if self.device.is_host else self.to_device("cpu"))
 
-    def to_pandas(self, **options: Any) -> Any:
-        """Return a ``pandas.DataFrame``; `options` are those of ``pyarrow.RecordBatch.to_pandas``."""
-        try:
-            return self.to_arrow().to_pandas(**options)
-        except ImportError as error:
-            raise MissingDependency("to_pandas() needs pandas", hint="pip install pandas") from error
+    def to_pydict(self) -> dict[str, list[Any]]:
+        """Return the columns as lists of Python objects, by name.
+
+        Examples
+        --------
+        >>> Batch.from_arrow({"a": [1, None], "b": ["x", "y"]}).to_pydict()
+        {'a': [1, None], 'b': ['x', 'y']}
+        """
+        result: dict[str, list[Any]] = self.to_arrow().to_pydict()
+        return result
+
+    def _as_pyarrow(self) -> pa.RecordBatch:
+        return self.to_arrow()
 
     def to_device(self, device: Device | str, pool: Pool | None = None) -> Batch:
         """Return the batch on a device: itself where it is there already, else a copy in regions of that device.

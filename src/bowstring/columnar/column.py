@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NoReturn, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from bowstring.columnar.interchange import export
+from bowstring.columnar.interchange.conversions import Converting
 from bowstring.columnar.interchange.dlpack import device_pair, dlpack_capsule
 from bowstring.columnar.interchange.to_array import array_of_numbers, array_of_values, numpy_array
 from bowstring.columnar.layout import Kind, Layout, Node
 from bowstring.columnar.marks import is_variant, with_mark
 from bowstring.columnar.slice import Parts
-from bowstring.errors import NotOnDevice, NotPicklable, UnknownColumn, Unsupported
+from bowstring.errors import NotOnDevice, NotPicklable, UnknownColumn, Unsupported, UsageError
 from bowstring.kernels import bitmap
 from bowstring.memory import Buffer
 
@@ -31,7 +33,7 @@ _WIDEST_NUMBER: Final = 8
 _CUDA: Final = 2  # ARROW_DEVICE_CUDA
 
 
-class Column(export.Exporting):
+class Column(export.Exporting, Converting):
     """One column of a batch; cheap to make, and true as long as the batch is not released.
 
     Attributes
@@ -75,6 +77,29 @@ class Column(export.Exporting):
 
     def __len__(self) -> int:
         return int(self.batch.nodes[self._index, 0])
+
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> pa.Scalar: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> Column: ...
+
+    def __getitem__(self, key: SupportsIndex | slice) -> pa.Scalar | Column:
+        if isinstance(key, slice):
+            start, stop, step = key.indices(len(self))
+            if step != 1:
+                raise UsageError("a slice of a column has the step 1", found=step, where=self.name)
+            return self._rows(start, max(stop - start, 0))
+        row = operator.index(key)
+        if not -len(self) <= row < len(self):
+            raise IndexError(f"row {row} of a column of {len(self)} rows")
+        return self._rows(row % len(self), 1)._as_pyarrow()[0]
+
+    def __iter__(self) -> Iterator[pa.Scalar]:
+        return iter(self._as_pyarrow())
+
+    def _rows(self, start: int, count: int) -> Column:
+        return self.as_batch().slice(start, count)[0]
 
     @property
     def null_count(self) -> int:
@@ -275,6 +300,18 @@ class Column(export.Exporting):
             tuple(count for node, count in counts if self._index <= node < end),
         )
         return batch.derived(parts, len(self))
+
+    def to_pandas(self, **options: Any) -> Any:
+        """Return a ``pandas.Series`` of the column's name; `options` are those of pyarrow's ``to_pandas``."""
+        return super().to_pandas(**options).rename(self.name)
+
+    def to_polars(self) -> Any:
+        """Return a ``polars.Series`` of the column's name, without a copy where polars can."""
+        return super().to_polars().alias(self.name)
+
+    def _as_pyarrow(self) -> pa.Array:
+        batch = self.as_batch()
+        return export.to_pyarrow_batch(batch if self.device.is_host else batch.to_device("cpu")).column(0)
 
     def _dictionary_ids(self, end: int) -> Sequence[int]:
         layout = self.batch.layout

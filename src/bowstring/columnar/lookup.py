@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -28,7 +29,9 @@ def _position_of(schema: pa.Schema, name: str) -> int:
     if len(found) == 1:
         return int(found[0])
     what = "several columns have this name" if found else "no such column"
-    raise UnknownColumn(what, expected=f"one of {schema.names}"[:500], found=repr(name))
+    near = [] if found else difflib.get_close_matches(name, schema.names, 1)
+    hint = f"Did you mean {near[0]!r}?" if near else ""
+    raise UnknownColumn(what, expected=f"one of {schema.names}"[:500], found=repr(name), hint=hint)
 
 
 def column_index(schema: pa.Schema, key: str | SupportsIndex) -> int:

@@ -19,7 +19,7 @@ from bowstring.memory.handle import Handle, LentHandle, handle_of, this_process,
 from bowstring.memory.lease import Export, Lease
 from bowstring.memory.mapping import MappingCache, MappingStatistics, mappings
 from bowstring.memory.pool import Allocator, Pool, PoolStatistics, default_budget, default_pool
-from bowstring.memory.region import Region, foreign_region, kept_for_good, owned_regions, private_region
+from bowstring.memory.region import Region, foreign_region, kept_for_good, owned_regions
 from bowstring.memory.slab import Slab
 
 __all__ = [
@@ -57,7 +57,6 @@ __all__ = [
     "lendable",
     "mappings",
     "owned_regions",
-    "private_region",
     "register_devices",
     "road_between",
     "settle_devices",

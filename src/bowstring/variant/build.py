@@ -136,7 +136,7 @@ class ByteBudget:
 
 def column_of(array: pa.Array, field: pa.Field) -> Column:
     """Return an array as a column of a batch of its own."""
-    return Batch.from_arrow(pa.RecordBatch.from_arrays([array], schema=pa.schema([field])))[field.name]
+    return Batch.from_arrow(pa.RecordBatch.from_arrays([array], schema=pa.schema([field])))[str(field.name)]
 
 
 def encoded(rows: Iterable[Value | None]) -> Iterator[Encoded]:
