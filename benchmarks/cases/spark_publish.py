@@ -12,7 +12,7 @@ from bowstring.benchmarks.engines import missing
 from bowstring.benchmarks.processes import Child
 from bowstring.benchmarks.spark_producer import SparkProducer, expected, sums
 from bowstring.client import connect
-from bowstring.dissociated.uri import Dataset
+from bowstring.dissociated.endpoint import Dataset
 
 __all__ = ["CASE"]
 

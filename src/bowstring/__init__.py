@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from bowstring import variant as variant
     from bowstring import vortex as vortex
     from bowstring.client import connect
+    from bowstring.client.stream import Stream, StreamStatistics
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.column import Column
-    from bowstring.dissociated.uri import Dataset, Endpoint
+    from bowstring.dissociated.endpoint import Dataset, Endpoint
     from bowstring.memory import Buffer, Device, Pool, Region, cpu
-    from bowstring.reading.stream import Stream, StreamStatistics
     from bowstring.server import Server, ServerStatistics
 
 __version__ = "0.1.0.dev0"
@@ -73,15 +73,15 @@ _HOMES = {
     "Batch": "bowstring.columnar.batch",
     "Buffer": "bowstring.memory",
     "Column": "bowstring.columnar.column",
-    "Dataset": "bowstring.dissociated.uri",
+    "Dataset": "bowstring.dissociated.endpoint",
     "Device": "bowstring.memory",
-    "Endpoint": "bowstring.dissociated.uri",
+    "Endpoint": "bowstring.dissociated.endpoint",
     "Pool": "bowstring.memory",
     "Region": "bowstring.memory",
     "Server": "bowstring.server",
     "ServerStatistics": "bowstring.server",
-    "Stream": "bowstring.reading.stream",
-    "StreamStatistics": "bowstring.reading.stream",
+    "Stream": "bowstring.client.stream",
+    "StreamStatistics": "bowstring.client.stream",
     "connect": "bowstring.client",
     "cpu": "bowstring.memory",
 }

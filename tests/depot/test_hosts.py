@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring.dissociated.host import this_host
+from bowstring.dissociated.endpoint import this_host
 from tests.depot.conftest import APP, Connect, commit, read, until_free
 
 TABLE = pa.table({"n": np.arange(1000), "s": pa.array(["x", None] * 500).dictionary_encode()})

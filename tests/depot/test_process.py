@@ -19,7 +19,7 @@ from bowstring.depot.connection import Connection
 from bowstring.depot.daemon import Depot
 from bowstring.depot.paths import Paths
 from bowstring.transport import dial
-from bowstring.transport.listening import SocketListener
+from bowstring.transport.listener import SocketListener
 from tests.depot.conftest import WAIT, Connect, commit, read, runs, until
 
 process = importlib.import_module("bowstring.depot.daemon")

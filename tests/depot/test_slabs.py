@@ -69,7 +69,7 @@ def test_not_when_a_live_reader_was_lost(depot: bow.depot.Depot, task: Callable[
         """
 stream = bow.connect(sys.argv[2])
 batch = stream.read_next_batch()
-for wire in stream._receiver._wires:
+for wire in stream._connection._wires:
     wire.channel.close()
 say("lost")
 say(int((batch["n"].values == 1).all()))
@@ -89,7 +89,7 @@ say(int((batch["n"].values == 1).all()))
 LOOKS_ON = """
 stream = bow.connect(sys.argv[2])
 batch = stream.read_next_batch()
-for wire in stream._receiver._wires:
+for wire in stream._connection._wires:
     wire.channel.close()
 say("lost")
 """

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from bowstring.columnar.layout import Layout
-from bowstring.dissociated.consumer import ConsumerProtocol
 from bowstring.dissociated.events import End, Event, Packed, Part, Pointers
-from bowstring.dissociated.messages import Hello, Outgoing, Welcome
-from bowstring.dissociated.producer import Item, ProducerProtocol
+from bowstring.dissociated.producer import IpcMessage, ProducerProtocol
+from bowstring.dissociated.reader import ReaderProtocol
 from bowstring.dissociated.tags import Control, Want
+from bowstring.dissociated.wire import Hello, Outgoing, Welcome
 from bowstring.ipc.flatbuf.schema import encode_schema
 from bowstring.ipc.flatbuf.template import Template
 from bowstring.limits import DEFAULT_LIMITS, Limits
@@ -47,7 +47,7 @@ class Material:
         # Regions that nobody writes to take no memory; examples that failed keep theirs for a while.
         self.pool = Pool(budget=1 << 30)
         self._template = Template(Layout.of(NUMBERS))
-        self.schema = Item(encode_schema(SCHEMA))
+        self.schema = IpcMessage(encode_schema(SCHEMA))
 
     @staticmethod
     def listener(
@@ -77,7 +77,7 @@ class Material:
         dictionary: bool = False,
         charged: bool = False,
         offset: int = 64,
-    ) -> Item:
+    ) -> IpcMessage:
         """Return a batch or a dictionary whose one buffer, of 8 bytes a row, lies in a region."""
         nodes = np.array([[rows, 0]], np.int64)
         buffers = np.array([[0, 0], [0, 8 * rows]], np.int64)
@@ -87,7 +87,7 @@ class Material:
             if dictionary
             else encode(rows, nodes, buffers, 8 * rows)
         )
-        return Item(
+        return IpcMessage(
             metadata,
             np.array([[0, 0, 0], [0, offset, 8 * rows]], np.int64),
             () if region is None else (region,),
@@ -106,7 +106,7 @@ class Material:
         producer.pointers = pointers
         return producer
 
-    def stream(self, items: Sequence[Item], *, pointers: bool = False, first: int = 0) -> list[Said]:
+    def stream(self, items: Sequence[IpcMessage], *, pointers: bool = False, first: int = 0) -> list[Said]:
         """Return all messages of a stream, as its producer says them."""
         producer = self.producer(pointers=pointers, first=first)
         said = [message for item in (self.schema, *items) for message in producer.send(item)]
@@ -125,7 +125,7 @@ class Listener:
     def __init__(
         self, *, ordered: bool = True, first: int = 0, limits: Limits = DEFAULT_LIMITS, welcome: bool = True
     ) -> None:
-        self.protocol = ConsumerProtocol(limits, extended=ordered, one_connection=True, first=first)
+        self.protocol = ReaderProtocol(limits, extended=ordered, one_connection=True, first=first)
         if ordered and welcome:
             self.protocol.receive(Control.WELCOME, Welcome(charged=False, path="", why="").pack())
         self.events: list[Event] = []

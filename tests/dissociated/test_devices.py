@@ -9,17 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bowstring.dissociated.devices import (
+from bowstring.dissociated.events import Asked, Awaited
+from bowstring.dissociated.producer import Answered, Done, Heard, ProducerProtocol, Role, Stopped
+from bowstring.dissociated.tags import Control, Want
+from bowstring.dissociated.wire import (
     DeviceId,
+    Hello,
     pack_answer,
     pack_devices,
+    pack_u64,
     unpack_answer,
     unpack_devices,
 )
-from bowstring.dissociated.events import Asked, Awaited
-from bowstring.dissociated.messages import Hello, pack_u64
-from bowstring.dissociated.producer import Answered, Done, Heard, ProducerProtocol, Role, Stopped
-from bowstring.dissociated.tags import Control, Want
 from bowstring.errors import ProtocolError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import EventHandle, this_process

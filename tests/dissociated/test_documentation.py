@@ -10,8 +10,8 @@ import pytest
 
 from bowstring.dissociated import failures
 from bowstring.dissociated.failures import pack_error
-from bowstring.dissociated.messages import Hello, Welcome
 from bowstring.dissociated.tags import Control, Want
+from bowstring.dissociated.wire import Hello, Welcome
 from bowstring.errors import BrokenError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.transport.framing import HEADER_BYTES, Header, encode_header

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bowstring.dissociated.consumer import ConsumerProtocol
 from bowstring.dissociated.events import End
-from bowstring.dissociated.messages import pack_prefix
+from bowstring.dissociated.reader import ReaderProtocol
 from bowstring.dissociated.tags import PACKED, POINTERS, Control, Want, body_tag
+from bowstring.dissociated.wire import pack_prefix
 from bowstring.errors import BowstringError, ProtocolError, Unsupported
 from bowstring.limits import DEFAULT_LIMITS
 
@@ -330,7 +330,7 @@ def test_a_damaged_stream_ends_only_if_it_is_whole(
 )
 def test_any_garbage_at_all(messages: list[tuple[int | None, bytes]], *, ordered: bool) -> None:
     """Messages of random bytes raise nothing but errors of the tree, and are no stream that ends."""
-    protocol = ConsumerProtocol(DEFAULT_LIMITS, extended=ordered)
+    protocol = ReaderProtocol(DEFAULT_LIMITS, extended=ordered)
     events: list[Any] = []
     for tag, body in messages:
         try:

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bowstring.dissociated.numbered import numbered
+from bowstring.dissociated.wire import numbered
 from bowstring.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from bowstring.dissociated.consumer import ConsumerProtocol
+    from bowstring.dissociated.reader import ReaderProtocol
     from tests.dissociated.conftest import Material, Said
 
 ROLLS_OVER = 2**32
 
 
-def foreseen(protocol: ConsumerProtocol, pairs: list[Said]) -> bool:
+def foreseen(protocol: ReaderProtocol, pairs: list[Said]) -> bool:
     messages = np.frombuffer(b"".join(each.body for each in pairs[::2]), np.uint8)
     tags = np.array([each.tag for each in pairs[1::2]], np.uint64)
     return protocol.foreseen(messages.reshape(len(tags), -1), tags)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bowstring.dissociated.items import Item, ItemRun, in_runs
+from bowstring.dissociated.items import IpcMessage, IpcMessageRun, in_runs
 from bowstring.dissociated.tags import Want
 from tests.dissociated.conftest import Said
 
@@ -19,20 +19,20 @@ ROLLS_OVER = 2**32
 MOST, MOST_BYTES = 64, 2 << 20
 
 
-def items_of(runs: list[Item | ItemRun]) -> list[Item]:
-    return [item for each in runs for item in (each.items if isinstance(each, ItemRun) else [each])]
+def items_of(runs: list[IpcMessage | IpcMessageRun]) -> list[IpcMessage]:
+    return [item for each in runs for item in (each.items if isinstance(each, IpcMessageRun) else [each])]
 
 
 @given(st.lists(st.sampled_from([0, 1, 1000, 200_000, 2 << 20, (2 << 20) + 8]), max_size=200))
 def test_order_and_bounds(material: Material, sizes: list[int]) -> None:
     """Runs hold all items in their order, few and small enough; what is larger, or has no body, is alone."""
     items = [material.schema]
-    items += [Item(b"", material.item(1).spans, nbytes=nbytes) for nbytes in sizes]
+    items += [IpcMessage(b"", material.item(1).spans, nbytes=nbytes) for nbytes in sizes]
     runs = list(in_runs(items))
     assert all(one is other for one, other in zip(items_of(runs), items, strict=True))
     assert runs[0] is material.schema
     for each in runs:
-        if isinstance(each, ItemRun):
+        if isinstance(each, IpcMessageRun):
             assert 2 <= len(each.items) <= MOST
             assert sum(item.nbytes for item in each.items) == each.nbytes <= MOST_BYTES
 
@@ -41,7 +41,7 @@ def test_order_and_bounds(material: Material, sizes: list[int]) -> None:
 def test_the_same_is_said(material: Material, count: int, first: int) -> None:
     """A run says what its items say one by one, with the same numbers and for the same credit, to each reader."""
     items = [material.item(1 + number % 3, mark=number) for number in range(count)]
-    run = ItemRun(items, sum(item.nbytes for item in items))
+    run = IpcMessageRun(items, sum(item.nbytes for item in items))
     made = []
     for _ in range(2):
         together, one_by_one = material.producer(first=first), material.producer(first=first)
@@ -60,7 +60,7 @@ def test_the_same_is_said(material: Material, count: int, first: int) -> None:
 def test_not_together(material: Material, why: str) -> None:
     """A run without credit for all of it, or on another road, is left to its items, and nothing is counted."""
     items = [material.item(4, material.region(), mark=number) for number in range(3)]
-    run = ItemRun(items, 3 * 32)
+    run = IpcMessageRun(items, 3 * 32)
     wants = {"metadata": Want.METADATA, "bodies": Want.BODIES}
     producer = material.producer(
         window=3 * 32 - 1 if why == "credit" else 1 << 30,

@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as hnp
 from bowstring import errors
 from bowstring.dissociated import failures
 from bowstring.dissociated.failures import pack_error, unpack_error
-from bowstring.dissociated.messages import (
+from bowstring.dissociated.wire import (
     END,
     METADATA,
     Hello,

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from bowstring import errors
-from bowstring.dissociated.messages import Hello, pack_addresses, unpack_pairs
-from bowstring.dissociated.outcomes import Outcome, outcome_of
-from bowstring.dissociated.producer import ProducerProtocol
+from bowstring.dissociated.producer import Outcome, ProducerProtocol, outcome_of
 from bowstring.dissociated.tags import Control, Want
+from bowstring.dissociated.wire import Hello, pack_addresses, unpack_pairs
 from bowstring.limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bowstring.dissociated.consumer import ConsumerProtocol
-from bowstring.dissociated.devices import DeviceId, pack_devices
-from bowstring.dissociated.messages import Welcome, pack_u64
+from bowstring.dissociated.reader import ReaderProtocol
 from bowstring.dissociated.tags import POINTERS, Control, body_tag
+from bowstring.dissociated.wire import DeviceId, Welcome, pack_devices, pack_u64
 from bowstring.errors import LimitExceeded, ProtocolError
 from bowstring.limits import DEFAULT_LIMITS
 
@@ -160,7 +159,7 @@ def test_a_welcome_that_was_promised(material: Material) -> None:
         assert "WELCOME" in listener.protocol.missing
         with pytest.raises(ProtocolError, match="sent no WELCOME"):
             listener.hear(early)
-    separate = ConsumerProtocol(DEFAULT_LIMITS)
+    separate = ReaderProtocol(DEFAULT_LIMITS)
     separate.receive(schema.tag, schema.body)  # on the other connection, where there is none
     separate.receive(metadata.tag, metadata.body)
     assert "WELCOME" in separate.missing

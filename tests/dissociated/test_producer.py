@@ -9,15 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bowstring.dissociated.devices import DeviceId
-from bowstring.dissociated.messages import Hello, pack_addresses, pack_u64, unpack_pairs
 from bowstring.dissociated.producer import (
     Answered,
     Done,
     Forked,
     Freed,
     Heard,
-    Item,
+    IpcMessage,
     Pinged,
     ProducerProtocol,
     Role,
@@ -25,6 +23,7 @@ from bowstring.dissociated.producer import (
     Wanted,
 )
 from bowstring.dissociated.tags import PACKED, POINTERS, Control, Want, body_tag
+from bowstring.dissociated.wire import DeviceId, Hello, pack_addresses, pack_u64, unpack_pairs
 from bowstring.errors import BowstringError, ProtocolError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import LentHandle, Region, cpu, lend, lendable
@@ -263,7 +262,7 @@ def test_only_what_a_body_points_into_is_announced(material: Material) -> None:
     spans[1, 0] = 2
     producer = material.producer(pointers=True)
     announced, untagged, body = producer.send(
-        Item(item.metadata, spans, (unwanted, foreign, region), item.pieces, item.nbytes)
+        IpcMessage(item.metadata, spans, (unwanted, foreign, region), item.pieces, item.nbytes)
     )
     assert announced.attachment is region
     assert untagged.tag is None
@@ -277,7 +276,7 @@ def test_a_region_named_twice_is_held_once(material: Material) -> None:
     item = material.item(2, region)
     spans = np.array([[0, 0, 16], [1, 64, 16]], np.int64)
     producer = material.producer(pointers=True)
-    *announced, _, body = producer.send(Item(item.metadata, spans, (region, region), (), 32))
+    *announced, _, body = producer.send(IpcMessage(item.metadata, spans, (region, region), (), 32))
     assert len(announced) == 1
     addresses = unpack_pairs(b"".join(body.pieces))[1][:, 0]
     assert producer.ledger.outstanding == 2
@@ -290,7 +289,7 @@ def test_pairs_say_where_the_buffers_lie(material: Material) -> None:
     regions = [material.region(), material.region()]
     spans = np.array([[1, 128, 24], [0, 999, 0], [0, 64, 8], [1, 0, 1]], np.int64)
     producer = material.producer(pointers=True)
-    *announced, _, body = producer.send(Item(b"metadata", spans, regions, (), 33))
+    *announced, _, body = producer.send(IpcMessage(b"metadata", spans, regions, (), 33))
     bases = {message.attachment: int.from_bytes(message.pieces[0][:8], "little") for message in announced}
     total, pairs = unpack_pairs(b"".join(body.pieces))
     one, two = (bases[region] for region in regions)

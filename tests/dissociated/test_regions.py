@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bowstring.dissociated.leases import LOWEST_ADDRESS, AnnouncedRegions
+from bowstring.dissociated.addresses import LOWEST_ADDRESS, AnnouncedRegions
 from bowstring.errors import LimitExceeded, ProtocolError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Region, cpu

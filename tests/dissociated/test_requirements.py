@@ -14,17 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bowstring.client.assembler import Assembler
+from bowstring.dissociated.endpoint import Location
 from bowstring.dissociated.events import Announced
-from bowstring.dissociated.messages import pack_addresses, pack_prefix, pack_region
-from bowstring.dissociated.producer import Item, ProducerProtocol
+from bowstring.dissociated.producer import IpcMessage, ProducerProtocol
 from bowstring.dissociated.tags import PACKED, POINTERS, Control, Want, body_tag
-from bowstring.dissociated.uri import Location
+from bowstring.dissociated.wire import pack_addresses, pack_prefix, pack_region
 from bowstring.errors import ProtocolError, UsageError
 from bowstring.ipc.flatbuf.message import MessageKind, decode_message
 from bowstring.ipc.flatbuf.schema import encode_schema
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Handle
-from bowstring.reading.assembler import Assembler
 from bowstring.transport.framing import HEADER_BYTES, Header, decode_header, encode_header
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def test_client_keeps_the_addresses_for_free_data(material: Material) -> None:
     ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
     assembler = Assembler(DEFAULT_LIMITS, ended)
     region = material.region()
-    for item in (Item(encode_schema(NUMBERS)), material.item(4, region), material.item(4, region)):
+    for item in (IpcMessage(encode_schema(NUMBERS)), material.item(4, region), material.item(4, region)):
         for message in producer.send(item):
             beside = [region] if message.attachment is not None else []
             listener.hear(material.say(message.tag, b"".join(message.pieces), *beside))

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from bowstring.dissociated.host import this_host
-from bowstring.dissociated.uri import Dataset, Endpoint, Location
+from bowstring.dissociated.endpoint import Dataset, Endpoint, Location, this_host
 from bowstring.errors import BrokenError, UsageError
 
 U64 = st.integers(0, 2**64 - 1)

@@ -9,9 +9,9 @@ import time
 from collections.abc import Sequence
 from typing import Final, Self
 
-from bowstring.dissociated.messages import Hello
+from bowstring.dissociated.endpoint import Endpoint
 from bowstring.dissociated.tags import Control, Want
-from bowstring.dissociated.uri import Endpoint
+from bowstring.dissociated.wire import Hello
 from bowstring.errors import BrokenError
 from bowstring.transport import Channel, Message, Received, dial, listen
 from bowstring.transport.framing import pack_header

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring.dissociated.messages import Hello
+from bowstring.dissociated.endpoint import Endpoint
 from bowstring.dissociated.tags import Control, Want
-from bowstring.dissociated.uri import Endpoint
+from bowstring.dissociated.wire import Hello
 from bowstring.transport.framing import pack_header
 from tests.faults.conftest import LIMITS, WAIT, until
 from tests.faults.raw import RawReader

@@ -14,15 +14,15 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring.dissociated.messages import Hello, pack_u64
+from bowstring.client.connection import Connection
 from bowstring.dissociated.tags import Control, Want
+from bowstring.dissociated.wire import Hello, pack_u64
 from bowstring.memory import Pool
-from bowstring.reading.receiver import Receiver
-from bowstring.serving.session import Session
+from bowstring.server.session import Session
 from bowstring.transport import Message
 from bowstring.transport.framing import pack_header
 from bowstring.transport.inproc import InprocChannel
-from bowstring.transport.stream import StreamChannel
+from bowstring.transport.sockets import StreamChannel
 from tests.faults.conftest import LIMITS, WAIT
 from tests.faults.raw import RawReader, RawServer, close_messages, recorded
 from tests.faults.tables import batch_of
@@ -70,7 +70,7 @@ def world(address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
         monkeypatch.setattr(cls, "__init__", init)
 
-    for cls in (Session, Receiver, StreamChannel, InprocChannel):
+    for cls in (Session, Connection, StreamChannel, InprocChannel):
         watch(cls)
     gc.collect()
     gc.disable()

@@ -10,17 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from bowstring.client.assembler import Assembler
 from bowstring.columnar.batch import Batch
-from bowstring.dissociated.consumer import ConsumerProtocol
 from bowstring.dissociated.events import Announced, Part
-from bowstring.dissociated.messages import Welcome
 from bowstring.dissociated.producer import ProducerProtocol
+from bowstring.dissociated.reader import ReaderProtocol
 from bowstring.dissociated.tags import Control, Want
+from bowstring.dissociated.wire import Welcome
 from bowstring.errors import BowstringError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Pool
-from bowstring.reading.assembler import Assembler
-from bowstring.serving.resident import Resident
+from bowstring.server.materialized import MaterializedSource
 
 TABLE = pa.table(
     {
@@ -42,7 +42,7 @@ def said(table: pa.Table, pool: Pool) -> list[Said]:
     protocol.receive(Want.HELLO, b'{"version": 1}')
     protocol.receive(Want.DATA, b"t")
     protocol.pointers = True
-    source = Resident(table.schema, [Batch.from_arrow(each) for each in table.to_batches()], pool)
+    source = MaterializedSource(table.schema, [Batch.from_arrow(each) for each in table.to_batches()], pool)
     outgoing = []
     for item in source.items(None, pointers=True, make_room=lambda _: False):
         outgoing += protocol.send(item)
@@ -58,7 +58,7 @@ def said(table: pa.Table, pool: Pool) -> list[Said]:
 
 def read(messages: list[Said]) -> list[Batch]:
     """Return the batches of some messages, as a receiver makes them."""
-    protocol = ConsumerProtocol(DEFAULT_LIMITS)
+    protocol = ReaderProtocol(DEFAULT_LIMITS)
     protocol.receive(Control.WELCOME, Welcome(charged=False, path="", why="").pack())
     assembler = Assembler(DEFAULT_LIMITS, queue.SimpleQueue())
     batches = []

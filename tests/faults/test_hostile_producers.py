@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import bowstring as bow
-from bowstring.dissociated.messages import pack_prefix
 from bowstring.dissociated.tags import Control
+from bowstring.dissociated.wire import pack_prefix
 from bowstring.memory import Pool, cpu
 from bowstring.memory.slab import fresh_memfd
 from bowstring.transport import Message

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 
 import bowstring as bow
-from bowstring.dissociated.messages import Hello, pack_u64
 from bowstring.dissociated.tags import Control, Want, body_tag
+from bowstring.dissociated.wire import Hello, pack_u64
 from bowstring.transport import Message
 from tests.faults.conftest import LIMITS, until
 from tests.faults.raw import RawReader

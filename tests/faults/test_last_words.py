@@ -11,7 +11,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.dissociated.tags import Control
-from bowstring.serving.session import Session
+from bowstring.server.session import Session
 from tests.faults.conftest import WAIT, until
 from tests.faults.raw import RawReader
 from tests.faults.tables import table_of

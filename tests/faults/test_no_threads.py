@@ -10,7 +10,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.memory import Pool
-from bowstring.transport import standby
+from bowstring.transport import threads
 from tests.faults.conftest import LIMITS, WAIT, until
 from tests.faults.tables import batch_of, table_of
 
@@ -31,12 +31,12 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
         start(thread)
 
     release = threading.Event()
-    working: list[standby.Work] = []
+    working: list[threads.Work] = []
 
     def deny(name: str, first: int = 0) -> None:
         # Those that wait for work would take it: they have some.
-        monkeypatch.setattr(standby, "_MOST_IDLE", 0)
-        working.extend(standby.run_in_thread(release.wait, name="busy") for _ in range(len(standby._idle)))
+        monkeypatch.setattr(threads, "_MOST_IDLE", 0)
+        working.extend(threads.run_in_thread(release.wait, name="busy") for _ in range(len(threads._idle)))
         allowed[name] = first
         monkeypatch.setattr(threading.Thread, "start", refused)
 

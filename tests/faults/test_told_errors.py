@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import bowstring as bow
-from bowstring.dissociated.messages import pack_prefix
 from bowstring.dissociated.tags import Control, Want
+from bowstring.dissociated.wire import pack_prefix
 from bowstring.transport import Message
 from tests.faults.conftest import LIMITS, until
 from tests.faults.raw import RawReader, RawServer, close_messages, recorded

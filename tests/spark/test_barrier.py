@@ -21,8 +21,8 @@ from bowstring.spark.barrier_task import StayingTask
 from bowstring.spark.task import Order
 from bowstring.spark.tickets import Ticket
 from bowstring.transport import Channel, Message, dial
-from bowstring.transport.listening import SocketListener
-from tests.doors.conftest import until
+from bowstring.transport.listener import SocketListener
+from tests.client_server.conftest import until
 
 PACKED = pa.schema([("a", pa.int64())]).serialize().to_pybytes()
 

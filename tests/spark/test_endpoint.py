@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring.dissociated.uri import Dataset, Endpoint
+from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import BrokenError, ProducerFailed, UnknownTicket, UsageError
 from bowstring.spark.endpoint import read_endpoint
 from bowstring.spark.filters import Predicate
 from bowstring.spark.options import ReadOptions
 from bowstring.spark.types import Normaliser
-from tests.doors.conftest import until
+from tests.client_server.conftest import until
 
 TABLE = pa.table(
     {"a": pa.array([1, None, 3], pa.uint8()), "s": pa.array(["x", "y", "x"]).dictionary_encode()}

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring.dissociated.uri import Dataset
+from bowstring.dissociated.endpoint import Dataset
 from tests.spark.live import MARKS, live_session
 
 pytestmark = MARKS

@@ -21,7 +21,7 @@ from bowstring.spark import application_lease, sessions
 from bowstring.spark.publishing import _Job, _Publication
 from bowstring.spark.task import DepotTask, Order
 from bowstring.spark.tickets import Ticket
-from tests.doors.conftest import until
+from tests.client_server.conftest import until
 
 SCHEMA = pa.schema([("n", pa.int64())])
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bowstring.dissociated.uri import Dataset
+from bowstring.dissociated.endpoint import Dataset
 from bowstring.errors import InvalidData, UsageError
 from bowstring.spark.tickets import Control, PublishedDataset, Ticket, dataset_of
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bowstring.errors import UsageError
 from bowstring.testing.transport_kit.harness import PATIENCE, in_thread, next_from, pattern
 from bowstring.transport import Channel, Message, dial, listen
-from bowstring.transport.gathering import Prepared
+from bowstring.transport.framing import Prepared
 
 PIECES = st.lists(st.one_of(st.binary(max_size=20), st.integers(0, 300_000)), max_size=5)
 

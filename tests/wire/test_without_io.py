@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import bowstring as bow
-from bowstring.dissociated.consumer import ConsumerProtocol
 from bowstring.dissociated.events import Announced, End, Failed, Packed, Part, Pointers
-from bowstring.dissociated.producer import Item, ProducerProtocol, Role, Wanted
+from bowstring.dissociated.producer import IpcMessage, ProducerProtocol, Role, Wanted
+from bowstring.dissociated.reader import ReaderProtocol
 from tests.wire.player import is_body, is_last, numbered
 from tests.wire.test_transcripts import CONVERSATIONS, PACKED
 
@@ -17,7 +17,7 @@ from tests.wire.test_transcripts import CONVERSATIONS, PACKED
 def test_the_reader_without_io_takes_it(name: str) -> None:
     """The reader's state machine takes each recorded message of a server, and gives out every part and the end."""
     events = []
-    protocol = ConsumerProtocol(bow.DEFAULT_LIMITS)
+    protocol = ReaderProtocol(bow.DEFAULT_LIMITS)
     frames = [frame for each in CONVERSATIONS[name].connections for frame in each.said("server")]
     for frame in frames:
         attachments = () if frame.region is None else (object(),)
@@ -38,7 +38,9 @@ def test_the_producer_without_io_says_it(name: str) -> None:
     """The producer's state machine frames the recorded items as before, and takes what the reader said of them."""
     conversation = CONVERSATIONS[name]
     items = [
-        Item(metadata, np.zeros((1, 3), np.int64), (), [body], len(body)) if number else Item(metadata)
+        IpcMessage(metadata, np.zeros((1, 3), np.int64), (), [body], len(body))
+        if number
+        else IpcMessage(metadata)
         for number, (metadata, body) in enumerate(numbered(conversation.connections))
     ]
     for connection in conversation.connections:

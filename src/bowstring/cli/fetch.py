@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
+    from bowstring.client.stream import Stream, StreamStatistics
     from bowstring.columnar.batch import Batch
-    from bowstring.reading.stream import Stream, StreamStatistics
 
 __all__ = ["run"]
 

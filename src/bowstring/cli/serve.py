@@ -17,7 +17,7 @@ from bowstring.cli.files import DataFile, recognise
 from bowstring.cli.progress import progress
 from bowstring.cli.text import number, shown, size
 from bowstring.cli.tokens import VARIABLE, token_apart
-from bowstring.dissociated.uri import Endpoint
+from bowstring.dissociated.endpoint import Endpoint
 from bowstring.errors import DeadlineExceeded, UsageError
 from bowstring.server import Server
 

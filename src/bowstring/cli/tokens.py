@@ -6,11 +6,11 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from bowstring.client import endpoint_of
-from bowstring.dissociated.uri import Location
+from bowstring.dissociated.endpoint import Location
 from bowstring.errors import UsageError
 
 if TYPE_CHECKING:
-    from bowstring.dissociated.uri import Endpoint
+    from bowstring.dissociated.endpoint import Endpoint
 
 __all__ = ["VARIABLE", "endpoint_with_token", "token_apart"]
 

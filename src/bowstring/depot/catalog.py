@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from bowstring.dissociated.uri import Dataset
+from bowstring.dissociated.endpoint import Dataset
 from bowstring.errors import UnknownTicket, UsageError
 
 __all__ = ["Catalog"]

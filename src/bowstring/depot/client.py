@@ -12,7 +12,7 @@ from bowstring.closing import Closing
 from bowstring.depot.protocol import Fields, Verb, pack
 from bowstring.depot.status import DepotStatus
 from bowstring.depot.warm import warm_mappings
-from bowstring.dissociated.uri import Dataset, Endpoint
+from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import (
     BowstringError,
     BrokenError,

@@ -25,7 +25,7 @@ from bowstring.limits import DEFAULT_LIMITS
 from bowstring.server import Server
 from bowstring.transport import Message, dial, listen
 from bowstring.transport.accepting import accept_all
-from bowstring.transport.standby import NO_THREAD, run_in_thread
+from bowstring.transport.threads import NO_THREAD, run_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable

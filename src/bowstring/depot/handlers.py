@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from bowstring.depot.manifest import Attempt
 from bowstring.depot.protocol import Verb
 from bowstring.depot.registry import Committed, Holder
-from bowstring.dissociated.host import this_host
-from bowstring.dissociated.uri import Dataset
+from bowstring.dissociated.endpoint import Dataset, this_host
 from bowstring.errors import DeadlineExceeded, RefusedError, UsageError
 from bowstring.memory.handle import this_process
-from bowstring.serving.resident import Resident
+from bowstring.server.materialized import MaterializedSource
 
 __all__ = ["HANDLERS", "LOCAL"]
 
@@ -119,7 +118,7 @@ def _commit(session: Session, fields: Fields) -> Answer:
     return _described(stream), ()
 
 
-class _Slabs(Resident):
+class _Slabs(MaterializedSource):
     """A data set that lies in slabs; that it was released meanwhile is no failure of whoever prepares it."""
 
     def prepare(self, *, pointers: bool) -> None:

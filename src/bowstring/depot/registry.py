@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from bowstring.depot.manifest import Attempt
-    from bowstring.dissociated.uri import Dataset, Endpoint
-    from bowstring.serving.publication import Publication
+    from bowstring.dissociated.endpoint import Dataset, Endpoint
+    from bowstring.server.catalogue import Publication
 
 __all__ = ["Application", "Committed", "DataSet", "Holder", "Registry"]
 

@@ -20,8 +20,8 @@ from bowstring.errors import (
     RefusedError,
 )
 from bowstring.transport import Message
+from bowstring.transport.accepting import Restriction
 from bowstring.transport.descriptors import close_all
-from bowstring.transport.restriction import Restriction
 
 if TYPE_CHECKING:
     from bowstring.depot.daemon import Depot

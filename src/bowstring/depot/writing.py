@@ -21,10 +21,10 @@ from bowstring.columnar.materialize import placed
 from bowstring.depot.manifest import Told, pack_part
 from bowstring.depot.protocol import Verb
 from bowstring.depot.warm import warm_mappings
-from bowstring.dissociated.uri import Endpoint
+from bowstring.dissociated.endpoint import Endpoint
 from bowstring.errors import BowstringError, ClosedError, ForkedError, NotPicklable, ProtocolError, UsageError
 from bowstring.memory import Buffer, Region, cpu
-from bowstring.serving.encoder import Encoder
+from bowstring.server.encoder import Encoder
 from bowstring.transport.descriptors import close_all
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.depot.client import Depot
     from bowstring.depot.connection import Connection
-    from bowstring.dissociated.producer import Item
+    from bowstring.dissociated.producer import IpcMessage
     from bowstring.memory import Device, Slab
 
 __all__ = ["Attempt", "Committed", "LentAllocator"]
@@ -221,7 +221,7 @@ class Attempt:
         self._encoder = Encoder(schema, None, pointers=True, charged=False)
         self._tell(self._encoder.schema())
 
-    def _tell(self, item: Item) -> None:
+    def _tell(self, item: IpcMessage) -> None:
         table = np.zeros((0, 3), np.int64)
         if item.spans is not None:
             table = item.spans.copy()

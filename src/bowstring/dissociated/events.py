@@ -9,8 +9,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from bowstring.dissociated.devices import DeviceId
-    from bowstring.dissociated.messages import Welcome
+    from bowstring.dissociated.wire import DeviceId, Welcome
     from bowstring.errors import BowstringError
     from bowstring.ipc.flatbuf.message import Message
     from bowstring.memory import EventHandle, Handle, LentHandle

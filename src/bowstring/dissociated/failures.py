@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from bowstring.dissociated.messages import json_object, text_of
+from bowstring.dissociated.wire import json_object, text_of
 from bowstring.errors import (
     AccessDenied,
     BowstringError,

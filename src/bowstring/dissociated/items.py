@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import numpy as np
 
-from bowstring.dissociated.messages import METADATA, Outgoing, pack_pairs, pack_prefix
 from bowstring.dissociated.tags import PACKED, SEQUENCE_MASK, body_tag
+from bowstring.dissociated.wire import METADATA, Outgoing, pack_pairs, pack_prefix
 from bowstring.memory.arrays import distinct
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from bowstring.memory import Region
 
 __all__ = [
-    "Item",
-    "ItemRun",
+    "IpcMessage",
+    "IpcMessageRun",
     "Lending",
     "OutgoingRun",
     "Said",
@@ -37,7 +37,7 @@ _MOST_BYTES: Final = 2 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Item:
+class IpcMessage:
     """One message of a stream, as its producer has it.
 
     Attributes
@@ -90,7 +90,7 @@ class OutgoingRun:
     """
 
     first: int
-    items: Sequence[Item]
+    items: Sequence[IpcMessage]
     made: Any = dataclasses.field(default=None, compare=False, repr=False)
 
     def messages(self) -> list[Outgoing]:
@@ -106,7 +106,7 @@ Said = Outgoing | OutgoingRun
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ItemRun:
+class IpcMessageRun:
     """Items of a resident data set, each with a body, that go together to every reader who takes packed bodies.
 
     Attributes
@@ -117,7 +117,7 @@ class ItemRun:
         Sum of theirs: the credit that all of them cost.
     """
 
-    items: Sequence[Item]
+    items: Sequence[IpcMessage]
     nbytes: int
     _said: list[OutgoingRun] = dataclasses.field(default_factory=list, compare=False, repr=False)
 
@@ -130,17 +130,17 @@ class ItemRun:
         return last
 
 
-def in_runs(items: Iterable[Item]) -> Iterator[Item | ItemRun]:
+def in_runs(items: Iterable[IpcMessage]) -> Iterator[IpcMessage | IpcMessageRun]:
     """Yield items in the same order, as many together as are worth it; alone, those without a body or too large.
 
     Examples
     --------
     >>> spans = np.zeros((1, 3), np.int64)
-    >>> small, large = Item(b"", spans, nbytes=1 << 10), Item(b"", spans, nbytes=1 << 30)
-    >>> [type(each).__name__ for each in in_runs([Item(b""), small, small, large, small])]
-    ['Item', 'ItemRun', 'Item', 'Item']
+    >>> small, large = IpcMessage(b"", spans, nbytes=1 << 10), IpcMessage(b"", spans, nbytes=1 << 30)
+    >>> [type(each).__name__ for each in in_runs([IpcMessage(b""), small, small, large, small])]
+    ['IpcMessage', 'IpcMessageRun', 'IpcMessage', 'IpcMessage']
     """
-    held: list[Item] = []
+    held: list[IpcMessage] = []
     nbytes, most = 0, _FEWEST
     for item in items:
         alone = item.spans is None or item.nbytes > _MOST_BYTES
@@ -157,8 +157,8 @@ def in_runs(items: Iterable[Item]) -> Iterator[Item | ItemRun]:
         yield _as_run(held, nbytes)
 
 
-def _as_run(items: list[Item], nbytes: int) -> Item | ItemRun:
-    return ItemRun(tuple(items), nbytes) if len(items) > 1 else items[0]
+def _as_run(items: list[IpcMessage], nbytes: int) -> IpcMessage | IpcMessageRun:
+    return IpcMessageRun(tuple(items), nbytes) if len(items) > 1 else items[0]
 
 
 class Lending(NamedTuple):
@@ -204,7 +204,7 @@ def used_regions(spans: npt.NDArray[np.int64]) -> list[int]:
     return distinct(spans[spans[:, 2] > 0, 0])
 
 
-def regions_of(items: Iterable[Item]) -> list[Region]:
+def regions_of(items: Iterable[IpcMessage]) -> list[Region]:
     """Return the regions that the bodies of some items point into, each once, in the order of their first use."""
     found = {
         item.regions[index].uuid: item.regions[index]

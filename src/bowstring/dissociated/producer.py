@@ -10,23 +10,24 @@ import dataclasses
 import enum
 from typing import TYPE_CHECKING, Any, Final
 
+from bowstring.dissociated.addresses import Ledger
 from bowstring.dissociated.credits import Window
-from bowstring.dissociated.devices import pack_devices, unpack_answer
-from bowstring.dissociated.items import Item, ItemRun, Lending, OutgoingRun, used_regions
-from bowstring.dissociated.leases import Ledger
-from bowstring.dissociated.messages import (
+from bowstring.dissociated.items import IpcMessage, IpcMessageRun, Lending, OutgoingRun, used_regions
+from bowstring.dissociated.tags import POINTERS, SEQUENCE_MASK, Control, Want, body_tag
+from bowstring.dissociated.wire import (
     END,
     Hello,
     Outgoing,
+    pack_devices,
     pack_prefix,
     pack_region,
     pack_u64,
     unpack_addresses,
+    unpack_answer,
     unpack_columns,
     unpack_u64,
 )
-from bowstring.dissociated.tags import POINTERS, SEQUENCE_MASK, Control, Want, body_tag
-from bowstring.errors import ProtocolError
+from bowstring.errors import BrokenError, ClosedError, DeadlineExceeded, ProtocolError, UsageError
 from bowstring.memory import handle_of
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from bowstring.dissociated.devices import DeviceId
+    from bowstring.dissociated.wire import DeviceId
     from bowstring.limits import Limits
     from bowstring.memory import EventHandle, Region
 
@@ -45,13 +46,15 @@ __all__ = [
     "Forked",
     "Freed",
     "Heard",
-    "Item",
+    "IpcMessage",
+    "Outcome",
     "Pinged",
     "ProducerProtocol",
     "ReaderEvent",
     "Role",
     "Stopped",
     "Wanted",
+    "outcome_of",
 ]
 
 _MOST_TICKET: Final = 4096
@@ -282,22 +285,22 @@ class ProducerProtocol:
         hello = self.hello or Hello()
         return [said for region in regions if hello.tries for said in self._announce(region)[1]]
 
-    def cost(self, item: Item) -> int:
+    def cost(self, item: IpcMessage) -> int:
         """Return the credit in bytes that sending an item takes."""
         if item.spans is None or self.role is Role.METADATA:
             return 0
         return item.nbytes if item.charged or not self.pointers else 0
 
-    def offer(self, item: Item) -> list[Outgoing] | None:
+    def offer(self, item: IpcMessage) -> list[Outgoing] | None:
         """Return what `send` does, or ``None`` while the reader has no credit for it."""
         cost = self.cost(item)
         return self._said(item, cost) if self.window.allows(cost) else None
 
-    def send(self, item: Item) -> list[Outgoing]:
+    def send(self, item: IpcMessage) -> list[Outgoing]:
         """Return the messages for the next item of the stream, and count what they lend and cost."""
         return self._said(item, self.cost(item))
 
-    def send_run(self, run: ItemRun) -> OutgoingRun | None:
+    def send_run(self, run: IpcMessageRun) -> OutgoingRun | None:
         """Return the messages of a run of packed items, or ``None`` where they must go one by one."""
         if self.pointers or self.role is not Role.BOTH or not self.window.has_room(run.nbytes):
             return None
@@ -306,7 +309,7 @@ class ProducerProtocol:
         self._sequence = (self._sequence + len(run.items)) & SEQUENCE_MASK
         return said
 
-    def _said(self, item: Item, cost: int) -> list[Outgoing]:
+    def _said(self, item: IpcMessage, cost: int) -> list[Outgoing]:
         messages: list[Outgoing] = []
         sequence = self._take_number()
         if self.role is not Role.BODIES:
@@ -320,7 +323,7 @@ class ProducerProtocol:
                 messages.append(item.packed(sequence))
         return messages
 
-    def _lend(self, item: Item, spans: npt.NDArray[np.int64]) -> tuple[list[Outgoing], bytes]:
+    def _lend(self, item: IpcMessage, spans: npt.NDArray[np.int64]) -> tuple[list[Outgoing], bytes]:
         announcements: list[Outgoing] = []
         before = item.lent[-1] if item.lent else None
         indices = used_regions(spans) if before is None else before.indices
@@ -390,3 +393,76 @@ class ProducerProtocol:
     def settled(self) -> bool:
         """Whether the reader read everything and holds nothing."""
         return self.done and self.ledger.outstanding == 0
+
+
+_QUIET = (BrokenError, ClosedError, DeadlineExceeded)
+
+
+class Outcome(enum.Enum):
+    """How a connection ended."""
+
+    COMPLETED = "the reader read the stream to its end"
+    STOPPED = "the stream ended early, and nothing of it is missing"
+    LOST = "the reader went away in the middle of the stream, or with memory that it did not free"
+    REFUSED = "the reader was not served"
+    IDLE = "nobody asked for a data set"
+    METADATA = "the connection of bodies of the same stream counts"
+
+
+def outcome_of(
+    protocol: ProducerProtocol,
+    error: BaseException | None,
+    *,
+    admitted: bool,
+    gone: bool = False,
+    closing: bool = False,
+    reported: type[BaseException] | None = None,
+) -> Outcome:
+    """Return what became of a connection.
+
+    Parameters
+    ----------
+    protocol
+        The stream.
+    error
+        What ended the connection: `BrokenError` itself when the reader disconnected, `ClosedError` when this side
+        did.
+    admitted
+        Whether the reader was let in, to a data set that is offered.
+    gone
+        Whether the reader's process is known to have ended.
+    closing
+        Whether the server itself ended the connection because it closes.
+    reported
+        The class of the error that the producer reported to the reader.
+
+    Examples
+    --------
+    >>> from bowstring.dissociated.producer import ProducerProtocol
+    >>> from bowstring.limits import DEFAULT_LIMITS
+    >>> outcome_of(ProducerProtocol(DEFAULT_LIMITS), BrokenError("it is gone"), admitted=False).name
+    'IDLE'
+    """
+    if not admitted:
+        # Of the errors, only those of the connection itself: a subclass says what the peer did wrong.
+        asked = protocol.role is not None
+        return Outcome.REFUSED if asked or not (error is None or type(error) in _QUIET) else Outcome.IDLE
+    if protocol.role is Role.METADATA:
+        return Outcome.METADATA
+    if protocol.read_all:
+        return Outcome.COMPLETED
+    if reported is not None and issubclass(reported, UsageError):
+        return Outcome.REFUSED
+    if closing:
+        return Outcome.STOPPED
+    disconnected = error is None or type(error) in (BrokenError, ClosedError)
+    if not disconnected or not (protocol.returned or (gone and protocol.stopped)):
+        return Outcome.LOST
+    # A reader without a hello has no word for stopping: disconnecting is all it can do.
+    in_order = protocol.stopped or protocol.ended or protocol.hello is None or _is_own_failure(reported)
+    return Outcome.STOPPED if in_order else Outcome.LOST
+
+
+def _is_own_failure(reported: type[BaseException] | None) -> bool:
+    """Whether the producer could not go on for reasons of its own, and not for want of an answer."""
+    return reported is not None and not issubclass(reported, (BrokenError, DeadlineExceeded))

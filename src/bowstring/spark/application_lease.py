@@ -10,9 +10,9 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring import depot
-from bowstring.dissociated.uri import Endpoint
+from bowstring.dissociated.endpoint import Endpoint
 from bowstring.errors import BowstringError
-from bowstring.transport.standby import run_in_thread
+from bowstring.transport.threads import run_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

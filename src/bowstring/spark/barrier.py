@@ -17,9 +17,8 @@ from bowstring.spark.schemas import published_schema
 from bowstring.spark.task import reason
 from bowstring.spark.tickets import COLUMNS, Control, PublishedDataset, Ticket, dataset_of
 from bowstring.transport import Message, listen
-from bowstring.transport.accepting import accept_all
-from bowstring.transport.restriction import Restriction
-from bowstring.transport.standby import NO_THREAD, run_in_thread
+from bowstring.transport.accepting import Restriction, accept_all
+from bowstring.transport.threads import NO_THREAD, run_in_thread
 
 if TYPE_CHECKING:
     from bowstring.spark.task import Order

@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 
 from bowstring.client import connect
-from bowstring.dissociated.uri import Endpoint
+from bowstring.dissociated.endpoint import Endpoint
 from bowstring.errors import UsageError
 from bowstring.spark.filters import Predicate, kept
 from bowstring.spark.types import Normaliser

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from bowstring import depot
 
 if TYPE_CHECKING:
-    from bowstring.dissociated.uri import Dataset
+    from bowstring.dissociated.endpoint import Dataset
 
 __all__ = ["dataset"]
 

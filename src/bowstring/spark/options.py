@@ -11,9 +11,9 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from bowstring.client import connect
-from bowstring.dissociated.uri import Dataset, Endpoint
+from bowstring.client.stream import chosen_columns
+from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import UsageError
-from bowstring.reading.stream import chosen_columns
 
 __all__ = ["ReadOptions"]
 

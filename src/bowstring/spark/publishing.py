@@ -19,7 +19,7 @@ from bowstring.errors import (
     UsageError,
 )
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.serving.arguments import check_offer
+from bowstring.server.arguments import check_offer
 from bowstring.spark.application_lease import Application, application_of
 from bowstring.spark.barrier import publish_in_tasks
 from bowstring.spark.parquet_scan import ScanTask, pieces_of, scan_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from bowstring.dissociated.uri import Dataset, Endpoint
+from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import InvalidData, UsageError
 
 if TYPE_CHECKING:

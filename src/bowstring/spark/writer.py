@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from bowstring.dissociated.uri import Dataset
+    from bowstring.dissociated.endpoint import Dataset
 
 __all__ = ["DatasetStreamWriter", "DatasetWriter", "Written"]
 

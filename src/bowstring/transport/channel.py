@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     import numpy as np
     from typing_extensions import Buffer
 
-    from bowstring.transport.gathering import Prepared
-    from bowstring.transport.restriction import Restriction
-    from bowstring.transport.rows import Rows
+    from bowstring.transport.accepting import Restriction
+    from bowstring.transport.framing import Prepared
+    from bowstring.transport.scatter_read import Rows
 
     # NumPy tells type checkers of its buffers from Python 3.12 on only.
     BytesLike = Buffer | np.ndarray[Any, Any]

@@ -1,10 +1,4 @@
-"""File descriptors that arrive beside a byte stream, and which message they belong to.
-
-The kernel delivers descriptors with the first byte of the ``sendmsg`` they were attached to, and ends a
-``recvmsg`` after the piece that carried them. So of one ``recvmsg`` it is known that its descriptors began
-somewhere in the bytes it returned, and a receiver that reads ahead may hold them before it has come to their
-message. They are kept here with that range until the message's header claims them.
-"""
+"""File descriptors: those beside a byte stream, the calls that use one, and what a fork does to them."""
 
 from __future__ import annotations
 
@@ -13,12 +7,24 @@ import collections
 import contextlib
 import os
 import socket
+import threading
+import weakref
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from bowstring.errors import ProtocolError
+from bowstring.errors import ClosedError, ForkedError, ProtocolError
 
-__all__ = ["MOST_DESCRIPTORS", "ROOM", "Arrivals", "close_all", "descriptors_in"]
+__all__ = [
+    "MOST_DESCRIPTORS",
+    "ROOM",
+    "Abandonable",
+    "Arrivals",
+    "Usage",
+    "abandon_in_child",
+    "close_all",
+    "descriptors_in",
+    "forked",
+]
 
 # SCM_MAX_FD of Linux: what one sendmsg may attach.
 MOST_DESCRIPTORS = 253
@@ -86,3 +92,88 @@ class Arrivals:
         """Close everything that nobody claimed."""
         while self._groups:
             close_all(self._groups.popleft().descriptors)
+
+
+class Usage:
+    """Counts the calls that use a descriptor, and says when it is closed and none of them is left.
+
+    Attributes
+    ----------
+    closed
+        ``close`` was called.
+    abandoned
+        This is a forked child, and the descriptor is the parent's.
+    """
+
+    def __init__(self) -> None:
+        # Re-entrant: the collector may run a finalizer that closes this very thing inside these few lines.
+        self._lock = threading.RLock()
+        self._users = 0
+        self._released = False
+        self.closed = False
+        self.abandoned = False
+
+    def enter(self, owner: object) -> None:
+        """Begin to use the descriptor of ``owner``.
+
+        Raises
+        ------
+        ForkedError, ClosedError
+            It is not there for us, or no longer.
+        """
+        if self.abandoned:
+            raise forked(owner)
+        with self._lock:
+            if self.closed:
+                raise ClosedError(f"{owner} was closed")
+            self._users += 1
+
+    def leave(self) -> bool:
+        """Stop using it; true when the caller must release the descriptor now."""
+        with self._lock:
+            self._users -= 1
+            return self._last()
+
+    def close(self) -> bool:
+        """Let nobody begin to use it; true when the caller must release the descriptor now."""
+        with self._lock:
+            self.closed = True
+            return self._last()
+
+    def _last(self) -> bool:
+        if not self.closed or self._users or self._released:
+            return False
+        self._released = True
+        return True
+
+
+class Abandonable(Protocol):
+    """What holds descriptors that a forked child must not keep."""
+
+    def _abandon(self) -> None:
+        """Close this process's copies; take no lock: the thread that held it does not exist here."""
+
+
+_held: weakref.WeakSet[Abandonable] = weakref.WeakSet()
+
+
+def abandon_in_child(thing: Abandonable) -> None:
+    """Have ``thing._abandon()`` called in every child that this process forks."""
+    _held.add(thing)
+
+
+def forked(what: object) -> ForkedError:
+    """Return the error for the use of ``what`` in a child of the process that made it."""
+    return ForkedError(
+        f"{what} was made before a fork and belongs to the parent process",
+        hint="Make a connection of its own in each process, or start processes with 'spawn'.",
+    )
+
+
+def _abandon_all() -> None:
+    for thing in list(_held):
+        thing._abandon()
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_abandon_all)

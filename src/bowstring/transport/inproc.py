@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING
 from bowstring.errors import BowstringError, BrokenError, ClosedError, DeadlineExceeded, UsageError
 from bowstring.limits import Limits
 from bowstring.transport.channel import Channel, Land, Listener, Message, Received
-from bowstring.transport.forks import abandon_in_child, forked
-from bowstring.transport.framing import check_length
-from bowstring.transport.landing import landing
+from bowstring.transport.descriptors import abandon_in_child, forked
+from bowstring.transport.framing import check_length, landing
 from bowstring.transport.peer import Peer, milliseconds
 
 if TYPE_CHECKING:
-    from bowstring.transport.gathering import Prepared
+    from bowstring.transport.framing import Prepared
 
 __all__ = ["InprocChannel", "InprocListener", "dial", "is_loopback", "listen"]
 

@@ -15,8 +15,7 @@ import struct
 import time
 
 from bowstring.errors import ClosedError, ForkedError, UsageError
-from bowstring.transport.forks import abandon_in_child
-from bowstring.transport.usage import Usage
+from bowstring.transport.descriptors import Usage, abandon_in_child
 
 __all__ = ["Peer"]
 

@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from bowstring.errors import BrokenError, DeadlineExceeded, UsageError, without_frames
 from bowstring.limits import Limits
 from bowstring.transport.channel import Listener
-from bowstring.transport.listening import SocketListener
+from bowstring.transport.listener import SocketListener
 from bowstring.transport.peer import Peer, milliseconds
-from bowstring.transport.rows import Rows
-from bowstring.transport.stream import StreamChannel
+from bowstring.transport.scatter_read import Rows
+from bowstring.transport.sockets import StreamChannel
 
 __all__ = ["TcpChannel", "TcpListener", "dial", "is_loopback", "listen", "spelled"]
 

@@ -24,11 +24,11 @@ from bowstring.errors import (
 from bowstring.limits import Limits
 from bowstring.transport.channel import Listener
 from bowstring.transport.descriptors import MOST_DESCRIPTORS, ROOM, Arrivals, close_all, descriptors_in
-from bowstring.transport.gathering import Views
-from bowstring.transport.listening import SocketListener
+from bowstring.transport.framing import Views
+from bowstring.transport.listener import SocketListener
 from bowstring.transport.peer import Peer, milliseconds
 from bowstring.transport.socket_file import SocketFile, address_of, path_of
-from bowstring.transport.stream import StreamChannel
+from bowstring.transport.sockets import StreamChannel
 
 __all__ = ["UnixChannel", "UnixListener", "dial", "is_loopback", "listen"]
 

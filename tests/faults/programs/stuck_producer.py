@@ -16,11 +16,10 @@ import pyarrow as pa
 
 import bowstring as bow
 from bowstring.dissociated.items import Said
-from bowstring.dissociated.messages import Outgoing
-from bowstring.serving.session import Session
+from bowstring.dissociated.wire import Outgoing
+from bowstring.server.session import Session
 from bowstring.transport import Message, listen
-from bowstring.transport.framing import Header, encode_header
-from bowstring.transport.outgoing import as_messages
+from bowstring.transport.framing import Header, as_messages, encode_header
 
 ROWS = 20_000
 said: collections.Counter[Session] = collections.Counter()

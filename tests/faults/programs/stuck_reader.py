@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 
 import bowstring as bow
-from bowstring.dissociated.messages import Hello
+from bowstring.dissociated.endpoint import Endpoint
 from bowstring.dissociated.tags import Want
-from bowstring.dissociated.uri import Endpoint
+from bowstring.dissociated.wire import Hello
 from bowstring.transport import Channel, Message, dial
 from bowstring.transport.framing import Header, encode_header
 

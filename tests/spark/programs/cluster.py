@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import bowstring as bow
-from bowstring.dissociated.uri import Dataset
+from bowstring.dissociated.endpoint import Dataset
 
 TOOLS = ("bash", "sh", "basename", "dirname", "env", "ps", "readlink", "uname", "rm", "grep", "sed")
 

@@ -10,9 +10,9 @@ from bowstring.client import connect
 from bowstring.errors import BowstringError
 
 if TYPE_CHECKING:
-    from bowstring.dissociated.uri import Endpoint, Location
+    from bowstring.client.stream import Stream
+    from bowstring.dissociated.endpoint import Endpoint, Location
     from bowstring.memory import Region
-    from bowstring.reading.stream import Stream
 
 __all__ = ["inspect_endpoint"]
 

@@ -1,0 +1,5 @@
+"""The client: opens data sets that servers publish, and reads their batches."""
+
+from bowstring.client.opening import connect, endpoint_of
+
+__all__ = ["connect", "endpoint_of"]

@@ -1,0 +1,345 @@
+"""Assembling: the parts of a stream become batches, each a view of the memory that it came in."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from bowstring.client.decode_many import Found, PointedRun, Together, pointed_ahead
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.layout import Layout
+from bowstring.dissociated.addresses import AnnouncedRegions
+from bowstring.dissociated.credits import Account
+from bowstring.dissociated.events import Announced, Packed, Part, Pointers
+from bowstring.errors import ProtocolError, Unsupported
+from bowstring.ipc.body.check_bulk import leave_out_unused_bitmaps
+from bowstring.ipc.body.check_scalar import check_offsets, check_pairs
+from bowstring.ipc.body.pack import unpack
+from bowstring.ipc.dictionary.reader import DictionaryMemo
+from bowstring.ipc.flatbuf.message import (
+    MessageKind,
+    MetadataVersion,
+    RecordBatchHeader,
+    decode_dictionary,
+    decode_record_batch,
+)
+from bowstring.ipc.flatbuf.schema import decode_schema
+from bowstring.memory import Handle, Lease, LentHandle, Region, mappings, used_here, wrap
+from bowstring.transport.descriptors import close_all
+
+if TYPE_CHECKING:
+    import queue
+
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from bowstring.client.wire import Run
+    from bowstring.ipc.body.template import MessageTemplate
+    from bowstring.ipc.compression.device.decompress import DeviceBodies
+    from bowstring.limits import Limits
+    from bowstring.memory import Device, OpenedEvent
+
+__all__ = ["Assembled", "Assembler", "Ended"]
+
+
+@dataclasses.dataclass(slots=True)
+class Ended:
+    """A note that a lease ended.
+
+    Attributes
+    ----------
+    addresses
+        What to free.
+    credit
+        What to give back, in bytes.
+    device
+        Where work may still read the memory; nothing is freed before it is done.
+    """
+
+    addresses: npt.NDArray[np.uint64] | None
+    credit: int
+    device: Device | None = None
+
+
+class Assembled(NamedTuple):
+    """A batch, its bytes, and the credit that it costs: until it is delivered, or until its lease ends."""
+
+    batch: Batch
+    nbytes: int
+    credit: int
+    until_delivered: bool
+    awaited: OpenedEvent | None = None
+    """What must come before anybody looks at it, or at dictionaries that it brought."""
+    unchecked: tuple[Batch, ...] = ()
+    """These, whose offsets nobody has looked at."""
+    cost: int = 0
+    """What its packed body takes of the credit until it is delivered, as the reader counts."""
+
+
+class Assembler:
+    """Turns the parts of one stream into batches.
+
+    Parameters
+    ----------
+    limits
+        Bounds for metadata and bodies.
+    notes
+        Where a lease that ends leaves a note.
+    bodies
+        What decompresses for a device, where batches shall be on one.
+    """
+
+    def __init__(
+        self, limits: Limits, notes: queue.SimpleQueue[Any], bodies: DeviceBodies | None = None
+    ) -> None:
+        self._limits = limits
+        self._notes = notes
+        self._bodies = bodies
+        self.announced = AnnouncedRegions(limits)
+        self.schema: pa.Schema | None = None
+        self._layout: Layout | None = None
+        self._memo = DictionaryMemo()
+        self._together: Together | None = None
+        self.leases = 0
+        self.charged = False
+        # Memory that others may free when we have hung up, and the devices that it was opened on.
+        self.borrows = False
+        self.lenders: set[Device] = set()
+        # What batches must wait for; where there is such, they are checked when they are delivered.
+        self.awaited: OpenedEvent | None = None
+        self._unchecked: list[Batch] = []
+
+    def take(self, part: Part) -> Assembled | None:
+        """Take the next part; return the batch, if it is one.
+
+        Raises
+        ------
+        InvalidMetadata, InvalidBody, ProtocolError, Unsupported, LimitExceeded
+            The part is not what the format, the protocol or a bound allows.
+        """
+        kind = part.message.kind
+        if kind is MessageKind.SCHEMA:
+            self._take_schema(part)
+            return None
+        assert self._layout is not None
+        if kind is MessageKind.DICTIONARY_BATCH:
+            self._take_dictionary(part)
+            return None
+        header = decode_record_batch(part.message)
+        batch = self._batch(part, header, self._layout)
+        found = Assembled(batch, batch.nbytes, self._credit(header), isinstance(part.body, Packed))
+        if isinstance(part.body, Packed):
+            lengths = header.buffers[:, 1]
+            cost = Account.cost(found.credit or int(lengths.sum()), len(lengths), part.body.body.nbytes)
+            found = found._replace(cost=cost)
+        if self._unchecked:
+            found = found._replace(awaited=self.awaited, unchecked=tuple(self._unchecked))
+            self._unchecked.clear()
+        return found
+
+    def take_run(self, run: Run, template: MessageTemplate | None) -> list[Assembled]:
+        """Make batches of a run: those in front that are surely right."""
+        if template is None or self._together is None or self._unchecked:
+            return []
+        batches, sizes = self._together.batches(run, template)
+        charged = self.charged
+        return [
+            Assembled(batch, nbytes, nbytes if charged else 0, until_delivered=True, cost=nbytes)
+            for batch, nbytes in zip(batches, sizes, strict=True)
+        ]
+
+    def take_pointed(self, run: PointedRun, template: MessageTemplate | None) -> list[Assembled]:
+        """Make batches of a run of pointers: those in front that are surely right."""
+        layout = self._layout
+        if template is None or layout is None or self._unchecked:
+            return []
+        dictionaries = self._memo.all(layout)
+        if dictionaries is None:
+            return []
+        counts = template.variadic_counts
+        found = pointed_ahead(run, template, layout, self.announced, self._limits)
+        return [self._lent(layout, each, counts, dictionaries) for each in found]
+
+    def _lent(
+        self, layout: Layout, found: Found, counts: tuple[int, ...], dictionaries: dict[int, Dictionary]
+    ) -> Assembled:
+        credit = found.nbytes if self.charged else 0
+        lent = len(found.addresses) > 0
+        self.leases += lent
+        batch = Batch.from_parts(
+            layout,
+            found.num_rows,
+            found.nodes,
+            spans=found.spans,
+            regions=found.regions,
+            variadic_counts=counts,
+            dictionaries=dictionaries,
+            lease=Lease(
+                found.regions, self._notes if lent else None, Ended(found.addresses, credit) if lent else None
+            ),
+        )
+        return Assembled(batch, found.nbytes, credit, until_delivered=False)
+
+    def _credit(self, header: RecordBatchHeader) -> int:
+        return int(header.buffers[:, 1].sum()) if self.charged else 0
+
+    def announce(self, event: Announced) -> bool:
+        """Enter a region of the peer's; return whether this process had it mapped already.
+
+        Raises
+        ------
+        ProtocolError, LimitExceeded, InvalidRegion, NotOnDevice
+            The region is not what was announced, or not allowed. Its descriptor is closed.
+        """
+        attachment = event.attachment
+        try:
+            self.announced.check(event.base, event.handle.nbytes)
+        except BaseException:
+            close_all((attachment,))
+            raise
+        before = mappings().hits
+        self.borrows |= isinstance(event.handle, LentHandle)
+        if attachment is None:
+            assert isinstance(event.handle, LentHandle)
+            region = mappings().open_lent(event.handle)
+        elif not isinstance(attachment, Region):
+            assert isinstance(event.handle, Handle)
+            region = mappings().open(event.handle, attachment)
+        elif attachment.slab is None or attachment.uuid != event.handle.uuid:
+            raise ProtocolError("a region is not the one that was announced", found=repr(attachment))
+        else:
+            # A use of our own: the producer's must be able to end while this stream goes on.
+            region = Region.of_slab(used_here(attachment.slab) if attachment.lent else attachment.slab)
+        if region.nbytes != event.handle.nbytes:
+            raise ProtocolError(
+                "a region has not the announced size", expected=event.handle.nbytes, found=region.nbytes
+            )
+        self.announced.add(event.base, region, event.handle.nbytes)
+        if isinstance(event.handle, LentHandle):
+            self.lenders.add(region.device)
+        return mappings().hits > before
+
+    def forget_regions(self) -> None:
+        """Let go of the regions: only the batches that use them keep them now."""
+        self.announced = AnnouncedRegions(self._limits)
+        self.awaited = None
+
+    def finish(self) -> None:
+        """Let go of the dictionaries: no more batches will need them."""
+        self._unchecked.clear()
+        if self._layout is not None:
+            self._memo.expect(self._layout)
+
+    def _take_schema(self, part: Part) -> None:
+        decoded = decode_schema(part.message, self._limits)
+        if decoded.endianness != "little":
+            raise Unsupported("big-endian bodies")
+        self.schema = decoded.schema
+        self._layout = Layout.of(decoded.schema, decoded.dictionary_ids, limits=self._limits)
+        self._memo.expect(self._layout)
+        self._together = Together(self._layout, self._memo)
+
+    def _take_dictionary(self, part: Part) -> None:
+        header = decode_dictionary(part.message)
+        values = self._batch(part, header.batch, self._memo.layout_of(header.id), resident=True)
+        self._memo.take(header.id, values, is_delta=header.is_delta)
+        if isinstance(part.body, Packed) and self.charged:
+            self._notes.put(Ended(None, self._credit(header.batch)))
+
+    def _batch(
+        self, part: Part, header: RecordBatchHeader, layout: Layout, *, resident: bool = False
+    ) -> Batch:
+        where = f"message {part.sequence}"
+        # Those that a dictionary uses itself are looked for when a batch uses it.
+        dictionaries = {} if resident else self._memo.complete(layout, header.nodes)
+        came = part.body
+        if came is None and part.message.body_length == 0:
+            came = Packed(wrap(b""))
+        match came:
+            case Pointers():
+                return self._pointed(part, came, header, layout, dictionaries, resident=resident)
+            case Packed(body=body):
+                if body.nbytes != part.message.body_length:
+                    raise ProtocolError(
+                        "a packed body has another length than its metadata says",
+                        expected=part.message.body_length,
+                        found=body.nbytes,
+                        where=where,
+                    )
+                return unpack(
+                    header,
+                    layout,
+                    body,
+                    version=part.message.version,
+                    dictionaries=dictionaries,
+                    lease=Lease((body.region,)),
+                    custom_metadata=part.message.custom_metadata,
+                    limits=self._limits,
+                    # Dictionaries grow on the host, and go to the device as they are when a batch uses them.
+                    target=None if resident else self._bodies,
+                )
+            case _:
+                raise ProtocolError("a body is missing", where=where)
+
+    def _regions_of(self, spans: npt.NDArray[np.int64]) -> tuple[Region, ...]:
+        """Return the regions that some rows use, and number them so in the rows."""
+        announced = self.announced.regions
+        if len(announced) <= 1:
+            return tuple(announced)
+        present = spans[:, 2] != 0  # an empty buffer lies nowhere, whatever its row says
+        used, numbers = np.unique(spans[present, 0], return_inverse=True)
+        spans[present, 0] = numbers.reshape(-1)
+        spans[~present, 0] = 0
+        found = tuple(announced[index] for index in used.tolist()) or (announced[0],)
+        devices = {region.device for region in found}
+        if len(devices) > 1:
+            raise ProtocolError(
+                "a body lies on several devices", found=", ".join(sorted(each.name for each in devices))
+            )
+        return found
+
+    def _pointed(
+        self,
+        part: Part,
+        body: Pointers,
+        header: RecordBatchHeader,
+        layout: Layout,
+        dictionaries: dict[int, Dictionary],
+        *,
+        resident: bool,
+    ) -> Batch:
+        """Make a batch over the producer's memory, with the lease that says so when it ends."""
+        if header.compression is not None or part.message.version is not MetadataVersion.V5:
+            raise Unsupported("a body of pointers must be plain and of metadata version V5")
+        check_pairs(header, layout, body.pairs[:, 1].astype(np.int64))
+        spans = self.announced.resolve(body.pairs)
+        regions = self._regions_of(spans)
+        addresses = body.pairs[body.pairs[:, 0] != 0, 0]
+        # A body without an address lends nothing, and there is nothing to give back.
+        note = None
+        if len(addresses):
+            device = None if regions[0].device.is_host else regions[0].device
+            note = Ended(addresses, 0 if resident else self._credit(header), device)
+        self.leases += note is not None
+        leave_out_unused_bitmaps(spans, header.nodes, layout, header.variadic_counts)
+        batch = Batch.from_parts(
+            layout,
+            header.length,
+            header.nodes,
+            spans=spans,
+            regions=regions,
+            variadic_counts=header.variadic_counts,
+            dictionaries=dictionaries,
+            lease=Lease(regions, self._notes if note is not None else None, note),
+            custom_metadata=part.message.custom_metadata,
+        )
+        if self.awaited is not None and not batch.device.is_host:
+            self._unchecked.append(batch)
+            return batch
+        # In the thread that hears the producer's questions: it must not wait for the user's kernels.
+        with batch.device.aside():
+            check_offsets(batch)
+        return batch

@@ -1,0 +1,94 @@
+"""Streams of encoded batches that are decoded where they are delivered."""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from bowstring.client.stream import Stream, StreamStatistics
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.lookup import column_index
+from bowstring.errors import EndOfStream
+from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.vortex.dtype import to_schema
+from bowstring.vortex.forward import encoded_batches, messages_dtype
+
+if TYPE_CHECKING:
+    from bowstring.vortex.batch import EncodedBatch
+
+__all__ = ["DecodedStream"]
+
+
+class DecodedStream(Stream):
+    """The batches of a stream of encoded ones, each decoded where it lies when it is asked for.
+
+    Parameters
+    ----------
+    stream
+        Of what :func:`bowstring.vortex.to_messages` made; closed with this one.
+    columns
+        Names of the columns to decode; all by default.
+    limits
+        Bounds on messages, and on what is decoded.
+
+    Raises
+    ------
+    UsageError
+        The stream is of other batches.
+    """
+
+    def __init__(
+        self, stream: Stream, columns: tuple[str, ...] | None, limits: Limits = DEFAULT_LIMITS
+    ) -> None:
+        super().__init__()
+        self._stream = stream
+        self._columns = columns
+        self._limits = limits
+        self._dtype = messages_dtype(stream.schema, limits)
+        self._whole = to_schema(self._dtype)
+        self._waiting: collections.deque[EncodedBatch] = collections.deque()
+        chosen = self._whole.names if columns is None else columns
+        self._schema = pa.schema([self._field(name) for name in chosen])
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the decoded batches."""
+        return self._schema
+
+    @property
+    def stats(self) -> StreamStatistics:
+        """What came over the stream, encoded."""
+        return self._stream.stats
+
+    @property
+    def num_batches(self) -> int | None:
+        """How many batches the whole stream has, where the producer knows it."""
+        return self._stream.num_batches
+
+    @property
+    def nbytes(self) -> int | None:
+        """How many bytes all columns of the data set have as they are encoded, where the producer knows it."""
+        return self._stream.nbytes
+
+    def read_next_batch(self) -> Batch:
+        """Return the next batch, decoded."""
+        while not self._waiting:
+            try:
+                batch = self._stream.read_next_batch()
+            except EndOfStream:
+                self._note_end()
+                raise
+            self._waiting.extend(encoded_batches(batch, self._dtype, self._whole, self._limits))
+        return self._waiting.popleft().decode(self._columns)
+
+    def close(self) -> None:
+        self._waiting.clear()
+        self._stream.close()
+
+    def _check_open(self) -> None:
+        self._stream._check_open()
+
+    def _field(self, name: str) -> pa.Field:
+        return self._whole.field(column_index(self._whole, name))

@@ -1,0 +1,321 @@
+"""Devices: whether a producer's memory can be used here, and when memory that it lent is given back."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from bowstring.dissociated.tags import Control
+from bowstring.dissociated.wire import Outgoing, pack_answer
+from bowstring.errors import BowstringError, InvalidRegion, NotOnDevice, ProtocolError, without_frames
+from bowstring.ipc.body.check_scalar import check_offsets
+from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.memory import OpenedEvent, find_device, mappings
+from bowstring.memory.cuda.driver import Capturing
+
+if TYPE_CHECKING:
+    import queue
+    from collections.abc import Iterable, Sequence
+
+    from bowstring.client.assembler import Assembled, Assembler, Ended
+    from bowstring.client.wire import Wire
+    from bowstring.dissociated.events import Announced
+    from bowstring.dissociated.wire import DeviceId
+    from bowstring.memory import Device, EventHandle
+
+__all__ = ["Loans", "Reach", "Settled", "addresses_of", "closed", "settle", "why_not_here"]
+
+
+class Reach:
+    """What one stream can reach of its producer's memory, and what it must wait for.
+
+    Parameters
+    ----------
+    assembler
+        Has the regions, and the event.
+    streams
+        Addresses of the streams that read the batches.
+    seconds
+        How long a device is waited for.
+    """
+
+    def __init__(self, assembler: Assembler, streams: Sequence[int], seconds: float) -> None:
+        self._assembler = assembler
+        self._streams = streams
+        self._seconds = seconds
+        self._failed: BowstringError | None = None
+        self._why_wait = ""
+        self._settled = False
+        self._held_back = self._waited = False
+
+    def announce(self, event: Announced) -> bool:
+        """Enter a region; return whether this process had it mapped already.
+
+        One that comes before the stream begins, and cannot be mapped, is a reason to take the bytes instead.
+        """
+        try:
+            return self._assembler.announce(event)
+        except (InvalidRegion, NotOnDevice) as error:
+            if self._settled:
+                raise
+            self._failed = self._failed or without_frames(error)
+            return False
+
+    def await_event(self, handle: EventHandle) -> None:
+        """Open what the streams shall wait for; where that fails the producer is to wait.
+
+        Raises
+        ------
+        ProtocolError
+            We did not say that any can wait.
+        """
+        if not self._streams:
+            raise ProtocolError("a server names an event to a reader that takes none")
+        assembler = self._assembler
+        try:
+            assembler.awaited = OpenedEvent(handle)
+        except BowstringError as error:
+            self._why_wait = _words(error)
+        else:  # which is closed before we hang up, also where no memory can be opened
+            assembler.borrows = True
+            assembler.lenders.add(assembler.awaited.device)
+
+    def answer(self, devices: Iterable[DeviceId]) -> list[Outgoing]:
+        """Return what the producer is told, who asks whether memory of some devices can be used here.
+
+        It is told by whoever hears the question: he who opens a stream waits for what comes next, and may read it
+        himself.
+        """
+        why = why_not_here(devices) or (_words(self._failed) if self._failed is not None else "")
+        self._failed, self._settled = None, True
+        if why:
+            self._assembler.forget_regions()
+            return [Outgoing(Control.ANSWER, [pack_answer(why)])]
+        waits = [Outgoing(Control.WAIT, [pack_answer(self._why_wait)])] if self._why_wait else []
+        return [*waits, Outgoing(Control.ANSWER, [pack_answer("")])]
+
+    def begin(self) -> None:
+        """Take it that the stream begins, whether anything was asked or not.
+
+        Raises
+        ------
+        InvalidRegion, NotOnDevice
+            A region could not be mapped, and nobody asked.
+        """
+        self._settled = True
+        if self._failed is not None:
+            raise self._failed
+
+    def order(self, assembled: Assembled) -> BowstringError | None:
+        """Let the streams come after the producer's work, and check what could not be looked at before that.
+
+        Returns
+        -------
+        What failed, to be raised where no frame holds the batch: the work is not done in time although there is
+        something to check, the driver refuses, or offsets are wrong.
+        """
+        try:
+            self._order(assembled)
+        except BowstringError as error:
+            return without_frames(error)
+        return None
+
+    def _order(self, assembled: Assembled) -> None:
+        awaited, unchecked = assembled.awaited, assembled.unchecked
+        if awaited is None:
+            return
+        if not self._held_back:
+            for stream in self._streams:
+                awaited.hold_back(stream)
+            self._held_back = True
+        with awaited.device.aside():
+            if not self._waited and any(each.layout.offsets or each.layout.run_ends for each in unchecked):
+                awaited.wait(self._seconds)
+                self._waited = True
+            for batch in unchecked:
+                check_offsets(batch)
+
+
+def why_not_here(devices: Iterable[DeviceId]) -> str:
+    """Return why memory of one of these devices cannot be used here, in words; empty if all of it can.
+
+    Examples
+    --------
+    >>> from bowstring.dissociated.wire import DeviceId
+    >>> why_not_here([DeviceId(1, bytes(16))])
+    ''
+    >>> why_not_here([DeviceId(8, bytes(16))]).split(";")[0]
+    'the memory is on a device that this process cannot reach'
+    """
+    for device in devices:
+        try:
+            find_device(device.arrow_device_type, device.uuid).xp  # noqa: B018  a GPU is of no use without CuPy
+        except BowstringError as error:
+            return _words(error)
+    return ""
+
+
+def _words(error: BowstringError) -> str:
+    return "; ".join(
+        str(part) for part in (error.what, error.found and f"found {error.found}", error.hint) if part
+    )
+
+
+_AGAIN_SECONDS: Final = 0.05
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settled:
+    """Leases whose memory nothing of ours reads any more."""
+
+    ended: Sequence[Ended]
+
+
+def settle(ended: Sequence[Ended], streams: Sequence[Any], notes: queue.SimpleQueue[Any]) -> None:
+    """Wait until what was queued is done, and say so.
+
+    Parameters
+    ----------
+    ended
+        Leases of memory on devices.
+    streams
+        What to wait for, each by its ``synchronize()``; without any, for all work of this process on the devices.
+    notes
+        Where they go, as one :class:`Settled`.
+    """
+    devices = {note.device for note in ended if note.device is not None}
+    try:
+        for stream in streams:
+            stream.synchronize()
+    except Exception:  # noqa: BLE001  a stream that cannot be waited for says nothing about its work
+        _wait(devices)
+    else:
+        if not streams:
+            _wait(devices)
+    notes.put(Settled(ended))
+    # Whoever opens regions leaves this to us, because it may wait.
+    for device in devices:
+        with contextlib.suppress(Exception):
+            device.sweep()
+
+
+def closed(devices: Iterable[Device], seconds: float) -> bool:
+    """Wait until devices have closed what nobody refers to any more; false if they have not, or may not have."""
+    deadline = time.monotonic() + seconds
+    for device in devices:
+        while True:
+            try:
+                device.settle(max(0.0, deadline - time.monotonic()))
+            except Capturing:
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(_AGAIN_SECONDS)
+                continue
+            except BowstringError:
+                return False
+            break
+    return True
+
+
+def _wait(devices: Iterable[Device]) -> None:
+    for device in devices:
+        while True:
+            try:
+                device.synchronize()
+            except Capturing:
+                time.sleep(_AGAIN_SECONDS)
+                continue
+            except Exception:  # noqa: BLE001, S110  a device that failed does nothing any more, so its memory is free
+                pass
+            break
+
+
+def addresses_of(streams: Iterable[Any]) -> tuple[int, ...] | None:
+    """Return the addresses (``CUstream``) of some streams; ``None`` where one does not tell it.
+
+    They are asked by the protocol of ``cuda.core`` (``__cuda_stream__``), or for CuPy's ``ptr``.
+
+    Examples
+    --------
+    >>> import types
+    >>> addresses_of([types.SimpleNamespace(ptr=4096)]), addresses_of([object()])
+    ((4096,), None)
+    """
+    found: list[int] = []
+    for stream in streams:
+        told = getattr(stream, "__cuda_stream__", None)
+        address = told()[1] if callable(told) else getattr(stream, "ptr", None)
+        if not isinstance(address, int):
+            return None
+        found.append(address)
+    return tuple(found)
+
+
+_SAY_SECONDS: Final = 0.5
+
+
+class Loans:
+    """What one stream has open of its producer's memory.
+
+    Parameters
+    ----------
+    assembler
+        Has the regions.
+    changed
+        The stream's condition, under which the assembler changes.
+    wire
+        Where bodies come from; ``None`` for a producer that knows only the specification.
+    limits
+        How long a device is waited for.
+    """
+
+    def __init__(
+        self, assembler: Assembler, changed: threading.Condition, wire: Wire | None, limits: Limits
+    ) -> None:
+        self._assembler = assembler
+        self._changed = changed
+        self._wire = wire
+        self._limits = limits
+        self._once = threading.Lock()
+        self._gave_back = False
+
+    @property
+    def by_handles(self) -> bool:
+        """Whether memory was lent by handles, which must be closed before the stream hangs up."""
+        return self._assembler.borrows
+
+    def give_back(self, *, all_freed: bool) -> None:
+        """Close what was lent by handles, and only then say so: the producer's process may free it from then on.
+
+        What is still open after ``Limits.device_timeout``, because a device is busy all that time, or because the
+        user holds it and the connection is gone, is not said to be closed: then the producer keeps it for good.
+        """
+        with self._once:
+            if self._gave_back:
+                return
+            self._gave_back = True
+            with contextlib.suppress(BowstringError):
+                self.forget(0.0)
+            if all_freed and closed(self._assembler.lenders, self._limits.device_timeout):
+                self._say_unused()
+
+    def say_never_used(self) -> None:
+        """Let go of all, and say that nothing of it was ever used: the producer would have to think the worst."""
+        with contextlib.suppress(BowstringError):
+            self.forget()
+        self._say_unused()
+
+    def _say_unused(self) -> None:
+        if self._wire is not None and not self._wire.channel.closed:
+            with contextlib.suppress(BowstringError):
+                self._wire.send([Outgoing(Control.UNUSED, [])], _SAY_SECONDS)
+
+    def forget(self, seconds: float = DEFAULT_LIMITS.close_timeout) -> None:
+        """Let go of the regions, and wait so long for devices to be done with them."""
+        with self._changed:
+            self._assembler.finish()
+            self._assembler.forget_regions()
+        mappings().trim(seconds)

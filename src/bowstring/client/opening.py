@@ -1,0 +1,257 @@
+"""``connect``: opens the data sets that servers publish."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, KeysView, Mapping
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from bowstring.client.connection import Connection
+from bowstring.client.dataset import CROWDED, DatasetStream
+from bowstring.client.device import addresses_of
+from bowstring.client.stream import EndpointStream, Stream, device_named
+from bowstring.dissociated.endpoint import Dataset, Endpoint
+from bowstring.dissociated.wire import Hello
+from bowstring.errors import UsageError
+from bowstring.ipc.compression.device.decompress import DeviceBodies
+from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.memory import Device, Pool, default_pool
+from bowstring.transport import check_scheme
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bowstring.memory import Allocator, Road
+
+__all__ = ["connect", "endpoint_of"]
+
+_MOST_SHOWN: Final = 200  # of a URI in an error
+_TRUSTED: Final = ("unix", "inproc")
+
+
+def connect(
+    source: Endpoint | Dataset | str,
+    ticket: str | bytes | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    device: Device | str | None = None,
+    mode: Literal["map", "copy"] | None = None,
+    ordered: bool = True,
+    pool: Pool | None = None,
+    stream: Any = None,
+    limits: Limits = DEFAULT_LIMITS,
+    decode: Literal["device"] | None = None,
+) -> Stream:
+    """Open a data set that a :class:`bowstring.Server` publishes, maybe in another process.
+
+    Parameters
+    ----------
+    source
+        An endpoint, the URI that one prints, or a data set of many endpoints.
+    ticket
+        Which data set, where a URI does not say it.
+    columns
+        Names of the columns wanted, in order; all by default.
+    device
+        Where the batches shall be: a device, ``"cuda:1"``, ``"cpu"``, or by default wherever the producer has
+        them. Between two GPUs they are copied directly where the driver says that these reach each other, else
+        through memory of the host; ``Stream.stats`` says which, and why.
+    mode
+        ``"map"`` gives views of the producer's memory where the transport can hand it over. ``"copy"`` copies
+        each batch when it is delivered, and frees the producer's memory at once. By default memory of the host is
+        mapped and that of a GPU copied on it, until mapping has been verified on one; `stream` asks for views.
+        And once batches of 256 endpoints of a data set are kept, those of the endpoints that follow are copied:
+        each endpoint with views keeps a connection, of which a server has 1,024 for all its readers
+        (``Stream.stats``).
+    ordered
+        For a data set of many endpoints: in the order of the endpoints, or as the batches come.
+    pool
+        Where bytes land that cannot be mapped, and copies go. A pool on a device asks for that device.
+    stream
+        Where the work on batches of a GPU is queued, such as a ``cupy.cuda.Stream``, or several. Memory that is let
+        go is freed when that is done; by default, and for copies, when all work of this process on the GPU is.
+        These streams are made to wait for a producer that has not waited for its own work
+        (``publish(…, events=True)``).
+    limits
+        Bounds and deadlines.
+    decode
+        With ``"device"``, encoded batches of Vortex (:func:`bowstring.vortex.to_messages`) are decoded after they
+        have come to `device`, or where they come by default. Then `columns` names columns of the decoded batches.
+
+    Returns
+    -------
+    Stream
+        Its schema is there already: this call waits for the producer's first answer.
+
+    Raises
+    ------
+    UnknownTicket, AccessDenied
+        The producer says no.
+    BrokenError, DeadlineExceeded
+        The producer cannot be reached, or does not answer.
+    NotOnDevice
+        There is no such device here, or no way to it.
+    UsageError
+        The source or a column's name is wrong.
+    LimitExceeded
+        No descriptor or thread is left, here or at the producer's.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, bowstring as bow
+    >>> with bow.Server() as server:
+    ...     endpoint = server.publish("t", pa.table({"a": [1, 2], "b": ["x", "y"]}))
+    ...     with bow.connect(endpoint, columns=["b"]) as stream:
+    ...         table = stream.read_all()
+    >>> table.column("b").to_pylist()
+    ['x', 'y']
+    """
+    if mode not in ("map", "copy", None):
+        raise UsageError("no such mode", expected="'map' or 'copy'", found=repr(mode))
+    if decode not in ("device", None):
+        raise UsageError("no such way to decode", expected="'device'", found=repr(decode))
+    _check_kinds(limits, pool)
+    chosen = _chosen(columns)
+    if decode is not None:
+        encoded = functools.partial(connect, device=device, mode=mode, ordered=ordered, pool=pool)
+        return _decoded(encoded(source, ticket, stream=stream, limits=limits), chosen, limits)
+    named = _ticket(ticket)
+    if isinstance(source, str):
+        source = endpoint_of(source, named)
+    elif named is not None and isinstance(source, Endpoint):
+        source = dataclasses.replace(source, ticket=named)
+    elif named is not None:
+        raise UsageError("a data set of many endpoints has a ticket in each", found=repr(ticket))
+    target = device_named(device)
+    if target is None and pool is not None and not pool.device.is_host:
+        target = pool.device
+
+    streams = _streams(stream)
+    if streams and mode is None:
+        mode = "map"  # whoever says what reads the memory wants views of it
+    allocators: dict[Device, Allocator] = {}
+    landing = pool if pool is not None and pool.device.is_host else default_pool()
+    copies_to = pool or landing
+    if target is not None and not target.is_host and copies_to.device is not target:
+        copies_to = Pool(target)  # one budget for all endpoints
+
+    def open_one(
+        endpoint: Endpoint, mode: Literal["map", "copy"] | None = mode, road: Road | None = None
+    ) -> EndpointStream:
+        bodies = None
+        if target is not None and not target.is_host:
+            bodies = DeviceBodies(target, copies_to.allocator(), trusted=_trusted(endpoint))
+        # Copies of ours are on whatever stream is the current one, and nothing else reads what was lent.
+        reading = () if mode == "copy" or target is not None else streams
+        waits = bool(reading) and addresses_of(reading) is not None
+        hello = Hello(chosen, limits.window_bytes, pointers=True, events=waits)
+        connection = Connection(endpoint, hello, landing, limits, reading, bodies)
+        try:
+            return EndpointStream(
+                connection,
+                chosen,
+                target,
+                copies_to,
+                allocators,
+                mode=mode,
+                road=road,
+                seconds=limits.device_timeout,
+            )
+        except BaseException:
+            connection.close()
+            raise
+
+    if isinstance(source, Endpoint):
+        return open_one(source)
+    if isinstance(source, Dataset):
+        open_copied = None if mode == "map" else functools.partial(open_one, mode="copy", road=CROWDED)
+        return DatasetStream(source, open_one, open_copied, chosen, ordered=ordered)
+    raise UsageError(
+        "this is not a source", expected="an Endpoint, a Dataset or a URI", found=type(source).__name__
+    )
+
+
+def _decoded(encoded: Stream, columns: tuple[str, ...] | None, limits: Limits) -> Stream:
+    """Return a stream of encoded batches as one that decodes them."""
+    from bowstring.client.decoded import DecodedStream  # and with it all of Vortex
+
+    try:
+        return DecodedStream(encoded, columns, limits)
+    except BaseException:
+        encoded.close()
+        raise
+
+
+def endpoint_of(uri: str, ticket: str | bytes | None = None) -> Endpoint:
+    """Return the endpoint that a URI names.
+
+    Raises
+    ------
+    UsageError
+        It is not a URI of this protocol, no transport is known for it, or there is no ticket.
+
+    Examples
+    --------
+    >>> endpoint_of("tcp://127.0.0.1:4711?want_data=7", "trips").ticket
+    b'trips'
+    """
+    head = uri.strip().partition("?")[0]
+    if ":" in head:  # else it is no URI at all, and the error of that says what one is
+        check_scheme(head[:_MOST_SHOWN])
+    return Endpoint.parse(uri, ticket)
+
+
+def _check_kinds(limits: Any, pool: Any) -> None:
+    if not isinstance(limits, Limits) or not isinstance(pool, Pool | None):
+        raise UsageError("limits and pool are a Limits and a Pool", found=f"{limits!r}, {pool!r}")
+
+
+def _chosen(columns: Any) -> tuple[str, ...] | None:
+    """Return the names of the columns that a user wants."""
+    if columns is None:
+        return None
+    # What comes in no order is no list; the keys of a dict have theirs.
+    ordered = isinstance(columns, KeysView) or not isinstance(columns, str | bytes | Mapping | AbstractSet)
+    is_list = ordered and isinstance(columns, Iterable)
+    chosen = tuple(columns) if is_list else ()
+    if not is_list or not all(isinstance(name, str) for name in chosen):
+        raise UsageError("columns is a list of names", found=repr(columns)[:80])
+    for name in chosen:
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:  # half a surrogate pair: no schema or message can hold it
+            raise UsageError(
+                "the name of a column must be text that UTF-8 can encode",
+                found=ascii(name)[:80],
+                where="connect(columns=…)",
+            ) from error
+    return chosen
+
+
+def _ticket(ticket: Any) -> bytes | None:
+    """Return what names a data set, as bytes."""
+    if ticket is None:
+        return None
+    try:
+        return ticket.encode() if isinstance(ticket, str) else bytes(memoryview(ticket))
+    except (TypeError, UnicodeEncodeError) as error:
+        raise UsageError("not a ticket", expected="bytes, or text", found=ascii(ticket)[:80]) from error
+
+
+def _trusted(endpoint: Endpoint) -> bool:
+    """Whether only processes of this user can have written what comes (DESIGN, section 3)."""
+    return all(each.address.partition(":")[0] in _TRUSTED for each in endpoint.locations)
+
+
+def _streams(given: Any) -> tuple[Any, ...]:
+    """Return the streams that a user names, by themselves or as several."""
+    if given is None:
+        return ()
+    streams = (
+        (given,) if hasattr(given, "synchronize") else tuple(given) if isinstance(given, Iterable) else ()
+    )
+    if not streams or not all(hasattr(each, "synchronize") for each in streams):
+        raise UsageError("not a stream of a GPU", expected="something with synchronize()", found=repr(given))
+    return streams

@@ -1,0 +1,562 @@
+"""The bytes of every message besides Arrow's own metadata and bodies.
+
+Everything is little-endian. Hello, welcome and error (:mod:`bowstring.dissociated.failures`) are small JSON
+objects, so that they can grow; unknown keys are ignored. ``docs/protocol.md`` has them all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from bowstring.dissociated.tags import PACKED, SEQUENCE_MASK, body_tag
+from bowstring.errors import ProtocolError
+from bowstring.memory import Handle, LentHandle, unpack_handle
+from bowstring.remembered import remembered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy.typing as npt
+
+__all__ = [
+    "END",
+    "METADATA",
+    "PREFIX_BYTES",
+    "VERSION",
+    "DeviceId",
+    "Hello",
+    "Outgoing",
+    "Welcome",
+    "are_numbered",
+    "json_object",
+    "numbered",
+    "pack_addresses",
+    "pack_answer",
+    "pack_columns",
+    "pack_devices",
+    "pack_pairs",
+    "pack_prefix",
+    "pack_region",
+    "pack_u64",
+    "text_of",
+    "unpack_addresses",
+    "unpack_answer",
+    "unpack_columns",
+    "unpack_devices",
+    "unpack_pairs",
+    "unpack_prefix",
+    "unpack_region",
+    "unpack_u64",
+]
+
+VERSION: Final = 1
+END: Final = 0
+METADATA: Final = 1
+
+_PREFIX: Final = struct.Struct("<BI")
+PREFIX_BYTES: Final = _PREFIX.size
+_U64: Final = struct.Struct("<Q")
+# Most readers of a process say the same, and most are told the same: so many short messages are remembered.
+_MOST: Final = 64
+_SHORT: Final = 4096
+_FEW_COLUMNS: Final = 64
+_TOKEN: Final = b"token"
+_NO_TOKEN: Final = b'"token": null'
+
+
+@dataclasses.dataclass(slots=True)
+class Outgoing:
+    """A message that a state machine wants sent: untagged if `tag` is ``None``.
+
+    `attachment` is a region whose memory must travel beside the message.
+    """
+
+    tag: int | None
+    pieces: Sequence[Any]
+    attachment: Any = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Hello:
+    """What a client says first: how it wants the data.
+
+    Attributes
+    ----------
+    columns
+        Names of the columns it wants, in order, or ``None`` for all.
+    window
+        Credit in bytes.
+    pointers
+        Whether it can map the regions that bodies of type 1 point into.
+    token
+        The server's secret.
+    ipc
+        Where it can open memory by handles of a driver (:attr:`~bowstring.memory.handle.Process.place`): of
+        processes of that place.
+    tries
+        Whether it opens regions that are announced before the question about devices, and answers whether it could.
+    events
+        Whether streams of its own can wait for an event of the producer, so that the producer need not.
+    """
+
+    columns: tuple[str, ...] | None = None
+    window: int = 0
+    pointers: bool = False
+    token: str | None = None
+    version: int = VERSION
+    ipc: str | None = None
+    tries: bool = False
+    events: bool = False
+
+    @property
+    def memorable(self) -> bool:
+        """Whether it may be kept when its stream is over: it is short, and no secret is in it."""
+        columns = self.columns or ()
+        return self.token is None and len(columns) <= _FEW_COLUMNS and sum(map(len, columns)) <= _SHORT
+
+    def pack(self) -> bytes:
+        """Return the JSON of the hello."""
+        return _json(self)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Hello:
+        """Read a hello.
+
+        Raises
+        ------
+        ProtocolError
+            It is not one.
+        """
+        return _hello(bytes(data))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Welcome:
+    """How a server answers a hello and a ticket: what is to come.
+
+    Attributes
+    ----------
+    charged
+        Whether each batch costs credit until its lease ends (produced lazily) or is delivered (packed).
+    path
+        Which road the bodies take, and why, in words.
+    num_rows, num_batches, nbytes
+        Where known beforehand.
+    patience
+        After how many seconds without an answer the server gives a reader up, where it says so.
+    """
+
+    charged: bool
+    path: str
+    why: str
+    num_rows: int | None = None
+    num_batches: int | None = None
+    nbytes: int | None = None
+    patience: float | None = None
+    version: int = VERSION
+
+    def pack(self) -> bytes:
+        """Return the JSON of the welcome."""
+        return _json(self)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Welcome:
+        """Read a welcome.
+
+        Raises
+        ------
+        ProtocolError
+            It is not one.
+        """
+        return _welcome(bytes(data))
+
+
+def _memorable(message: Hello | Welcome) -> bool:
+    return isinstance(message, Welcome) or message.memorable
+
+
+def _short(data: bytes) -> bool:
+    return len(data) <= _SHORT
+
+
+def _without_token(data: bytes) -> bool:
+    # What is escaped may be a token, too.
+    return len(data) <= _SHORT and data.count(_TOKEN) == data.count(_NO_TOKEN) and b"\\" not in data
+
+
+@remembered(_MOST, _memorable)
+def _json(message: Hello | Welcome) -> bytes:
+    return json.dumps(
+        {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}
+    ).encode()
+
+
+@remembered(_MOST, _without_token)
+def _hello(data: bytes) -> Hello:
+    fields = json_object(data, "hello")
+    columns = _columns(fields)
+    window = fields.get("window", 0)
+    token = fields.get("token")
+    if not isinstance(window, int) or isinstance(window, bool) or not 0 <= window < 1 << 63:
+        raise ProtocolError("the window in a hello must be a number of bytes", found=_shown(window))
+    if token is not None and not isinstance(token, str):
+        raise ProtocolError("the token in a hello must be a string")
+    version = fields.get("version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise ProtocolError("the hello has no version", expected=VERSION, found=_shown(version))
+    return Hello(
+        columns,
+        window,
+        fields.get("pointers") is True,
+        token,
+        version,
+        text_of(fields, "ipc", 200),
+        fields.get("tries") is True,
+        fields.get("events") is True,
+    )
+
+
+def _columns(fields: dict[str, Any]) -> tuple[str, ...] | None:
+    columns = fields.get("columns")
+    if columns is None:
+        return None
+    if not (isinstance(columns, list) and all(map(_is_text, columns))):
+        raise ProtocolError("columns in a hello must be a list of names", found=_shown(columns))
+    return tuple(columns)
+
+
+def pack_columns(columns: Sequence[str]) -> bytes:
+    """Return the message with the columns of a hello that would be too long with them.
+
+    Examples
+    --------
+    >>> unpack_columns(pack_columns(["a", "b"]))
+    ('a', 'b')
+    """
+    return json.dumps({"columns": list(columns)}).encode()
+
+
+def unpack_columns(data: bytes) -> tuple[str, ...] | None:
+    """Read the columns that come behind a hello.
+
+    Raises
+    ------
+    ProtocolError
+        It is no list of names.
+    """
+    return _columns(json_object(bytes(data), "message of columns"))
+
+
+@remembered(_MOST, _short)
+def _welcome(data: bytes) -> Welcome:
+    fields = json_object(data, "welcome")
+
+    def number(name: str) -> int | None:
+        value = fields.get(name)
+        fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+        return value if fits else None
+
+    patience = fields.get("patience")
+    is_time = isinstance(patience, int | float) and not isinstance(patience, bool) and patience >= 0
+    return Welcome(
+        fields.get("charged") is True,
+        text_of(fields, "path", 200) or "",
+        text_of(fields, "why", 500) or "",
+        number("num_rows"),
+        number("num_batches"),
+        number("nbytes"),
+        patience if is_time else None,
+        number("version") or VERSION,
+    )
+
+
+def json_object(data: bytes, what: str) -> dict[str, Any]:
+    """Return the fields of a message that is a JSON object.
+
+    Raises
+    ------
+    ProtocolError
+        It is not one.
+    """
+    try:
+        fields = json.loads(bytes(data))
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"the {what} is not JSON", found=repr(bytes(data[:40]))) from error
+    if not isinstance(fields, dict):
+        raise ProtocolError(f"the {what} is not a JSON object", found=type(fields).__name__)
+    return fields
+
+
+def text_of(fields: dict[str, Any], name: str, longest: int) -> str | None:
+    """Return a string of the peer's that can be printed wherever it goes: half a surrogate pair cannot."""
+    value = fields.get(name)
+    if not isinstance(value, str):
+        return None
+    return value[:longest].encode(errors="replace").decode()
+
+
+def _is_text(value: object) -> bool:
+    """Whether a value is a string that UTF-8 can encode: JSON can escape half a surrogate pair."""
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
+def _shown(value: object) -> str:
+    # A nested value is named by its type: its repr may be deeper than Python's stack.
+    return type(value).__name__ if isinstance(value, (list, dict)) else ascii(value)[:80]
+
+
+def pack_prefix(kind: int, sequence: int) -> bytes:
+    """Return the 5 bytes that begin an untagged message (specification: *Metadata Stream Sequence*).
+
+    Examples
+    --------
+    >>> pack_prefix(METADATA, 258).hex()
+    '0102010000'
+    """
+    return _PREFIX.pack(kind, sequence & SEQUENCE_MASK)
+
+
+def unpack_prefix(message: bytes | memoryview) -> tuple[int, int, memoryview]:
+    """Return (message type, sequence number, flatbuffer bytes) of an untagged message.
+
+    Raises
+    ------
+    ProtocolError
+        It is too short, its type is unknown, or an end of stream is not exactly 5 bytes long.
+    """
+    view = memoryview(message)
+    if len(view) < _PREFIX.size:
+        raise ProtocolError("an untagged message is too short", expected="5 bytes or more", found=len(view))
+    kind, sequence = _PREFIX.unpack_from(view)
+    rest = view[_PREFIX.size :]
+    if kind not in (END, METADATA):
+        raise ProtocolError("an untagged message has an unknown type", expected="0 or 1", found=kind)
+    if kind == END and len(rest):
+        raise ProtocolError("an end of stream is not 5 bytes long", found=len(view))
+    return kind, sequence, rest
+
+
+def pack_pairs(pairs: npt.NDArray[np.uint64], total: int) -> bytes:
+    """Return a body of type 1: total bytes, number of buffers, then (address, length) of each.
+
+    Examples
+    --------
+    >>> len(pack_pairs(np.zeros((3, 2), np.uint64), 0))
+    64
+    """
+    head = np.array([[total, len(pairs)]], np.uint64)
+    return np.concatenate([head, pairs]).astype("<u8", copy=False).tobytes()
+
+
+def unpack_pairs(body: bytes | memoryview) -> tuple[int, npt.NDArray[np.uint64]]:
+    """Return (total bytes, pairs of shape ``(n, 2)``) of a body of type 1.
+
+    Raises
+    ------
+    ProtocolError
+        Its length does not fit its count, or its total is not the sum of the lengths.
+    """
+    if len(body) < 16 or len(body) % 16:
+        raise ProtocolError("a body of pointers has an odd length", found=len(body))
+    table = np.frombuffer(body, "<u8").reshape(-1, 2)
+    total, count = table[0].tolist()
+    pairs = table[1:]
+    if count != len(pairs):
+        raise ProtocolError("a body of pointers miscounts its buffers", expected=count, found=len(pairs))
+    # Sum as Python integers: lengths near 2**64 must not wrap.
+    if sum(pairs[:, 1].tolist()) != total:
+        raise ProtocolError(
+            "a body of pointers gives a wrong total", expected=sum(pairs[:, 1].tolist()), found=total
+        )
+    return total, pairs
+
+
+def pack_addresses(addresses: npt.NDArray[np.uint64]) -> bytes:
+    """Return a ``free_data`` message.
+
+    Examples
+    --------
+    >>> pack_addresses(np.array([4096], np.uint64)).hex()
+    '0010000000000000'
+    """
+    return addresses.astype("<u8", copy=False).tobytes()
+
+
+def unpack_addresses(body: bytes | memoryview) -> list[int]:
+    """Return the addresses in a ``free_data`` message.
+
+    Raises
+    ------
+    ProtocolError
+        It is empty or not a list of 8-byte numbers.
+    """
+    if not len(body) or len(body) % 8:
+        raise ProtocolError("a free_data message is not a list of uint64", found=f"{len(body)} bytes")
+    addresses: list[int] = np.frombuffer(body, "<u8").tolist()
+    return addresses
+
+
+def pack_region(base: int, handle: Handle | LentHandle) -> bytes:
+    """Return the announcement of a region: where it lies in the stream, and its handle."""
+    return _U64.pack(base) + handle.pack()
+
+
+def unpack_region(body: bytes | memoryview) -> tuple[int, Handle | LentHandle]:
+    """Return (base, handle) of an announcement.
+
+    Raises
+    ------
+    ProtocolError
+        It is malformed.
+    """
+    if len(body) < _U64.size:
+        raise ProtocolError("the announcement of a region is too short", found=len(body))
+    return _U64.unpack_from(body)[0], unpack_handle(bytes(body[_U64.size :]))
+
+
+def pack_u64(value: int) -> bytes:
+    """Return a number as 8 bytes."""
+    return _U64.pack(value)
+
+
+def unpack_u64(body: bytes | memoryview) -> int:
+    """Return the number in a message of 8 bytes.
+
+    Raises
+    ------
+    ProtocolError
+        The message has another length.
+    """
+    if len(body) != _U64.size:
+        raise ProtocolError("a control message has the wrong length", expected=_U64.size, found=len(body))
+    value: int = _U64.unpack(body)[0]
+    return value
+
+
+_DEVICE: Final = struct.Struct("<I16s")
+_MOST_DEVICES: Final = 256
+_MOST_WHY: Final = 500
+
+
+class DeviceId(NamedTuple):
+    """What a device is called in every process: its ``ArrowDeviceType``, and 16 bytes."""
+
+    arrow_device_type: int
+    uuid: bytes
+
+
+def pack_devices(devices: Iterable[DeviceId]) -> bytes:
+    """Return the question whether the reader can map memory of some devices.
+
+    Examples
+    --------
+    >>> pack_devices([DeviceId(2, b"sixteen bytes ..")])[:4].hex()
+    '02000000'
+    """
+    return b"".join(_DEVICE.pack(*device) for device in devices)
+
+
+def unpack_devices(body: bytes | memoryview) -> tuple[DeviceId, ...]:
+    """Return the devices that a question names.
+
+    Raises
+    ------
+    ProtocolError
+        There are none, too many, or half a one.
+    """
+    count, rest = divmod(len(body), _DEVICE.size)
+    if rest or not 0 < count <= _MOST_DEVICES:
+        raise ProtocolError(
+            "a list of devices has the wrong length",
+            expected=f"1 to {_MOST_DEVICES} times {_DEVICE.size} bytes",
+            found=len(body),
+        )
+    return tuple(DeviceId(*fields) for fields in _DEVICE.iter_unpack(body))
+
+
+def pack_answer(why_not: str) -> bytes:
+    """Return the reader's answer: nothing if it can map memory of all these devices, else why not.
+
+    Examples
+    --------
+    >>> pack_answer(""), unpack_answer(pack_answer("no GPU here"))
+    (b'', 'no GPU here')
+    """
+    return why_not[:_MOST_WHY].encode(errors="replace")
+
+
+def unpack_answer(body: bytes | memoryview) -> str:
+    """Return why a reader cannot map memory of a device; empty if it can."""
+    return bytes(body).decode(errors="replace")[:_MOST_WHY]
+
+
+def are_numbered(
+    first: int, prefixes: npt.NDArray[np.uint8], tags: npt.NDArray[np.uint64], kind: int = PACKED
+) -> bool:
+    """Whether pairs of metadata and body have the numbers from `first` on, which do not roll over.
+
+    Parameters
+    ----------
+    first
+        The sequence number of the first pair.
+    prefixes : ndarray of uint8, shape (pairs, bytes)
+        The untagged messages, or their beginnings.
+    tags : ndarray of uint64, shape (pairs,)
+        Of the bodies.
+    kind
+        Of all the bodies: the type in their tags.
+
+    Examples
+    --------
+    >>> prefixes = np.array([[METADATA, 7, 0, 0, 0], [METADATA, 8, 0, 0, 0]], np.uint8)
+    >>> (
+    ...     are_numbered(7, prefixes, np.array([7, 8], np.uint64)),
+    ...     are_numbered(7, prefixes, np.array([7, 9], np.uint64)),
+    ... )
+    (True, False)
+    """
+    count = len(tags)
+    numbers = np.arange(first, first + count, dtype=np.uint64)
+    said = prefixes[:, 1:PREFIX_BYTES].tobytes()
+    return (
+        first + count - 1 <= SEQUENCE_MASK
+        and prefixes[:, 0].tobytes() == bytes((METADATA,)) * count
+        and said == numbers.astype("<u4").tobytes()
+        and tags.tobytes() == (numbers | np.uint64(body_tag(0, kind))).tobytes()
+    )
+
+
+def numbered(
+    message: npt.NDArray[np.uint8], count: int, kind: int = PACKED
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
+    """Return the messages and tags of pairs that would follow one, if their metadata were the same as its.
+
+    Parameters
+    ----------
+    message : ndarray of uint8, shape (bytes,)
+        An untagged message, with its prefix.
+    count
+        How many.
+    kind
+        As for `are_numbered`.
+
+    Examples
+    --------
+    >>> messages, tags = numbered(np.array([METADATA, 6, 0, 0, 0, 9], np.uint8), 2)
+    >>> messages.tolist(), tags.tolist()
+    ([[1, 7, 0, 0, 0, 9], [1, 8, 0, 0, 0, 9]], [7, 8])
+    """
+    last = int.from_bytes(message[1:PREFIX_BYTES].tobytes(), "little")
+    numbers = np.arange(last + 1, last + 1 + count, dtype=np.uint64) & np.uint64(SEQUENCE_MASK)
+    messages = np.empty((count, len(message)), np.uint8)
+    messages[:] = message
+    messages[:, 1:PREFIX_BYTES] = numbers.astype("<u4").view(np.uint8).reshape(count, -1)
+    return messages, numbers | np.uint64(body_tag(0, kind))

@@ -1,1 +1,0 @@
-"""Reading: what a reader does with one stream."""

@@ -1,0 +1,197 @@
+"""Acceptor: readers come in where a server listens, as many as may be there at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from bowstring.dissociated.producer import Outcome
+from bowstring.errors import ClosedError
+from bowstring.transport import listen
+from bowstring.transport.accepting import accept_next
+from bowstring.transport.threads import NO_THREAD, Work, run_in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bowstring.limits import Limits
+    from bowstring.server.session import Session
+    from bowstring.transport import Channel, Listener
+
+__all__ = ["Acceptor"]
+
+_LEAST_PATIENCE: Final = 0.05
+# One to let the next reader in, and one more, so that he need not call another one first.
+_WAITING: Final = 2
+_WAITS: Final = "bowstring-accept"
+_SERVES: Final = "bowstring-server-reader"
+
+
+class _Door:
+    """Where readers come in, and how many threads wait there for the next one."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.waiting = 1
+
+
+class Acceptor:
+    """The sessions of one server, and where it listens for more.
+
+    Parameters
+    ----------
+    session_of
+        Makes the session of a reader that has connected; it does not start yet.
+    limits
+        Bounds how many there are at a time.
+    changed
+        The server's condition, under which all changes happen.
+
+    Attributes
+    ----------
+    completed, refused, lost, stopped, idle : int
+        How many connections ended so: streams read to their end; readers that were not served; readers lost;
+        streams that ended early in good order; connections that asked for nothing.
+    """
+
+    def __init__(
+        self, session_of: Callable[[Channel], Session], limits: Limits, changed: threading.Condition
+    ) -> None:
+        self._session_of = session_of
+        self._limits = limits
+        self._changed = changed
+        self._sessions: dict[Session, None] = {}
+        self._listeners: list[Listener] = []
+        self._attending: list[Work] = []
+        self._closed = False
+        self.completed = self.refused = self.lost = self.stopped = self.idle = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where it listens, as a transport dials it, the first place first."""
+        return [listener.uri for listener in self._listeners]
+
+    def listen(self, address: str) -> str:
+        """Take readers at an address; return it as a transport dials it.
+
+        Raises
+        ------
+        UsageError
+            The address is malformed, or in use.
+        """
+        listener = listen(address, self._limits)
+        with self._changed:
+            self._listeners.append(listener)
+        try:
+            self._wait_at(_Door(listener))
+        except BaseException:
+            listener.close()
+            raise
+        return listener.uri
+
+    def _wait_at(self, door: _Door) -> None:
+        """Have one more thread wait at a door.
+
+        Raises
+        ------
+        LimitExceeded
+            No thread can be started.
+        """
+        work = run_in_thread(self._attend, door, name=_WAITS)
+        with self._changed:
+            self._attending = [each for each in self._attending if not each.over]
+            self._attending.append(work)
+
+    def _attend(self, door: _Door) -> None:
+        """Wait at a door, listen to whoever comes in, and wait again, as long as there are not enough who do.
+
+        Whoever lets a reader in is the one who listens to it: to wake another thread takes longer than to read its
+        question. Before he listens somebody else waits at the door, so that no reader keeps another one out.
+        """
+        with contextlib.suppress(ClosedError):
+            while not self._closed and self._let_in(door):
+                pass
+
+    def _let_in(self, door: _Door) -> bool:
+        """Wait for a reader, and serve the one who comes; return whether to wait for more."""
+        channel = accept_next(door.listener, self._turn_away)
+        if channel is None:
+            return True
+        with self._changed:
+            door.waiting -= 1
+            alone = not door.waiting
+            door.waiting += alone  # the one who is called now
+        try:
+            if alone:
+                self._wait_at(door)
+        except NO_THREAD as error:  # for this one
+            self._turn_away()
+            self._session_of(channel).turn_away(error)
+            return True
+        thread = threading.current_thread()
+        thread.name = _SERVES
+        self._serve(channel)
+        thread.name = _WAITS
+        with self._changed:
+            enough = door.waiting >= _WAITING
+            door.waiting += not enough
+        return not enough
+
+    def _turn_away(self) -> None:
+        with self._changed:
+            self.refused += 1
+
+    def _serve(self, channel: Channel) -> None:
+        """Serve a reader, if it can be let in, until it goes."""
+        session = self._session_of(channel)
+        stranger = None
+        with self._changed:
+            full = len(self._sessions) >= self._limits.connections
+            if full:
+                # Who only connects keeps nobody out: the first of them goes.
+                stranger = next((each for each in self._sessions if each.is_stranger), None)
+            if self._closed or (full and stranger is None):
+                self.refused += full
+                channel.close()
+                return
+            if stranger is not None:
+                del self._sessions[stranger]
+            self._sessions[session] = None
+        if stranger is not None:
+            stranger.close(0.0)
+        session.listen()
+
+    def ended(self, session: Session, outcome: Outcome) -> None:
+        """Forget a session, and count what became of it."""
+        with self._changed:
+            self._sessions.pop(session, None)
+            self.completed += outcome is Outcome.COMPLETED
+            self.refused += outcome is Outcome.REFUSED
+            self.lost += outcome is Outcome.LOST
+            self.stopped += outcome is Outcome.STOPPED
+            self.idle += outcome is Outcome.IDLE
+
+    def shut(self) -> None:
+        """Let nobody in any more."""
+        with self._changed:
+            self._closed = True
+            listeners = list(self._listeners)
+            self._changed.notify_all()
+        for listener in listeners:
+            listener.close()
+
+    def close(self, deadline: float) -> None:
+        """End all sessions, and wait for their threads until `deadline`, on the monotonic clock."""
+        with self._changed:
+            sessions = list(self._sessions)
+        for session in sessions:
+            session.close(max(_LEAST_PATIENCE, deadline - time.monotonic()))
+        with self._changed:
+            attending = list(self._attending)
+        for work in [*attending, *(work for session in sessions for work in session.work)]:
+            work.join(max(0.0, deadline - time.monotonic()))

@@ -1,0 +1,92 @@
+"""Room: what a producer of batches waits for when its pool is full."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from bowstring.dissociated.tags import Control
+from bowstring.dissociated.wire import Outgoing, pack_u64
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Sequence
+
+    from bowstring.dissociated.producer import ProducerProtocol
+    from bowstring.limits import Limits
+    from bowstring.memory import Pool
+
+__all__ = ["Room"]
+
+_LOOK: Final = 0.01
+
+
+class Room:
+    """Waits for memory of the pool, that one reader holds, or others.
+
+    Parameters
+    ----------
+    protocol
+        The stream of the reader.
+    pool
+        Whose memory it is.
+    limits
+        Deadlines.
+    changed
+        Under which all changes happen.
+    given_up
+        Whether nobody needs the room any more.
+    send
+        Tells the reader.
+    """
+
+    def __init__(
+        self,
+        protocol: ProducerProtocol,
+        pool: Pool,
+        limits: Limits,
+        changed: threading.Condition,
+        given_up: Callable[[], bool],
+        send: Callable[[Sequence[Outgoing]], object],
+    ) -> None:
+        self._protocol = protocol
+        self._pool = pool
+        self._limits = limits
+        self._changed = changed
+        self._given_up = given_up
+        self._send = send
+        self._frees_seen = 0
+        self._short_since = 0.0
+
+    def found(self) -> None:
+        """Take note that there was room for a batch."""
+        self._short_since = 0.0
+
+    def make(self, nbytes: int) -> bool:
+        """Wait until the reader frees something; false when it holds nothing that it could free."""
+        with self._changed:
+            held = self._protocol.ledger.outstanding
+            news = self._protocol.frees != self._frees_seen
+            self._frees_seen = self._protocol.frees
+        if news:  # since the last time, maybe while the pool was asked
+            return True
+        if not held or self._protocol.hello is None:
+            return self._wait_for_others(nbytes)
+        self._send([Outgoing(Control.NO_ROOM, [pack_u64(nbytes)])])
+        with self._changed:
+            while self._protocol.frees == self._frees_seen and not self._given_up():
+                self._changed.wait(self._limits.heartbeat)
+            self._frees_seen = self._protocol.frees
+            return not self._given_up()
+
+    def _wait_for_others(self, nbytes: int) -> bool:
+        """Wait a moment for room that this reader cannot make; false when there will be none, or not in time."""
+        if nbytes > self._pool.statistics.budget:
+            return False
+        now = time.monotonic()
+        self._short_since = self._short_since or now
+        if now > self._short_since + self._limits.stall_timeout:
+            return False
+        with self._changed:
+            self._changed.wait(_LOOK)
+            return not self._given_up()

@@ -1,0 +1,236 @@
+"""The catalogue: which data sets a server offers, by name and by ticket."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Final
+
+from bowstring.dissociated.producer import Role
+from bowstring.errors import ClosedError, DeadlineExceeded, UnknownTicket, UsageError
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    from bowstring.server.sources import Source
+
+__all__ = ["Catalogue", "Publication"]
+
+_REMEMBERED: Final = 1024
+
+
+class Catalogue:
+    """The publications of one server.
+
+    Parameters
+    ----------
+    changed
+        The server's condition, under which all changes happen, and which is notified of each.
+    """
+
+    def __init__(self, changed: threading.Condition) -> None:
+        self._changed = changed
+        self._publications: dict[bytes, Publication] = {}
+        self._most = _REMEMBERED
+
+    def add(self, publication: Publication) -> None:
+        """Offer a data set.
+
+        Raises
+        ------
+        UsageError
+            Its name is taken.
+        """
+        with self._changed:
+            self.check_free(publication.name)
+            self.enter(publication)
+
+    def enter(self, publication: Publication) -> None:
+        """Offer a data set whose name is known to be new."""
+        with self._changed:
+            self._publications[publication.ticket] = publication
+
+    def check_free(self, name: str) -> None:
+        """Refuse a name that a data set has which is offered."""
+        with self._changed:
+            if self._find(name) is not None:
+                raise UsageError("the name is taken", found=repr(name), hint="Withdraw the other one first.")
+
+    def named(self, name: str) -> Publication:
+        """Return the data set of a name.
+
+        Raises
+        ------
+        UnknownTicket
+            None of that name is offered.
+        """
+        with self._changed:
+            publication = self._find(name)
+        if publication is None:
+            raise _unknown(name)
+        return publication
+
+    def _find(self, name: str) -> Publication | None:
+        for publication in self._publications.values():
+            if publication.name == name and not (publication.withdrawn or publication.released):
+                return publication
+        return None
+
+    def admit(self, ticket: bytes, role: Role) -> Publication:
+        """Return the data set that a reader asks for, by ticket or by name, and count the reader in.
+
+        Of two connections that carry one stream, the one with the bodies counts.
+        """
+        with self._changed:
+            publication = self._publications.get(ticket)
+            if publication is None:
+                publication = self._find(ticket.decode(errors="replace"))
+            if publication is None:
+                raise UnknownTicket(
+                    "no such data set",
+                    found=repr(ticket[:80]),
+                    hint="It may have been withdrawn; ask its producer.",
+                )
+            if role is not Role.BOTH and publication.source.charged:
+                raise UsageError(
+                    "a lazily produced data set goes over one connection", found=publication.name
+                )
+            if role is Role.METADATA:
+                publication.check_offered()
+            else:
+                publication.enter()
+            return publication
+
+    def wait_released(self, name: str | None, seconds: float, closed: Callable[[], bool]) -> None:
+        """Wait until a data set, or all of them, was read and freed: see :meth:`bowstring.Server.wait_released`."""
+        with self._changed:
+            waited = [each for each in self._publications.values() if name in (None, each.name)]
+            if name is not None and not waited:
+                raise _unknown(name)
+            if not self._changed.wait_for(lambda: closed() or all(p.released for p in waited), seconds):
+                raise DeadlineExceeded(
+                    "data sets are still read, or wait for a reader",
+                    found=", ".join(repr(each) for each in waited if not each.released),
+                    hint="Data sets published without readers= are released when they are withdrawn.",
+                )
+            if closed():  # which withdraws them all, read or not
+                raise ClosedError("the server was closed")
+
+    def offered(self) -> list[Publication]:
+        """Return the data sets that new readers may still ask for."""
+        with self._changed:
+            return [p for p in self._publications.values() if not (p.withdrawn or p.released)]
+
+    def sources(self) -> list[Source]:
+        """Return the sources of what is offered, or read still."""
+        with self._changed:
+            return [p.source for p in self._publications.values() if not p.released]
+
+    def withdraw_all(self) -> None:
+        """Offer nothing any more; those that read keep what they have."""
+        with self._changed:
+            publications = list(self._publications.values())
+        for publication in publications:
+            publication.withdraw()
+
+    def forget(self) -> None:
+        """Forget data sets that were released, but for some whose readers may still be told so."""
+        with self._changed:
+            if len(self._publications) <= self._most:
+                return
+            self._publications = {t: p for t, p in self._publications.items() if not p.released}
+            # So many more may come before it is worth looking again.
+            self._most = max(_REMEMBERED, 2 * len(self._publications))
+
+    def __len__(self) -> int:
+        return len(self._publications)
+
+
+def _unknown(name: str) -> UnknownTicket:
+    return UnknownTicket("no data set of that name is offered", found=repr(name))
+
+
+class Publication:
+    """One data set of a server: its source, its tickets, its readers.
+
+    All changes happen under the server's condition, which is notified of each.
+
+    Parameters
+    ----------
+    name
+        What the producer calls it.
+    source
+        Where its items come from.
+    readers
+        How many readers read it before it is released; ``None`` for any number.
+    changed
+        The server's condition.
+    """
+
+    def __init__(self, name: str, source: Source, readers: int | None, changed: threading.Condition) -> None:
+        self.name = name
+        self.ticket = f"{name}#{secrets.token_hex(8)}".encode()
+        self.source = source
+        self.readers = readers
+        self.completed = 0
+        self.active = 0
+        self.withdrawn = False
+        self.released = False
+        self._changed = changed
+
+    def enter(self) -> None:
+        """Let a reader in.
+
+        Raises
+        ------
+        UnknownTicket
+            The data set was withdrawn, or has all its readers.
+        """
+        with self._changed:
+            self.check_offered()
+            if self.readers is not None and self.completed + self.active >= self.readers:
+                raise UnknownTicket(
+                    "the data set has all its readers",
+                    expected=f"at most {self.readers} (publish(…, readers=…))",
+                    found=f"{self.completed} done, {self.active} reading",
+                )
+            self.active += 1
+
+    def check_offered(self) -> None:
+        """Refuse whoever comes too late.
+
+        Raises
+        ------
+        UnknownTicket
+            The data set was withdrawn or released.
+        """
+        if self.withdrawn or self.released:
+            raise UnknownTicket("the data set is no longer offered", found=self.name)
+
+    def leave(self, *, completed: bool) -> None:
+        """Count a reader out; `completed` if it read to the end and gave everything back."""
+        with self._changed:
+            self.active -= 1
+            self.completed += completed
+            self._settle()
+            self._changed.notify_all()
+
+    def withdraw(self) -> None:
+        """Let no new reader in; those that read keep what they have."""
+        with self._changed:
+            self.withdrawn = True
+            self._settle()
+            self._changed.notify_all()
+
+    def _settle(self) -> None:
+        satisfied = self.readers is not None and self.completed >= self.readers
+        if self.active == 0 and (self.withdrawn or satisfied):
+            self.released = True
+            self.source.release()
+
+    def __repr__(self) -> str:
+        state = "released" if self.released else "withdrawn" if self.withdrawn else "offered"
+        wanted = "any" if self.readers is None else self.readers
+        return (
+            f"<Publication {self.name!r} {state}, {self.active} reading, {self.completed} of {wanted} done>"
+        )

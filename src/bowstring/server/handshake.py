@@ -1,0 +1,155 @@
+"""The handshake: what a reader is asked and told before its stream begins, and how bodies reach it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from bowstring.dissociated.producer import Role
+from bowstring.dissociated.tags import Control
+from bowstring.dissociated.wire import DeviceId, Outgoing, Welcome
+from bowstring.errors import BowstringError, DeadlineExceeded
+from bowstring.memory import this_process
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    from bowstring.dissociated.producer import ProducerProtocol
+    from bowstring.dissociated.wire import Hello, Outgoing
+    from bowstring.memory import EventHandle, Pending, Region
+    from bowstring.server.sources import Source
+    from bowstring.transport import Channel
+
+__all__ = ["ahead", "awaited", "hands_over", "has_come", "question", "road", "welcome"]
+
+# Messages: a reader may want no more than the first batch.
+_FIRST: Final = 8
+_SHORTEST_PAUSE: Final = 0.0005
+_LONGEST_PAUSE: Final = 0.02
+
+
+def question(protocol: ProducerProtocol, source: Source) -> list[Outgoing]:
+    """Return what is asked of a reader before it is sent data of devices."""
+    pending = source.pending
+    event: EventHandle | None = None
+    regions: list[Region] = []
+    # Whatever is wrong shows again where the stream begins, and is told there.
+    with contextlib.suppress(BowstringError):
+        regions = regions_known(protocol, source)
+        # The event lives with what is lent: a reader that is told of none of that could have it open for longer.
+        if pending is not None and any(region.lent for region in regions) and not pending.done:
+            event = pending.handle
+    devices = [DeviceId(each.arrow_device_type, each.uuid) for each in source.devices]
+    return protocol.ask(devices, regions, event)
+
+
+def regions_known(protocol: ProducerProtocol, source: Source) -> list[Region]:
+    """Return what a reader that does so shall try to open, before it answers."""
+    hello = protocol.hello
+    return source.regions(hello.columns) if hello is not None and hello.tries else []
+
+
+def ahead(protocol: ProducerProtocol, source: Source, channel: Channel) -> list[Outgoing]:
+    """Return what a reader can map while the beginning of its stream is made; nothing if it is not known yet."""
+    takes = protocol.pointers and channel.carries == "fds" and protocol.role is not Role.METADATA
+    hello = protocol.hello
+    if not takes or source.charged or hello is None or not hello.tries:
+        return []
+    return protocol.announce(source.regions(hello.columns, first=_FIRST))
+
+
+def awaited(protocol: ProducerProtocol, source: Source) -> Pending | None:
+    """Return the work that must be done before a reader gets anything; none where its own streams wait for it."""
+    pending = source.pending
+    if pending is None or protocol.role is Role.METADATA or (protocol.pointers and protocol.told_event):
+        return None
+    return None if pending.done else pending
+
+
+def has_come(
+    pending: Pending, changed: threading.Condition, given_up: Callable[[], bool], seconds: float
+) -> bool:
+    """Wait until work is done; false where nobody waits for it any more.
+
+    Raises
+    ------
+    DeadlineExceeded
+        It is not done after `seconds`.
+    DeviceError
+        It failed.
+    """
+    deadline, pause = time.monotonic() + seconds, _SHORTEST_PAUSE
+    while not pending.done:
+        if time.monotonic() > deadline:
+            raise DeadlineExceeded("a device is still at work on the data", expected=f"done in {seconds:g} s")
+        with changed:
+            if given_up():
+                return False
+            changed.wait(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+    return True
+
+
+_NOT_OPENED: Final = (
+    "the producer lends its own memory, which a reader of another PID namespace, or one that did not say that it "
+    "takes handles, cannot open: the bytes are sent"
+)
+
+
+def hands_over(channel: Channel, hello: Hello | None, source: Source) -> bool:
+    """Whether memory of a data set can be handed to a reader, as far as its hello and the connection say."""
+    return (
+        hello is not None
+        and hello.pointers
+        and channel.carries in ("fds", "objects")
+        and _can_open(channel, hello, source)
+    )
+
+
+def _can_open(channel: Channel, hello: Hello | None, source: Source) -> bool:
+    """Whether the reader can open what a data set lends, if it lends anything."""
+    lends = source.lending is not None and source.lending.nbytes > 0
+    if not lends or channel.carries == "objects":
+        return True
+    return hello is not None and hello.ipc == this_process().place
+
+
+def road(channel: Channel, protocol: ProducerProtocol, source: Source) -> tuple[str, str]:
+    """Return which road the bodies take, and why, when it is known whether they go by pointers."""
+    scheme, lending = channel.scheme, source.lending
+    if protocol.pointers:
+        means = "file descriptors" if channel.carries == "fds" else "references"
+        path, why = "mapped", f"producer and reader share memory, handed over as {means}"
+        if lending is not None and lending.nbytes:
+            path, why = "in place", "the producer lends its own memory, which dies with it"
+            if protocol.told_event:
+                why += "; the reader's streams wait for the producer's work"
+            elif protocol.why_wait:
+                why += f"; the producer waited for its work: {protocol.why_wait}"
+        copied = f"; {lending.why}" if lending is not None and lending.refused else ""
+        return f"{scheme}: {path}", why + copied
+    if channel.carries == "nothing":
+        return f"{scheme}: packed", f"{scheme} cannot hand over memory, so the bytes are sent"
+    if protocol.why_not:
+        return f"{scheme}: packed", f"the bytes are sent: {protocol.why_not}"
+    if not _can_open(channel, protocol.hello, source):
+        return f"{scheme}: packed", _NOT_OPENED
+    return f"{scheme}: packed", "the reader asked for the bytes"
+
+
+def welcome(channel: Channel, protocol: ProducerProtocol, source: Source) -> Outgoing:
+    """Return what a reader is told of its stream before the first message of it."""
+    path, why = road(channel, protocol, source)
+    charged = source.charged or not protocol.pointers
+    limits = channel.limits
+    patience = min(limits.lease_timeout, limits.stall_timeout)
+    packed = _packed_welcome(charged, path, why, source.num_rows, source.num_batches, source.nbytes, patience)
+    return Outgoing(Control.WELCOME, [packed])
+
+
+@functools.lru_cache(64)
+def _packed_welcome(*fields: Any) -> bytes:
+    return Welcome(*fields).pack()

@@ -1,0 +1,187 @@
+"""Resident data: batches that lie in regions for as long as the data set is offered or read."""
+
+from __future__ import annotations
+
+import collections
+import threading
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from bowstring.columnar.compact import compacted
+from bowstring.columnar.materialize import Lender, placed_compact, wholly_lent
+from bowstring.dissociated.items import in_runs, regions_of
+from bowstring.errors import UnknownTicket
+from bowstring.limits import DEFAULT_LIMITS
+from bowstring.memory import Pending, settle_devices
+from bowstring.memory.cuda.driver_device import DriverDevice
+from bowstring.server.encoder import Encoder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from bowstring.columnar.batch import Batch
+    from bowstring.columnar.dictionary import Dictionary
+    from bowstring.columnar.materialize import Lending
+    from bowstring.dissociated.items import IpcMessage, IpcMessageRun
+    from bowstring.memory import Device, Pool, Region
+    from bowstring.server.sources import MakeRoom
+
+__all__ = ["MaterializedSource"]
+
+_MOST_SELECTIONS: Final = 16
+
+
+class _Encoded(NamedTuple):
+    """The items of a selection of columns, and the same in runs, where the bodies are packed."""
+
+    items: list[IpcMessage]
+    runs: list[IpcMessage | IpcMessageRun]
+
+
+class MaterializedSource:
+    """A data set whose batches all lie in regions, copied there once when it was published, or lent as they lie."""
+
+    charged = False
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        source: Iterable[Batch],
+        pool: Pool,
+        seconds: float = DEFAULT_LIMITS.device_timeout,
+        *,
+        in_place: bool = False,
+        events: bool = False,
+    ) -> None:
+        self.schema = schema
+        compact = [compacted(batch) for batch in (source if events else _ready(source, seconds))]
+        lender = Lender() if in_place else None
+        if lender is not None:
+            compact = [lender.lent(batch) for batch in compact]
+        allocator = pool.allocator(_room(compact, pool.device))
+        known: dict[Dictionary, Dictionary] = {}
+        placed = [
+            batch
+            if lender is not None and wholly_lent(batch)
+            else placed_compact(batch, allocator, known, seconds=seconds)
+            for batch in compact
+        ]
+        lending = None if lender is None else lender.result(placed, pool.device)
+        # What is lent was maybe made compact just now, by work that was queued on its own device.
+        devices = (pool.device, *(batch.device for batch in compact if in_place))
+        pending = _pending(devices) if events and lending is not None and lending.nbytes else None
+        if pending is None:
+            settle_devices(devices, seconds)
+        elif lender is not None:
+            lender.keep(pending)
+        self._hold(placed, on_host=pool.device.is_host, lending=lending, pending=pending)
+
+    @classmethod
+    def of_placed(cls, schema: pa.Schema, placed: Sequence[Batch]) -> Self:
+        """Return a data set of batches on the host that lie in regions which readers can map already."""
+        made = cls.__new__(cls)
+        made.schema = schema
+        made._hold(placed, on_host=True)
+        return made
+
+    def _hold(
+        self,
+        placed: Sequence[Batch],
+        *,
+        on_host: bool,
+        lending: Lending | None = None,
+        pending: Pending | None = None,
+    ) -> None:
+        self._batches: list[Batch] = list(placed)
+        self.lending = lending
+        self.pending = pending
+        self._items: collections.OrderedDict[tuple[Any, ...], _Encoded] = collections.OrderedDict()
+        self._on_host = on_host
+        self._lock = threading.RLock()
+        self._released = False
+        self.devices = tuple({batch.device for batch in self._batches if not batch.device.is_host})
+        self.num_rows: int | None = sum(batch.num_rows for batch in self._batches)
+        self.num_batches: int | None = len(self._batches)
+        self.nbytes: int | None = sum(batch.nbytes for batch in self._batches)
+
+    def items(
+        self,
+        columns: tuple[str, ...] | None,
+        *,
+        pointers: bool,
+        make_room: MakeRoom,  # noqa: ARG002  all the room was taken when it was published
+    ) -> Iterator[IpcMessage]:
+        """Return the items, encoded once for each selection of columns."""
+        if pointers or self._on_host:
+            return iter(self._encoded(columns, pointers=pointers).items)
+        # Bodies of a device are copied to the host to be sent, one after the other, and not kept.
+        return self._encode(columns, pointers=pointers)
+
+    def runs(self, columns: tuple[str, ...] | None) -> Iterator[IpcMessage | IpcMessageRun] | None:
+        """Return the items with packed bodies, many together; ``None`` where they are not kept."""
+        return iter(self._encoded(columns, pointers=False).runs) if self._on_host else None
+
+    def regions(self, columns: tuple[str, ...] | None, first: int | None = None) -> list[Region]:
+        """Return the regions that a stream of these columns points into, or its first messages do."""
+        return regions_of(self._encoded(columns, pointers=True).items[:first])
+
+    def prepare(self, *, pointers: bool) -> None:
+        """Encode what most readers will ask for."""
+        if pointers or self._on_host:
+            self._encoded(None, pointers=pointers)
+
+    def _encoded(self, columns: tuple[str, ...] | None, *, pointers: bool) -> _Encoded:
+        key = (columns, pointers)
+        with self._lock:
+            if self._released:
+                raise UnknownTicket("the data set is no longer offered")
+            found = self._items.pop(key, None)
+            if found is None:
+                items = list(self._encode(columns, pointers=pointers))
+                found = _Encoded(items, [] if pointers else list(in_runs(items)))
+            self._items[key] = found
+            while len(self._items) > _MOST_SELECTIONS:
+                self._items.popitem(last=False)
+            return found
+
+    def _encode(self, columns: tuple[str, ...] | None, *, pointers: bool) -> Iterator[IpcMessage]:
+        encoder = Encoder(self.schema, columns, pointers=pointers, charged=False)
+        yield encoder.schema()
+        for batch in self._batches:
+            yield from encoder.encode(batch)
+
+    def release(self) -> None:
+        """Let go of the batches; their regions go home when nobody looks at them any more."""
+        with self._lock:
+            self._released = True
+            self._batches = []
+            self._items.clear()
+            self.pending = None
+
+
+def _pending(devices: Iterable[Device]) -> Pending | None:
+    """Return an event after all that is queued now, where one can stand for all of it: on one device alone."""
+    used = {device for device in devices if not device.is_host}
+    [device] = used if len(used) == 1 else [None]
+    return Pending(device) if isinstance(device, DriverDevice) else None
+
+
+def _ready(source: Iterable[Batch], seconds: float) -> Iterator[Batch]:
+    """Yield batches when what was queued on them is done: they are read on another stream, maybe."""
+    for batch in source:
+        settle_devices((batch.device,), seconds)
+        yield batch
+
+
+def _room(batches: list[Batch], device: Device) -> int:
+    """Return how many bytes compact batches take at most, so that they can lie in one region."""
+    dictionaries = {id(each): each.values for batch in batches for each in batch.dictionaries.values()}
+    return sum(_room_of(batch, device) for batch in (*batches, *dictionaries.values()))
+
+
+def _room_of(batch: Batch, device: Device) -> int:
+    moving = batch.spans.table[:, 2]
+    if batch.device is device and any(region.lent for region in batch.spans.regions):
+        moving = moving[~batch.spans.lent]
+    return int(moving.sum()) + max(device.alignment, batch.device.alignment) * len(moving)

@@ -1,0 +1,411 @@
+"""``Server`` and ``publish``: offers tables to readers in other processes."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import functools
+import os
+import secrets
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+from bowstring.closing import Closing
+from bowstring.dissociated.endpoint import Endpoint, Location, this_host
+from bowstring.dissociated.tags import Want
+from bowstring.errors import (
+    BowstringError,
+    ClosedError,
+    ForkedError,
+    NotPicklable,
+    UsageError,
+)
+from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.memory import Pool, kept_for_good
+from bowstring.server.acceptor import Acceptor
+from bowstring.server.arguments import check_door, check_offer, check_seconds, check_token
+from bowstring.server.catalogue import Catalogue, Publication
+from bowstring.server.session import Session
+from bowstring.server.sources import source_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from bowstring.dissociated.producer import Outcome, Role
+    from bowstring.memory import PoolStatistics
+    from bowstring.server.sources import Source
+
+__all__ = ["Server", "ServerStatistics"]
+
+_servers: weakref.WeakSet[Server] = weakref.WeakSet()
+
+
+class Server(Closing):
+    """Offers data sets to readers in other processes, for as long as the ``with`` block or until `close`.
+
+    Parameters
+    ----------
+    address
+        ``"unix:"`` (the default: a socket in a private folder), ``"unix:/path"``, ``"tcp://host:port"``
+        (port 0 picks one), or ``"inproc:name"``.
+    token
+        A secret that readers must give; it is part of the endpoints' URIs. Off the loopback interface there
+        must be one, of 16 characters or more: ``secrets.token_urlsafe()`` makes one.
+    pool
+        Where the data lie; a new pool by default.
+    limits
+        Bounds and deadlines.
+
+    Raises
+    ------
+    UsageError
+        The address is malformed, in use, or needs a token; or another argument means nothing.
+    LimitExceeded
+        No descriptor or thread is left.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, bowstring as bow
+    >>> with bow.Server() as server:
+    ...     endpoint = server.publish("numbers", pa.table({"n": [1, 2, 3]}), readers=1)
+    ...     with bow.connect(endpoint) as stream:
+    ...         total = sum(batch["n"].to_numpy().sum() for batch in stream)
+    >>> int(total)
+    6
+    """
+
+    def __init__(
+        self,
+        address: str = "unix:",
+        *,
+        token: str | None = None,
+        pool: Pool | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        check_door(address, token, pool, limits)
+        self.limits = limits
+        self._own_pool = pool is None
+        self.pool = pool or Pool()
+        self._token = token
+        self._pid = os.getpid()
+        self._locations: dict[tuple[Want, str], str] = {}
+        self._changed = threading.Condition()
+        self._catalogue = Catalogue(self._changed)
+        self._closed = False
+        self._acceptor = Acceptor(functools.partial(Session, self), limits, self._changed)
+        self._acceptor.listen(address)
+        _servers.add(self)
+
+    @property
+    def address(self) -> str:
+        """Where the server listens, as a transport dials it."""
+        return self._acceptor.addresses[0]
+
+    # Offering.
+
+    def publish(
+        self,
+        name: str,
+        data: Any,
+        *,
+        schema: pa.Schema | None = None,
+        readers: int | None = None,
+        separate: bool = False,
+        share: Literal["copy", "in_place"] = "copy",
+        events: bool = False,
+    ) -> Endpoint:
+        """Offer a data set.
+
+        Parameters
+        ----------
+        name
+            What to call it, in at most 1,024 bytes of UTF-8; each name is offered once at a time.
+        data
+            Anything with the Arrow PyCapsule interface, a Batch or a list of them, a dict of arrays: copied
+            once, into shared memory, unless it lies there already. A reader or generator of batches: produced
+            when its one reader has room for them. A callable that returns such a thing: called for each reader.
+            A reader of a file of `bow.ipc`: read anew for each reader.
+        schema
+            The schema, for a generator of batches that does not say it.
+        readers
+            How many readers read it to its end before its memory is released; any number by default, until it
+            is withdrawn.
+        separate
+            Whether readers fetch metadata and bodies over a connection each.
+        share
+            ``"copy"`` copies what does not lie in regions of ours, once, on its device. ``"in_place"`` lends memory
+            of a GPU that others allocated (``cudaMalloc``: the pools of CuPy and RMM) where it lies, by a handle of
+            each whole allocation, and copies nothing of it. Such data die with this process, and must not be
+            written; their objects are kept alive until the readers are done, and for good where a reader is lost
+            that may look at them still. What has no such handle (memory of the host, ``cudaMallocAsync``, managed,
+            or mapped by the driver) is copied as always, and the reader's ``stats.why`` says so. A reader can see
+            all of an allocation, beyond what is published of it.
+
+        events
+            With ``share="in_place"``: whether readers wait and not this call, which then returns while work that is
+            queued on the current stream of the data's GPU still fills them. Streams that a reader names
+            (``connect(stream=…)``) wait for an event of that work; for other readers the server waits before it
+            sends anything. Where data are on several devices, or nothing can be lent, this call waits as always.
+            This process must live until the work is done: what waits for one that ended may do so for ever.
+
+        Returns
+        -------
+        Endpoint
+            What a reader needs to :func:`bowstring.connect`.
+
+        Raises
+        ------
+        UsageError
+            The name is taken or none, or the data cannot be published, or not so.
+        Unsupported
+            A type cannot be sent, such as a dictionary of values of an extension type.
+        OutOfBudget
+            The pool has no room; nothing is published.
+        DeadlineExceeded
+            A device did not finish what was queued on it within ``Limits.device_timeout``.
+        DeviceError
+            The driver fails; nothing is published.
+        """
+        self._check()
+        if share not in ("copy", "in_place"):
+            raise UsageError("no such way to share", expected="'copy' or 'in_place'", found=repr(share))
+        if events and share != "in_place":
+            raise UsageError(
+                "events are for what is lent in place", hint='publish(…, share="in_place", events=True)'
+            )
+        check_offer(name, schema, readers)
+        self._catalogue.check_free(name)
+        seconds, in_place = self.limits.device_timeout, share == "in_place"
+        source, readers = source_of(
+            data, schema, self.pool, readers, seconds, in_place=in_place, events=events
+        )
+        if separate and source.charged:
+            raise UsageError(
+                "a lazily produced data set goes over one connection",
+                hint="Publish a table, or separate=False.",
+            )
+        # Now, so that the first reader waits no longer than the others.
+        source.prepare(pointers=not self.address.startswith("tcp:"))
+        publication = Publication(name, source, readers, self._changed)
+        with self._changed:
+            self._check()
+            self._catalogue.add(publication)
+        return self._endpoint(publication, separate=separate)
+
+    def offer(self, name: str, source: Source, readers: int | None = None) -> tuple[Publication, Endpoint]:
+        """Offer what somebody else has prepared; that `name` is new is his business.
+
+        Where the server listens on a second address, the endpoint is for readers on this host, and elsewhere.
+        """
+        self._check()
+        publication = Publication(name, source, readers, self._changed)
+        with self._changed:
+            self._check()
+            self._catalogue.forget()
+            self._catalogue.enter(publication)
+        return publication, self._endpoint(publication, separate=False)
+
+    def listen_too(self, address: str) -> str:
+        """Take readers on one more address, too; return it as a transport dials it.
+
+        Endpoints that are made from now on name both addresses. ``publish(readers=…)`` counts the readers of both
+        together.
+
+        Raises
+        ------
+        UsageError
+            The address is malformed, in use, or needs a token.
+        """
+        self._check()
+        check_token(self._token, address)
+        return self._acceptor.listen(address)
+
+    def _endpoint(self, publication: Publication, *, separate: bool) -> Endpoint:
+        location = self._location
+        if separate:
+            endpoint = Endpoint(location(Want.METADATA), publication.ticket, location(Want.BODIES))
+        else:
+            endpoint = Endpoint(location(Want.DATA), publication.ticket)
+        for address in self._acceptor.addresses[1:2]:
+            other = location(Want.DATA, address)
+            endpoint = dataclasses.replace(endpoint, elsewhere=other, host=this_host())
+        return endpoint
+
+    def _location(self, want: Want, address: str | None = None) -> str:
+        at = self.address if address is None else address
+        said = self._locations.get((want, at))
+        if said is None:
+            location = Location(at, int(want), int(Want.FREE), None, int(Want.HELLO), self._token)
+            said = self._locations[want, at] = str(location)
+        return said
+
+    def withdraw(self, name: str) -> None:
+        """Offer a data set no longer; those who read it keep what they have.
+
+        Raises
+        ------
+        UnknownTicket
+            There is no such data set.
+        """
+        self._check()
+        self._catalogue.named(name).withdraw()
+
+    def wait_released(self, name: str | None = None, timeout: float | None = None) -> None:
+        """Wait until a data set, or all of them, was read to the end by its readers, and freed by them.
+
+        Parameters
+        ----------
+        name
+            Which one; all by default.
+        timeout
+            Seconds, ``Limits.release_timeout`` by default.
+
+        Raises
+        ------
+        DeadlineExceeded
+            Somebody still reads, or has not come; says who is missing.
+        UnknownTicket
+            There is no such data set, and never was one.
+        """
+        self._check()
+        seconds = self.limits.release_timeout if timeout is None else check_seconds(timeout)
+        self._catalogue.wait_released(name, seconds, lambda: self._closed)
+
+    @property
+    def endpoints(self) -> dict[str, Endpoint]:
+        """The data sets that are offered now, by name."""
+        self._check_process()
+        return {each.name: self._endpoint(each, separate=False) for each in self._catalogue.offered()}
+
+    @property
+    def statistics(self) -> ServerStatistics:
+        """What the server has done, and does now."""
+        self._check_process()
+        with self._changed:
+            sources = self._catalogue.sources()
+            return ServerStatistics(
+                connections=len(self._acceptor),
+                readers=self._acceptor.completed,
+                bytes_offered=sum(source.nbytes or 0 for source in sources),
+                bytes_lent=sum(source.lending.nbytes for source in sources if source.lending is not None),
+                kept=kept_for_good(),
+                refused=self._acceptor.refused,
+                lost=self._acceptor.lost,
+                pool=self.pool.statistics,
+                stopped=self._acceptor.stopped,
+                idle=self._acceptor.idle,
+            )
+
+    # What the sessions ask of the server.
+
+    def admit(self, ticket: bytes, role: Role) -> Publication:
+        """Return the data set that a reader asks for, and count the reader in (:meth:`Catalogue.admit`)."""
+        return self._catalogue.admit(ticket, role)
+
+    def token_matches(self, token: str | None) -> bool:
+        """Whether a reader may come in; takes the same time for every wrong token."""
+        if self._token is None:
+            return True
+        given = (token or "").encode(errors="replace")
+        return secrets.compare_digest(given, self._token.encode())
+
+    def ended(self, session: Session, outcome: Outcome) -> None:
+        """Forget a session."""
+        with self._changed:
+            self._acceptor.ended(session, outcome)
+            self._catalogue.forget()
+            self._changed.notify_all()
+
+    # Life.
+
+    def _check(self) -> None:
+        self._check_process()
+        if self._closed:
+            raise ClosedError("the server is closed")
+
+    def _check_process(self) -> None:
+        # Before any lock: a fork leaves the child's locks as they happened to be.
+        if self._pid != os.getpid():
+            raise ForkedError("the server belongs to the parent process", hint="Make one in the child.")
+
+    def close(self) -> None:
+        """Stop offering. Readers keep the batches they have; a stream that goes on breaks. Idempotent."""
+        self._close(self.limits.close_timeout)
+
+    def _close(self, seconds: float) -> None:
+        if self._pid != os.getpid():
+            return
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify_all()
+        self._acceptor.shut()
+        self._catalogue.withdraw_all()
+        self._acceptor.close(time.monotonic() + seconds)
+        if self._own_pool:
+            self.pool.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise NotPicklable("a Server belongs to its process", hint="Send the Endpoint that publish returned.")
+
+    def __repr__(self) -> str:
+        state = (
+            "closed" if self._closed else f"{len(self._catalogue)} data sets, {len(self._acceptor)} readers"
+        )
+        return f"<Server {self.address} {state}>"
+
+
+# Threads that run somebody's generator are not waited for when the interpreter ends.
+_END_SECONDS = 0.5
+
+
+@atexit.register
+def _close_all() -> None:
+    for server in list(_servers):
+        with contextlib.suppress(BowstringError):
+            server._close(_END_SECONDS)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServerStatistics:
+    """What a server has done, and does now.
+
+    Attributes
+    ----------
+    connections, readers
+        Connections now; streams served to their end so far.
+    bytes_offered
+        Bytes of the resident data sets.
+    refused
+        Connections that were not served: too many at once, a wrong token, no such data set or column.
+    lost
+        Readers that disconnected in the middle of a stream without a word, still held memory when they
+        disconnected, did not answer in time, or broke the protocol.
+    bytes_lent
+        Bytes of the data sets that are lent where they lie (``share="in_place"``).
+    kept
+        Allocations of this process's users that are kept alive until it ends, because a reader of what was lent
+        in them was lost and may look at them still.
+    pool
+        The memory.
+    stopped
+        Streams that ended before their reader had read everything, with nothing amiss: the reader closed early, or
+        disconnected after the end without confirming that it read it, or the producer closed or failed.
+    idle
+        Connections that ended before they asked for a data set, such as a health check.
+    """
+
+    connections: int
+    readers: int
+    bytes_offered: int
+    refused: int
+    lost: int
+    bytes_lent: int
+    kept: int
+    pool: PoolStatistics
+    stopped: int = 0
+    idle: int = 0

@@ -1,0 +1,464 @@
+"""A session: one reader's connection, as the server serves it, with a thread that reads and one that sends."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from bowstring.dissociated.failures import pack_error
+from bowstring.dissociated.items import IpcMessageRun
+from bowstring.dissociated.producer import (
+    Answered,
+    Done,
+    Outcome,
+    Pinged,
+    ProducerProtocol,
+    ReaderEvent,
+    Role,
+    Stopped,
+    Wanted,
+    outcome_of,
+)
+from bowstring.dissociated.tags import Control
+from bowstring.dissociated.wire import Outgoing
+from bowstring.errors import (
+    AccessDenied,
+    BowstringError,
+    BrokenError,
+    ClosedError,
+    DeadlineExceeded,
+    LeaseExpired,
+    ProtocolError,
+    without_frames,
+)
+from bowstring.server.backpressure import Room
+from bowstring.server.handshake import ahead, awaited, hands_over, has_come, question, welcome
+from bowstring.transport import Message
+from bowstring.transport.accepting import Restriction
+from bowstring.transport.descriptors import close_all
+from bowstring.transport.framing import as_messages
+from bowstring.transport.threads import Work, run_in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bowstring.dissociated.items import IpcMessage, Said
+    from bowstring.server import Server
+    from bowstring.server.catalogue import Publication
+    from bowstring.server.sources import Source
+    from bowstring.transport import Channel
+
+__all__ = ["Session"]
+
+_TOGETHER: Final = 128
+_FIRST_TOGETHER: Final = 8
+# What is made ready together; each time it begins, the processor's caches hold the bodies that were sent before.
+_MOST_BYTES: Final = 4 << 20
+_EXIT_GRACE: Final = 1.0
+_PATIENCE: Final = 1.0
+
+
+class Session:
+    """Serves one reader.
+
+    The reading thread hears what the reader says, and asks whether it is there when it says nothing. The sending
+    thread starts when the reader has named a data set, and ends with the stream. Everything they share changes
+    under `_changed`.
+    """
+
+    def __init__(self, server: Server, channel: Channel) -> None:
+        self._server = server
+        self._channel = channel
+        self._limits = server.limits
+        self._protocol = ProducerProtocol(server.limits)
+        self._changed = threading.Condition()
+        self._publication: Publication | None = None
+        self._over = False
+        self._begun = False
+        self._stopped = False
+        self._told = False
+        self._stalled = False
+        self._heard = time.monotonic()
+        self._asked = False
+        self._asked_devices = 0.0
+        self._sending = threading.Lock()
+        self._owed_pongs = 0
+        self._served = False
+        self._closing = False
+        self._reported: type[BaseException] | None = None  # not the error, whose frames would stay
+        self.work: list[Work] = []
+        # All that may come before a data set was named, and when that must be.
+        channel.restriction = Restriction.within(server.limits.connect_timeout)
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether anybody could be there: it came over a network, and has not been let in."""
+        return self._publication is None and self._channel.carries == "nothing"
+
+    def _spawn(self, target: Any, name: str) -> None:
+        self.work.append(run_in_thread(target, name=name))
+
+    def close(self, patience: float) -> None:
+        """End the session because the server closes; wait at most `patience` seconds for the reader to hear it."""
+        with self._changed:
+            self._closing = True
+            busy = self._publication is not None and not self._protocol.ended
+        if busy:
+            self._tell(ClosedError("the server was closed"), min(patience, _PATIENCE))
+        self._finish()
+
+    def turn_away(self, error: BaseException) -> None:
+        """Tell a reader that it cannot be served, if it says hello at once, and hang up."""
+        with contextlib.suppress(BowstringError):
+            received = self._channel.receive(_PATIENCE, _no_bodies)
+            if received is not None:
+                self._refuse(received.attachments)
+                self._protocol.receive(received.tag, received.body)
+                if isinstance(
+                    error, BowstringError
+                ):  # any other would be reported as the user's code failing
+                    self._tell(error)
+        self._channel.close()
+
+    # The reading thread.
+
+    def listen(self) -> None:
+        """Listen to the reader until it goes, or the session ends."""
+        error: BaseException | None = None
+        self._channel.last_words = self._last_words
+        try:
+            while not self._over:
+                received = self._channel.receive(self._patience(), _no_bodies)
+                if received is None:
+                    self._ask()
+                else:
+                    self._refuse(received.attachments)
+                    self._hear(received.tag, received.body)
+        except BowstringError as raised:
+            error = without_frames(raised)
+        except Exception as raised:  # noqa: BLE001  whatever it is, the leases must be settled
+            error = without_frames(raised)
+        self._channel.last_words = None
+        if error is not None and type(error) not in (BrokenError, ClosedError):
+            self._tell(error)
+        self._settle(error)
+
+    def _patience(self) -> float:
+        heartbeat, restriction = self._limits.heartbeat, self._channel.restriction
+        return heartbeat if restriction is None else min(heartbeat, restriction.left)
+
+    def _refuse(self, attachments: tuple[object, ...]) -> None:
+        if attachments:
+            if self._channel.carries == "fds":
+                close_all(attachments)
+            raise ProtocolError("a reader hands over no memory", found=f"{len(attachments)} attachments")
+
+    def _hear(self, tag: int | None, body: Any) -> None:
+        with self._changed:
+            self._heard = time.monotonic()
+            self._asked = False
+            event = self._protocol.receive(tag, body)
+            self._changed.notify_all()
+        self._handle(event)
+
+    def _handle(self, event: ReaderEvent | None) -> None:
+        match event:
+            case None:  # a hello
+                self._check_token()
+                # From now on it may name thousands of columns; when it must have asked stays as it was.
+                if (restriction := self._channel.restriction) is not None:
+                    self._channel.restriction = dataclasses.replace(restriction, nbytes=None)
+            case Wanted(ticket=ticket):
+                self._begin(ticket)
+                self._channel.restriction = None
+            case Pinged():
+                self._owed_pongs += 1
+                self._pay_pongs()
+            case Answered():
+                self._start_sending()
+            case Stopped() | Done():
+                with self._changed:
+                    self._stopped = True
+                    self._changed.notify_all()
+                self._start_sending()  # what it was asked, if anything, need not be known any more
+            case _:
+                pass
+
+    def _check_token(self) -> None:
+        hello = self._protocol.hello
+        if not self._server.token_matches(hello.token if hello is not None else None):
+            raise AccessDenied(
+                "the token is wrong",
+                hint="Use the whole URI that the server printed; if it names no token, add it: "
+                "Endpoint.with_token, or --token-file or BOWSTRING_TOKEN on the command line.",
+            )
+
+    def _begin(self, ticket: bytes) -> None:
+        hello = self._protocol.hello
+        if hello is None:
+            self._check_token()
+        self._publication = self._server.admit(ticket, self._protocol.role or Role.BOTH)
+        self._protocol.pointers = hands_over(self._channel, hello, self._publication.source)
+        source = self._publication.source
+        if (
+            self._protocol.pointers
+            and source.devices
+            and self._channel.carries == "fds"
+            and self._protocol.role is not Role.METADATA
+        ):
+            self._asked_devices = time.monotonic()
+            if source.charged:  # whose pool may have to wait for a device
+                self._spawn(self._question, "bowstring-server-sender")
+            else:
+                self._question()
+        else:
+            self._start_sending()
+
+    def _question(self) -> None:
+        # A reader that is gone is seen by the thread that reads.
+        with contextlib.suppress(BrokenError, ClosedError, DeadlineExceeded):
+            if self._publication is not None and not (self._stopped or self._over):
+                self._send(question(self._protocol, self._publication.source))
+
+    def _start_sending(self) -> None:
+        if self._begun or self._publication is None:
+            return
+        self._begun = True
+        source = self._publication.source
+        if source.charged or not self._protocol.pointers or awaited(self._protocol, source) is not None:
+            self._spawn(self._serve, "bowstring-server-sender")
+        else:
+            # Resident data cost a few short messages, and the reader is waiting: a thread would come too late.
+            self._serve()
+
+    def _ask(self) -> None:
+        """Ask a silent reader whether it is there; give up on one that does not answer in time."""
+        if self._publication is None:
+            if (restriction := self._channel.restriction) is not None and not restriction.left:
+                raise DeadlineExceeded(
+                    "a reader named no data set in time",
+                    expected=f"within {self._limits.connect_timeout} s (Limits.connect_timeout)",
+                )
+            return
+        silent = time.monotonic() - self._heard
+        if self._protocol.hello is None:
+            return  # it knows no questions; sends to it have deadlines of their own
+        if self._protocol.asked and time.monotonic() - self._asked_devices > self._limits.lease_timeout:
+            raise LeaseExpired("the reader did not say in time which devices it can reach")
+        if self._asked and silent > self._limits.heartbeat + self._limits.lease_timeout:
+            raise LeaseExpired(
+                "the reader did not answer in time",
+                expected=f"an answer within {self._limits.lease_timeout} s (Limits.lease_timeout)",
+                hint="Batches that it holds stay true; the producer uses their memory no more.",
+            )
+        # While something is being sent, its own deadline watches the reader.
+        if not self._asked and self._sending.acquire(blocking=False):
+            try:
+                self._asked = True
+                self._say(Control.PING)
+            finally:
+                self._sending.release()
+
+    # The sending thread.
+
+    def _serve(self) -> None:
+        publication = self._publication
+        assert publication is not None
+        try:
+            self._stream(publication)
+        except BrokenError:
+            pass  # the reading thread hears what the reader said before it hung up, and then the end
+        except ClosedError:
+            self._finish()
+        except DeadlineExceeded as error:
+            self._tell(error)
+            if self._stalled:  # else it was a device, and the reader may still say what it has open
+                self._finish()
+        except BaseException as error:  # noqa: BLE001  the code that makes batches may raise anything
+            if not self._stopped:
+                self._tell(error)
+        finally:
+            if self._stopped and not (self._told or self._protocol.ended):
+                with contextlib.suppress(BowstringError):
+                    self._send([Outgoing(Control.STOPPED, [])])
+            with self._changed:
+                self._served = True
+                self._changed.notify_all()
+
+    def _stream(self, publication: Publication) -> None:
+        protocol = self._protocol
+        source = publication.source
+        hello = protocol.hello
+        pending = awaited(protocol, source)
+        if pending is not None and not has_come(
+            pending, self._changed, self._is_over, self._limits.device_timeout
+        ):
+            return
+        waiting: list[Said] = [*ahead(protocol, source, self._channel), *self._welcome(source)]
+        columns = hello.columns if hello is not None else None
+        room = Room(protocol, self._server.pool, self._limits, self._changed, self._is_over, self._send)
+        runs = None if protocol.pointers else source.runs(columns)
+        items: Iterator[IpcMessage | IpcMessageRun] = (
+            source.items(columns, pointers=protocol.pointers, make_room=room.make) if runs is None else runs
+        )
+        together = _FIRST_TOGETHER
+        nbytes = 0
+        try:
+            for item in items:
+                room.found()
+                nbytes += 0 if protocol.pointers else item.nbytes
+                waiting = self._offer(item, waiting)
+                goes = source.charged or isinstance(item, IpcMessageRun)
+                del item  # what the reader frees must not stay alive here
+                if self._stopped or self._over:
+                    # What was lent must reach the reader, who frees it.
+                    self._send(waiting)
+                    return
+                # A lazily produced batch goes at once; resident ones go many at a time, but for the first.
+                if goes or len(waiting) >= together or nbytes >= _MOST_BYTES:
+                    together = min(4 * together, _TOGETHER)
+                    nbytes = 0
+                    waiting = self._send(waiting)
+            with self._changed:
+                waiting += protocol.end()
+            self._send(waiting)
+            protocol.end_sent = True
+        finally:
+            close = getattr(items, "close", None)
+            if close is not None:
+                close()
+
+    def _is_over(self) -> bool:
+        return self._stopped or self._over
+
+    def _welcome(self, source: Source) -> list[Outgoing]:
+        if self._protocol.hello is None or self._protocol.role is Role.METADATA:
+            return []
+        return [welcome(self._channel, self._protocol, source)]
+
+    def _offer(self, item: IpcMessage | IpcMessageRun, waiting: list[Said]) -> list[Said]:
+        """Return `waiting` with the messages of an item, or a run, behind it, once there is credit for them."""
+        if isinstance(item, IpcMessageRun):
+            return self._offer_run(item, waiting)
+        protocol = self._protocol
+        with self._changed:
+            if self._over:
+                return []
+            said = protocol.offer(item)
+            if said is not None:
+                waiting += said
+                return waiting
+            cost = protocol.cost(item)
+            blocked = protocol.blocked(cost)
+        self._send([*waiting, *blocked])
+        with self._changed:
+            while not (protocol.window.allows(cost) or self._stopped or self._over):
+                # The reading thread watches the reader: this wait ends when the reader answers no more.
+                self._changed.wait(self._limits.heartbeat)
+            return [] if self._is_over() else [*protocol.send(item)]
+
+    def _offer_run(self, run: IpcMessageRun, waiting: list[Said]) -> list[Said]:
+        with self._changed:
+            said = self._protocol.send_run(run)
+        if said is not None:
+            return [*waiting, said]
+        for item in run.items:
+            waiting = self._offer(item, waiting)
+            if self._is_over():  # the item may not have been said, and no other may go in its place
+                break
+        return waiting
+
+    # Both.
+
+    def _send(self, outgoing: Sequence[Said]) -> list[Said]:
+        with self._sending:
+            self._send_now(outgoing)
+        self._pay_pongs()
+        return []
+
+    def _send_now(self, outgoing: Sequence[Said]) -> None:
+        try:
+            self._channel.send(as_messages(outgoing, self._channel), self._limits.stall_timeout)
+        except DeadlineExceeded:
+            self._stalled = True
+            raise
+
+    def _say(self, control: Control) -> None:
+        """Say one word, or nothing to a reader that has hung up: what it said before is heard first."""
+        with contextlib.suppress(BrokenError):
+            self._send_now([Outgoing(control, [])])
+
+    def _pay_pongs(self) -> None:
+        """Answer the reader's questions, unless somebody sends just now: then he answers when he is done."""
+        while self._owed_pongs and self._sending.acquire(blocking=False):
+            try:
+                self._owed_pongs = 0
+                self._say(Control.PONG)
+            finally:
+                self._sending.release()
+
+    def _tell(self, error: BaseException, patience: float = _PATIENCE) -> None:
+        """Tell the reader what went wrong, if it understands and takes it at once."""
+        self._reported = self._reported or type(error)
+        if not self._protocol.takes_errors:
+            # A peer without our extensions knows no error messages: it sees the connection end.
+            self._channel.close()
+            return
+        message = self._last_words(error)
+        if message is not None:
+            with contextlib.suppress(BowstringError):
+                self._channel.send([message], patience)
+
+    def _last_words(self, error: BaseException) -> Message | None:
+        """Return what the reader is told of an error, if it is told anything: that is the last about its stream."""
+        if self._told or not self._protocol.takes_errors:
+            return None
+        self._told = True
+        return Message(Control.ERROR, [pack_error(error)])
+
+    def _finish(self) -> None:
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+        self._channel.close()
+
+    def _settle(self, error: BaseException | None) -> None:
+        """Decide what becomes of the memory that the reader still holds."""
+        protocol = self._protocol
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+            if self._begun and protocol.may_have_read_all:
+                # The other thread is about to return from sending the last message, or fails at it.
+                self._changed.wait_for(lambda: self._served, _EXIT_GRACE)
+            returned = protocol.returned
+        # A process that dies closes its sockets a moment before it counts as gone.
+        grace = _EXIT_GRACE if isinstance(error, BrokenError) else 0.0
+        gone = returned or self._channel.peer_exited(grace)
+        with self._changed:
+            outcome = outcome_of(
+                protocol,
+                error,
+                admitted=self._publication is not None,
+                gone=gone,
+                closing=self._closing,
+                reported=self._reported,
+            )
+            if not gone:
+                # It, or a child of its, is alive and may look at this memory for ever: nobody writes it again.
+                protocol.ledger.retire()
+            protocol.ledger.clear()
+        self._channel.close()
+        if self._publication is not None and outcome is not Outcome.METADATA:
+            self._publication.leave(completed=outcome is Outcome.COMPLETED)
+        self._server.ended(self, outcome)
+
+
+def _no_bodies(tag: int, nbytes: int) -> bytearray:
+    """Land what a reader says: short messages only, bounded by ``Limits.control_bytes``."""
+    if tag >> 56 in (0, 1):
+        raise ProtocolError("a reader sends no bodies", found=f"tag {tag:#x}, {nbytes} bytes")
+    return bytearray(nbytes)

@@ -1,0 +1,262 @@
+"""Sources: where the items of a data set come from, made of whatever a user publishes."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from bowstring.columnar.batch import batches
+from bowstring.columnar.interchange.source import gives_batches
+from bowstring.columnar.layout import Layout
+from bowstring.columnar.materialize import placed
+from bowstring.errors import EndOfStream, InvalidData, OutOfBudget, ProducerFailed, UnknownTicket, UsageError
+from bowstring.ipc.flatbuf.schema import check_dictionaries
+from bowstring.limits import DEFAULT_LIMITS
+from bowstring.memory import settle_devices
+from bowstring.server.encoder import Encoder
+from bowstring.server.materialized import MaterializedSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, MutableMapping
+
+    import pyarrow as pa
+
+    from bowstring.columnar.batch import Batch
+    from bowstring.columnar.dictionary import Dictionary
+    from bowstring.columnar.materialize import Lending
+    from bowstring.dissociated.items import IpcMessage, IpcMessageRun
+    from bowstring.memory import Allocator, Device, Pending, Pool, Region
+
+__all__ = ["MakeRoom", "Source", "StreamingSource", "source_of"]
+
+# Waits until there may be room for so many bytes; false when there will not be.
+MakeRoom = Callable[[int], bool]
+
+
+class Source(Protocol):
+    """Where the items of a data set come from."""
+
+    schema: pa.Schema
+    charged: bool
+    num_rows: int | None
+    num_batches: int | None
+    nbytes: int | None
+    devices: tuple[Device, ...]
+    """Where the memory of batches is, the host aside."""
+    lending: Lending | None
+    """What is lent where it lies, if that was asked for."""
+    pending: Pending | None
+    """Work on the data that nobody has waited for, if there is any."""
+
+    def items(
+        self, columns: tuple[str, ...] | None, *, pointers: bool, make_room: MakeRoom
+    ) -> Iterator[IpcMessage]:
+        """Return the items of one stream of the data set, the schema first.
+
+        `make_room` is called when the pool has none for a batch; it waits until there may be some.
+        """
+
+    def runs(self, columns: tuple[str, ...] | None) -> Iterator[IpcMessage | IpcMessageRun] | None:
+        """Return the same with packed bodies, many items together; ``None`` where they are made one by one."""
+
+    def regions(self, columns: tuple[str, ...] | None, first: int | None = None) -> list[Region]:
+        """Return regions that a stream of these columns will point into, as far as they are known beforehand.
+
+        With `first`, only so many of its messages need be looked at.
+        """
+
+    def prepare(self, *, pointers: bool) -> None:
+        """Do what can be done before the first reader comes."""
+
+    def release(self) -> None:
+        """Let go of the data."""
+
+
+def source_of(
+    data: Any,
+    schema: pa.Schema | None,
+    pool: Pool,
+    readers: int | None,
+    seconds: float = DEFAULT_LIMITS.device_timeout,
+    *,
+    in_place: bool = False,
+    events: bool = False,
+) -> tuple[Source, int | None]:
+    """Return (source, readers) for whatever a user publishes.
+
+    Tables, batches and arrays become resident; readers, generators and callables are produced lazily. What can
+    be read only once has one reader. `seconds` is the most that each wait for a device may take.
+    """
+    again = gives_batches(data) and not _reads_once(data)
+    if in_place and (again or _reads_once(data) or (callable(data) and not _is_arrow(data))):
+        raise UsageError(
+            "what is produced lazily cannot be lent in place",
+            found=type(data).__name__,
+            hint="Its memory would be freed while the reader has it open: publish a table or a list of batches.",
+        )
+    if callable(data) and not _is_arrow(data):
+        first_schema, first = _batches(data(), schema)
+        pending = [(first_schema, first)]
+
+        def produce() -> tuple[pa.Schema, Iterable[Batch]]:
+            return pending.pop() if pending else batches(data(), schema)
+
+        return StreamingSource(first_schema, produce, pool, seconds), readers
+    found = _batches(data, schema)
+    if again:  # a file, which can be read any number of times
+        return StreamingSource(found[0], lambda: _batches(data, schema), pool, seconds), readers
+    if _reads_once(data):
+        if readers not in (None, 1):
+            raise UsageError(
+                "a reader or generator can be read only once",
+                expected="readers=1",
+                found=f"readers={readers}",
+                hint="Publish a callable that makes a new one for each reader, or a table.",
+            )
+        once = [found]
+
+        def produce_once() -> tuple[pa.Schema, Iterable[Batch]]:
+            if not once:
+                raise UnknownTicket("the data set could be read once, and a reader broke off")
+            return once.pop()
+
+        return StreamingSource(found[0], produce_once, pool, seconds), 1
+    return MaterializedSource(*found, pool, seconds, in_place=in_place, events=events), readers
+
+
+def _batches(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[Batch]]:
+    """Return a schema that can be sent, and its batches."""
+    found = batches(data, schema)
+    check_dictionaries(Layout.of(found[0]))
+    return found
+
+
+def _is_arrow(data: Any) -> bool:
+    return hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
+
+
+def _reads_once(data: Any) -> bool:
+    return hasattr(data, "__next__") or hasattr(data, "read_next_batch")
+
+
+class StreamingSource:
+    """A data set whose batches are produced when a reader has credit for them.
+
+    Parameters
+    ----------
+    produce
+        Makes (schema, iterator of batches) anew for each reader.
+    pool
+        Where batches are placed.
+    seconds
+        The most that each wait for a device may take.
+    """
+
+    charged = True
+    num_rows: int | None = None
+    num_batches: int | None = None
+    nbytes: int | None = None
+    lending: Lending | None = None
+    pending: Pending | None = None
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        produce: Callable[[], tuple[pa.Schema, Iterable[Batch]]],
+        pool: Pool,
+        seconds: float = DEFAULT_LIMITS.device_timeout,
+    ) -> None:
+        self.schema = schema
+        self._produce: Callable[[], tuple[pa.Schema, Iterable[Batch]]] | None = produce
+        self._pool = pool
+        self.devices: tuple[Device, ...] = () if pool.device.is_host else (pool.device,)
+        self._seconds = seconds
+
+    def runs(self, columns: tuple[str, ...] | None) -> None:
+        """Return ``None``: each batch is made when it is asked for."""
+
+    def items(
+        self, columns: tuple[str, ...] | None, *, pointers: bool, make_room: MakeRoom
+    ) -> Iterator[IpcMessage]:
+        """Yield the items, producing each batch when it is asked for."""
+        if self._produce is None:
+            raise UnknownTicket("the data set was withdrawn")
+        schema, source = _begun(self._produce)
+        if not schema.equals(self.schema, check_metadata=False):
+            raise InvalidData("the producer changed its schema", expected=str(self.schema), found=str(schema))
+        allocator = self._pool.allocator()
+        encoder = Encoder(schema, columns, pointers=pointers, charged=True)
+        yield encoder.schema()
+        # Batches that share a dictionary go on sharing it, for as long as one of them is there.
+        known: weakref.WeakKeyDictionary[Dictionary, Dictionary] = weakref.WeakKeyDictionary()
+        iterator = iter(source)
+        try:
+            while (batch := _produced(iterator)) is not None:
+                yield from encoder.encode(_placed(batch, allocator, known, make_room, self._seconds))
+                del batch  # what the reader frees must not stay alive here
+        finally:
+            close = getattr(iterator, "close", None)
+            if close is not None:
+                close()
+
+    def regions(
+        self,
+        columns: tuple[str, ...] | None,  # noqa: ARG002  nobody knows them yet
+        first: int | None = None,  # noqa: ARG002
+    ) -> list[Region]:
+        """Return one that the pool has warm from now on, so that the first batch will mostly lie in it."""
+        return [self._pool.allocator().allocate(1).region]
+
+    def prepare(self, *, pointers: bool) -> None:
+        """Do nothing: each reader has batches of its own."""
+
+    def release(self) -> None:
+        """Let go of the producer."""
+        self._produce = None
+
+
+def _begun(
+    produce: Callable[[], tuple[pa.Schema, Iterable[Batch]]],
+) -> tuple[pa.Schema, Iterable[Batch]]:
+    """Return what the user's code makes batches of; its lost connections and closed readers are none of ours."""
+    try:
+        return produce()
+    except UnknownTicket:
+        raise
+    except Exception as error:
+        raise _failed(error) from error
+
+
+def _failed(error: Exception) -> ProducerFailed:
+    if isinstance(error, RuntimeError) and isinstance(error.__cause__, EndOfStream):
+        error = error.__cause__  # Python puts a RuntimeError around any StopIteration that leaves a generator
+    found = f"{type(error).__name__}: {error}"[:2000]
+    return ProducerFailed("the code that makes the batches raised", found=found)
+
+
+def _produced(iterator: Iterator[Batch]) -> Batch | None:
+    """Return the next batch that the user's code makes; whatever it raises is its failure, not the stream's."""
+    try:
+        return next(iterator, None)
+    except Exception as error:
+        raise _failed(error) from error
+
+
+def _placed(
+    batch: Batch,
+    allocator: Allocator,
+    known: MutableMapping[Dictionary, Dictionary],
+    make_room: MakeRoom,
+    seconds: float,
+) -> Batch:
+    """Place a batch, waiting for room as long as the reader can make some."""
+    settle_devices((batch.device,), seconds)
+    while True:
+        try:
+            found = placed(batch, allocator, known, seconds=seconds)
+            settle_devices((allocator.device,), seconds)
+            return found
+        except OutOfBudget as error:
+            if not make_room(batch.nbytes):
+                raise ProducerFailed("the producer's pool has no room", found=str(error)) from error

@@ -1,1 +1,0 @@
-"""Serving: what a server does for one data set and for one reader."""

@@ -1,0 +1,119 @@
+"""A listener over a listening socket: what ``unix:`` and ``tcp:`` share."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import errno
+import select
+import socket
+
+from bowstring.errors import BrokenError, ClosedError, LimitExceeded
+from bowstring.limits import Limits
+from bowstring.transport.channel import Channel, Listener
+from bowstring.transport.descriptors import Usage, abandon_in_child
+from bowstring.transport.peer import milliseconds, timeval
+
+__all__ = ["SocketListener"]
+
+_OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+class SocketListener(Listener):
+    """Accepts connections on a listening socket, which it owns from now on.
+
+    Several threads may wait in `accept` at a time, all as long.
+    """
+
+    def __init__(self, sock: socket.socket, uri: str, limits: Limits) -> None:
+        sock.settimeout(None)
+        self._sock = sock
+        self._wait = 0  # milliseconds that the kernel lets an accept() wait; 0 for ever, until the first one
+        self.uri = uri
+        self._limits = limits
+        self._usage = Usage()
+        abandon_in_child(self)
+
+    @abc.abstractmethod
+    def _channel(self, sock: socket.socket, source: object) -> Channel:
+        """Return the channel for a new connection, or raise to turn it away; ``sock`` is closed then."""
+
+    def accept(self, timeout: float) -> Channel | None:
+        wait = milliseconds(timeout, "timeout")
+        self._usage.enter(self.uri)
+        try:
+            found = self._next(wait)
+        finally:
+            if self._usage.leave():
+                self._release()
+        if found is None:
+            return None
+        sock, source = found
+        try:
+            return self._channel(sock, source)
+        except BaseException:
+            sock.close()
+            raise
+
+    def _next(self, wait: int) -> tuple[socket.socket, object] | None:
+        if not wait and not self._somebody_comes(0):
+            return None
+        self._wait_at_most(wait or 1)
+        try:
+            # Of threads that wait so, a connection wakes one, which has it when it wakes.
+            return self._sock.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            # Nobody is there, or whoever was has gone again.
+            self._check_open()
+            return None
+        except OSError as error:
+            self._check_open()
+            if error.errno in _OUT_OF_DESCRIPTORS:
+                # That is said at once, also where nobody is there.
+                if not self._somebody_comes(wait):
+                    return None
+                raise LimitExceeded(
+                    f"no descriptor left for a connection to {self.uri}",
+                    found=error,
+                    hint="Raise the limit of open files (ulimit -n), or serve fewer peers at once.",
+                ) from error
+            raise BrokenError(f"a connection to {self.uri} failed before it was made", found=error) from error
+
+    def _somebody_comes(self, wait: int) -> bool:
+        poll = select.poll()
+        poll.register(self._sock.fileno(), select.POLLIN)
+        somebody = bool(poll.poll(wait))
+        self._check_open()
+        return somebody
+
+    def _wait_at_most(self, wait: int) -> None:
+        if wait != self._wait:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval(wait / 1000))
+            self._wait = wait
+
+    def _check_open(self) -> None:
+        if self._usage.closed:
+            raise ClosedError(f"{self.uri} was closed")
+
+    def close(self) -> None:
+        if self._usage.abandoned:
+            return
+        last = self._usage.close()
+        self._shut_down()  # wakes a thread in accept()
+        if last:
+            self._release()
+
+    @property
+    def closed(self) -> bool:
+        return self._usage.closed
+
+    def _shut_down(self) -> None:
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def _release(self) -> None:
+        self._sock.close()
+
+    def _abandon(self) -> None:
+        self._usage.abandoned = True
+        self._sock.close()

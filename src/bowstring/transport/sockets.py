@@ -1,0 +1,437 @@
+"""A channel over a connected stream socket: what ``unix:`` and ``tcp:`` share.
+
+The socket stays in blocking mode with a short kernel timeout, and bodies move with one ``sendmsg`` or one
+``recv(MSG_WAITALL)`` per tenth of a second at most: the interpreter's lock is taken once per call, which
+matters more than the system call where other threads are busy in Python. Between messages the channel reads
+without waiting first, and polls the socket and the peer's pidfd only where nothing is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bowstring.errors import BowstringError, BrokenError, ClosedError, DeadlineExceeded, UsageError
+from bowstring.limits import Limits
+from bowstring.transport.channel import Channel, Land, Message, Received
+from bowstring.transport.descriptors import Usage, abandon_in_child
+from bowstring.transport.framing import (
+    HEADER_BYTES,
+    Header,
+    Prepared,
+    Run,
+    Views,
+    advance,
+    check_beginning,
+    decode_header,
+    gathered,
+    landing,
+)
+from bowstring.transport.peer import Peer, check_seconds, milliseconds, timeval
+
+__all__ = ["StreamChannel"]
+
+# What one sendmsg takes at most: IOV_MAX of Linux.
+_MOST_PIECES = 1024
+# Room to read ahead: some messages of metadata, yet little to copy twice of a large body.
+_READ_AHEAD = 8 * 1024
+# Of a large body memory is taken in steps, each as large as what has come before it, within these bounds.
+_FIRST_STEP = 4 << 20
+_LARGEST_STEP = 64 << 20
+# How long one system call may wait; deadlines and the peer's pidfd are looked at in between.
+_SLICE = 0.1
+_TIMEVAL = timeval(_SLICE)
+_SILENT = -1
+
+
+class StreamChannel(Channel):
+    """Messages over a connected stream socket, which the channel owns from now on.
+
+    Parameters
+    ----------
+    sock
+        A connected stream socket.
+    address
+        What was dialled or listened on.
+    peer
+        Who is at the other end.
+    limits
+        Bounds for what is received.
+    """
+
+    most_attachments = 0
+    takes_prepared = True
+
+    def __init__(self, sock: socket.socket, address: str, peer: Peer, limits: Limits) -> None:
+        sock.settimeout(None)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL)
+        self._sock = sock
+        self.address = address
+        self.peer = peer
+        self.limits = limits
+        self._usage = Usage()
+        self._turn = threading.Lock()
+        # Taken without waiting: a second receiver is an error, so that nobody ever waits for this one.
+        self._receiving = threading.Lock()
+        self._ahead = bytearray(_READ_AHEAD)
+        self._ahead_view = memoryview(self._ahead)
+        self._start = self._end = 0
+        self._position = 0  # bytes of the stream that were taken out of the read-ahead or landed
+        self._waited = False  # for what was read ahead the last time: then more is hardly there
+        # What lay between the last two bodies that were read straight, and how much came since the last one.
+        self._between, self._since = _READ_AHEAD, 0
+        # Whether all that was read is in the read-ahead; an interrupt at any other time loses the framing.
+        self._settled = True
+        # What broke it, in words: an error would keep the frames that it passed, and the buffers in them.
+        self._broken = ""
+        self._unreadable = False
+        # A socket that was shut down says no more whether the other end is open: that is found out before.
+        self._shutting = threading.RLock()
+        self._end_closed: bool | None = None
+        self._pidfd = peer.pidfd
+        self._poll = select.poll()
+        for fd in (sock.fileno(), self._pidfd):
+            if fd is not None:
+                self._poll.register(fd, select.POLLIN)
+        abandon_in_child(self)
+
+    # -- sending ------------------------------------------------------------------------------------------
+
+    def send(self, messages: Sequence[Message | Prepared], deadline: float) -> None:
+        check_seconds(deadline, "deadline")
+        runs = gathered(messages, self._check_attachments)
+        self._usage.enter(self)
+        try:
+            if not self._turn.acquire(timeout=deadline):
+                raise DeadlineExceeded(f"another thread was sending for {deadline:g} s", where=str(self))
+            try:
+                for run in runs:
+                    self._write(run, deadline)
+            finally:
+                self._turn.release()
+        finally:
+            if self._usage.leave():
+                self._release()
+
+    def _check_attachments(self, attachments: tuple[object, ...]) -> None:
+        raise UsageError(f"{self.scheme}: carries no attachments", found=f"{len(attachments)} of them")
+
+    def _write(self, run: Run, deadline: float) -> None:
+        at, left = 0, run.nbytes
+        views, attachments = run.views, run.attachments
+        moved = time.monotonic()
+        peer_gone = False
+        try:
+            while True:
+                sent = self._push(views[at : at + _MOST_PIECES], attachments)
+                if sent == left:
+                    return
+                if sent > 0:
+                    attachments = ()
+                    left -= sent
+                    at = advance(views, at, sent)
+                    moved = time.monotonic()
+                elif peer_gone:
+                    raise BrokenError("the peer's process is gone", where=str(self))
+                elif time.monotonic() - moved >= deadline:
+                    raise DeadlineExceeded(f"the peer took nothing for {deadline:g} s", where=str(self))
+                else:
+                    peer_gone = self.peer.exited(0)
+        except BowstringError as error:
+            self._give_up(error)
+            raise
+        except OSError as error:
+            raise self._give_up(self._lost(error)) from error
+        except BaseException:
+            self._give_up(BrokenError("sending was interrupted inside a message", where=str(self)))
+            raise
+
+    def _push(self, views: Views, attachments: tuple[object, ...]) -> int:  # noqa: ARG002 - for unix
+        """Send from ``views``; return how many bytes went, -1 when none went in a slice of time."""
+        try:
+            return self._sock.sendmsg(views, (), socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            return _SILENT
+
+    def peer_exited(self, wait: float) -> bool:
+        return self.peer.exited(wait) and self._peer_end_closed()
+
+    def _peer_end_closed(self) -> bool:
+        """Return whether no process has the peer's end open; after we shut ours down, whether none had it then."""
+        with self._shutting:
+            if self._end_closed is not None:
+                return self._end_closed
+            poll = select.poll()
+            poll.register(self._sock.fileno(), select.POLLRDHUP)
+            return bool(poll.poll(0))
+
+    # -- receiving ----------------------------------------------------------------------------------------
+
+    def receive(self, idle: float, land: Land | None = None) -> Received | None:
+        check_seconds(idle, "idle")
+        received: Received | None = self._alone(self._receive, idle, land)
+        return received
+
+    def _alone(self, read: Callable[..., Any], *arguments: object) -> Any:
+        """Read as the only one who does; what goes wrong where the framing is lost breaks the connection."""
+        self._usage.enter(self)
+        try:
+            if not self._receiving.acquire(blocking=False):
+                raise UsageError("another thread is receiving", where=str(self))
+            try:
+                return read(*arguments)
+            finally:
+                self._receiving.release()
+        finally:
+            if self._usage.leave():
+                self._release()
+
+    def _receive(self, idle: float, land: Land | None) -> Received | None:
+        if self._unreadable:
+            raise BrokenError("the connection broke before", found=self._broken, where=str(self))
+        attachments: tuple[object, ...] = ()
+        try:
+            header = self._next_header(idle)
+            if header is None:
+                return None
+            self._settled = False
+            self._start += HEADER_BYTES
+            end = self._position + HEADER_BYTES + header.length
+            attachments = self._claim(header.attachments, self._position, end)
+            self._position = end
+            received = Received(header.tag, self._body(header, land), attachments)
+            self._settled = True
+            return received
+        except BaseException as error:
+            self._stop_reading(error, attachments)
+            raise
+
+    def _next_header(self, timeout: float) -> Header | None:
+        """Return the next header, or ``None`` when none began in time."""
+        while (have := self._end - self._start) < HEADER_BYTES:
+            if have == 0:
+                if not self._read_ahead(timeout):
+                    return None
+                continue
+            begun = bytes(self._ahead_view[self._start : self._end])
+            check_beginning(begun)
+            if not self._read_ahead(self._patience()):
+                self._check_restriction()
+                raise self._stalled(HEADER_BYTES - have)
+        header = decode_header(self._ahead, self._start, self.limits, self.most_attachments)
+        if self.restriction is not None:
+            self.restriction.check(self._position + HEADER_BYTES + header.length)
+        return header
+
+    def _patience(self) -> float:
+        """Return how long to wait for more of a message that has begun."""
+        self._check_restriction()
+        left = math.inf if self.restriction is None else self.restriction.left
+        return min(self.limits.stall_timeout, left)
+
+    def _check_restriction(self) -> None:
+        if self.restriction is not None:
+            self.restriction.check_time()
+
+    def _read_ahead(self, timeout: float) -> bool:
+        """Read what is there into the read-ahead, waiting for it if need be; false when nothing came."""
+        if self._start:
+            self._put_back(bytes(self._ahead_view[self._start : self._end]))
+        missing = (HEADER_BYTES - self._end) % HEADER_BYTES
+        got = self._look()
+        self._waited = got == _SILENT
+        if self._waited:
+            end = time.monotonic() + timeout
+            while got == _SILENT:
+                left = end - time.monotonic()
+                if left <= 0:
+                    return False
+                peer_gone = self._wait(milliseconds(left, "idle"))
+                got = self._look()
+                if got == _SILENT and peer_gone:
+                    raise self._cut_off("the peer's process is gone", missing)
+        if got == 0:
+            raise self._cut_off("the peer closed the connection", missing)
+        return True
+
+    def _put_back(self, begun: bytes) -> None:
+        """Let the read-ahead hold these bytes, however many they are."""
+        if len(self._ahead) != max(_READ_AHEAD, len(begun)):
+            self._ahead = bytearray(max(_READ_AHEAD, len(begun)))
+            self._ahead_view = memoryview(self._ahead)
+        self._start, self._end = 0, len(begun)
+        self._ahead_view[: self._end] = begun
+
+    def _wait(self, timeout: int) -> bool:
+        """Wait until the socket is readable or the peer's process is gone; say whether it is gone."""
+        return any(fd == self._pidfd for fd, _ in self._poll.poll(timeout))
+
+    def _look(self) -> int:
+        """Read ahead without waiting; return the number of bytes, 0 at the end, -1 when nothing is there."""
+        self._settled = False
+        try:
+            got = self._take(self._ahead_view[self._end :])
+            self._end += got
+            self._settled = True
+            return got
+        except BlockingIOError:
+            self._settled = True
+            return _SILENT
+        except OSError as error:
+            if isinstance(error, BowstringError):
+                raise
+            raise self._lost(error) from error
+
+    def _take(self, view: memoryview) -> int:
+        return self._sock.recv_into(view, 0, socket.MSG_DONTWAIT)
+
+    def _body(self, header: Header, land: Land | None) -> memoryview:
+        length = header.length
+        have = min(length, self._end - self._start)
+        prepare = None
+        if header.tag is None and have == length:
+            body = memoryview(bytes(self._ahead_view[self._start : self._start + length]))
+        else:
+            body, prepare = landing(header.tag, length, land)
+            if prepare is not None and have:
+                prepare(have)
+            body[:have] = self._ahead_view[self._start : self._start + have]
+        self._start += have
+        self._since += HEADER_BYTES
+        if have < length:
+            self._between, self._since = min(self._since, _READ_AHEAD), 0
+            self._read_rest(body, have, prepare)
+        else:
+            self._since += length
+        return body.toreadonly() if header.tag is None else body
+
+    def _read_rest(self, body: memoryview, have: int, prepare: Callable[[int], int] | None) -> None:
+        """Read the rest of a body, taking memory for about as much as has come already, and never for a claim."""
+        while prepare is not None:
+            step = min(max(have, _FIRST_STEP), _LARGEST_STEP)
+            ready = prepare(min(have + step, body.nbytes))
+            if ready >= body.nbytes:
+                break
+            self._read_whole(body[have:ready])
+            have = ready
+        self._read_straight(body[have:])
+
+    def _read_straight(self, body: memoryview) -> None:
+        """Read the rest of a body into its place."""
+        if not self._waited:
+            body = body[self._fill_and_look(body) :]
+        self._read_whole(body)
+
+    def _read_whole(self, body: memoryview) -> None:
+        """Read until all of some memory is filled."""
+        moved = time.monotonic()
+        peer_gone = False
+        while body.nbytes:
+            try:
+                got = self._fill(body)
+            except BlockingIOError:
+                got = _SILENT
+            except OSError as error:
+                if isinstance(error, BowstringError):
+                    raise
+                raise self._lost(error, body.nbytes) from error
+            if got == 0:
+                raise self._cut_off("the peer closed the connection", body.nbytes)
+            if got > 0:
+                body = body[got:]
+                moved = time.monotonic()
+            elif peer_gone:
+                raise self._cut_off("the peer's process is gone", body.nbytes)
+            elif time.monotonic() - moved >= self.limits.stall_timeout:
+                raise self._stalled(body.nbytes)
+            else:
+                peer_gone = self.peer.exited(0)
+            self._check_restriction()
+
+    def _fill_and_look(self, body: memoryview) -> int:  # noqa: ARG002 - for tcp
+        """Read what is there of a body, and maybe what follows; return the bytes of the body."""
+        return 0
+
+    def _fill(self, view: memoryview) -> int:
+        return self._sock.recv_into(view, 0, socket.MSG_WAITALL)
+
+    def _claim(self, count: int, begin: int, end: int) -> tuple[object, ...]:  # noqa: ARG002 - for unix
+        """Return the attachments of the message that lies at ``[begin, end)`` of the stream."""
+        return ()
+
+    def _drop(self, attachments: tuple[object, ...]) -> None:
+        """Let go of attachments that nobody will get."""
+
+    def _lost(self, error: OSError, missing: int = 0) -> BowstringError:
+        """Return what an error of the socket means."""
+        if self._usage.closed:
+            return ClosedError(f"{self} was closed")
+        return self._cut_off(f"the connection is lost ({error.strerror or error})", missing)
+
+    def _cut_off(self, what: str, missing: int) -> BowstringError:
+        if self._usage.closed:
+            return ClosedError(f"{self} was closed")
+        if self._broken:
+            what = f"the connection broke before: {self._broken}"
+        if missing:
+            return BrokenError(f"{what} inside a message", expected=f"{missing} more bytes", where=str(self))
+        return BrokenError(what, where=str(self))
+
+    def _stalled(self, missing: int) -> DeadlineExceeded:
+        return DeadlineExceeded(
+            f"the peer went silent inside a message for {self.limits.stall_timeout:g} s",
+            expected=f"{missing} more bytes",
+            where=str(self),
+        )
+
+    def _stop_reading(self, error: BaseException, attachments: tuple[object, ...] = ()) -> None:
+        """Read nothing more after an error, but for an interrupt between two messages."""
+        if not isinstance(error, BowstringError):
+            if self._settled:
+                return
+            error = BrokenError(f"receiving failed: {error!r}", where=str(self))
+        self._unreadable = True
+        self._start = self._end = 0
+        self._drop(attachments)
+        self._say_last(error)
+        self._give_up(error)
+
+    def _give_up(self, error: BowstringError) -> BowstringError:
+        """Break the connection in both directions, and return why; what has arrived can still be read."""
+        self._broken = self._broken or str(error)
+        self._shut_down()
+        return error
+
+    def _shut_down(self) -> None:
+        with self._shutting:
+            self._end_closed = self._peer_end_closed()
+            with contextlib.suppress(OSError):  # the peer, or a reset, was quicker
+                self._sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        if self._usage.abandoned:
+            return
+        last = self._usage.close()
+        # Also where it is closed next: a copy of the descriptor elsewhere must not keep the connection up.
+        self._shut_down()
+        if last:
+            self._release()
+
+    @property
+    def closed(self) -> bool:
+        return self._usage.closed
+
+    def _release(self) -> None:
+        self._sock.close()
+        self.peer.close()
+
+    def _abandon(self) -> None:
+        self._usage.abandoned = True
+        self._sock.close()

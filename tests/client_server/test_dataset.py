@@ -1,0 +1,347 @@
+"""A data set of many endpoints, read as one stream."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+
+import bowstring as bow
+import bowstring.client.dataset as dataset_module
+from bowstring.client.stream import EndpointStream, StreamStatistics
+from bowstring.memory import Pool
+from bowstring.testing import fake_device
+from tests.client_server.conftest import PATIENCE, close_while_one_waits, read, until
+from tests.client_server.plain import PlainServer, messages_of
+
+SCHEMA = pa.schema([("part", pa.int64()), ("n", pa.int64())])
+PARTS, BATCHES = 7, 3
+
+
+def batch_of(part: int, number: int) -> pa.RecordBatch:
+    """Return a batch that says where it belongs."""
+    return pa.record_batch({"part": [part] * 2, "n": [number] * 2}, schema=SCHEMA)
+
+
+def part_of(part: int) -> list[pa.RecordBatch]:
+    """Return the batches of one endpoint."""
+    return [batch_of(part, number) for number in range(BATCHES)]
+
+
+WHOLE = pa.Table.from_batches([batch for part in range(PARTS) for batch in part_of(part)])
+
+
+def published(server: bow.Server, schema: pa.Schema = SCHEMA) -> bow.Dataset:
+    """Return a data set of seven endpoints of one server."""
+    endpoints = [server.publish(f"part {part}", part_of(part)) for part in range(PARTS)]
+    return bow.Dataset(tuple(endpoints), schema, WHOLE.num_rows, WHOLE.nbytes)
+
+
+def test_in_order(server: bow.Server) -> None:
+    """The batches come in the order of the endpoints, whichever was open first."""
+    dataset = published(server)
+    with bow.connect(dataset) as stream:
+        assert stream.schema.equals(SCHEMA)
+        assert (stream.num_rows, stream.num_batches, stream.nbytes) == (WHOLE.num_rows, None, WHOLE.nbytes)
+        assert stream.read_all().equals(WHOLE)
+        with pytest.raises(bow.EndOfStream):
+            stream.read_next_batch()
+        assert (stream.stats.batches, stream.stats.rows) == (PARTS * BATCHES, WHOLE.num_rows)
+    until(lambda: server.statistics.readers == PARTS)
+
+
+def test_as_they_come(server: bow.Server) -> None:
+    """Unordered, every batch comes once, and those of one endpoint in their order."""
+    with bow.connect(published(server), ordered=False) as stream:
+        seen = [(batch["part"].values[0], batch["n"].values[0]) for batch in stream]
+        assert stream.stats.batches == PARTS * BATCHES
+    for part in range(PARTS):
+        assert [int(number) for origin, number in seen if origin == part] == list(range(BATCHES))
+    assert len(seen) == PARTS * BATCHES
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_from_several_servers(serve: Callable[..., bow.Server], ordered: bool) -> None:
+    """Endpoints of one data set may lie on servers of any kind."""
+    servers = [serve(address) for address in ("unix:", "inproc:", "tcp://127.0.0.1:0")]
+    endpoints = [server.publish("part", part_of(part)) for part, server in enumerate(servers)]
+    dataset = bow.Dataset(tuple(endpoints), SCHEMA)
+    with bow.connect(dataset, ordered=ordered) as stream:
+        table = stream.read_all()
+        assert stream.stats.path == "inproc: mapped, tcp: packed, unix: mapped"
+    assert table.sort_by([("part", "ascending"), ("n", "ascending")]).equals(WHOLE.slice(0, 6 * BATCHES))
+
+
+MAPPED = pytest.mark.parametrize("address", ["unix:", "inproc:"])
+
+
+@MAPPED
+@pytest.mark.parametrize("ordered", [True, False])
+def test_of_very_many_that_are_kept_some_are_copied(
+    serve: Callable[..., bow.Server], address: str, monkeypatch: pytest.MonkeyPatch, ordered: bool
+) -> None:
+    """Where the batches of many endpoints are kept, those that follow are copied, and their connections end."""
+    monkeypatch.setattr(dataset_module, "_MOST_KEPT", 2)
+    server = serve(address)
+    with bow.connect(published(server), ordered=ordered) as stream:
+        batches = list(stream)
+        assert (stream.stats.copied, stream.stats.batches) == ("copy", PARTS * BATCHES)
+        assert "endpoints are kept" in stream.stats.copied_why
+    table = pa.Table.from_batches([batch.to_arrow() for batch in batches])
+    assert table.sort_by([("part", "ascending"), ("n", "ascending")]).equals(WHOLE)
+    # What was open before the second was read to its end is not copied.
+    until(lambda: 2 <= server.statistics.connections < PARTS)
+
+
+@MAPPED
+def test_views_are_views_of_however_many(
+    serve: Callable[..., bow.Server], address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks for views gets no copies, and who drops batches as they come needs none."""
+    monkeypatch.setattr(dataset_module, "_MOST_KEPT", 4)
+    server = serve(address)
+    dataset = published(server)
+    with bow.connect(dataset, mode="map") as stream:
+        batches = list(stream)
+        assert stream.stats.copied == stream.stats.copied_why == ""
+    assert server.statistics.connections == PARTS
+    del batches
+    until(lambda: server.statistics.connections == 0)
+    with bow.connect(dataset) as stream:
+        for batch in stream:
+            del batch
+            # Those that were read to their end are gone; one is read, and some are open ahead.
+            until(lambda: server.statistics.connections <= 1 + dataset_module._AHEAD)
+        assert stream.stats.copied == ""
+
+
+def test_the_first_is_read_while_others_open(server: bow.Server) -> None:
+    """Unordered, what is there comes at once, though another endpoint has not even said its schema."""
+    go_on = threading.Event()
+    go_on.set()
+
+    def slow() -> Iterator[pa.RecordBatch]:
+        assert go_on.wait(10)
+        return iter(part_of(0))
+
+    first = server.publish("slow", slow, schema=SCHEMA)
+    read(first)  # what publish() asked for, to see the schema
+    go_on.clear()
+    dataset = bow.Dataset((first, server.publish("quick", part_of(1))), SCHEMA)
+    with bow.connect(dataset, ordered=False, limits=PATIENCE) as stream:
+        assert [int(next(stream)["part"].values[0]) for _ in range(BATCHES)] == [1] * BATCHES
+        go_on.set()
+        assert [int(batch["part"].values[0]) for batch in stream] == [0] * BATCHES
+
+
+def test_they_are_opened_ahead(server: bow.Server) -> None:
+    """While the first endpoint makes its batches, the next ones are open already, but not all."""
+    go_on = threading.Event()
+
+    def slow() -> Iterator[pa.RecordBatch]:
+        yield batch_of(0, 0)
+        assert go_on.wait(10)
+        yield batch_of(0, 1)
+
+    first = server.publish("slow", slow, schema=SCHEMA)
+    others = [server.publish(f"part {part}", part_of(part)) for part in range(10)]
+    with bow.connect(bow.Dataset((first, *others), SCHEMA), limits=PATIENCE) as stream:
+        next(stream)
+        until(lambda: server.statistics.connections >= 3)
+        assert server.statistics.connections <= 5
+        go_on.set()
+        assert stream.read_all().num_rows == 2 + 10 * 2 * BATCHES
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_columns(server: bow.Server, ordered: bool) -> None:
+    """Columns are chosen of every endpoint."""
+    with bow.connect(published(server), columns=["n"], ordered=ordered) as stream:
+        assert stream.schema.names == ["n"]
+        table = stream.read_all()
+    assert sorted(table["n"].to_pylist()) == sorted(WHOLE["n"].to_pylist())
+
+
+def test_a_column_that_is_not_there(server: bow.Server) -> None:
+    """A column that the data set's schema does not have is refused before any endpoint is asked."""
+    dataset = published(server)
+    with pytest.raises(bow.UnknownColumn, match="'x'"):
+        bow.connect(dataset, columns=["x"])
+    assert server.statistics.connections == 0
+
+
+@pytest.mark.parametrize("mode", ["map", "copy"])
+def test_options_reach_every_endpoint(server: bow.Server, mode: str) -> None:
+    """The mode holds for all of them."""
+    assert read(published(server), mode=mode).equals(WHOLE)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_another_schema(server: bow.Server, ordered: bool) -> None:
+    """An endpoint whose schema is not that of its data set is an error that shows both."""
+    endpoints = (server.publish("a", part_of(0)), server.publish("b", {"other": [1]}))
+    stream = bow.connect(bow.Dataset(endpoints, SCHEMA), ordered=ordered)
+    with stream, pytest.raises(bow.InvalidData, match=r"(?s)part.*other"):
+        stream.read_all()
+    until(lambda: server.statistics.connections == 0)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_one_endpoint_is_gone(server: bow.Server, ordered: bool) -> None:
+    """One endpoint that nobody offers fails the whole, and nothing is left open."""
+    dataset = published(server)
+    server.withdraw("part 2")
+    with bow.connect(dataset, ordered=ordered, limits=PATIENCE) as stream:
+        with pytest.raises(bow.UnknownTicket):
+            stream.read_all()
+        with pytest.raises(bow.ClosedError):
+            stream.read_next_batch()
+    until(lambda: server.statistics.connections == 0)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_one_endpoint_fails(server: bow.Server, ordered: bool) -> None:
+    """One producer that raises fails the whole; what came before stays true."""
+
+    def fail() -> Iterator[pa.RecordBatch]:
+        yield batch_of(9, 0)
+        raise OSError("disk on fire")
+
+    dataset = published(server)
+    failing = server.publish("failing", fail(), schema=SCHEMA)
+    endpoints = (*dataset.endpoints[:2], failing, *dataset.endpoints[2:])
+    kept: list[bow.Batch] = []
+    stream = bow.connect(bow.Dataset(endpoints, SCHEMA), ordered=ordered, limits=PATIENCE)
+    with stream, pytest.raises(bow.ProducerFailed, match="disk on fire"):
+        kept.extend(stream)
+    if ordered:
+        assert [int(batch["part"].values[0]) for batch in kept] == [0] * 3 + [1] * 3 + [9]
+    assert len(kept) <= 1 + PARTS * BATCHES
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_closed_in_the_middle(server: bow.Server, ordered: bool, count: int) -> None:
+    """Closing ends all its streams, open, opening or not yet begun, and batches stay."""
+    with bow.connect(published(server), ordered=ordered) as stream:
+        kept = [next(stream) for _ in range(count)]
+    for call in (stream.read_next_batch, stream.read_all):
+        with pytest.raises(bow.ClosedError):
+            call()
+    stream.close()
+    assert [batch.num_rows for batch in kept] == [2] * count
+    del kept
+    until(lambda: server.statistics.connections == 0)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_closed_while_another_thread_waits(server: bow.Server, ordered: bool) -> None:
+    """A thread that waits for a batch of any endpoint hears that the stream was closed."""
+    go_on, asked = threading.Event(), threading.Event()
+
+    def slow() -> Iterator[pa.RecordBatch]:
+        asked.set()
+        go_on.wait(10)
+        yield batch_of(0, 0)
+
+    dataset = bow.Dataset((server.publish("slow", slow, schema=SCHEMA),), SCHEMA)
+    stream = bow.connect(dataset, ordered=ordered, limits=PATIENCE)
+    close_while_one_waits(stream, asked)
+    go_on.set()
+    until(lambda: server.statistics.connections == 0)
+
+
+def test_forgotten(server: bow.Server) -> None:
+    """A stream of many that is neither closed nor kept ends by itself, with its threads."""
+    next(bow.connect(published(server)))
+    until(lambda: server.statistics.connections == 0)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_of_none(ordered: bool) -> None:
+    """A data set without endpoints has a schema and no batches."""
+    with bow.connect(bow.Dataset((), SCHEMA), ordered=ordered) as stream:
+        assert stream.read_all().equals(SCHEMA.empty_table())
+        assert stream.stats.batches == 0
+
+
+def test_it_pickles(server: bow.Server) -> None:
+    """A data set goes to another process whole; its stream does not."""
+    dataset = pickle.loads(pickle.dumps(published(server)))
+    assert len(dataset) == PARTS
+    assert dataset.schema.equals(SCHEMA)
+    with bow.connect(dataset) as stream:
+        with pytest.raises(bow.NotPicklable):
+            pickle.dumps(stream)
+        assert f"{PARTS} endpoints" in repr(stream)
+        assert pa.table(stream).equals(WHOLE)
+
+
+def test_a_ticket_beside_it(server: bow.Server) -> None:
+    """Each endpoint has its ticket: another one beside them is a mistake."""
+    with pytest.raises(bow.UsageError, match="ticket"):
+        bow.connect(published(server), "part 1")
+
+
+@pytest.mark.parametrize("codec", [None, "lz4"])
+def test_a_data_set_on_a_device_has_one_budget(
+    no_leaks: None, monkeypatch: pytest.MonkeyPatch, codec: str | None
+) -> None:
+    """The batches of all endpoints lie in one pool of the device, whose budget holds for them together."""
+    monkeypatch.setattr("bowstring.memory.pool.default_budget", lambda device=None: 4 << 20)
+    table = pa.table({"n": pa.array(range(100_000), pa.int64())})
+    messages = messages_of(table, options={"compression": codec})
+    with contextlib.ExitStack() as ends:
+        servers = [ends.enter_context(PlainServer("unix:", messages)) for _ in range(6)]
+        endpoints = tuple(bow.Endpoint.parse(server.uri, b"t") for server in servers)
+        stream = bow.connect(
+            bow.Dataset(endpoints, table.schema), device=fake_device(0), pool=Pool(), limits=PATIENCE
+        )
+        kept = [ends.enter_context(stream).read_next_batch()]
+        with pytest.raises(bow.OutOfBudget):
+            kept.extend(stream)
+        assert 2 <= len(kept) <= 4
+        del kept, stream
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_statistics_are_right_while_another_thread_reads(
+    server: bow.Server, monkeypatch: pytest.MonkeyPatch, ordered: bool
+) -> None:
+    """Whoever asks from another thread, at whatever moment, gets each batch once and all that were delivered."""
+    reading = threading.get_ident()
+    delivered, seen = 0, []
+
+    def look() -> None:
+        if threading.get_ident() == reading and not looking:
+            looking.append(True)
+            with concurrent.futures.ThreadPoolExecutor(1) as other:
+                seen.append((delivered, other.submit(lambda: stream.stats.batches).result(10.0)))
+            looking.clear()
+
+    looking: list[bool] = []
+    statistics: Callable[[EndpointStream], StreamStatistics] = vars(EndpointStream)["stats"].fget
+    close = EndpointStream.close
+
+    def stats(self: EndpointStream) -> StreamStatistics:
+        look()
+        return statistics(self)
+
+    def closed(self: EndpointStream) -> None:
+        close(self)
+        look()
+
+    with bow.connect(published(server), ordered=ordered) as stream:
+        monkeypatch.setattr(EndpointStream, "stats", property(stats))
+        monkeypatch.setattr(EndpointStream, "close", closed)
+        for _ in stream:
+            delivered += 1
+        assert stream.stats.batches == PARTS * BATCHES
+    assert len(seen) >= 2 * PARTS
+    assert all(before <= batches <= PARTS * BATCHES for before, batches in seen), seen
+    assert [batches for _, batches in seen] == sorted(batches for _, batches in seen)

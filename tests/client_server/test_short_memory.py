@@ -1,0 +1,50 @@
+"""Readers whose memory is short: what could wait until the user lets some go is no reason to fail."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pyarrow as pa
+
+import bowstring as bow
+from bowstring.memory import Pool
+from tests.client_server.conftest import PATIENCE, come_home
+from tests.client_server.test_runs import Says, frames, says
+
+__all__ = ["says"]
+
+
+def test_opening_waits_for_no_memory(address: str) -> None:
+    """Whoever opens a stream of packed bodies waits for the first at most: the rest may need what he lets go."""
+    pool = Pool(budget=2 << 20)
+    batches = [pa.record_batch({"a": np.arange(100_000) + number}) for number in range(6)]
+    with bow.Server(address, limits=PATIENCE) as server:
+        endpoint = server.publish("t", pa.Table.from_batches(batches))
+        plain = str(endpoint.uri).replace("&bow=1", "")
+        began = time.monotonic()
+        with bow.connect(plain, endpoint.ticket, pool=pool, limits=PATIENCE) as stream:
+            assert time.monotonic() - began < PATIENCE.stall_timeout / 4
+            for expected in batches:
+                assert next(stream).to_arrow().equals(expected)
+    come_home(pool)
+
+
+def test_what_is_foreseen_makes_room(says: Says) -> None:
+    """Memory that was taken for batches to come does not keep out a dictionary that comes instead of them."""
+    text = ["x" * 25 + str(number) for number in range(100_000)]
+    dictionaries = [pa.array(text), pa.array(text[::-1])]
+    indices = pa.array(np.zeros(60_000, np.int8))
+    batches = [
+        pa.record_batch({"d": pa.DictionaryArray.from_arrays(indices, values)})
+        for values in dictionaries
+        for _ in range(12)
+    ]
+    says.bytes = b"".join(frames(pa.Table.from_batches(batches)))
+    # Both dictionaries for a moment, 4 MiB each.
+    pool = Pool(budget=8 << 20)
+    with bow.connect(says.uri, pool=pool, limits=PATIENCE) as stream:
+        # None of them is kept, not even while the next is waited for.
+        firsts = [next(stream)["d"].to_arrow()[0].as_py() for _ in batches]
+    assert firsts == [text[0]] * 12 + [text[-1]] * 12
+    come_home(pool)
