@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.column import Column
     from bowstring.dissociated.endpoint import Dataset, Endpoint
+    from bowstring.local_server import get, put, release
     from bowstring.memory import Buffer, Device, Pool, Region, cpu
     from bowstring.server import Server, ServerStatistics
 
@@ -59,8 +60,11 @@ __all__ = [  # noqa: PLE0604  the names of the errors are listed where the tree 
     "depot",
     "errors",
     "geo",
+    "get",
     "ipc",
     "parquet",
+    "put",
+    "release",
     "spark",
     "variant",
     "vortex",
@@ -84,6 +88,9 @@ _HOMES = {
     "StreamStatistics": "bowstring.client.stream",
     "connect": "bowstring.client",
     "cpu": "bowstring.memory",
+    "get": "bowstring.local_server",
+    "put": "bowstring.local_server",
+    "release": "bowstring.local_server",
 }
 _MODULES = frozenset(
     {

@@ -47,6 +47,10 @@ NAMED: dict[str, Callable[[bow.Endpoint], tuple[bow.Endpoint | str, str | bytes 
 def test_ways_to_name_a_data_set(server: bow.Server, way: str) -> None:
     """A data set is found by its endpoint, by what that prints, and by the server's URI with ticket or name."""
     source, ticket = NAMED[way](server.publish("die Täfelchen", TABLE))
+    if server.address.startswith("tcp:") and way.endswith("name"):
+        with pytest.raises(bow.UnknownTicket, match="only if its server has a token"):
+            read(source, ticket=ticket)
+        return
     assert read(source, ticket=ticket).equals(TABLE)
 
 

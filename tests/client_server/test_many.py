@@ -151,8 +151,9 @@ def test_servers_side_by_side(serve: Callable[..., bow.Server], address: str) ->
     assert len({server.address for server in servers}) == 4
     for number, endpoint in enumerate(endpoints):
         assert read(endpoint).equals(table_of(number))
+    other = servers[1].publish("another name", table_of(0))
     with pytest.raises(bow.UnknownTicket):
-        bow.connect(endpoints[0].uri, endpoints[1].ticket)
+        bow.connect(endpoints[0].uri, other.ticket)
 
 
 def test_one_pool_for_several_servers() -> None:

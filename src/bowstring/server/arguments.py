@@ -59,8 +59,8 @@ def check_token(token: str | None, address: str) -> None:
         )
 
 
-def check_seconds(seconds: Any) -> float:
-    """Return how long to wait, if it is a time that ends.
+def check_seconds(seconds: Any, name: str = "timeout") -> float:
+    """Return a time that ends, in seconds; `name` is that of the argument.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def check_seconds(seconds: Any) -> float:
     """
     is_number = isinstance(seconds, Real) and not isinstance(seconds, bool)
     if not is_number or not 0 <= seconds < math.inf:
-        raise UsageError("timeout is a finite number of seconds, 0 or more", found=repr(seconds)[:80])
+        raise UsageError(f"{name} is a finite number of seconds, 0 or more", found=repr(seconds)[:80])
     return float(seconds)
 
 

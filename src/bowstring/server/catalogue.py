@@ -1,15 +1,17 @@
-"""The catalogue: which data sets a server offers, by name and by ticket."""
+"""The catalogue: which data sets a server offers, by name and by ticket, and for how long."""
 
 from __future__ import annotations
 
+import heapq
 import secrets
+import threading
+import time
 from typing import TYPE_CHECKING, Final
 
 from bowstring.dissociated.producer import Role
 from bowstring.errors import ClosedError, DeadlineExceeded, UnknownTicket, UsageError
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable
 
     from bowstring.server.sources import Source
@@ -32,18 +34,35 @@ class Catalogue:
         self._changed = changed
         self._publications: dict[bytes, Publication] = {}
         self._most = _REMEMBERED
+        self._expiry = _Expiry(changed)
 
-    def add(self, publication: Publication) -> None:
+    def add(self, publication: Publication, *, replace: bool = False, ttl: float | None = None) -> None:
         """Offer a data set.
+
+        Parameters
+        ----------
+        publication
+            The data set.
+        replace
+            Let it take the place of the one that has its name now.
+        ttl
+            Seconds after which it is withdrawn.
 
         Raises
         ------
         UsageError
-            Its name is taken.
+            Its name is taken, and it shall replace nothing.
         """
         with self._changed:
-            self.check_free(publication.name)
+            before = self._find(publication.name)
+            if before is not None and not replace:
+                raise _taken(publication.name)
+            self.forget()
             self.enter(publication)
+            if before is not None:
+                before.replace()
+            if ttl is not None:
+                self._expiry.add(publication, ttl)
 
     def enter(self, publication: Publication) -> None:
         """Offer a data set whose name is known to be new."""
@@ -54,7 +73,7 @@ class Catalogue:
         """Refuse a name that a data set has which is offered."""
         with self._changed:
             if self._find(name) is not None:
-                raise UsageError("the name is taken", found=repr(name), hint="Withdraw the other one first.")
+                raise _taken(name)
 
     def named(self, name: str) -> Publication:
         """Return the data set of a name.
@@ -72,24 +91,46 @@ class Catalogue:
 
     def _find(self, name: str) -> Publication | None:
         for publication in self._publications.values():
-            if publication.name == name and not (publication.withdrawn or publication.released):
+            if publication.name == name and publication.offered:
                 return publication
         return None
 
-    def admit(self, ticket: bytes, role: Role) -> Publication:
+    def _newest(self, name: str) -> Publication | None:
+        """Return what a name stands for, or stood for last, so that an error can say what became of it."""
+        found = [each for each in self._publications.values() if each.name == name]
+        return next((each for each in found if each.offered), found[-1] if found else None)
+
+    def admit(self, ticket: bytes, role: Role, *, names: bool) -> Publication:
         """Return the data set that a reader asks for, by ticket or by name, and count the reader in.
 
         Of two connections that carry one stream, the one with the bodies counts.
+
+        Parameters
+        ----------
+        ticket
+            Of one version, or the name of a data set.
+        role
+            What the connection carries.
+        names
+            Whether the reader may ask by name: it has shown that it is let in.
+
+        Raises
+        ------
+        UnknownTicket
+            There is no such data set, or no longer; or the reader asks by name, and may not.
         """
         with self._changed:
             publication = self._publications.get(ticket)
-            if publication is None:
-                publication = self._find(ticket.decode(errors="replace"))
+            if publication is None and names:
+                publication = self._newest(ticket.decode(errors="replace"))
             if publication is None:
                 raise UnknownTicket(
                     "no such data set",
                     found=repr(ticket[:80]),
-                    hint="It may have been withdrawn; ask its producer.",
+                    hint="It may have been withdrawn; ask its producer."
+                    if names
+                    else "Over a network a data set is found by name only if its server has a token; "
+                    "else connect by the endpoint that publish() returned.",
                 )
             if role is not Role.BOTH and publication.source.charged:
                 raise UsageError(
@@ -119,7 +160,7 @@ class Catalogue:
     def offered(self) -> list[Publication]:
         """Return the data sets that new readers may still ask for."""
         with self._changed:
-            return [p for p in self._publications.values() if not (p.withdrawn or p.released)]
+            return [p for p in self._publications.values() if p.offered]
 
     def sources(self) -> list[Source]:
         """Return the sources of what is offered, or read still."""
@@ -130,6 +171,7 @@ class Catalogue:
         """Offer nothing any more; those that read keep what they have."""
         with self._changed:
             publications = list(self._publications.values())
+        self._expiry.close()
         for publication in publications:
             publication.withdraw()
 
@@ -146,14 +188,63 @@ class Catalogue:
         return len(self._publications)
 
 
+class _Expiry:
+    """Withdraws data sets when their time is over, in a thread that runs while there are any such."""
+
+    def __init__(self, changed: threading.Condition) -> None:
+        self._changed = changed
+        self._waiting: list[tuple[float, int, Publication]] = []
+        self._added = 0
+        self._thread: threading.Thread | None = None
+
+    def add(self, publication: Publication, seconds: float) -> None:
+        """Withdraw a data set after some seconds; called under the condition."""
+        self._added += 1
+        heapq.heappush(self._waiting, (time.monotonic() + seconds, self._added, publication))
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="expiry (bowstring)", daemon=True)
+            self._thread.start()
+        self._changed.notify_all()
+
+    def close(self) -> None:
+        """Withdraw nothing any more, and wait for the thread."""
+        with self._changed:
+            self._waiting.clear()
+            thread = self._thread
+            self._changed.notify_all()
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        with self._changed:
+            while self._waiting:
+                at, _, publication = self._waiting[0]
+                if publication.released or at <= time.monotonic():
+                    heapq.heappop(self._waiting)
+                    publication.withdraw()
+                else:
+                    self._changed.wait(at - time.monotonic())
+            self._thread = None
+
+
+def _taken(name: str) -> UsageError:
+    return UsageError(
+        "the name is taken",
+        found=repr(name),
+        hint="publish(…, replace=True) replaces it; withdraw() frees it.",
+    )
+
+
 def _unknown(name: str) -> UnknownTicket:
     return UnknownTicket("no data set of that name is offered", found=repr(name))
 
 
 class Publication:
-    """One data set of a server: its source, its tickets, its readers.
+    """One version of a data set of a server: its source, its ticket, its readers.
 
-    All changes happen under the server's condition, which is notified of each.
+    New readers come by the name of the data set, as long as the publication is `offered`. By its ticket, which no
+    other version has, they also come while it is replaced and others still read it. All changes happen under the
+    server's condition, which is notified of each.
 
     Parameters
     ----------
@@ -174,9 +265,16 @@ class Publication:
         self.readers = readers
         self.completed = 0
         self.active = 0
+        self.published = time.time()
+        self.replaced = False
         self.withdrawn = False
         self.released = False
         self._changed = changed
+
+    @property
+    def offered(self) -> bool:
+        """Whether its name stands for it."""
+        return not (self.replaced or self.withdrawn or self.released)
 
     def enter(self) -> None:
         """Let a reader in.
@@ -205,7 +303,8 @@ class Publication:
             The data set was withdrawn or released.
         """
         if self.withdrawn or self.released:
-            raise UnknownTicket("the data set is no longer offered", found=self.name)
+            hint = "Connect by its name, which stands for the newer version." if self.replaced else ""
+            raise UnknownTicket("the data set is no longer offered", found=self.name, hint=hint)
 
     def leave(self, *, completed: bool) -> None:
         """Count a reader out; `completed` if it read to the end and gave everything back."""
@@ -222,14 +321,27 @@ class Publication:
             self._settle()
             self._changed.notify_all()
 
+    def replace(self) -> None:
+        """Let its name stand for another version; those that read keep what they have."""
+        with self._changed:
+            self.replaced = True
+            self._settle()
+            self._changed.notify_all()
+
     def _settle(self) -> None:
         satisfied = self.readers is not None and self.completed >= self.readers
-        if self.active == 0 and (self.withdrawn or satisfied):
+        if self.active == 0 and (self.replaced or self.withdrawn or satisfied) and not self.released:
             self.released = True
             self.source.release()
 
     def __repr__(self) -> str:
-        state = "released" if self.released else "withdrawn" if self.withdrawn else "offered"
+        states = {
+            "released": self.released,
+            "withdrawn": self.withdrawn,
+            "replaced": self.replaced,
+            "offered": True,
+        }
+        state = next(name for name, holds in states.items() if holds)
         wanted = "any" if self.readers is None else self.readers
         return (
             f"<Publication {self.name!r} {state}, {self.active} reading, {self.completed} of {wanted} done>"

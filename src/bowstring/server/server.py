@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import os
 import secrets
+import signal
 import threading
 import time
 import weakref
@@ -32,6 +33,8 @@ from bowstring.server.session import Session
 from bowstring.server.sources import source_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pyarrow as pa
 
     from bowstring.dissociated.producer import Outcome, Role
@@ -113,6 +116,8 @@ class Server(Closing):
         *,
         schema: pa.Schema | None = None,
         readers: int | None = None,
+        replace: bool = False,
+        ttl: float | None = None,
         separate: bool = False,
         share: Literal["copy", "in_place"] = "copy",
         events: bool = False,
@@ -122,7 +127,7 @@ class Server(Closing):
         Parameters
         ----------
         name
-            What to call it, in at most 1,024 bytes of UTF-8; each name is offered once at a time.
+            What to call it, in at most 1,024 bytes of UTF-8; each name is offered once at a time (see `replace`).
         data
             Anything with the Arrow PyCapsule interface, a Batch or a list of them, a dict of arrays: copied
             once, into shared memory, unless it lies there already. A reader or generator of batches: produced
@@ -133,6 +138,12 @@ class Server(Closing):
         readers
             How many readers read it to its end before its memory is released; any number by default, until it
             is withdrawn.
+        replace
+            Whether it takes the place of the data set that has this name now, if there is one. That happens at the
+            end of this call, at once: who reads the former version keeps it, and new readers get this one.
+            `readers` counts for each version by itself.
+        ttl
+            Seconds from now on after which it is withdrawn; until `withdraw` or `close` by default.
         separate
             Whether readers fetch metadata and bodies over a connection each.
         share
@@ -154,7 +165,9 @@ class Server(Closing):
         Returns
         -------
         Endpoint
-            What a reader needs to :func:`bowstring.connect`.
+            What a reader needs to :func:`bowstring.connect`. It names the data set, and so follows `replace` and a
+            server that starts again at the same address; on ``tcp:`` without a token, and with `separate`, it
+            stands for this version alone.
 
         Raises
         ------
@@ -177,7 +190,9 @@ class Server(Closing):
                 "events are for what is lent in place", hint='publish(…, share="in_place", events=True)'
             )
         check_offer(name, schema, readers)
-        self._catalogue.check_free(name)
+        ttl = None if ttl is None else check_seconds(ttl, "ttl")
+        if not replace:
+            self._catalogue.check_free(name)
         seconds, in_place = self.limits.device_timeout, share == "in_place"
         source, readers = source_of(
             data, schema, self.pool, readers, seconds, in_place=in_place, events=events
@@ -192,8 +207,18 @@ class Server(Closing):
         publication = Publication(name, source, readers, self._changed)
         with self._changed:
             self._check()
-            self._catalogue.add(publication)
-        return self._endpoint(publication, separate=separate)
+            self._catalogue.add(publication, replace=replace, ttl=ttl)
+        # Two connections could be answered by two versions of one name.
+        by_name = self._names_open and not separate
+        ticket = name.encode() if by_name else publication.ticket
+        return self._endpoint(ticket, separate=separate)
+
+    @property
+    def _names_open(self) -> bool:
+        """Whether every reader of this server may ask by name."""
+        return self._token is not None or not any(
+            each.startswith("tcp:") for each in self._acceptor.addresses
+        )
 
     def offer(self, name: str, source: Source, readers: int | None = None) -> tuple[Publication, Endpoint]:
         """Offer what somebody else has prepared; that `name` is new is his business.
@@ -206,7 +231,7 @@ class Server(Closing):
             self._check()
             self._catalogue.forget()
             self._catalogue.enter(publication)
-        return publication, self._endpoint(publication, separate=False)
+        return publication, self._endpoint(publication.ticket, separate=False)
 
     def listen_too(self, address: str) -> str:
         """Take readers on one more address, too; return it as a transport dials it.
@@ -223,12 +248,12 @@ class Server(Closing):
         check_token(self._token, address)
         return self._acceptor.listen(address)
 
-    def _endpoint(self, publication: Publication, *, separate: bool) -> Endpoint:
+    def _endpoint(self, ticket: bytes, *, separate: bool) -> Endpoint:
         location = self._location
         if separate:
-            endpoint = Endpoint(location(Want.METADATA), publication.ticket, location(Want.BODIES))
+            endpoint = Endpoint(location(Want.METADATA), ticket, location(Want.BODIES))
         else:
-            endpoint = Endpoint(location(Want.DATA), publication.ticket)
+            endpoint = Endpoint(location(Want.DATA), ticket)
         for address in self._acceptor.addresses[1:2]:
             other = location(Want.DATA, address)
             endpoint = dataclasses.replace(endpoint, elsewhere=other, host=this_host())
@@ -274,11 +299,43 @@ class Server(Closing):
         seconds = self.limits.release_timeout if timeout is None else check_seconds(timeout)
         self._catalogue.wait_released(name, seconds, lambda: self._closed)
 
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the server is closed, or this process is asked to end (SIGINT, Ctrl-C, or SIGTERM).
+
+        Parameters
+        ----------
+        timeout
+            Seconds; without it this is the one wait that has no deadline.
+
+        Returns
+        -------
+        bool
+            Whether that happened; false when the time is over. Signals are noticed in the main thread only.
+
+        Examples
+        --------
+        >>> import bowstring as bow
+        >>> with bow.Server() as server:
+        ...     server.wait(timeout=0.01)
+        False
+        """
+        self._check_process()
+        seconds = None if timeout is None else check_seconds(timeout)
+        try:
+            with _ended_by_sigterm(), self._changed:
+                return self._changed.wait_for(lambda: self._closed, seconds)
+        except KeyboardInterrupt:
+            return True
+
     @property
     def endpoints(self) -> dict[str, Endpoint]:
         """The data sets that are offered now, by name."""
         self._check_process()
-        return {each.name: self._endpoint(each, separate=False) for each in self._catalogue.offered()}
+        offered, by_name = self._catalogue.offered(), self._names_open
+        return {
+            each.name: self._endpoint(each.name.encode() if by_name else each.ticket, separate=False)
+            for each in offered
+        }
 
     @property
     def statistics(self) -> ServerStatistics:
@@ -301,9 +358,9 @@ class Server(Closing):
 
     # What the sessions ask of the server.
 
-    def admit(self, ticket: bytes, role: Role) -> Publication:
+    def admit(self, ticket: bytes, role: Role, *, authenticated: bool) -> Publication:
         """Return the data set that a reader asks for, and count the reader in (:meth:`Catalogue.admit`)."""
-        return self._catalogue.admit(ticket, role)
+        return self._catalogue.admit(ticket, role, names=authenticated or self._token is not None)
 
     def token_matches(self, token: str | None) -> bool:
         """Whether a reader may come in; takes the same time for every wrong token."""
@@ -357,6 +414,20 @@ class Server(Closing):
             "closed" if self._closed else f"{len(self._catalogue)} data sets, {len(self._acceptor)} readers"
         )
         return f"<Server {self.address} {state}>"
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the block as Ctrl-C does, by KeyboardInterrupt, where nobody else handles it."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 # Threads that run somebody's generator are not waited for when the interpreter ends.

@@ -200,7 +200,9 @@ class Session:
         hello = self._protocol.hello
         if hello is None:
             self._check_token()
-        self._publication = self._server.admit(ticket, self._protocol.role or Role.BOTH)
+        authenticated = self._channel.carries != "nothing"
+        role = self._protocol.role or Role.BOTH
+        self._publication = self._server.admit(ticket, role, authenticated=authenticated)
         self._protocol.pointers = hands_over(self._channel, hello, self._publication.source)
         source = self._publication.source
         if (
