@@ -74,7 +74,8 @@ def _lowered(signature: Signature) -> tuple[str, str]:
         elif function is prefetch.prefetch_page:
             prefetch.compile_prefetch_page(wanted=True)
         else:
-            make_jitable(numba.extending, function)
+            # A call for each item, with all that its arrays are made of, costs more than a small kernel does.
+            make_jitable(numba.extending, function, forceinline=function is signature.kernel)
     kernel = signature.kernel
     taken, place = {}, 0
     for parameter in signature.parameters:

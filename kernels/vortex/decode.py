@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from bowstring.errors import InvalidBody, UsageError
 from bowstring.kernels.launch import find_place, launch, run_arrays
@@ -60,6 +61,8 @@ _FAULTS: Final = {
     strings.TOKEN: "a code stands for no symbol, or offsets point outside",
 }
 _STEP_ON_HOST: Final = 1024
+_SYMBOLS: Final = 256
+_LARGE: Final = 1 << 16
 _COLUMNS: Final = 4  # log2 of the words in a row: on a GPU each has a work item
 
 
@@ -351,7 +354,7 @@ def expand_runs(ends: Any, values: Any, rows: int, *, offset: int = 0, faults: A
     if ends.dtype.itemsize < 4:
         ends = _unsigned(ends).astype(np.uint32)
     out = empty(values, rows, values.dtype)
-    step = _STEP_ON_HOST if find_place((values,)) == "host" else 1
+    step = _step(values)
     arguments = _unsigned(ends), _unsigned(values), offset, rows, step, _unsigned(out), faults
     launch(gather.expand_runs, -(-rows // step), *arguments)
     return out
@@ -573,11 +576,20 @@ def decode_fsst(
     >>> out.tobytes()
     b'bow!'
     """
-    out = empty(codes, size, np.uint8)
-    starts = code_offsets.astype(np.int64)
-    launch(
-        strings.decode_fsst, len(offsets) - 1, codes, starts, words_of(symbols), lengths, offsets, out, faults
-    )
+
+    def tables(xp: Any, symbols: Any, lengths: Any) -> Any:
+        """Return 256 words, and behind them 256 lengths as bytes: 0 for what is no symbol."""
+        held = min(len(lengths), len(symbols) // 8, _SYMBOLS - 1)
+        words, sizes = xp.zeros(_SYMBOLS + _SYMBOLS // 8, np.uint64), lengths[:held]
+        words.view(np.uint8)[: 8 * held] = symbols[: 8 * held]
+        words[_SYMBOLS:].view(np.uint8)[:held] = xp.where(sizes <= 8, sizes, np.uint8(0))
+        return words
+
+    table = run_arrays(tables, symbols, lengths)
+    words, sizes = table[:_SYMBOLS], table[_SYMBOLS:].view(np.uint8)
+    out, step = empty(codes, size, np.uint8), _step(codes)
+    items = -(-(len(offsets) - 1) // step)
+    launch(strings.decode_fsst, items, codes, _int64(code_offsets), words, sizes, offsets, step, out, faults)
     return out
 
 
@@ -607,10 +619,9 @@ def decode_onpair(
     codes = _codes(codes)
     if codes.dtype.itemsize < 2:
         codes = codes.astype(np.uint16)
-    out = empty(codes, size, np.uint8)
-    starts, token_starts = code_offsets.astype(np.int64), token_offsets.astype(np.int64)
-    arguments = codes, starts, tokens, token_starts, offsets, out, faults
-    launch(strings.decode_onpair, len(offsets) - 1, *arguments)
+    out, step = empty(codes, size, np.uint8), _step(codes)
+    arguments = codes, _int64(code_offsets), tokens, _int64(token_offsets), offsets, step, out, faults
+    launch(strings.decode_onpair, -(-(len(offsets) - 1) // step), *arguments)
     return out
 
 
@@ -648,6 +659,11 @@ def make_views(
     return out
 
 
+def _step(beside: Any) -> int:
+    """Return how many rows one work item takes where a row alone would be too little for the host."""
+    return _STEP_ON_HOST if find_place((beside,)) == "host" else 1
+
+
 def _check_range(name: str, value: int, least: int, most: int) -> None:
     if not least <= value <= most:
         raise InvalidBody(f"a {name} is out of range", expected=f"{least} to {most}", found=value)
@@ -678,6 +694,10 @@ def _codes(codes: Any) -> Any:
     return run_arrays(lambda xp, each: xp.minimum(each, np.uint64(2**32 - 1)).astype(np.uint32), codes)
 
 
+def _int64(array: Any) -> Any:
+    return array if array.dtype == np.int64 else array.astype(np.int64)
+
+
 def _unsigned(array: Any) -> Any:
     return array.view(f"u{array.dtype.itemsize}")
 
@@ -691,8 +711,14 @@ def words_of(data: Any) -> Any:
 
 
 def empty(beside: Any, size: int, dtype: Any) -> Any:
-    """Return a new array on the device of another."""
-    return run_arrays(lambda xp, _: xp.empty(size, dtype), beside)
+    """Return a new array on the device of another, whose elements may be anything."""
+    if type(beside) is not np.ndarray:
+        return run_arrays(lambda xp, _: xp.empty(size, dtype), beside)
+    dtype = np.dtype(dtype)
+    if size * dtype.itemsize < _LARGE:
+        return np.empty(size, dtype)
+    # Arrow's pool keeps the pages of what is freed. Fresh ones cost more than most decoding.
+    return np.frombuffer(pa.allocate_buffer(size * dtype.itemsize), dtype)
 
 
 def _put(beside: Any, values: list[int], dtype: Any) -> Any:

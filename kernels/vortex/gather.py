@@ -72,8 +72,12 @@ def gather_words(
     """Write the words of the value that a code stands for."""
     code = u64(codes[u64(i)])
     if code < u64(i64(len(values)) // words):
-        for k in range(words):
-            out[u64(i * words + k)] = values[code * u64(words) + u64(k)]
+        if words == 2:
+            out[u64(2 * i)] = values[code * 2]
+            out[u64(2 * i + 1)] = values[code * 2 + 1]
+        else:
+            for k in range(words):
+                out[u64(i * words + k)] = values[code * u64(words) + u64(k)]
     else:
         for k in range(words):
             out[u64(i * words + k)] = 0

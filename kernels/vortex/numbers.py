@@ -142,9 +142,13 @@ def add_part(i: Any, part: Any, factor: Any, total: Any) -> None:
 def widen(i: Any, values: Any, words: Any, out: Any) -> None:
     """Write a signed number as one of several words."""
     value = i64(values[u64(i)])
-    out[u64(i * words)] = u64(value)
-    for k in range(1, words):
-        out[u64(i * words + k)] = u64(value >> 63)
+    if words == 2:
+        out[u64(2 * i)] = u64(value)
+        out[u64(2 * i + 1)] = u64(value >> 63)
+    else:
+        out[u64(i * words)] = u64(value)
+        for k in range(1, words):
+            out[u64(i * words + k)] = u64(value >> 63)
 
 
 SIGNED = ("i8", "i16", "i32", "i64")

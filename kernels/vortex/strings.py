@@ -1,7 +1,8 @@
 """Text and bytes of Vortex: FSST and OnPair decoded, and views of values that lie one after the other.
 
-Work item: one row. The lengths of all rows are known before any is decoded, so their sums say where each goes. A
-row writes inside its own place only, and fills it exactly: else it ends there, and ``faults`` says so.
+Work item: ``step`` rows, of :func:`make_views` one. The lengths of all rows are known before any is decoded, so
+their sums say where each goes. An item writes inside the place of its rows only, and each row must fill its own
+exactly: else ``faults`` says so.
 """
 
 from __future__ import annotations
@@ -23,13 +24,23 @@ ESCAPE: Final = 255
 INSIDE: Final = 12
 
 
-def places_of(i: Any, code_offsets: Any, held: Any, offsets: Any, room: Any) -> Any:
+def places_of(row: Any, code_offsets: Any, held: Any, offsets: Any, room: Any) -> Any:
     """Return whether the codes of a row and the place for its bytes lie within bounds, and where they are."""
-    at = code_offsets[u64(i)]
-    stop = code_offsets[u64(i + 1)]
-    to = offsets[u64(i)]
-    end = offsets[u64(i + 1)]
+    at = code_offsets[u64(row)]
+    stop = code_offsets[u64(row + 1)]
+    to = offsets[u64(row)]
+    end = offsets[u64(row + 1)]
     return 0 <= at <= stop <= held and 0 <= to <= end <= room, at, stop, to, end
+
+
+def rows_of(i: Any, step: Any, code_offsets: Any, offsets: Any, room: Any) -> Any:
+    """Return the rows of an item, and where the place for all of their bytes ends."""
+    rows = min(i64(len(offsets)), i64(len(code_offsets))) - 1
+    last = min((i + 1) * step, rows)
+    end = i64(0)
+    if last >= 0:
+        end = min(offsets[u64(last)], room)
+    return i * step, last, end
 
 
 def decode_fsst(
@@ -39,43 +50,48 @@ def decode_fsst(
     symbols: Any,
     lengths: Any,
     offsets: Any,
+    step: Any,
     out: Any,
     faults: Any,
 ) -> None:
-    """Write the text of a row: codes stand for symbols of 1 to 8 bytes; 255 says that the next byte is as it is."""
-    fits, at, stop, to, end = places_of(i, code_offsets, i64(len(codes)), offsets, i64(len(out)))
-    if not fits:
+    """Write the text of rows: codes stand for symbols of 1 to 8 bytes; 255 says that the next byte is as it is.
+
+    There are 256 symbols; the length of those that are none is 0.
+    """
+    row, last, limit = rows_of(i, step, code_offsets, offsets, i64(len(out)))
+    if min(i64(len(symbols)), i64(len(lengths))) < 256:
         faults[TOKEN] = 1
         return
-    held = min(i64(len(symbols)), i64(len(lengths)))
-    while at < stop:
-        code = i64(codes[u64(at)])
-        at += 1
-        symbol = u64(0)
-        size = i64(0)
-        if code == ESCAPE:
-            if at < stop:
-                symbol = u64(codes[u64(at)])
-                size = i64(1)
-            at += 1
-        elif code < held:
-            symbol = symbols[u64(code)]
-            size = i64(lengths[u64(code)])
-        if size < 1 or size > 8:
+    while row < last:
+        fits, at, stop, to, end = places_of(row, code_offsets, i64(len(codes)), offsets, limit)
+        if not fits:
             faults[TOKEN] = 1
             return
-        if size > end - to:
+        while at < stop:
+            code = u64(codes[u64(at)])
+            symbol = symbols[code]
+            size = i64(lengths[code])
+            at += 1
+            if size == 0:
+                if code != ESCAPE or at == stop:
+                    faults[TOKEN] = 1
+                    return
+                symbol = u64(codes[u64(at)])
+                size = i64(1)
+                at += 1
+            if limit - to >= 8:
+                # What is too much is written over by the next symbol, or by the next row.
+                store_word(out, u64(to), symbol)
+            elif size <= limit - to:
+                for k in range(size):
+                    out[u64(to + k)] = u8((symbol >> u64(k << 3)) & 0xFF)
+            else:
+                faults[LENGTH] = 1
+                return
+            to += size
+        if to != end:
             faults[LENGTH] = 1
-            return
-        if end - to >= 8:
-            # What is too much is written over by the next symbol.
-            store_word(out, u64(to), symbol)
-        else:
-            for k in range(size):
-                out[u64(to + k)] = u8((symbol >> u64(k << 3)) & 0xFF)
-        to += size
-    if to != end:
-        faults[LENGTH] = 1
+        row += 1
 
 
 def decode_onpair(
@@ -85,39 +101,53 @@ def decode_onpair(
     tokens: Any,
     token_offsets: Any,
     offsets: Any,
+    step: Any,
     out: Any,
     faults: Any,
 ) -> None:
-    """Write the text of a row: codes stand for tokens of a dictionary of any length."""
-    fits, at, stop, to, end = places_of(i, code_offsets, i64(len(codes)), offsets, i64(len(out)))
-    if not fits:
-        faults[TOKEN] = 1
-        return
+    """Write the text of rows: codes stand for tokens of a dictionary of any length."""
+    row, row_end, limit = rows_of(i, step, code_offsets, offsets, i64(len(out)))
     held = i64(len(tokens))
-    while at < stop:
-        code = i64(codes[u64(at)])
-        at += 1
-        first = i64(-1)
-        last = i64(-1)
-        if code + 1 < i64(len(token_offsets)):
-            first = token_offsets[u64(code)]
-            last = token_offsets[u64(code + 1)]
-        if not 0 <= first <= last <= held:
+    while row < row_end:
+        fits, at, stop, to, end = places_of(row, code_offsets, i64(len(codes)), offsets, limit)
+        if not fits:
             faults[TOKEN] = 1
             return
-        size = last - first
-        if size > end - to:
+        while at < stop:
+            code = i64(codes[u64(at)])
+            at += 1
+            first = i64(-1)
+            last = i64(-1)
+            if code + 1 < i64(len(token_offsets)):
+                first = token_offsets[u64(code)]
+                last = token_offsets[u64(code + 1)]
+            if not 0 <= first <= last <= held:
+                faults[TOKEN] = 1
+                return
+            size = last - first
+            if limit - to >= 16 and first + 16 <= held and size <= 16:
+                store_word(out, u64(to), load_word(tokens, u64(first)))
+                store_word(out, u64(to + 8), load_word(tokens, u64(first + 8)))
+            elif size <= limit - to:
+                for k in range(size):
+                    out[u64(to + k)] = tokens[u64(first + k)]
+            else:
+                faults[LENGTH] = 1
+                return
+            to += size
+        if to != end:
             faults[LENGTH] = 1
-            return
-        if end - to >= 16 and first + 16 <= held and size <= 16:
-            store_word(out, u64(to), load_word(tokens, u64(first)))
-            store_word(out, u64(to + 8), load_word(tokens, u64(first + 8)))
-        else:
-            for k in range(size):
-                out[u64(to + k)] = tokens[u64(first + k)]
-        to += size
-    if to != end:
-        faults[LENGTH] = 1
+        row += 1
+
+
+def lowest_bytes(count: Any) -> Any:
+    """Return a word of which so many of its lowest bytes have all bits set: none below 1, all from 8 on."""
+    mask = u64(0)
+    if count >= 8:
+        mask = ~mask
+    elif count > 0:
+        mask = (u64(1) << u64(count << 3)) - 1
+    return mask
 
 
 def make_views(
@@ -126,17 +156,21 @@ def make_views(
     """Write the view of a value: two words, with up to twelve bytes of it, or four and where it lies."""
     start = i64(offsets[u64(i)])
     stop = i64(offsets[u64(i + 1)])
+    held = i64(len(data))
     low = u64(0)
     high = u64(0)
-    if 0 <= start <= stop <= i64(len(data)) and stop - start < 2**31 and start < 2**31:
+    if 0 <= start <= stop <= held and stop - start < 2**31 and start < 2**31:
         size = stop - start
-        low = u64(size)
-        for k in range(min(size, i64(4))):
-            low |= u64(data[u64(start + k)]) << u64(32 + (k << 3))
-        if size <= INSIDE:
+        if start + INSIDE <= held:
+            low = load_word(data, u64(start)) & lowest_bytes(min(size, i64(4)))
+            high = load_word(data, u64(start + 4)) & lowest_bytes(size - 4)
+        else:
+            for k in range(min(size, i64(4))):
+                low |= u64(data[u64(start + k)]) << u64(k << 3)
             for k in range(4, size):
                 high |= u64(data[u64(start + k)]) << u64((k - 4) << 3)
-        else:
+        low = u64(size) | low << 32
+        if size > INSIDE:
             high = buffer | u64(start) << 32
     elif bit_is_set(validity, first + i):
         faults[LENGTH] = 1
@@ -147,7 +181,7 @@ def make_views(
 CODES = ("u8", "u16", "u32")
 
 SIGNATURES = {
-    decode_fsst: ("u8[], i64[], u64[], u8[], i64[], u8[]!, i64[]!",),
-    decode_onpair: tuple(f"{code}[], i64[], u8[], i64[], i64[], u8[]!, i64[]!" for code in CODES[1:]),
+    decode_fsst: ("u8[], i64[], u64[], u8[], i64[], i64, u8[]!, i64[]!",),
+    decode_onpair: tuple(f"{code}[], i64[], u8[], i64[], i64[], i64, u8[]!, i64[]!" for code in CODES[1:]),
     make_views: tuple(f"{each}[], u8[], u64, u8[], i64, u64[]!, i64[]!" for each in ("i32", "i64")),
 }

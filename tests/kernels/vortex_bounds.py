@@ -138,12 +138,15 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
         numbers.add_part: lambda rng: (rows(rng, np.uint32), i64(-7), zeros(2, np.int64)),
         numbers.widen: lambda rng: (rows(rng, np.int32), i64(2), zeros(4, np.uint64)),
         strings.decode_fsst: lambda rng: (
-            *(some(rng, np.uint8), wild(rng, np.int64, 3), some(rng, np.uint64, 9), some(rng, np.uint8, 9)),
-            *(wild(rng, np.int64, 3), zeros(int(rng.integers(0, 60)), np.uint8), faults()),
+            *(some(rng, np.uint8), wild(rng, np.int64, 3), wild(rng, np.uint64, int(rng.choice([255, 256])))),
+            guarded(rng.integers(0, 9, 256, dtype=np.uint8)),
+            *(wild(rng, np.int64, 3), i64(rng.integers(1, 4)), zeros(int(rng.integers(0, 60)), np.uint8)),
+            faults(),
         ),
         strings.decode_onpair: lambda rng: (
             *(some(rng, np.uint16), wild(rng, np.int64, 3), some(rng, np.uint8), some(rng, np.int64, 9)),
-            *(wild(rng, np.int64, 3), zeros(int(rng.integers(0, 60)), np.uint8), faults()),
+            *(wild(rng, np.int64, 3), i64(rng.integers(1, 4)), zeros(int(rng.integers(0, 60)), np.uint8)),
+            faults(),
         ),
         strings.make_views: lambda rng: (
             *(wild(rng, np.int32, 3), some(rng, np.uint8), u64(1), some(rng, np.uint8), i64(5)),

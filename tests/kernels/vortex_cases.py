@@ -207,10 +207,14 @@ SYMBOLS = np.frombuffer(
 LENGTHS = np.array([3, 6, 1, 8, 0, 9], np.uint8)
 
 
+STEPS = (1, 4, 1024)
+
+
 def fsst(rng: Rng) -> Iterator[Case]:
     rows = [bytes([0, 1]), b"", bytes([3, 3, 3, 2]), bytes([255, 200, 0]), bytes([2] * 11), bytes([1, 1, 1])]
     sizes = [9, 0, 25, 4, 11, 18]
-    symbols = np.concatenate([SYMBOLS, SYMBOLS[:16]]).view(np.uint64)
+    symbols, lengths = np.zeros(256, np.uint64), np.zeros(256, np.uint8)
+    symbols[: len(SYMBOLS) // 8], lengths[: len(LENGTHS)] = SYMBOLS.view(np.uint64), LENGTHS
     ends = np.concatenate([[0], np.cumsum([len(each) for each in rows])])
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     codes = np.frombuffer(b"".join(rows), np.uint8)
@@ -219,10 +223,25 @@ def fsst(rng: Rng) -> Iterator[Case]:
         if wrong is not None:
             changed[[0, 5, -1]] = wrong
         out = np.ones(offsets[-1], np.uint8)
-        yield len(rows), (changed, ends, symbols, LENGTHS, offsets, out, faults())
+        for step in STEPS:
+            yield (
+                -(-len(rows) // step),
+                (
+                    *(changed, ends, symbols, lengths),
+                    *(offsets, step, out.copy(), faults()),
+                ),
+            )
     for one, other in ((ends[::-1].copy(), offsets), (ends, offsets[::-1].copy()), (ends + 20, offsets)):
         out = np.ones(offsets[-1], np.uint8)
-        yield len(rows), (codes, one, symbols, LENGTHS, other, out, faults())
+        for step in STEPS:
+            yield (
+                -(-len(rows) // step),
+                (
+                    *(codes, one, symbols, lengths),
+                    *(other, step, out.copy(), faults()),
+                ),
+            )
+    yield 1, (codes, ends, symbols[:9], lengths, offsets, 6, out, faults())
 
 
 def onpair(rng: Rng) -> Iterator[Case]:
@@ -243,9 +262,10 @@ def onpair(rng: Rng) -> Iterator[Case]:
             (codes, starts + 40),
         ):
             out = np.ones(offsets[-1], np.uint8)
-            yield len(rows), (each, ends, tokens, places, offsets, out, faults())
+            for step in STEPS:
+                yield -(-len(rows) // step), (each, ends, tokens, places, offsets, step, out.copy(), faults())
         out = np.ones(offsets[-1], np.uint8)
-        yield len(rows), (codes, ends, tokens, starts, offsets + 9, out, faults())
+        yield len(rows), (codes, ends, tokens, starts, offsets + 9, 1, out, faults())
 
 
 def views(rng: Rng) -> Iterator[Case]:
