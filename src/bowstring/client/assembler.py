@@ -27,7 +27,7 @@ from bowstring.ipc.flatbuf.message import (
     decode_record_batch,
 )
 from bowstring.ipc.flatbuf.schema import decode_schema
-from bowstring.memory import Handle, Lease, LentHandle, Region, mappings, used_here, wrap
+from bowstring.memory import CPU_DEVICE_TYPE, Handle, Lease, LentHandle, Region, mappings, used_here, wrap
 from bowstring.transport.descriptors import close_all
 
 if TYPE_CHECKING:
@@ -90,12 +90,20 @@ class Assembler:
         Where a lease that ends leaves a note.
     bodies
         What decompresses for a device, where batches shall be on one.
+    private
+        Whether memory of the host is mapped copy-on-write, for views that may be written.
     """
 
     def __init__(
-        self, limits: Limits, notes: queue.SimpleQueue[Any], bodies: DeviceBodies | None = None
+        self,
+        limits: Limits,
+        notes: queue.SimpleQueue[Any],
+        bodies: DeviceBodies | None = None,
+        *,
+        private: bool = False,
     ) -> None:
         self._limits = limits
+        self._private = private
         self._notes = notes
         self._bodies = bodies
         self.announced = AnnouncedRegions(limits)
@@ -207,7 +215,9 @@ class Assembler:
             region = mappings().open_lent(event.handle)
         elif not isinstance(attachment, Region):
             assert isinstance(event.handle, Handle)
-            region = mappings().open(event.handle, attachment)
+            private = self._private and event.handle.arrow_device_type == CPU_DEVICE_TYPE
+            opened = mappings().open_private if private else mappings().open
+            region = opened(event.handle, attachment)
         elif attachment.slab is None or attachment.uuid != event.handle.uuid:
             raise ProtocolError("a region is not the one that was announced", found=repr(attachment))
         else:

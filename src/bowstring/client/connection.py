@@ -49,6 +49,7 @@ from bowstring.errors import (
 )
 from bowstring.limits import Limits
 from bowstring.memory import Pool, watch_forks
+from bowstring.memory.buffer import PrivateMemory
 from bowstring.transport.descriptors import close_all
 from bowstring.transport.threads import run_in_thread
 
@@ -78,7 +79,7 @@ class Connection:
     hello
         How it is wanted; not said to servers that do not know our extensions.
     pool
-        Where packed bodies land.
+        Where packed bodies land. With private memory, regions of the host are mapped copy-on-write.
     limits
         Bounds and deadlines.
     streams
@@ -96,7 +97,7 @@ class Connection:
         self,
         endpoint: Endpoint,
         hello: Hello,
-        pool: Pool,
+        pool: Pool | PrivateMemory,
         limits: Limits,
         streams: Sequence[Any] = (),
         bodies: DeviceBodies | None = None,
@@ -111,7 +112,8 @@ class Connection:
         self._pid = os.getpid()
         self._changed = threading.Condition()
         self._notes: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._assembler = Assembler(limits, self._notes, bodies)
+        private = isinstance(pool, PrivateMemory)
+        self._assembler = Assembler(limits, self._notes, bodies, private=private)
         self._reach = Reach(self._assembler, addresses_of(streams) or (), limits.device_timeout)
         self._protocol = ReaderProtocol(
             limits,

@@ -18,6 +18,7 @@ from bowstring.errors import UsageError
 from bowstring.ipc.compression.device.decompress import DeviceBodies
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Device, Pool, default_pool
+from bowstring.memory.buffer import PrivateMemory
 from bowstring.transport import check_scheme
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def connect(
     columns: Sequence[str] | None = None,
     device: Device | str | None = None,
     mode: Literal["map", "copy"] | None = None,
+    writable: bool = False,
     ordered: bool = True,
     pool: Pool | None = None,
     stream: Any = None,
@@ -65,6 +67,13 @@ def connect(
         And once batches of 256 endpoints of a data set are kept, those of the endpoints that follow are copied:
         each endpoint with views keeps a connection, of which a server has 1,024 for all its readers
         (``Stream.stats``).
+    writable
+        Whether the batches may be written, in place: ``values``, ``raw_values``, ``to_numpy()``, ``numpy.asarray``
+        and DLPack (``torch.from_dlpack``) of numbers are then writable. What is written is seen in these batches
+        alone; the producer and all other readers, in this process too, keep what was published. On the same host a
+        page is copied when it is first written, and only then. ``inproc:``, memory of a GPU and compressed bodies
+        are copied when they are delivered, as ``Stream.stats.copied`` shows; ``mode="map"`` is an error there.
+        Arrow's objects (`to_arrow`, `read_all`) stay read-only.
     ordered
         For a data set of many endpoints: in the order of the endpoints, or as the batches come.
     pool
@@ -115,6 +124,8 @@ def connect(
     _check_kinds(limits, pool)
     chosen = _chosen(columns)
     if decode is not None:
+        if writable:
+            raise UsageError("decoded batches are read-only", found="connect(writable=True, decode='device')")
         encoded = functools.partial(connect, device=device, mode=mode, ordered=ordered, pool=pool)
         return _decoded(encoded(source, ticket, stream=stream, limits=limits), chosen, limits)
     named = _ticket(ticket)
@@ -132,6 +143,7 @@ def connect(
     if streams and mode is None:
         mode = "map"  # whoever says what reads the memory wants views of it
     allocators: dict[Device, Allocator] = {}
+    private = PrivateMemory() if writable else None
     landing = pool if pool is not None and pool.device.is_host else default_pool()
     copies_to = pool or landing
     if target is not None and not target.is_host and copies_to.device is not target:
@@ -147,7 +159,7 @@ def connect(
         reading = () if mode == "copy" or target is not None else streams
         waits = bool(reading) and addresses_of(reading) is not None
         hello = Hello(chosen, limits.window_bytes, pointers=True, events=waits)
-        connection = Connection(endpoint, hello, landing, limits, reading, bodies)
+        connection = Connection(endpoint, hello, private or landing, limits, reading, bodies)
         try:
             return EndpointStream(
                 connection,
@@ -156,6 +168,7 @@ def connect(
                 copies_to,
                 allocators,
                 mode=mode,
+                private=private,
                 road=road,
                 seconds=limits.device_timeout,
             )

@@ -16,13 +16,14 @@ from bowstring.columnar.lookup import column_positions
 from bowstring.columnar.materialize import dictionaries_placed, placed
 from bowstring.errors import ClosedError, EndOfStream, NotOnDevice, NotPicklable, UsageError
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.memory import Device, Pool, default_pool, device_by_name
+from bowstring.memory import Device, Pool, Road, default_pool, device_by_name
 
 if TYPE_CHECKING:
     from bowstring.client.connection import Connection
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
-    from bowstring.memory import Allocator, Road
+    from bowstring.memory import Allocator
+    from bowstring.memory.buffer import PrivateMemory
 
 __all__ = ["Counters", "EndpointStream", "Stream", "StreamStatistics"]
 
@@ -204,6 +205,8 @@ class EndpointStream(Stream):
         Out of which regions they are cut there, shared with other streams.
     mode
         Whether batches are views, or copied when they are delivered; ``None`` leaves it to the device they are on.
+    private
+        Where copies on the host go so that their views may be written; ``None`` for batches that are only read.
     road
         What the statistics say of copies that nobody asked for.
     seconds
@@ -219,6 +222,7 @@ class EndpointStream(Stream):
         allocators: dict[Device, Allocator],
         *,
         mode: Literal["map", "copy"] | None = None,
+        private: PrivateMemory | None = None,
         road: Road | None = None,
         seconds: float = DEFAULT_LIMITS.device_timeout,
     ) -> None:
@@ -228,6 +232,7 @@ class EndpointStream(Stream):
         self._device = device
         self._pool = pool
         self._mode = mode
+        self._private = private
         self._seconds = seconds
         self._road = road
         self._allocators = allocators
@@ -293,7 +298,7 @@ class EndpointStream(Stream):
             self._note_end()
             raise
         # What came as bytes lies in memory of ours already.
-        copies = batch.lease.borrowed and self._copies(batch.device)
+        copies = (batch.lease.borrowed and self._copies(batch.device)) or self._shared(batch)
         if self._select is not None:
             batch = batch.select(list(self._select))
         device = self._device or batch.device
@@ -312,6 +317,26 @@ class EndpointStream(Stream):
         self._device_name = batch.device.name
         return batch
 
+    def _shared(self, batch: Batch) -> bool:
+        """Whether the batch shall be written, and lies in memory that others see.
+
+        Raises
+        ------
+        UsageError
+            It was asked for without a copy.
+        """
+        if self._private is None or all(region.private for region in batch.spans.regions):
+            return False
+        if self._mode == "map":
+            raise UsageError(
+                f"memory of {batch.device.name} that others see is written only in a copy",
+                found='connect(writable=True, mode="map")',
+                where=self._connection.path[0],
+                hint='Leave out mode="map".',
+            )
+        self._road = Road("copy", "writable=True, and others see the memory that the batches came in")
+        return batch.lease.borrowed or batch.device.is_host
+
     def _copies(self, device: Device) -> bool:
         return self._mode == "copy" or (self._mode is None and not device.maps_by_default)
 
@@ -319,7 +344,9 @@ class EndpointStream(Stream):
         if road.name != "none":
             self._road = road
 
-    def _allocator(self, device: Device) -> Allocator:
+    def _allocator(self, device: Device) -> Allocator | PrivateMemory:
+        if self._private is not None and device.is_host:
+            return self._private
         allocator = self._allocators.get(device)
         if allocator is None:
             pool = self._pool

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bowstring.dissociated.wire import Hello, Outgoing
     from bowstring.limits import Limits
     from bowstring.memory import Allocator, Buffer, Pool
+    from bowstring.memory.buffer import PrivateMemory
     from bowstring.transport import Channel
 
 __all__ = ["Run", "Runs", "Wire", "note_turned_away", "open_wires"]
@@ -49,7 +50,7 @@ class Wire:
         Whether the peer has closed it, and the stream goes on without it.
     """
 
-    def __init__(self, channel: Channel, allocator: Allocator) -> None:
+    def __init__(self, channel: Channel, allocator: Allocator | PrivateMemory) -> None:
         self.channel = channel
         self._allocator = allocator
         self._landed: Buffer | None = None
@@ -130,7 +131,7 @@ class Wire:
         self.channel.send(as_messages(outgoing, self.channel), deadline)
 
 
-def open_wires(endpoint: Endpoint, hello: Hello, pool: Pool, limits: Limits) -> list[Wire]:
+def open_wires(endpoint: Endpoint, hello: Hello, pool: Pool | PrivateMemory, limits: Limits) -> list[Wire]:
     """Dial the one or two connections of an endpoint, and ask for the data set on each; metadata first.
 
     Raises
@@ -277,7 +278,7 @@ class Runs:
         Where bodies land.
     """
 
-    def __init__(self, channel: Channel, allocator: Allocator) -> None:
+    def __init__(self, channel: Channel, allocator: Allocator | PrivateMemory) -> None:
         self._channel = channel
         self._allocator = allocator
         self._untagged = -1

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.spans import Spans, Table
     from bowstring.memory import Device, Lease, Region, Road
+    from bowstring.memory.buffer import PrivateMemory
 
 __all__ = [
     "Lender",
@@ -61,7 +62,7 @@ def placed_bytes(batch: Batch, device: Device) -> int:
 
 def placed(
     batch: Batch,
-    allocator: Allocator,
+    allocator: Allocator | PrivateMemory,
     dictionaries: MutableMapping[Dictionary, Dictionary] | None = None,
     *,
     in_place: bool = True,
@@ -119,7 +120,7 @@ def placed(
 
 def placed_compact(
     compact: Batch,
-    allocator: Allocator,
+    allocator: Allocator | PrivateMemory,
     dictionaries: MutableMapping[Dictionary, Dictionary] | None = None,
     *,
     in_place: bool = True,
@@ -178,7 +179,7 @@ def on_device(batch: Batch, device: Device | str, pool: Pool | None) -> Batch:
 
 
 def dictionaries_placed(
-    batch: Batch, allocator: Allocator, known: MutableMapping[Dictionary, Dictionary]
+    batch: Batch, allocator: Allocator | PrivateMemory, known: MutableMapping[Dictionary, Dictionary]
 ) -> Batch:
     """Return a batch whose dictionaries are where it is itself; the batch where they are.
 
@@ -209,9 +210,9 @@ def dictionaries_placed(
 
 def _placed(
     dictionary: Dictionary,
-    allocator: Allocator,
+    allocator: Allocator | PrivateMemory,
     known: MutableMapping[Dictionary, Dictionary],
-    place: Callable[[Batch, Allocator], Batch],
+    place: Callable[[Batch, Allocator | PrivateMemory], Batch],
 ) -> Dictionary:
     done = known.get(dictionary)
     if done is None:
@@ -253,7 +254,12 @@ def _aligned(sizes: Any, alignment: int) -> Any:
 
 
 def _copied(
-    spans: Spans, moving: Any, table: Table, regions: list[Region], allocator: Allocator, seconds: float
+    spans: Spans,
+    moving: Any,
+    table: Table,
+    regions: list[Region],
+    allocator: Allocator | PrivateMemory,
+    seconds: float,
 ) -> tuple[Table, list[Region], Road]:
     """Copy the buffers that are `moving` into one new one, and enter them behind what stays."""
     rows = np.flatnonzero(moving)

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.errors import InvalidBody, NotOnDevice, UsageError
-from bowstring.memory.region import Draft, Region, foreign_region
+from bowstring.memory.device import cpu
+from bowstring.memory.region import Draft, Region, foreign_region, private_region
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from bowstring.memory.device import Device
     from bowstring.memory.lease import Lease
 
-__all__ = ["Buffer", "wrap"]
+__all__ = ["Buffer", "PrivateMemory", "wrap"]
 
 
 class _Writer:
@@ -218,6 +219,29 @@ class Buffer:
 
     def __repr__(self) -> str:
         return f"<Buffer {self.nbytes} bytes at {self.offset} of {self.region!r}>"
+
+
+class PrivateMemory:
+    """Allocates host memory that is never shared, so that views of it may be written: in the place of a pool."""
+
+    device = cpu()
+
+    def allocator(self, *, prepare: bool = True) -> PrivateMemory:  # noqa: ARG002  as that of a pool
+        """Return what allocates: this object, which keeps nothing."""
+        return self
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """Return a fresh buffer in a region of its own.
+
+        Raises
+        ------
+        OutOfBudget
+            The system refuses that much memory.
+        """
+        return Buffer.fresh(private_region(nbytes), 0, nbytes)
+
+    def reset(self) -> None:
+        """Do nothing: no region is kept for the next buffer."""
 
 
 def wrap(source: Any) -> Buffer:
