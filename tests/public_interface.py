@@ -116,7 +116,7 @@ def _of_import(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
     for module in _modules(node):
         if _is_ours(module) and module not in PUBLIC and not _imports_public_names(node):
             yield f"imports {module}"
-        # `from bowstring.cli import failure` would be a module.
+        # `from bowstring.cli import terminal` would be a module.
         if module == "bowstring.cli" and _names(node) != {"main"}:
             yield "imports more of bowstring.cli than main"
 

@@ -26,7 +26,7 @@ DEEP = {
     "replaced": ("import bowstring as bow\nmonkeypatch.setattr(bow.Pool, 'close', None)", "bow"),
     "replaced by name": ("mock.patch('bowstring.connect')", "bowstring.connect"),
     "privately replaced": ("monkeypatch.setattr(thing, '_limit', 3)", "_limit"),
-    "more than the program": ("from bowstring.cli import failure", "bowstring.cli"),
+    "more than the program": ("from bowstring.cli import terminal", "bowstring.cli"),
     "by a helper": ("from tests.dissociated.conftest import Said", "conftest.py"),
 }
 

@@ -8,19 +8,17 @@ from pathlib import Path
 import pytest
 
 from bowstring.cli import doctor, main
-from bowstring.cli.doctor import paths
+from bowstring.cli.doctor import examine, paths
 from bowstring.cli.doctor.check import Check, State
-from bowstring.cli.doctor.devices import Look
-from bowstring.cli.doctor.report import examine
+from bowstring.cli.doctor.gpus import Look
 from bowstring.cli.doctor.sharing import try_connections, try_shared_memory
-from bowstring.cli.doctor.sides import CONSUMER, PRODUCER
-from bowstring.cli.doctor.trials import REAL, Outcome, Programs, Trial
+from bowstring.cli.doctor.trials import CONSUMER, PRODUCER, REAL, Outcome, Programs, Trial
 
 # Looks for GPUs, and sees that there is no driver.
 NO_GPU = """
 from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.child import be_a_child
-from bowstring.cli.doctor.devices import say_what_is_there
+from bowstring.cli.doctor.gpus import say_what_is_there
 from bowstring.cli.doctor.topology import Topology
 _, say = be_a_child()
 say_what_is_there(say, Check("", State.ABSENT, "not there", "Install it."), [], Topology("not installed"))

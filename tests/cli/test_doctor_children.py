@@ -147,13 +147,13 @@ def test_a_side_that_fails(side: str, code: str) -> None:
 
 DIES = """
 import os, signal
-from bowstring.cli.doctor import sides
-take = sides._take
+from bowstring.cli.doctor import trials
+take = trials._take
 def dies(uri, mode, **options):
     if mode == "copy": os.kill(os.getpid(), signal.{signal})
     return take(uri, mode, **options)
-sides._take = dies
-sides.consume()
+trials._take = dies
+trials.consume()
 """
 
 
@@ -167,24 +167,24 @@ def test_a_road_that_kills(number: str) -> None:
 
 KILLS = """
 import os, signal
-from bowstring.cli.doctor import sides
-begin = sides.be_a_child
+from bowstring.cli.doctor import trials
+begin = trials.be_a_child
 def dying():
     order, say = begin()
     def say_and_die(answer):
         say(answer)
         os.kill(os.getpid(), signal.SIGKILL)
     return order, say_and_die
-sides.be_a_child = dying
-sides.produce()
+trials.be_a_child = dying
+trials.produce()
 """
 
 
 # It might be quicker than the signal: it waits until nobody answers at the producer's socket.
 WAITS = """
 import socket, time
-from bowstring.cli.doctor import sides
-take = sides._take
+from bowstring.cli.doctor import trials
+take = trials._take
 def takes_late(uri, mode, **options):
     path = uri.partition("?")[0].removeprefix("unix:")
     answered, end = True, time.monotonic() + 20
@@ -193,8 +193,8 @@ def takes_late(uri, mode, **options):
             answered = probe.connect_ex(path) == 0
         time.sleep(0.01)
     return take(uri, mode, **options)
-sides._take = takes_late
-sides.consume()
+trials._take = takes_late
+trials.consume()
 """
 
 
@@ -206,9 +206,9 @@ def test_a_producer_that_dies_later() -> None:
 
 LIES = """
 import pyarrow as pa
-from bowstring.cli.doctor import sides
-sides.sample = lambda: pa.table({"n": pa.array([1, 2, 3])})
-sides.produce()
+from bowstring.cli.doctor import trials
+trials.sample = lambda: pa.table({"n": pa.array([1, 2, 3])})
+trials.produce()
 """
 
 
@@ -237,7 +237,7 @@ def test_time_is_bounded() -> None:
 INTERRUPTED = """
 import os, sys
 from bowstring.cli import doctor, main
-from bowstring.cli.doctor.report import examine
+from bowstring.cli.doctor import examine
 look = f"import os, time; open({sys.argv[1]!r}, 'w').write(f'{{os.getpid()}}.'); time.sleep(600)"
 doctor.examine = lambda: examine(look)
 sys.exit(main(["doctor"]))

@@ -7,13 +7,11 @@ from typing import Any
 import pytest
 
 from bowstring.cli import doctor, main
-from bowstring.cli.doctor import paths
+from bowstring.cli.doctor import examine, paths
 from bowstring.cli.doctor.check import Check, State
-from bowstring.cli.doctor.devices import Seen, _described
-from bowstring.cli.doctor.nvml import read_topology
+from bowstring.cli.doctor.gpus import Seen, _described, read_topology
 from bowstring.cli.doctor.packages import BINDINGS, CUPY
 from bowstring.cli.doctor.paths import Path, try_paths
-from bowstring.cli.doctor.report import examine
 from bowstring.cli.doctor.topology import Topology
 from bowstring.cli.doctor.trials import Outcome, Programs
 from bowstring.testing import fake_device
@@ -174,8 +172,8 @@ def test_modes_and_errors(monkeypatch: pytest.MonkeyPatch) -> None:
 LOOK = """
 from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.child import be_a_child
-from bowstring.cli.doctor.devices import say_what_is_there
-from bowstring.cli.doctor.nvml import read_topology
+from bowstring.cli.doctor.gpus import say_what_is_there
+from bowstring.cli.doctor.gpus import read_topology
 from tests.memory.fake_nvml import {machine}
 _, say = be_a_child()
 driver = Check("", State.OK, "CUDA 13.0: Fake 0; Fake 1")
@@ -188,7 +186,7 @@ def test_a_whole_report(
     machine: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The report of a machine with GPUs has them, the roads between them, and fits into 100 columns."""
-    monkeypatch.setattr("bowstring.cli.doctor.report.find_gpu_software", lambda _cuda: READY[:2])
+    monkeypatch.setattr("bowstring.cli.doctor.find_gpu_software", lambda _cuda: READY[:2])
     look = LOOK.format(machine=machine, devices=[])
     monkeypatch.setattr(doctor, "examine", lambda: examine(look))
     assert main(["doctor"]) == 0
@@ -203,7 +201,7 @@ def test_a_whole_report(
 
 def test_a_report_for_programs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The same in JSON, with the roads of the devices, tried."""
-    monkeypatch.setattr("bowstring.cli.doctor.report.find_gpu_software", lambda _cuda: READY[:2])
+    monkeypatch.setattr("bowstring.cli.doctor.find_gpu_software", lambda _cuda: READY[:2])
     look = LOOK.format(machine="two_linked", devices=["fake:0"])
     monkeypatch.setattr(doctor, "examine", lambda: examine(look, FAKE))
     assert main(["doctor", "--json"]) == 0

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from bowstring.cli.doctor import VERSION, Report, as_json, examine
 from bowstring.cli.doctor.check import Check, State
-from bowstring.cli.doctor.nvml import read_topology
+from bowstring.cli.doctor.gpus import read_topology
 from bowstring.cli.doctor.paths import Obstacle, Path
-from bowstring.cli.doctor.report import VERSION, Report, as_json, examine
 from bowstring.cli.doctor.topology import MigInstance, Topology
 from tests.memory.fake_nvml import FakeNvml, divided, gpu, two_linked
 

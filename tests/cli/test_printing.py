@@ -11,10 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bowstring.cli.progress import progress
-from bowstring.cli.tables import print_table
-from bowstring.cli.text import clipped, shown
-from bowstring.cli.tree import Branch, print_tree
+from bowstring.cli.terminal import Branch, clipped, print_table, print_tree, progress, shown
 
 
 class Terminal(io.StringIO):
@@ -81,7 +78,7 @@ def test_progress_on_a_terminal(rows: int | None, rich: bool, monkeypatch: pytes
     """On a terminal the last state stands there at the end, with rich and without."""
     if rich:
         pytest.importorskip("rich")
-    monkeypatch.setattr("bowstring.cli.progress.wants_rich", lambda _stream: rich)
+    monkeypatch.setattr("bowstring.cli.terminal.wants_rich", lambda _stream: rich)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
     ours, theirs = pty.openpty()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bowstring.cli.doctor.nvml import read_topology
+from bowstring.cli.doctor.gpus import read_topology
 from bowstring.cli.doctor.topology import Topology, topology_of, visible_devices
 from bowstring.errors import InvalidData
 from tests.memory.fake_nvml import (

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from bowstring.cli.doctor.report import examine
+from bowstring.cli.doctor import examine
 from bowstring.memory import device_by_name
 
 pytestmark = pytest.mark.gpu

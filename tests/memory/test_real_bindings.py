@@ -15,7 +15,7 @@ import pytest
 
 from bowstring.benchmarks.processes import Child
 from bowstring.cli.doctor.check import State
-from bowstring.cli.doctor.devices import CUDA, Look
+from bowstring.cli.doctor.gpus import CUDA, Look
 from tests.memory.cuda_header import find_header
 
 pytest.importorskip("cuda.bindings.driver", reason="cuda.bindings is not installed")

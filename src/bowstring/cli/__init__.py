@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from bowstring.cli.arguments import parser
-from bowstring.cli.failure import INTERRUPTED, USAGE, report, terminable
+from bowstring.cli.terminal import INTERRUPTED, USAGE, report, terminable
 from bowstring.errors import BowstringError, MissingDependency
 
 if TYPE_CHECKING:

@@ -1,12 +1,22 @@
-"""What the commands take. Nothing heavy is imported here."""
+"""What the commands take: options, and tokens by file or environment. Nothing heavy is imported here."""
 
 from __future__ import annotations
 
 import argparse
+import os
+from typing import TYPE_CHECKING, Final
 
 from bowstring import __version__
+from bowstring.errors import UsageError
 
-__all__ = ["parser"]
+if TYPE_CHECKING:
+    from bowstring.dissociated.endpoint import Endpoint
+
+__all__ = ["VARIABLE", "endpoint_with_token", "parser", "token_apart"]
+
+VARIABLE: Final = "BOWSTRING_TOKEN"
+_MOST_OF_A_TOKEN: Final = 1024
+# A token on the command line would stand in the process list.
 
 _OF_READERS = "the server's token is in this file, or in BOWSTRING_TOKEN, where the URI does not hold it"
 
@@ -178,3 +188,50 @@ def names(text: str) -> list[str]:
     if not all(found):
         raise argparse.ArgumentTypeError("an empty name")
     return found
+
+
+def token_apart(path: str | None) -> str | None:
+    """Return the token in the file of ``--token-file``, else that of ``BOWSTRING_TOKEN``, else ``None``.
+
+    Raises
+    ------
+    UsageError
+        The file cannot be read, or holds no token.
+    """
+    return _token_in(path) if path is not None else os.environ.get(VARIABLE) or None
+
+
+def endpoint_with_token(uri: str, ticket: str | None, path: str | None) -> Endpoint:
+    """Return the endpoint of a URI with the token of the file, else with its own, else that of the environment.
+
+    Raises
+    ------
+    UsageError
+        The URI is not one, or the file cannot be read, or holds no token.
+    """
+    # The command line starts quickly: what connects is imported by the commands that do.
+    from bowstring.client import endpoint_of
+    from bowstring.dissociated.endpoint import Location
+
+    token = token_apart(path)
+    endpoint = endpoint_of(uri, ticket)
+    if token is None or (path is None and Location.parse(endpoint.uri).token is not None):
+        return endpoint
+    return endpoint.with_token(token)
+
+
+def _token_in(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            token = file.read(_MOST_OF_A_TOKEN + 2).strip()
+    except OSError as error:
+        raise UsageError("the token file cannot be read", found=error.strerror, where=path) from error
+    fault = "it is empty" if not token else "more" if len(token) > _MOST_OF_A_TOKEN else "not ASCII"
+    if not token or len(token) > _MOST_OF_A_TOKEN or not token.isascii():
+        raise UsageError(
+            "the token file holds no token",
+            expected=f"1 to {_MOST_OF_A_TOKEN} ASCII characters",
+            found=fault,
+            where=path,
+        )
+    return token.decode("ascii")

@@ -7,8 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from bowstring.cli.tables import print_table
-from bowstring.cli.text import duration, number, size
+from bowstring.cli.terminal import duration, number, print_table, size
 from bowstring.depot import Options, connect
 from bowstring.errors import BrokenError
 

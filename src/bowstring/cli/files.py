@@ -1,4 +1,4 @@
-"""Files that hold Arrow data: which format one has, and how its batches are read."""
+"""Files that hold Arrow data: which format one has, how its batches are read, and how batches are written."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import contextlib
 import dataclasses
 import enum
 import os
+import secrets
 import stat
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,7 +17,7 @@ from bowstring import ipc, parquet
 from bowstring.errors import InvalidData, LimitExceeded, Unsupported, UsageError, first_line
 from bowstring.parquet.file import OpenFile
 
-__all__ = ["DataFile", "Format", "recognise"]
+__all__ = ["EXTENSIONS", "DataFile", "Format", "check_extension", "file_sink", "recognise"]
 
 _PARQUET = b"PAR1"
 _ENCRYPTED_PARQUET = b"PARE"
@@ -190,3 +192,114 @@ _READERS: dict[Format, Callable[[str], Iterator[pa.RecordBatch]]] = {
 
 def _unreadable(path: str, format_: str, error: BaseException) -> InvalidData:
     return InvalidData(f"the {format_} cannot be read", found=first_line(error), where=path)
+
+
+Write = Callable[[pa.RecordBatch], None]
+
+
+def _file_writer(path: str, schema: pa.Schema) -> Any:
+    # A dictionary that grows between batches is written as what was added: a file cannot replace one.
+    return ipc.new_file(path, schema, options=ipc.IpcWriteOptions(emit_dictionary_deltas=True))
+
+
+def _stream_writer(path: str, schema: pa.Schema) -> Any:
+    return ipc.new_stream(path, schema)
+
+
+def _parquet_writer(path: str, schema: pa.Schema) -> Any:
+    from bowstring.parquet import ParquetWriter
+
+    return ParquetWriter(path, schema)
+
+
+def _vortex_writer(path: str, schema: pa.Schema) -> Any:
+    from bowstring.vortex import new_stream
+
+    return new_stream(path, schema)
+
+
+def _csv_writer(path: str, schema: pa.Schema) -> Any:
+    import pyarrow.csv
+
+    return pyarrow.csv.CSVWriter(path, schema)
+
+
+_WRITERS: dict[str, Callable[[str, pa.Schema], Any]] = {
+    ".parquet": _parquet_writer,
+    ".arrow": _file_writer,
+    ".feather": _file_writer,
+    ".arrows": _stream_writer,
+    ".vortex": _vortex_writer,
+    ".csv": _csv_writer,
+}
+EXTENSIONS = tuple(_WRITERS)
+
+
+def check_extension(path: str) -> str:
+    """Return the extension that says how `path` is written.
+
+    Raises
+    ------
+    UsageError
+        It says nothing.
+
+    Examples
+    --------
+    >>> check_extension("out/Trips.PARQUET")
+    '.parquet'
+    """
+    extension = os.path.splitext(path)[1].lower()
+    if extension not in _WRITERS:
+        raise UsageError(
+            "the extension does not say how to write the file",
+            expected=", ".join(EXTENSIONS),
+            found=os.path.basename(path),
+        )
+    return extension
+
+
+@contextlib.contextmanager
+def file_sink(path: str, schema: pa.Schema) -> Iterator[Write]:
+    """Write batches to a file that takes its name when the ``with`` block ends well, and else is removed.
+
+    Raises
+    ------
+    UsageError
+        The extension says nothing, or the folder is not there.
+    Unsupported
+        The format has no place for a type of the schema.
+    """
+    make = _WRITERS[check_extension(path)]
+    folder, name = os.path.split(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise UsageError("there is no such folder", found=folder)
+    unfinished = os.path.join(folder, f".{name}.{secrets.token_hex(4)}.part")
+    try:
+        with _translated(path), make(unfinished, schema) as writer:
+            yield _writing(writer, path)
+        os.replace(unfinished, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(unfinished)
+        raise
+
+
+def _writing(writer: Any, path: str) -> Write:
+    def write(batch: pa.RecordBatch) -> None:
+        with _translated(path):
+            writer.write_batch(batch)
+
+    return write
+
+
+@contextlib.contextmanager
+def _translated(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError, UsageError) as error:
+        raise Unsupported(
+            f"these data cannot be written as {check_extension(path)}",
+            found=str(error).partition("\n")[0],
+            where=path,
+            hint="An Arrow stream (.arrows) takes every type, and dictionaries that change.",
+        ) from error

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from bowstring.cli.arguments import VARIABLE, token_apart
 from bowstring.cli.files import DataFile, recognise
-from bowstring.cli.progress import progress
-from bowstring.cli.text import number, shown, size
-from bowstring.cli.tokens import VARIABLE, token_apart
+from bowstring.cli.terminal import number, progress, shown, size
 from bowstring.dissociated.endpoint import Endpoint
 from bowstring.errors import DeadlineExceeded, UsageError
 from bowstring.server import Server

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import bowstring as bow
 from bowstring.benchmarks.processes import Child, ChildFailed
-from bowstring.cli.text import duration
+from bowstring.cli.terminal import duration
 from bowstring.demo import spark as engine
 from bowstring.errors import BowstringError, BrokenError, MissingDependency
 

@@ -6,8 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any, Final
 
-from bowstring.cli.tables import print_table
-from bowstring.cli.text import clipped, duration, number, shown, size
+from bowstring.cli.terminal import clipped, duration, number, print_table, shown, size
 from bowstring.demo.places import FACTS
 from bowstring.demo.spark import NEAR_KM
 

@@ -1,15 +1,28 @@
-"""``bowstring doctor``: what this machine can do, and which setting is in the way of the rest."""
+"""``bowstring doctor``: what this machine can do, and which setting is in the way of the rest (docs/doctor.md)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+import json
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.cli.doctor.report import examine, print_json, print_text
+from bowstring import __version__
+from bowstring.cli.doctor.check import Check, State
+from bowstring.cli.doctor.environment import find_gpu_files, find_limits, find_namespaces
+from bowstring.cli.doctor.gpus import LOOK, Look, Seen
+from bowstring.cli.doctor.packages import find_gpu_software, find_packages
+from bowstring.cli.doctor.paths import Path, default_path, try_paths
+from bowstring.cli.doctor.sharing import try_connections, try_shared_memory
+from bowstring.cli.doctor.topology import Gpu, Topology
+from bowstring.cli.doctor.trials import REAL, Programs
+from bowstring.cli.terminal import clipped, duration, shown, size
 
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["run"]
+__all__ = ["VERSION", "Report", "as_json", "examine", "print_json", "print_text", "run"]
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -17,3 +30,170 @@ def run(arguments: argparse.Namespace) -> int:
     report = examine()
     (print_json if arguments.json else print_text)(report)
     return 0 if report.default.works else 1
+
+
+_LOOK_SECONDS = 30.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Report:
+    """The findings.
+
+    Attributes
+    ----------
+    groups
+        The checks, by what they are about.
+    topology
+        The GPUs, from NVML; ``None`` if it could not be asked.
+    paths
+        The paths between two processes.
+    """
+
+    groups: dict[str, list[Check]]
+    topology: Topology | None
+    paths: list[Path]
+
+    @property
+    def default(self) -> Path:
+        """The path that is used by default."""
+        return default_path(self.paths)
+
+
+def examine(program: str = LOOK, programs: Programs = REAL, seconds: float = _LOOK_SECONDS) -> Report:
+    """Look at everything, and try every path.
+
+    Parameters
+    ----------
+    program
+        Program of the child that looks for GPUs.
+    programs
+        Programs of the two processes of a trial.
+    seconds
+        For the look at GPUs, which runs beside the other checks.
+    """
+    with Look.begin(program) as look:
+        groups = {
+            "Packages": find_packages(),
+            "Namespaces": find_namespaces(),
+            "Limits": find_limits(),
+            "Shared memory": try_shared_memory(),
+            "Connections": try_connections(),
+        }
+        seen: Seen = look.end(seconds)
+    cuda = None if seen.topology is None else seen.topology.cuda
+    groups["GPUs"] = [*seen.checks, *find_gpu_files(), *find_gpu_software(cuda)]
+    checks = [check for group in groups.values() for check in group]
+    return Report(groups, seen.topology, try_paths(checks, seen, programs))
+
+
+_WIDTH: Final = 100
+_MARKS: Final = {State.OK: "✓", State.ABSENT: "·", State.BROKEN: "✗"}
+
+
+def print_text(report: Report) -> None:
+    """Print the report; the last line says whether the default path works."""
+    for title, checks in report.groups.items():
+        _print_lines(title, _checks(checks))
+    if report.topology is not None and report.topology.gpus:
+        _print_lines("GPUs of this machine, as NVML numbers them", _gpus(report.topology.gpus))
+        _print_lines("Between them (reads; links; what they share)", _matrix(report.topology))
+        _print_lines("Not told by NVML", (f"  {each}" for each in report.topology.untold))
+    _print_lines("Paths (tried between two processes; time from connect to the first view)", _paths(report))
+    print("\n".join(textwrap.wrap(_verdict(report.default), _WIDTH)))
+
+
+def _print_lines(title: str, lines: Iterator[str]) -> None:
+    found = list(lines)
+    if found:
+        print(title, *(shown(line) for line in found), "", sep="\n")
+
+
+def _verdict(default: Path) -> str:
+    if default.works:
+        return f"The default path ({default.name}) works here."
+    causes = "; ".join(each.what for each in default.in_the_way)
+    return f"The default path ({default.name}) does NOT work here: {causes}."
+
+
+def _hanging(first: str, text: str) -> Iterator[str]:
+    """Yield lines that begin with `first`, or below it with as many blanks."""
+    rest = " " * len(first)
+    yield from textwrap.wrap(
+        shown(text), _WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False
+    ) or [first.rstrip()]
+
+
+def _checks(checks: Sequence[Check]) -> Iterator[str]:
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        yield from _hanging(f"  {_MARKS[check.state]} {check.name.ljust(width)}  ", check.detail)
+        if check.hint and check.state is not State.OK:
+            yield from _hanging(f"    {' ' * width}  → ", check.hint)
+
+
+def _paths(report: Report) -> Iterator[str]:
+    width = max(len(path.name) for path in report.paths)
+    said = {check.hint for checks in report.groups.values() for check in checks}
+    for path in report.paths:
+        mark = _MARKS[State.OK if path.works else State.ABSENT]
+        took = "" if path.first_view is None else f"{duration(path.first_view)}; "
+        yield from _hanging(f"  {mark} {path.name.ljust(width)}  ", f"{took}{path.meaning}")
+        if path.works and path.took and "→" in path.name:  # there are several ways to get there
+            yield from _hanging(f"    {' ' * width}  ", path.took)
+        for obstacle in path.in_the_way:
+            yield from _hanging(f"    {' ' * width}  → in the way: ", obstacle.what)
+            if obstacle.hint and obstacle.hint not in said:  # those of checks stand with them
+                yield from _hanging(f"    {' ' * width}    ", obstacle.hint)
+
+
+def _gpus(gpus: Sequence[Gpu]) -> Iterator[str]:
+    for gpu in gpus:
+        name = clipped(gpu.name or "?", 28)
+        yield f"  {gpu.index:<3} {name:<28} {gpu.uuid or 'UUID not told':<42} {gpu.bus_id or ''}".rstrip()
+        if gpu.memory_total is None or gpu.memory_used is None:
+            memory = "memory not told"
+        else:
+            memory = f"{size(gpu.memory_used)} of {size(gpu.memory_total)} in use"
+        persistence = {None: "not told", True: "on", False: "off"}[gpu.persistence]
+        links = f"{len(gpu.links)} NVLinks" if gpu.links else "no NVLink"
+        yield f"      {memory}, persistence {persistence}, {links}"
+        for each in gpu.mig_instances:
+            where = f"GPU instance {each.gpu_instance}, compute instance {each.compute_instance}"
+            yield f"      {each.uuid or 'UUID not told'}  {where}"
+
+
+def _matrix(topology: Topology) -> Iterator[str]:
+    for gpu in topology.gpus:
+        for other in topology.gpus:
+            pair = topology.pair(gpu.index, other.index)
+            if pair is None:
+                continue
+            links = "no NVLink" if pair.nvlink not in ("ok", None) else f"{pair.links or '?'} NVLinks"
+            if pair.nvlink is None:
+                links = "NVLink not told"
+            parts = (pair.read or "not told", links, pair.ancestor or "not told")
+            yield from _hanging(f"  {gpu.index:>3} ← {other.index:<3} ", "; ".join(parts))
+
+
+VERSION: Final = 1
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """Return the report as plain values. Within a version, fields are added and never change their meaning."""
+    return {
+        "version": VERSION,
+        "bowstring": __version__,
+        "default_path_works": report.default.works,
+        "checks": [
+            {"group": title, **dataclasses.asdict(check), "state": check.state.value}
+            for title, checks in report.groups.items()
+            for check in checks
+        ],
+        "topology": None if report.topology is None else dataclasses.asdict(report.topology),
+        "paths": [{**dataclasses.asdict(path), "works": path.works} for path in report.paths],
+    }
+
+
+def print_json(report: Report) -> None:
+    """Print the report in one line."""
+    print(json.dumps(as_json(report)))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from bowstring.cli.doctor.check import Check, State
-from bowstring.cli.text import number, size
+from bowstring.cli.terminal import number, size
 from bowstring.memory import default_budget
 
 __all__ = ["find_gpu_files", "find_limits", "find_namespaces"]

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from bowstring.cli.doctor.check import Check, State
-from bowstring.cli.doctor.devices import CUDA, Seen
+from bowstring.cli.doctor.gpus import CUDA, Seen
 from bowstring.cli.doctor.packages import BINDINGS, CUPY, GPU_KERNELS, UCX
-from bowstring.cli.doctor.sides import IN_PLACE
 from bowstring.cli.doctor.topology import Gpu, Topology
-from bowstring.cli.doctor.trials import REAL, Outcome, Programs, Trial, run_trials
+from bowstring.cli.doctor.trials import IN_PLACE, REAL, Outcome, Programs, Trial, run_trials
 
 __all__ = ["Obstacle", "Path", "default_path", "try_paths"]
 

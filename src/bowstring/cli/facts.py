@@ -9,8 +9,7 @@ from typing import Any
 import numpy.typing as npt
 import pyarrow as pa
 
-from bowstring.cli.text import number, size
-from bowstring.cli.tree import Branch
+from bowstring.cli.terminal import Branch, number, size
 from bowstring.columnar import Batch, Kind, Layout
 
 __all__ = ["Facts", "batch_facts", "node_facts", "schema_facts", "tree_of"]
@@ -110,7 +109,7 @@ def tree_of(label: str, facts: Facts) -> Branch:
 
     Examples
     --------
-    >>> from bowstring.cli.tree import print_tree
+    >>> from bowstring.cli.terminal import print_tree
     >>> print_tree(tree_of("file", {"bytes": 5, "schema": [{"name": "a", "type": "int8"}]}))
     file
     ├── 5 bytes

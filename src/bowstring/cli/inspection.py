@@ -1,0 +1,362 @@
+"""``bowstring inspect``: what a file or a published data set is made of, as a tree or as JSON."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+import json
+import os
+import re
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from bowstring import ipc
+from bowstring.cli.arguments import endpoint_with_token
+from bowstring.cli.facts import Facts, batch_facts, metadata_facts, node_facts, schema_facts, tree_of
+from bowstring.cli.files import DataFile, Format, recognise
+from bowstring.cli.terminal import FAILED, as_json, print_tree
+from bowstring.client import connect
+from bowstring.columnar import Layout
+from bowstring.errors import BowstringError, InvalidMetadata
+from bowstring.ipc.body.check_scalar import check
+from bowstring.ipc.flatbuf.message import (
+    Message,
+    MessageKind,
+    MetadataVersion,
+    RecordBatchHeader,
+    decode_dictionary,
+    decode_message,
+    decode_record_batch,
+)
+from bowstring.ipc.flatbuf.schema import decode_schema
+from bowstring.ipc.framing import read_metadata
+from bowstring.ipc.source import Source, open_source
+from bowstring.limits import DEFAULT_LIMITS
+from bowstring.parquet.file import OpenFile
+from bowstring.parquet.schema import ColumnType, described
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from bowstring.client.stream import Stream
+    from bowstring.dissociated.endpoint import Endpoint, Location
+    from bowstring.memory import Region
+    from bowstring.vortex import EncodedBatch, Encoding
+
+__all__ = ["run"]
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+]*:")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Look at one file or data set; what could be seen is printed, also where something is wrong further on."""
+    source: str = arguments.source
+    facts: Facts = {}
+    inspect = _inspection_of(source, arguments)
+    error = None
+    try:
+        inspect(facts, arguments.most)
+    except BowstringError as found:
+        error = found
+    if arguments.json:
+        print(json.dumps(facts if error is None else {**facts, "error": as_json(error)}))
+    else:
+        print_tree(tree_of(source.partition("?")[0], facts))
+    if error is not None:
+        print(f"bowstring inspect: {error}", file=sys.stderr)
+        return FAILED
+    return 0
+
+
+def _inspection_of(source: str, arguments: argparse.Namespace) -> Callable[[Facts, int], None]:
+    """Return what looks at a file or data set: it adds facts until all is seen, or an error is raised."""
+    if _SCHEME.match(source) and not os.path.exists(source):
+        endpoint = endpoint_with_token(source, arguments.ticket, arguments.token_file)
+        return functools.partial(_inspect_endpoint, endpoint)
+    return functools.partial(_inspect_file, recognise(source))
+
+
+def _inspect_file(file: DataFile, facts: Facts, most: int) -> None:
+    facts |= {"format": file.format.value, "bytes": os.path.getsize(file.path)}
+    _INSPECTIONS[file.format](file.path, facts, most)
+
+
+def _inspect_arrow_stream(path: str, facts: Facts, most: int) -> None:
+    """Add what a stream holds; `most` record batches are shown with their columns and buffers."""
+    walk = _Walk(most)
+    with contextlib.closing(open_source(path)) as source:
+        try:
+            while walk.step(source):
+                pass
+        finally:
+            facts |= walk.facts()
+        facts["bytes_read"] = source.position
+
+
+class _Walk:
+    """What was seen so far."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._layout: Layout | None = None
+        self._schema: list[Facts] = []
+        self._metadata: dict[str, str] = {}
+        self._messages: list[Facts] = []
+        self._batches = self._dictionaries = self._rows = 0
+
+    def facts(self) -> Facts:
+        """Return it all."""
+        found: Facts = {
+            "rows": self._rows,
+            "batches": self._batches,
+            "dictionary_batches": self._dictionaries,
+            "schema": self._schema,
+        }
+        if self._metadata:
+            found["schema_metadata"] = self._metadata
+        return found | {"messages": self._messages}
+
+    def step(self, source: Source) -> bool:
+        """Look at the next message; say whether there was one."""
+        at = source.position
+        metadata = read_metadata(source, DEFAULT_LIMITS)
+        if metadata is None:
+            return False
+        message = decode_message(metadata, DEFAULT_LIMITS)
+        facts: Facts = {
+            "kind": message.kind.name.lower().replace("_", " "),
+            "at_byte": at,
+            "metadata_bytes": len(metadata),
+            "body_bytes": message.body_length,
+        }
+        if message.custom_metadata:
+            facts["custom_metadata"] = metadata_facts(message.custom_metadata)
+        self._messages.append(facts)
+        self._look(message, facts)
+        source.body(message.body_length)
+        return True
+
+    def _look(self, message: Message, facts: Facts) -> None:
+        if message.kind is MessageKind.SCHEMA:
+            self._take_schema(message, facts)
+        elif self._layout is None:
+            raise InvalidMetadata("a stream begins with its schema", found=message.kind.name)
+        elif message.kind is MessageKind.DICTIONARY_BATCH:
+            dictionary = decode_dictionary(message)
+            layout = self._layout.dictionaries.get(dictionary.id)
+            if layout is None:
+                raise InvalidMetadata("no field has a dictionary of this id", found=f"id {dictionary.id}")
+            facts |= {"dictionary": dictionary.id, "is_delta": dictionary.is_delta}
+            self._dictionaries += 1
+            self._describe(message, dictionary.batch, layout, facts)
+        else:
+            header = decode_record_batch(message)
+            self._batches += 1
+            self._rows += header.length
+            self._describe(message, header, self._layout, facts)
+
+    def _take_schema(self, message: Message, facts: Facts) -> None:
+        schema, ids, endianness = decode_schema(message, DEFAULT_LIMITS)
+        self._layout = Layout.of(schema, ids)
+        self._schema = schema_facts(schema)
+        self._metadata = metadata_facts(schema.metadata or {})
+        facts |= {"metadata_version": message.version.name, "endianness": endianness}
+
+    def _describe(self, message: Message, header: RecordBatchHeader, layout: Layout, facts: Facts) -> None:
+        facts["rows"] = header.length
+        if header.compression is not None:
+            facts["compression"] = header.compression
+        # Bodies of V4, compressed ones and nodes without bitmaps follow rules that only their reader knows.
+        if (
+            message.version is MetadataVersion.V5
+            and header.compression is None
+            and not layout.bitmapless.size
+        ):
+            check(header, layout, message.body_length)
+        if self._batches > self._most:
+            return
+        sizes = header.buffers[:, 1].tolist()
+        fits = len(sizes) == layout.num_buffers + sum(header.variadic_counts)
+        if fits and len(header.nodes) == layout.num_nodes:
+            facts["columns"] = node_facts(layout, header.nodes, sizes, header.variadic_counts)
+        else:
+            facts["buffers"] = [{"kind": "unknown", "bytes": nbytes} for nbytes in sizes]
+
+
+def _inspect_arrow_file(path: str, facts: Facts, most: int) -> None:
+    """Add what a file holds; `most` record batches are opened."""
+    with ipc.open_file(path) as reader:
+        facts |= {"batches": reader.num_record_batches, "schema": schema_facts(reader.schema)}
+        if reader.schema.metadata:
+            facts["schema_metadata"] = metadata_facts(reader.schema.metadata)
+        if reader.metadata:
+            facts["file_metadata"] = metadata_facts(reader.metadata)
+        opened: list[Facts] = []
+        facts["opened_batches"] = opened
+        for index in range(min(most, reader.num_record_batches)):
+            batch = batch_facts(reader.get_batch(index))
+            opened.append({"name": f"batch {index}", **batch})
+        facts["dictionary_batches_read"] = reader.stats.num_dictionary_batches
+
+
+def _inspect_parquet(path: str, facts: Facts, most: int) -> None:
+    """Add what the footer of a Parquet file says; `most` row groups are shown with their columns."""
+    with contextlib.closing(OpenFile(path)) as file:
+        footer = file.metadata
+        groups = [_row_group(footer.row_group(index), index, most) for index in range(footer.num_row_groups)]
+        facts |= {
+            "rows": footer.num_rows,
+            "footer_bytes": footer.serialized_size,
+            "format_version": footer.format_version,
+            "created_by": footer.created_by,
+            "schema": schema_facts(file.schema),
+            "stored_columns": [_stored(each) for each in described(file).columns],
+            "row_groups": groups,
+        }
+
+
+def _stored(column: ColumnType) -> Facts:
+    facts: Facts = {"name": ".".join(column.path), "type": column.physical or "group"}
+    if column.logical is not None:
+        facts["logical_type"] = column.logical
+    return {**facts, "repetition": column.repetition, "read_as": str(column.arrow)}
+
+
+def _row_group(group: Any, index: int, most: int) -> Facts:
+    facts: Facts = {
+        "name": f"row group {index}",
+        "rows": group.num_rows,
+        "uncompressed_bytes": group.total_byte_size,
+    }
+    if index < most:
+        facts["columns"] = [_chunk(group.column(position)) for position in range(group.num_columns)]
+    return facts
+
+
+def _chunk(chunk: Any) -> Facts:
+    facts: Facts = {
+        "name": chunk.path_in_schema,
+        "type": chunk.physical_type,
+        "compression": chunk.compression,
+        "encodings": " ".join(dict.fromkeys(chunk.encodings)),
+        "compressed_bytes": chunk.total_compressed_size,
+        "uncompressed_bytes": chunk.total_uncompressed_size,
+    }
+    if chunk.is_stats_set and chunk.statistics is not None and chunk.statistics.has_null_count:
+        facts["nulls"] = chunk.statistics.null_count
+    return facts
+
+
+def _inspect_vortex_stream(path: str, facts: Facts, most: int) -> None:
+    """Add each message and the tree of encodings of `most` batches; nothing is decoded."""
+    from bowstring.vortex import open_stream
+
+    messages: list[Facts] = []
+    rows = 0
+    with contextlib.closing(open_stream(path)) as stream:
+        try:
+            for batch in stream:
+                messages.append(_array_message(batch, shown=len(messages) < most))
+                rows += batch.num_rows
+        finally:
+            facts |= {
+                "rows": rows,
+                "batches": len(messages),
+                "type": str(stream.dtype),
+                "schema": schema_facts(stream.schema),
+                "messages": messages,
+            }
+
+
+def _array_message(batch: EncodedBatch, *, shown: bool) -> Facts:
+    facts: Facts = {
+        "kind": "array",
+        "rows": batch.num_rows,
+        "body_bytes": batch.buffer.nbytes,
+        "buffer_bytes": batch.nbytes,
+    }
+    if shown:
+        facts["columns"] = [
+            {
+                "name": field.name,
+                "type": str(field.type),
+                "children": [_encoding_tree(batch.encoding(position))],
+            }
+            for position, field in enumerate(batch.schema)
+        ]
+    return facts
+
+
+def _encoding_tree(encoding: Encoding) -> Facts:
+    facts: Facts = {"name": encoding.id, "bytes": encoding.nbytes}
+    if encoding.children:
+        facts["children"] = [_encoding_tree(child) for child in encoding.children]
+    return facts
+
+
+def _inspect_endpoint(endpoint: Endpoint, facts: Facts, most: int) -> None:
+    """Add what a data set is; one that can be read only once is gone for others by the `most` batches fetched."""
+    facts |= {
+        "connections": [_location(location) for location in endpoint.locations],
+        "ticket": endpoint.ticket.decode(errors="replace"),
+        "ticket_base64": base64.urlsafe_b64encode(endpoint.ticket).decode(),
+    }
+    with connect(endpoint) as stream:
+        _look_at(stream, facts, most)
+
+
+def _location(location: Location) -> Facts:
+    return {
+        "name": location.address,
+        "want_data": location.want_data,
+        "free_data": location.free_data,
+        "hello": location.hello,
+        "extensions": location.hello is not None,
+        "token": location.token is not None,
+        "remote_handle": location.remote_handle is not None,
+    }
+
+
+def _look_at(stream: Stream, facts: Facts, most: int) -> None:
+    fetched: list[Facts] = []
+    regions: dict[bytes, Region] = {}
+    for index in range(most):
+        batch = next(stream, None)
+        if batch is None:
+            break
+        fetched.append({"name": f"batch {index}", "device": batch.device.name, **batch_facts(batch)})
+        regions |= {region.uuid: region for region in batch.spans.regions if region.slab is not None}
+        del batch  # its memory goes home before the next one is asked for
+    # Only now, since over two connections the server's answer may come after the schema.
+    stats = stream.stats
+    facts |= {
+        "path": stats.path,
+        "why": stats.why,
+        "rows": getattr(stream, "num_rows", None),
+        "batches": getattr(stream, "num_batches", None),
+        "bytes": getattr(stream, "nbytes", None),
+        "schema": schema_facts(stream.schema),
+        "fetched_batches": fetched,
+        "regions": [_region(region) for region in regions.values()],
+    }
+
+
+def _region(region: Region) -> Facts:
+    # What this process made is where packed bodies landed; what it only reads is the producer's.
+    own = region.slab is not None and region.slab.writable
+    return {
+        "name": region.uuid.hex(),
+        "device": region.device.name,
+        "bytes": region.nbytes,
+        "memory_of": "this process" if own else "the producer",
+    }
+
+
+_INSPECTIONS: Final = {
+    Format.ARROW_FILE: _inspect_arrow_file,
+    Format.ARROW_STREAM: _inspect_arrow_stream,
+    Format.PARQUET: _inspect_parquet,
+    Format.VORTEX_STREAM: _inspect_vortex_stream,
+}

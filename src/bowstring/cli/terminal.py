@@ -1,0 +1,391 @@
+"""What is written on the terminal: numbers, tables, trees, progress bars and errors."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import json
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from bowstring.errors import BowstringError, MissingDependency, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from types import FrameType
+
+__all__ = [
+    "FAILED",
+    "INTERRUPTED",
+    "USAGE",
+    "Advance",
+    "Branch",
+    "clipped",
+    "duration",
+    "number",
+    "print_table",
+    "print_tree",
+    "progress",
+    "report",
+    "shown",
+    "size",
+    "terminable",
+    "wants_rich",
+]
+
+_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_STEP = 1024
+
+
+def size(nbytes: float) -> str:
+    """Write a number of bytes.
+
+    Examples
+    --------
+    >>> size(512), size(48_500_000)
+    ('512 bytes', '46.3 MiB')
+    """
+    if nbytes < _STEP:
+        return f"{nbytes:,.0f} byte{'' if nbytes == 1 else 's'}"
+    value = float(nbytes)
+    for unit in _UNITS:
+        value /= _STEP
+        if value < _STEP or unit == _UNITS[-1]:
+            break
+    return f"{value:,.1f} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """Write a time.
+
+    Examples
+    --------
+    >>> duration(0.0000123), duration(0.0123), duration(1.23)
+    ('12.3 µs', '12.3 ms', '1.23 s')
+    """
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.1f} µs"
+    if seconds < 1:
+        return f"{seconds * 1e3:.2f} ms" if seconds < 1e-2 else f"{seconds * 1e3:.1f} ms"
+    return f"{seconds:.2f} s"
+
+
+def number(value: int | None) -> str:
+    """Write a count, ``?`` where nobody knows it.
+
+    Examples
+    --------
+    >>> number(336776), number(None)
+    ('336,776', '?')
+    """
+    return "?" if value is None else f"{value:,}"
+
+
+def shown(text: object) -> str:
+    r"""Return text as it may be printed: what a terminal would take as a command is spelled out.
+
+    Examples
+    --------
+    >>> shown("a\x1b[2Jb")
+    'a\\x1b[2Jb'
+    """
+    plain = str(text)
+    if plain.isprintable():
+        return plain
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in plain)
+
+
+def clipped(text: str, width: int) -> str:
+    """Return text that takes at most `width` places.
+
+    Examples
+    --------
+    >>> clipped("Endeavor", 5)
+    'Ende…'
+    """
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def wants_rich(stream: TextIO) -> bool:
+    """Whether a stream is a terminal, and `rich` is there to draw on it."""
+    return stream.isatty() and importlib.util.find_spec("rich") is not None
+
+
+def print_table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    right: Sequence[int] = (),
+    title: str | None = None,
+    stream: TextIO | None = None,
+) -> None:
+    """Print a table.
+
+    Parameters
+    ----------
+    headings
+        One per column; none where all are empty.
+    rows
+        Cells, which are printed as text.
+    right
+        Columns that are aligned on the right: numbers.
+    title
+        What stands above.
+    stream
+        Standard output by default.
+
+    Examples
+    --------
+    >>> print_table(["Carrier", "Flights"], [["UA", 3], ["WN", 12]], right=[1])
+    Carrier  Flights
+    ────────────────
+    UA             3
+    WN            12
+    """
+    stream = sys.stdout if stream is None else stream
+    cells = [[shown(cell) for cell in row] for row in rows]
+    if wants_rich(stream):
+        _print_rich(headings, cells, right, title, stream)
+        return
+    if title:
+        print(title, file=stream)
+    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
+    lines = [_line(row, widths, right) for row in cells]
+    if any(headings):
+        heading = _line(headings, widths, right)
+        rule = "─" * max(sum(widths) + 2 * (len(widths) - 1), 0)
+        lines = [heading, rule, *lines]
+    print("\n".join(lines), file=stream)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> str:
+    aligned = [
+        cell.rjust(width) if index in right else cell.ljust(width)
+        for index, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return "  ".join(aligned).rstrip()
+
+
+def _print_rich(
+    headings: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    right: Sequence[int],
+    title: str | None,
+    stream: TextIO,
+) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        title=Text(title) if title else None,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD if any(headings) else None,
+        show_header=any(headings),
+        header_style="bold",
+        pad_edge=False,
+        show_edge=False,
+    )
+    for index, heading in enumerate(headings):
+        table.add_column(Text(heading), justify="right" if index in right else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*map(Text, row))
+    Console(file=stream, highlight=False).print(table)
+
+
+@dataclasses.dataclass(slots=True)
+class Branch:
+    """One line of a tree, and what hangs on it."""
+
+    label: str
+    branches: list[Branch] = dataclasses.field(default_factory=list)
+
+    def add(self, label: str) -> Branch:
+        """Hang a line on this one; return it."""
+        branch = Branch(label)
+        self.branches.append(branch)
+        return branch
+
+
+def print_tree(root: Branch, stream: TextIO | None = None) -> None:
+    """Print a tree.
+
+    Examples
+    --------
+    >>> root = Branch("schema")
+    >>> root.add("id: int64").add("data 24 bytes")
+    Branch(label='data 24 bytes', branches=[])
+    >>> print_tree(root)
+    schema
+    └── id: int64
+        └── data 24 bytes
+    """
+    stream = sys.stdout if stream is None else stream
+    print(shown(root.label), file=stream)
+    for line in _tree_lines(root, ""):
+        print(line, file=stream)
+
+
+def _tree_lines(branch: Branch, indent: str) -> Iterator[str]:
+    for each in branch.branches:
+        last = each is branch.branches[-1]
+        yield f"{indent}{'└── ' if last else '├── '}{shown(each.label)}"
+        yield from _tree_lines(each, indent + ("    " if last else "│   "))
+
+
+Advance = Callable[[int, int], None]
+"""Takes the rows and the bytes that came since the last time."""
+
+_REDRAW_SECONDS = 0.1
+_BAR_WIDTH = 30
+
+
+@contextlib.contextmanager
+def progress(what: str, rows: int | None, *, quiet: bool = False) -> Iterator[Advance]:
+    """Show how far the reading is, for the time of a ``with`` block.
+
+    Parameters
+    ----------
+    what
+        What is read.
+    rows
+        How many rows there are, where that is known.
+    quiet
+        Show nothing.
+
+    Examples
+    --------
+    >>> with progress("trips", 100, quiet=True) as advance:
+    ...     advance(60, 480)
+    """
+    stream = sys.stderr
+    if quiet or not stream.isatty():
+        yield lambda _rows, _nbytes: None
+    elif wants_rich(stream):
+        with _rich_bar(what, rows, stream) as advance:
+            yield advance
+    else:
+        bar = PlainBar(what, rows, stream)
+        try:
+            yield bar.advance
+        finally:
+            bar.close()
+
+
+class PlainBar:
+    """One line that is written over and over."""
+
+    def __init__(self, what: str, rows: int | None, stream: TextIO) -> None:
+        self._what = what
+        self._total = rows
+        self._stream = stream
+        self._rows = self._bytes = 0
+        self._drawn = 0.0
+
+    def advance(self, rows: int, nbytes: int) -> None:
+        """Count what came."""
+        self._rows += rows
+        self._bytes += nbytes
+        if time.monotonic() - self._drawn >= _REDRAW_SECONDS:
+            self._draw()
+
+    def _draw(self) -> None:
+        self._drawn = time.monotonic()
+        done = f"{number(self._rows)} rows, {size(self._bytes)}"
+        if self._total:
+            filled = min(self._rows * _BAR_WIDTH // self._total, _BAR_WIDTH)
+            done = f"[{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] {done}"
+        self._stream.write(f"\r{self._what} {done}\x1b[K")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Leave the last state on the terminal."""
+        self._draw()
+        self._stream.write("\n")
+
+
+@contextlib.contextmanager
+def _rich_bar(what: str, rows: int | None, stream: TextIO) -> Iterator[Advance]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[done]}", markup=False),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(file=stream), transient=False) as bar:
+        task = bar.add_task(what, total=rows, done="")
+        came = [0, 0]
+
+        def advance(rows: int, nbytes: int) -> None:
+            came[0] += rows
+            came[1] += nbytes
+            bar.update(task, completed=came[0], done=f"{number(came[0])} rows, {size(came[1])}")
+
+        yield advance
+        bar.update(task, total=came[0], completed=came[0])
+
+
+FAILED = 1
+USAGE = 2
+INTERRUPTED = 130
+
+
+def report(error: BowstringError | OSError, arguments: argparse.Namespace) -> int:
+    """Say what went wrong on stderr, and on stdout as JSON where a program reads that; return the exit code.
+
+    Examples
+    --------
+    >>> import argparse
+    >>> report(UsageError("no such file", found="'x'"), argparse.Namespace(command="serve", json=True))
+    {"error": {"kind": "UsageError", "message": "no such file; found 'x'", "hint": null}}
+    2
+    """
+    if getattr(arguments, "debug", False):
+        traceback.print_exception(error, file=sys.stderr)
+    print(f"bowstring {arguments.command}: {_paragraph(error)}", file=sys.stderr)
+    if getattr(arguments, "json", False):
+        print(json.dumps({"error": as_json(error)}), flush=True)
+    wrong_call = isinstance(error, UsageError) and not isinstance(error, MissingDependency)
+    return USAGE if wrong_call else FAILED
+
+
+def as_json(error: BaseException) -> dict[str, str | None]:
+    """Return an error as a program would like to read it."""
+    return {
+        "kind": type(error).__name__,
+        "message": str(error),
+        "hint": getattr(error, "hint", None),
+    }
+
+
+def _paragraph(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """Let SIGTERM end a command as Ctrl-C does, with everything cleaned up, for the time of a ``with`` block."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
