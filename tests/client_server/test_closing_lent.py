@@ -112,7 +112,7 @@ def read(stream: Any) -> None:
     while stream.stats.rows < 1000:
         stream.read_next_batch()
     gc.collect()
-    until(lambda: stream._connection._sender.all_freed)
+    until(lambda: stream._connection._protocol.all_freed)
 
 
 def test_a_busy_device_is_waited_for(

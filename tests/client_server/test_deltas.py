@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring.client.assembler import Assembler, Ended
+from bowstring.client.assembler import Assembler
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.materialize import placed
 from bowstring.dissociated.events import Announced, Part
 from bowstring.dissociated.producer import IpcMessage, ProducerProtocol, Role
-from bowstring.dissociated.reader import ReaderProtocol
+from bowstring.dissociated.reader import Lent, ReaderProtocol
 from bowstring.dissociated.tags import Control
 from bowstring.dissociated.wire import Hello, Welcome
 from bowstring.ipc.body.pack import laid_out
@@ -128,8 +128,9 @@ def test_deltas_by_pointers_are_joined_on_their_device(request: pytest.FixtureRe
     items.append(item(Template(layout).encode_batch(*numbers_of(batch)), batch))
     producer = ProducerProtocol(DEFAULT_LIMITS)
     producer.hello, producer.role, producer.pointers = Hello(pointers=True), Role.BOTH, True
-    notes: queue.SimpleQueue[Ended] = queue.SimpleQueue()
-    consumer, assembler = ReaderProtocol(DEFAULT_LIMITS), Assembler(DEFAULT_LIMITS, notes)
+    notes: queue.SimpleQueue[Lent] = queue.SimpleQueue()
+    consumer = ReaderProtocol(DEFAULT_LIMITS)
+    assembler = Assembler(DEFAULT_LIMITS, consumer, notes)
     consumer.receive(Control.WELCOME, Welcome(charged=False, path="", why="").pack())
     found = None
     for message in [message for each in items for message in producer.send(each)]:

@@ -18,6 +18,7 @@ import bowstring as bow
 from bowstring.client import control_sender
 from bowstring.client.assembler import Assembler
 from bowstring.columnar.compact import compacted
+from bowstring.dissociated.reader import ReaderProtocol
 from bowstring.errors import DeviceError, ProtocolError
 from bowstring.limits import Limits
 from bowstring.memory import Pool, Region, cpu
@@ -349,7 +350,7 @@ def test_offsets_are_looked_at_aside(
 def test_a_body_lies_on_one_device(device: FakeDevice) -> None:
     """A body that points into memory of several devices is refused: each batch is on one."""
     pools = [Pool(each, budget=MIB) for each in (device, cpu())]
-    assembler = Assembler(Limits(), queue.SimpleQueue())
+    assembler = Assembler(Limits(), ReaderProtocol(Limits()), queue.SimpleQueue())
     for number, pool in enumerate(pools):
         assembler.announced.add((number + 1) * 8 * MIB, pool.region(MIB), MIB)
     spans = np.array([(0, 0, 8), (1, 0, 8)])

@@ -17,9 +17,10 @@ import pytest
 import bowstring as bow
 from bowstring.benchmarks.processes import Child
 from bowstring.client import assembler
-from bowstring.client.device import Reach
+from bowstring.client.device import DeviceHandshake
+from bowstring.dissociated.reader import ReaderProtocol
 from bowstring.dissociated.tags import Control, Want
-from bowstring.dissociated.wire import Hello
+from bowstring.dissociated.wire import DeviceId, Hello, pack_devices
 from bowstring.errors import DeviceError, InvalidRegion
 from bowstring.memory import EventHandle, Pool, mappings, this_process
 from bowstring.memory import region as region_module
@@ -496,17 +497,20 @@ def test_servers_that_tell_what_nobody_asked_for() -> None:
     """An event for a reader that takes none is an error; so is a region that fails, where nobody asks, or later."""
     announced: Any = object()
     refusing: Any = Refusing()
-    handle = EventHandle(12, bytes(16), bytes(64), this_process())
+    event = EventHandle(12, bytes(16), bytes(64), this_process()).pack()
     with pytest.raises(bow.ProtocolError, match="takes none"):
-        Reach(refusing, (), 1.0).await_event(handle)
-    unasked = Reach(refusing, (), 1.0)
+        ReaderProtocol(bow.DEFAULT_LIMITS, events=False).receive(Control.EVENT, event)
+    protocol = ReaderProtocol(bow.DEFAULT_LIMITS)
+    unasked = DeviceHandshake(refusing, protocol, (), 1.0)
     assert not unasked.announce(announced)
     with pytest.raises(InvalidRegion):
-        unasked.begin()
-    asked = Reach(refusing, (), 1.0)
+        protocol.begin()
+    protocol = ReaderProtocol(bow.DEFAULT_LIMITS)
+    asked = DeviceHandshake(refusing, protocol, (), 1.0)
     assert not asked.announce(announced)
+    protocol.receive(Control.DEVICES, pack_devices([DeviceId(1, bytes(16))]))
     [answer] = asked.answer([])
     assert (answer.tag, answer.pieces) == (Control.ANSWER, [b"a region cannot be mapped"])
-    asked.begin()
+    protocol.begin()
     with pytest.raises(InvalidRegion):
         asked.announce(announced)

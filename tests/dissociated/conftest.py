@@ -14,6 +14,7 @@ from bowstring.columnar.layout import Layout
 from bowstring.dissociated.events import End, Event, Packed, Part, Pointers
 from bowstring.dissociated.producer import IpcMessage, ProducerProtocol
 from bowstring.dissociated.reader import ReaderProtocol
+from bowstring.dissociated.sequence import MessageSequence
 from bowstring.dissociated.tags import Control, Want
 from bowstring.dissociated.wire import Hello, Outgoing, Welcome
 from bowstring.ipc.flatbuf.schema import encode_schema
@@ -100,7 +101,8 @@ class Material:
         self, *, pointers: bool = False, first: int = 0, window: int = 1 << 40, want: Want = Want.DATA
     ) -> ProducerProtocol:
         """Return a producer whose reader has said hello and asked for data."""
-        producer = ProducerProtocol(DEFAULT_LIMITS, first=first)
+        producer = ProducerProtocol(DEFAULT_LIMITS)
+        producer.sequence = first
         producer.receive(Want.HELLO, Hello(window=window, pointers=pointers).pack())
         producer.receive(want, b"ticket")
         producer.pointers = pointers
@@ -125,7 +127,8 @@ class Listener:
     def __init__(
         self, *, ordered: bool = True, first: int = 0, limits: Limits = DEFAULT_LIMITS, welcome: bool = True
     ) -> None:
-        self.protocol = ReaderProtocol(limits, extended=ordered, one_connection=True, first=first)
+        self.protocol = ReaderProtocol(limits, extended=ordered, one_connection=True)
+        self.protocol.sequence = MessageSequence(limits, self.protocol.account, in_order=ordered, first=first)
         if ordered and welcome:
             self.protocol.receive(Control.WELCOME, Welcome(charged=False, path="", why="").pack())
         self.events: list[Event] = []

@@ -83,10 +83,10 @@ def test_when_metadata_are_complete(material: Material, first: int) -> None:
         listener = material.listener(ordered=False, first=first)
         left = sum(message.tag is None for message in messages)
         for message in order:
-            assert listener.protocol.metadata_complete == (not left)
+            assert listener.protocol.sequence.metadata_complete == (not left)
             listener.hear(message)
             left -= message.tag is None
-        assert listener.protocol.metadata_complete
+        assert listener.protocol.sequence.metadata_complete
 
 
 @FIRSTS
@@ -101,7 +101,7 @@ def test_whether_a_body_is_lacking(material: Material, first: int) -> None:
             if message.tag is None:
                 came.add(int.from_bytes(message.body[1:5], "little"))
             following = (first + len(listener.parts)) % 2**32
-            assert listener.protocol.lacks_body == (
+            assert listener.protocol.sequence.lacks_body == (
                 following in came and not listener.ends and following != (first + 3) % 2**32
             )
 
@@ -137,9 +137,9 @@ def test_metadata_run_ahead_of_bodies_only(material: Material) -> None:
     limits = DEFAULT_LIMITS.replace(early_messages=32)
     listener = material.listener(ordered=False, limits=limits)
     listener.hear(schema, *metadata[1:])
-    assert not listener.protocol.runs_ahead
+    assert not listener.protocol.sequence.runs_ahead
     listener.hear(metadata[0])
-    assert listener.protocol.runs_ahead
+    assert listener.protocol.sequence.runs_ahead
 
 
 @pytest.mark.parametrize("tag", sorted(Control))

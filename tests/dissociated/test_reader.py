@@ -16,7 +16,7 @@ from bowstring.dissociated.endpoint import Location
 from bowstring.dissociated.events import Announced, Part, Pointers
 from bowstring.dissociated.failures import pack_error
 from bowstring.dissociated.producer import IpcMessage, ProducerProtocol
-from bowstring.dissociated.reader import ReaderProtocol
+from bowstring.dissociated.reader import ReaderProtocol, opening
 from bowstring.dissociated.tags import Control, Want
 from bowstring.dissociated.wire import Hello, Welcome, pack_addresses, pack_u64
 from bowstring.errors import LimitExceeded, ProducerFailed, ProtocolError
@@ -57,7 +57,7 @@ def check(material: Material, said: list[Said], heard: list[Said], *, ordered: b
     for position, message in enumerate(heard):
         # An empty body may be left out, so nobody waits for one.
         late = [each for each in heard[position:] if ordered or not is_empty_body(each)]
-        assert not (listener.protocol.ended and late), f"the end came before {len(late)} messages"
+        assert not (listener.protocol.sequence.ended and late), f"the end came before {len(late)} messages"
         listener.hear(message)
         assert [part.sequence for part in listener.parts] == [
             (first + number) % 2**32 for number in range(len(listener.parts))
@@ -143,10 +143,10 @@ def test_what_a_client_says_first() -> None:
     """The hello goes first, to those who know it, then the ticket, both by the tags of the URI."""
     known, plain = Location("tcp://h:1", 7, hello=9), Location("tcp://h:1", 7)
     hello = Hello(("a",), 5, pointers=True)
-    said = [(each.tag, b"".join(each.pieces)) for each in ReaderProtocol.opening(known, b"t", hello)]
+    said = [(each.tag, b"".join(each.pieces)) for each in opening(known, b"t", hello)]
     assert said == [(9, hello.pack()), (7, b"t")]
     for location, greeting in ((plain, hello), (known, None)):
-        assert [each.tag for each in ReaderProtocol.opening(location, b"t", greeting)] == [7]
+        assert [each.tag for each in opening(location, b"t", greeting)] == [7]
 
 
 def test_what_a_server_says_beside_the_stream(material: Material) -> None:

@@ -153,7 +153,7 @@ def test_client_keeps_the_addresses_for_free_data(material: Material) -> None:
     """
     producer, listener = material.producer(pointers=True), material.listener()
     ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    assembler = Assembler(DEFAULT_LIMITS, ended)
+    assembler = Assembler(DEFAULT_LIMITS, listener.protocol, ended)
     region = material.region()
     for item in (IpcMessage(encode_schema(NUMBERS)), material.item(4, region), material.item(4, region)):
         for message in producer.send(item):
@@ -187,7 +187,7 @@ def test_numbers_come_round(material: Material) -> None:
     listener = material.listener()
     listener.hear(material.batches(0)[0])
     far = 2**32 - 2
-    listener.protocol._next = far
+    listener.protocol.sequence._next = far
     listener.hear(*material.batches(5, first=far - 1)[1:])
     assert [part.sequence for part in listener.parts[1:]] == [far, far + 1, 0, 1, 2]
     assert listener.ends == 1

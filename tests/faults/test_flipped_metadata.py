@@ -60,7 +60,7 @@ def read(messages: list[Said]) -> list[Batch]:
     """Return the batches of some messages, as a receiver makes them."""
     protocol = ReaderProtocol(DEFAULT_LIMITS)
     protocol.receive(Control.WELCOME, Welcome(charged=False, path="", why="").pack())
-    assembler = Assembler(DEFAULT_LIMITS, queue.SimpleQueue())
+    assembler = Assembler(DEFAULT_LIMITS, protocol, queue.SimpleQueue())
     batches = []
     for tag, body, attachments in messages:
         for event in protocol.receive(tag, body, attachments):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -37,31 +36,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.client.wire import Run
+    from bowstring.dissociated.reader import Lent, ReaderProtocol
     from bowstring.ipc.body.template import MessageTemplate
     from bowstring.ipc.compression.device.decompress import DeviceBodies
     from bowstring.limits import Limits
     from bowstring.memory import Device, OpenedEvent
 
-__all__ = ["Assembled", "Assembler", "Ended"]
-
-
-@dataclasses.dataclass(slots=True)
-class Ended:
-    """A note that a lease ended.
-
-    Attributes
-    ----------
-    addresses
-        What to free.
-    credit
-        What to give back, in bytes.
-    device
-        Where work may still read the memory; nothing is freed before it is done.
-    """
-
-    addresses: npt.NDArray[np.uint64] | None
-    credit: int
-    device: Device | None = None
+__all__ = ["Assembled", "Assembler"]
 
 
 class Assembled(NamedTuple):
@@ -86,8 +67,10 @@ class Assembler:
     ----------
     limits
         Bounds for metadata and bodies.
+    protocol
+        Counts what is lent.
     notes
-        Where a lease that ends leaves a note.
+        Where a lease that ends puts what was lent.
     bodies
         What decompresses for a device, where batches shall be on one.
     private
@@ -97,12 +80,14 @@ class Assembler:
     def __init__(
         self,
         limits: Limits,
+        protocol: ReaderProtocol,
         notes: queue.SimpleQueue[Any],
         bodies: DeviceBodies | None = None,
         *,
         private: bool = False,
     ) -> None:
         self._limits = limits
+        self._protocol = protocol
         self._private = private
         self._notes = notes
         self._bodies = bodies
@@ -111,8 +96,6 @@ class Assembler:
         self._layout: Layout | None = None
         self._memo = DictionaryMemo()
         self._together: Together | None = None
-        self.leases = 0
-        self.charged = False
         # Memory that others may free when we have hung up, and the devices that it was opened on.
         self.borrows = False
         self.lenders: set[Device] = set()
@@ -153,7 +136,7 @@ class Assembler:
         if template is None or self._together is None or self._unchecked:
             return []
         batches, sizes = self._together.batches(run, template)
-        charged = self.charged
+        charged = self._protocol.charged
         return [
             Assembled(batch, nbytes, nbytes if charged else 0, until_delivered=True, cost=nbytes)
             for batch, nbytes in zip(batches, sizes, strict=True)
@@ -174,9 +157,8 @@ class Assembler:
     def _lent(
         self, layout: Layout, found: Found, counts: tuple[int, ...], dictionaries: dict[int, Dictionary]
     ) -> Assembled:
-        credit = found.nbytes if self.charged else 0
-        lent = len(found.addresses) > 0
-        self.leases += lent
+        credit = found.nbytes if self._protocol.charged else 0
+        lent = self._protocol.lend(found.addresses, credit)
         batch = Batch.from_parts(
             layout,
             found.num_rows,
@@ -185,14 +167,15 @@ class Assembler:
             regions=found.regions,
             variadic_counts=counts,
             dictionaries=dictionaries,
-            lease=Lease(
-                found.regions, self._notes if lent else None, Ended(found.addresses, credit) if lent else None
-            ),
+            lease=self._lease(found.regions, lent),
         )
         return Assembled(batch, found.nbytes, credit, until_delivered=False)
 
+    def _lease(self, regions: tuple[Region, ...], lent: Lent | None) -> Lease:
+        return Lease(regions, None if lent is None else self._notes, lent)
+
     def _credit(self, header: RecordBatchHeader) -> int:
-        return int(header.buffers[:, 1].sum()) if self.charged else 0
+        return int(header.buffers[:, 1].sum()) if self._protocol.charged else 0
 
     def announce(self, event: Announced) -> bool:
         """Enter a region of the peer's; return whether this process had it mapped already.
@@ -256,8 +239,8 @@ class Assembler:
         header = decode_dictionary(part.message)
         values = self._batch(part, header.batch, self._memo.layout_of(header.id), resident=True)
         self._memo.take(header.id, values, is_delta=header.is_delta)
-        if isinstance(part.body, Packed) and self.charged:
-            self._notes.put(Ended(None, self._credit(header.batch)))
+        if isinstance(part.body, Packed):
+            self._protocol.give_credit(self._credit(header.batch))
 
     def _batch(
         self, part: Part, header: RecordBatchHeader, layout: Layout, *, resident: bool = False
@@ -327,13 +310,9 @@ class Assembler:
         check_pairs(header, layout, body.pairs[:, 1].astype(np.int64))
         spans = self.announced.resolve(body.pairs)
         regions = self._regions_of(spans)
-        addresses = body.pairs[body.pairs[:, 0] != 0, 0]
-        # A body without an address lends nothing, and there is nothing to give back.
-        note = None
-        if len(addresses):
-            device = None if regions[0].device.is_host else regions[0].device
-            note = Ended(addresses, 0 if resident else self._credit(header), device)
-        self.leases += note is not None
+        addresses = body.addresses
+        device = None if not regions or regions[0].device.is_host else regions[0].device
+        lent = self._protocol.lend(addresses, 0 if resident else self._credit(header), device)
         leave_out_unused_bitmaps(spans, header.nodes, layout, header.variadic_counts)
         batch = Batch.from_parts(
             layout,
@@ -343,7 +322,7 @@ class Assembler:
             regions=regions,
             variadic_counts=header.variadic_counts,
             dictionaries=dictionaries,
-            lease=Lease(regions, self._notes if note is not None else None, note),
+            lease=self._lease(regions, lent),
             custom_metadata=part.message.custom_metadata,
         )
         if self.awaited is not None and not batch.device.is_host:

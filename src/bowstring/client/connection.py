@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.client.assembler import Assembled, Assembler
 from bowstring.client.control_sender import Command, ControlSender
-from bowstring.client.device import Loans, Reach, addresses_of
+from bowstring.client.device import BorrowedHandles, DeviceHandshake, addresses_of
 from bowstring.client.receive_loop import is_urgent, listen, take_first
 from bowstring.client.stream import Counters
 from bowstring.client.timeouts import check_silence, watch_end
@@ -25,23 +25,18 @@ from bowstring.dissociated.events import (
     Announced,
     Asked,
     Awaited,
-    Blocked,
     End,
     Event,
     Failed,
-    NoRoom,
     Part,
-    Ping,
     Stopped,
     Welcomed,
 )
-from bowstring.dissociated.reader import ReaderProtocol
+from bowstring.dissociated.reader import Handshake, Phase, ReaderProtocol
 from bowstring.dissociated.wire import Hello, Welcome
 from bowstring.errors import (
     BowstringError,
-    BrokenError,
     ClosedError,
-    DeadlineExceeded,
     EndOfStream,
     ForkedError,
     LimitExceeded,
@@ -108,33 +103,29 @@ class Connection:
         self.counters = Counters()
         self.bodies = bodies
         self.welcome: Welcome | None = None
+        self._discarded = False
         self.extended = endpoint.locations[-1].hello is not None
         self._pid = os.getpid()
-        self._changed = threading.Condition()
+        self.changed = threading.Condition()
         self._notes: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        private = isinstance(pool, PrivateMemory)
-        self._assembler = Assembler(limits, self._notes, bodies, private=private)
-        self._reach = Reach(self._assembler, addresses_of(streams) or (), limits.device_timeout)
-        self._protocol = ReaderProtocol(
+        last = endpoint.locations[-1]
+        addresses = addresses_of(streams) or ()
+        self._protocol = protocol = ReaderProtocol(
             limits,
             extended=self.extended,
             one_connection=len(self._wires) == 1,
             window=hello.window if self.extended else None,
+            events=bool(addresses),
+            free_data=last.free_data,
         )
         for wire in self._wires:
-            wire.expect = self._protocol.expect
+            wire.expect = protocol.expect
+        private = isinstance(pool, PrivateMemory)
+        self._assembler = Assembler(limits, protocol, self._notes, bodies, private=private)
+        self._device = DeviceHandshake(self._assembler, protocol, addresses, limits.device_timeout)
         self._batches: collections.deque[Assembled] = collections.deque()
-        self._error: BowstringError | None = None
-        self._bodies_lost: BowstringError | None = None
-        self._behind_end: BowstringError | None = None
-        self._complete = self._stopped = False
-        self._closed = self._discarded = self._read_all = False
-        self._loans = Loans(
-            self._assembler, self._changed, self._wires[-1] if self.extended else None, limits
-        )
-        window = hello.window if self.extended else 0
-        free_tag = endpoint.locations[-1].free_data
-        self._sender = ControlSender(self, self._wires, self._notes, free_tag, window, streams)
+        self._handles = BorrowedHandles(self._assembler, self.changed, protocol, self._wires[-1], limits)
+        self._sender = ControlSender(self, protocol, self._wires, self._notes, streams)
         watch_forks(self._sender)
         watch_end(self)
         if len(self._wires) == 1:
@@ -158,8 +149,8 @@ class Connection:
 
     def _give_up(self, error: LimitExceeded, *, alone: bool) -> None:
         """Fail the stream, whatever came of it: it lacks a thread. If no other runs, this one lets go of all."""
-        with self._changed:
-            self._complete = False  # what came cannot be freed, and its producer not be answered
+        with self.changed:
+            self._protocol.abort(copy.copy(error))
             self._batches.clear()
         self.fail(copy.copy(error))
         if alone:
@@ -174,26 +165,15 @@ class Connection:
 
     def lost(self, wire: Wire, error: BowstringError) -> None:
         """Take note that a connection brings nothing more, which ends the stream where that needs it still."""
-        with self._changed:
-            if type(error) is BrokenError and not self._needs(wire):
+        with self.changed:
+            if not self._protocol.lost(error, bodies=wire is self._wires[-1]):
                 wire.over = True
-                self._bodies_lost = error if wire is self._wires[-1] else None
                 return
         self.fail(error)
 
-    def _needs(self, wire: Wire) -> bool:
-        """Whether a stream over two connections needs one of them still.
-
-        That of metadata may be closed when all of them have come. A server that knows only the specification may
-        close that of bodies, too, when all are sent, which may be before their metadata have come.
-        """
-        if wire is not self._wires[-1]:
-            return not self._protocol.metadata_complete
-        return len(self._wires) == 1 or self.extended or self._complete or self._protocol.lacks_body
-
     def hear(self, tag: int | None, body: Any, attachments: tuple[Any, ...], unsaid: int) -> int:
         """Take a message; return of how many events the user was not told yet."""
-        with self._changed:
+        with self.changed:
             try:
                 events = self._protocol.receive(tag, body, attachments)
                 if attachments and not any(isinstance(event, Announced) for event in events):
@@ -206,13 +186,15 @@ class Connection:
                     self._take(event)
             except BowstringError as error:
                 # At once: what another connection brings must not complete the stream without this.
-                self._error = self._error or copy.copy(error)
-                self._changed.notify_all()
+                self._protocol.fail(copy.copy(error))
+                self.changed.notify_all()
                 raise
-            if self._bodies_lost is not None and self._protocol.lacks_body:
-                raise copy.copy(self._bodies_lost)
+            if (lost := self._protocol.lost_body) is not None:
+                raise copy.copy(lost)
+            if self._protocol.has_news or self._protocol.quiet:
+                self._sender.look()
             if any(is_urgent(event) for event in events):
-                self._changed.notify_all()
+                self.changed.notify_all()
                 return 0
             return unsaid + len(events)
 
@@ -231,85 +213,62 @@ class Connection:
         return taken
 
     def _take_foreseen(self, run: Any, take: Callable[..., list[Assembled]]) -> int:
-        with self._changed:
-            in_order = self._error is None and run.in_order(self._protocol)
-            taken = take(run, self._protocol.template) if in_order else []
+        with self.changed:
+            protocol = self._protocol
+            taken = take(run, protocol.template) if run.in_order(protocol) else []
             if taken:
-                self._protocol.take(len(taken))
-                self._sender.blocked = self._sender.no_room = 0
-                if not self._closed:
-                    self._protocol.account.charge([each.cost for each in taken])
-                    self._batches.extend(taken)
+                protocol.take([each.cost for each in taken])
+                self._batches.extend(taken)
             return len(taken)
 
     def hold_back(self, wire: Wire) -> None:
         """Let metadata not run far ahead of bodies that come over another connection."""
         if wire is not self._wires[-1]:
-            with self._changed:
-                while self._protocol.runs_ahead and not (self.quiet or self._closed):
-                    self._changed.wait(_LOOK)
+            with self.changed:
+                while self._protocol.sequence.runs_ahead and not (self.quiet or self.closed):
+                    self.changed.wait(_LOOK)
 
     def _take(self, event: Event) -> None:
+        protocol = self._protocol
         match event:
-            case Part() if self._error is None:
+            case Part() if protocol.error is None:
                 assembled = self._assembler.take(event)
-                if assembled is not None and not self._closed:
-                    self._protocol.account.charge([assembled.cost])
-                    self._sender.blocked = self._sender.no_room = 0
+                if assembled is not None:
+                    protocol.arrived([assembled.cost])
                     self._batches.append(assembled)
-            case Announced() if self._error is not None:
+            case Announced() if protocol.error is not None:
                 close_all((event.attachment,))
             case Announced():
                 self.counters.regions += 1
-                self.counters.cached_regions += self._reach.announce(event)
+                self.counters.cached_regions += self._device.announce(event)
             case Awaited(event=handle):
-                self._reach.await_event(handle)
+                self._device.await_event(handle)
             case Welcomed(welcome=welcome):
-                self._reach.begin()
+                protocol.begin()
                 self.welcome = welcome
                 self._sender.silence.learn(welcome.patience)
-                self._assembler.charged = welcome.charged
             case Asked(devices=devices):
-                self._wires[-1].send(self._reach.answer(devices), self.limits.stall_timeout)
-            case Blocked(nbytes=nbytes):
-                self._sender.blocked = nbytes
-                self._sender.give_back()
-            case NoRoom(nbytes=nbytes):
-                self._sender.no_room = nbytes
-            case Failed(error=error):
+                self._wires[-1].send(self._device.answer(devices), self.limits.stall_timeout)
+            case Failed() | End() | Stopped():
                 # The connection stays: what the user holds can still be freed over it.
-                self._error = self._error or error
-                self._stopped = True
                 self._assembler.finish()
-                self._notes.put(Command.QUIET)
-            case Ping():
-                self._notes.put(Command.PINGED)
-            case End() if self._error is None:
-                self._complete = True
-                self._assembler.finish()
-                self._notes.put(Command.QUIET)
-            case Stopped():
-                self._stopped = True
-                self._assembler.finish()
-                self._notes.put(Command.QUIET)
 
     def fail(self, error: BowstringError) -> None:
         """Let the stream end with an error, and hang up."""
-        with self._changed:
-            if self._error is None and not self._complete:
-                self._error = error = self._sender.silence.explain(error)
-                if not self.opened:
-                    note_turned_away(error)
-            elif self._complete and type(error) not in (BrokenError, ClosedError, DeadlineExceeded):
-                self._behind_end = error  # not a lost connection, which nobody needs any more
-            self._changed.notify_all()
-        if self.borrows:  # whoever answers closes what was lent, and then hangs up
+        protocol = self._protocol
+        with self.changed:
+            if not self._complete:
+                error = self._sender.silence.explain(error)
+            if protocol.fail(error) and not self.opened:
+                note_turned_away(error)
+            self.changed.notify_all()
+        if self.borrows:  # whoever sends closes what was lent, and then hangs up
             self._sender.stop()
             return
-        with self._changed:
-            used = self._assembler.leases or self._error is None
+        with self.changed:
+            used = protocol.ever_lent or protocol.error is None
         if not used:  # or the producer would have to think the worst
-            self._loans.say_never_used()
+            self._handles.say_never_used()
         self._sender.stop()
         self.hang_up()
 
@@ -324,14 +283,15 @@ class Connection:
             Whatever kept it from coming.
         """
         self.check_process()
-        with self._changed:
+        with self.changed:
             self._wait(lambda: self.opened, self.limits.connect_timeout)
             return self._assembler.schema
 
     @property
     def opened(self) -> bool:
         """Whether the stream has begun."""
-        return self._assembler.schema is not None and (self.welcome is not None or not self.extended)
+        welcomed = self._protocol.handshake is Handshake.WELCOMED
+        return self._assembler.schema is not None and welcomed
 
     def next(self) -> Batch:
         """Return the next batch, waiting for it.
@@ -349,24 +309,25 @@ class Connection:
         """
         self.check_process()
         ordered: Assembled | None = None
+        protocol = self._protocol
         while True:
-            with self._changed:
-                if self._closed or not self._batches:
+            with self.changed:
+                if self.closed or not self._batches:
                     self._wait(lambda: bool(self._batches) or self._complete, self.limits.reply_timeout)
                 if not self._batches:
-                    if self._behind_end is not None:
-                        raise copy.copy(self._behind_end)
-                    self._notes.put(Command.READ)
+                    if protocol.behind_end is not None:
+                        raise copy.copy(protocol.behind_end)
+                    protocol.read_to_end()
+                    self._sender.look()
                     raise EndOfStream("there are no more batches")
                 assembled = self._batches[0]
                 if assembled is ordered or assembled.awaited is None:
                     self._batches.popleft()
-                    self._protocol.account.give_back(assembled.cost)
                     self.counters.count(assembled.batch.num_rows, assembled.nbytes)
-                    self._sender.delivered(assembled)
+                    self._deliver(assembled)
                     return assembled.batch
             # Without the lock, because a device may be waited for; whoever calls again asks for it again.
-            failed = self._reach.order(assembled)
+            failed = self._device.order(assembled)
             ordered = None if failed is not None else assembled
             del assembled  # what is raised keeps this frame
             if failed is not None:
@@ -375,20 +336,26 @@ class Connection:
                 finally:
                     del failed  # which this frame holds, as the error holds the frame
 
+    def _deliver(self, assembled: Assembled) -> None:
+        self._sender.counts_are_old()
+        self._protocol.deliver(assembled.cost, assembled.credit, until_delivered=assembled.until_delivered)
+        if self._protocol.has_news:
+            self._sender.look()
+
     def _wait(self, ready: Callable[[], bool], seconds: float) -> None:
         """Wait until `ready`, an error, or too long a silence of the peer."""
         began = time.monotonic()
         while True:
-            if self._closed:  # first of all: what was dropped then must not look like the end
+            if self.closed:  # first of all: what was dropped then must not look like the end
                 raise ClosedError("the stream is closed")
             if ready():
                 break
-            if self._error is not None:
+            if (error := self._protocol.error) is not None:
                 # A copy, because what is raised keeps the frames it passed, and so the user's batches, alive.
-                raise copy.copy(self._error) from self._error.__cause__
+                raise copy.copy(error) from error.__cause__
             self._sender.waiting = True
-            self._sender.feed()
-            self._changed.wait(_LOOK)
+            self._sender.feed(f"batch {self.counters.batches}")
+            self.changed.wait(_LOOK)
             check_silence(
                 [wire for wire in self._wires if not wire.over],
                 began,
@@ -422,43 +389,46 @@ class Connection:
     # Life.
 
     @property
-    def leases(self) -> int:
-        """How many leases were given out so far."""
-        return self._assembler.leases
-
-    @property
     def borrows(self) -> bool:
         """Whether memory was lent by handles, which must be closed before we hang up."""
-        return self._loans.by_handles
+        return self._handles.by_handles
 
     @property
     def quiet(self) -> bool:
         """Whether the producer sends nothing more."""
-        return self._complete or self._stopped or self._error is not None
+        return self._protocol.quiet
 
-    def discard(self) -> bool:
-        """Drop what nobody will ask for; return whether the stream had been read to its end."""
-        with self._changed:
+    @property
+    def _complete(self) -> bool:
+        return self._protocol.phase is Phase.COMPLETE
+
+    @property
+    def closed(self) -> bool:
+        """Whether the stream was closed."""
+        return self._discarded
+
+    def discard(self) -> None:
+        """Drop what nobody will ask for."""
+        with self.changed:
             if not self._discarded:
-                self._discarded = self._closed = True
-                self._read_all = self._complete and not self._batches
+                self._discarded = True
+                self._protocol.close(nothing_left=not self._batches)
                 self._batches.clear()
                 if self.quiet:  # what is still on its way needs the dictionaries
                     self._assembler.finish()
-                self._changed.notify_all()
-            return self._read_all
+                self.changed.notify_all()
 
     def wake(self) -> None:
         """Let the reading call look again."""
-        with self._changed:
-            self._changed.notify_all()
+        with self.changed:
+            self.changed.notify_all()
 
     def close(self) -> None:
         """Ask for nothing more. Batches that were given out stay true, and are freed when they are collected."""
         if os.getpid() != self._pid:
             return
         self.discard()
-        self._notes.put(Command.CLOSED)
+        self._sender.look()
 
     def flush(self, seconds: float) -> None:
         """Wait until the producer was told all that it should know."""
@@ -476,13 +446,13 @@ class Connection:
                 self.give_back()
         finally:
             self.hang_up()
-        self._loans.forget()
+        self._handles.forget()
         for wire in self._wires:
             wire.forget()
 
     def give_back(self) -> None:
-        """Close what was lent by handles (:meth:`Loans.give_back`)."""
-        self._loans.give_back(all_freed=self._sender.all_freed)
+        """Close what was lent by handles (:meth:`BorrowedHandles.give_back`)."""
+        self._handles.give_back()
         self._notes.put(Command.RETURNED)
 
     def hang_up(self) -> None:

@@ -8,9 +8,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.dissociated.tags import Control
-from bowstring.dissociated.wire import Outgoing, pack_answer
-from bowstring.errors import BowstringError, InvalidRegion, NotOnDevice, ProtocolError, without_frames
+from bowstring.dissociated.reader import in_words
+from bowstring.errors import BowstringError, InvalidRegion, NotOnDevice, without_frames
 from bowstring.ipc.body.check_scalar import check_offsets
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import OpenedEvent, find_device, mappings
@@ -20,94 +19,79 @@ if TYPE_CHECKING:
     import queue
     from collections.abc import Iterable, Sequence
 
-    from bowstring.client.assembler import Assembled, Assembler, Ended
+    from bowstring.client.assembler import Assembled, Assembler
     from bowstring.client.wire import Wire
     from bowstring.dissociated.events import Announced
-    from bowstring.dissociated.wire import DeviceId
+    from bowstring.dissociated.reader import Lent, ReaderProtocol
+    from bowstring.dissociated.wire import DeviceId, Outgoing
     from bowstring.memory import Device, EventHandle
 
-__all__ = ["Loans", "Reach", "Settled", "addresses_of", "closed", "settle", "why_not_here"]
+__all__ = [
+    "BorrowedHandles",
+    "DeviceHandshake",
+    "Settled",
+    "addresses_of",
+    "closed",
+    "settle",
+    "why_not_here",
+]
 
 
-class Reach:
+class DeviceHandshake:
     """What one stream can reach of its producer's memory, and what it must wait for.
 
     Parameters
     ----------
     assembler
         Has the regions, and the event.
+    protocol
+        Is told what cannot be reached.
     streams
         Addresses of the streams that read the batches.
     seconds
         How long a device is waited for.
     """
 
-    def __init__(self, assembler: Assembler, streams: Sequence[int], seconds: float) -> None:
+    def __init__(
+        self, assembler: Assembler, protocol: ReaderProtocol, streams: Sequence[int], seconds: float
+    ) -> None:
         self._assembler = assembler
+        self._protocol = protocol
         self._streams = streams
         self._seconds = seconds
-        self._failed: BowstringError | None = None
-        self._why_wait = ""
-        self._settled = False
         self._held_back = self._waited = False
 
     def announce(self, event: Announced) -> bool:
         """Enter a region; return whether this process had it mapped already.
 
-        One that comes before the stream begins, and cannot be mapped, is a reason to take the bytes instead.
+        One that cannot be mapped before the stream begins is a reason to take the bytes instead.
         """
         try:
             return self._assembler.announce(event)
         except (InvalidRegion, NotOnDevice) as error:
-            if self._settled:
-                raise
-            self._failed = self._failed or without_frames(error)
+            self._protocol.could_not_map(without_frames(error))
             return False
 
     def await_event(self, handle: EventHandle) -> None:
-        """Open what the streams shall wait for; where that fails the producer is to wait.
-
-        Raises
-        ------
-        ProtocolError
-            We did not say that any can wait.
-        """
-        if not self._streams:
-            raise ProtocolError("a server names an event to a reader that takes none")
+        """Open what the streams shall wait for; where that fails the producer is to wait."""
         assembler = self._assembler
         try:
             assembler.awaited = OpenedEvent(handle)
         except BowstringError as error:
-            self._why_wait = _words(error)
+            self._protocol.could_not_wait(in_words(error))
         else:  # which is closed before we hang up, also where no memory can be opened
             assembler.borrows = True
             assembler.lenders.add(assembler.awaited.device)
 
     def answer(self, devices: Iterable[DeviceId]) -> list[Outgoing]:
-        """Return what the producer is told, who asks whether memory of some devices can be used here.
+        """Return the answer to the question whether memory of some devices can be used here.
 
-        It is told by whoever hears the question: he who opens a stream waits for what comes next, and may read it
-        himself.
+        The thread that receives the question sends it: whoever opens a stream waits for what comes next.
         """
-        why = why_not_here(devices) or (_words(self._failed) if self._failed is not None else "")
-        self._failed, self._settled = None, True
-        if why:
+        maps, outgoing = self._protocol.answer(why_not_here(devices))
+        if not maps:
             self._assembler.forget_regions()
-            return [Outgoing(Control.ANSWER, [pack_answer(why)])]
-        waits = [Outgoing(Control.WAIT, [pack_answer(self._why_wait)])] if self._why_wait else []
-        return [*waits, Outgoing(Control.ANSWER, [pack_answer("")])]
-
-    def begin(self) -> None:
-        """Take it that the stream begins, whether anything was asked or not.
-
-        Raises
-        ------
-        InvalidRegion, NotOnDevice
-            A region could not be mapped, and nobody asked.
-        """
-        self._settled = True
-        if self._failed is not None:
-            raise self._failed
+        return outgoing
 
     def order(self, assembled: Assembled) -> BowstringError | None:
         """Let the streams come after the producer's work, and check what could not be looked at before that.
@@ -154,14 +138,8 @@ def why_not_here(devices: Iterable[DeviceId]) -> str:
         try:
             find_device(device.arrow_device_type, device.uuid).xp  # noqa: B018  a GPU is of no use without CuPy
         except BowstringError as error:
-            return _words(error)
+            return in_words(error)
     return ""
-
-
-def _words(error: BowstringError) -> str:
-    return "; ".join(
-        str(part) for part in (error.what, error.found and f"found {error.found}", error.hint) if part
-    )
 
 
 _AGAIN_SECONDS: Final = 0.05
@@ -171,10 +149,10 @@ _AGAIN_SECONDS: Final = 0.05
 class Settled:
     """Leases whose memory nothing of ours reads any more."""
 
-    ended: Sequence[Ended]
+    ended: Sequence[Lent]
 
 
-def settle(ended: Sequence[Ended], streams: Sequence[Any], notes: queue.SimpleQueue[Any]) -> None:
+def settle(ended: Sequence[Lent], streams: Sequence[Any], notes: queue.SimpleQueue[Any]) -> None:
     """Wait until what was queued is done, and say so.
 
     Parameters
@@ -257,7 +235,7 @@ def addresses_of(streams: Iterable[Any]) -> tuple[int, ...] | None:
 _SAY_SECONDS: Final = 0.5
 
 
-class Loans:
+class BorrowedHandles:
     """What one stream has open of its producer's memory.
 
     Parameters
@@ -266,17 +244,25 @@ class Loans:
         Has the regions.
     changed
         The stream's condition, under which the assembler changes.
+    protocol
+        Makes the message that says so.
     wire
-        Where bodies come from; ``None`` for a producer that knows only the specification.
+        Where bodies come from.
     limits
         How long a device is waited for.
     """
 
     def __init__(
-        self, assembler: Assembler, changed: threading.Condition, wire: Wire | None, limits: Limits
+        self,
+        assembler: Assembler,
+        changed: threading.Condition,
+        protocol: ReaderProtocol,
+        wire: Wire,
+        limits: Limits,
     ) -> None:
         self._assembler = assembler
         self._changed = changed
+        self._protocol = protocol
         self._wire = wire
         self._limits = limits
         self._once = threading.Lock()
@@ -287,7 +273,7 @@ class Loans:
         """Whether memory was lent by handles, which must be closed before the stream hangs up."""
         return self._assembler.borrows
 
-    def give_back(self, *, all_freed: bool) -> None:
+    def give_back(self) -> None:
         """Close what was lent by handles, and only then say so: the producer's process may free it from then on.
 
         What is still open after ``Limits.device_timeout``, because a device is busy all that time, or because the
@@ -299,7 +285,7 @@ class Loans:
             self._gave_back = True
             with contextlib.suppress(BowstringError):
                 self.forget(0.0)
-            if all_freed and closed(self._assembler.lenders, self._limits.device_timeout):
+            if self._protocol.all_freed and closed(self._assembler.lenders, self._limits.device_timeout):
                 self._say_unused()
 
     def say_never_used(self) -> None:
@@ -309,9 +295,10 @@ class Loans:
         self._say_unused()
 
     def _say_unused(self) -> None:
-        if self._wire is not None and not self._wire.channel.closed:
+        outgoing = self._protocol.unused()
+        if outgoing and not self._wire.channel.closed:
             with contextlib.suppress(BowstringError):
-                self._wire.send([Outgoing(Control.UNUSED, [])], _SAY_SECONDS)
+                self._wire.send(outgoing, _SAY_SECONDS)
 
     def forget(self, seconds: float = DEFAULT_LIMITS.close_timeout) -> None:
         """Let go of the regions, and wait so long for devices to be done with them."""

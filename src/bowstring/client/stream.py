@@ -361,7 +361,7 @@ class EndpointStream(Stream):
 
     def _check_open(self) -> None:
         self._connection.check_process()
-        if self._connection._closed:
+        if self._connection.closed:
             raise ClosedError("the stream is closed")
 
     def __del__(self) -> None:

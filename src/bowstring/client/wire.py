@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from bowstring.dissociated.reader import ReaderProtocol
+from bowstring.dissociated.reader import opening
+from bowstring.dissociated.sequence import numbered
 from bowstring.dissociated.tags import PACKED, is_packed, split_body_tag
-from bowstring.dissociated.wire import PREFIX_BYTES, numbered
+from bowstring.dissociated.wire import PREFIX_BYTES
 from bowstring.errors import BrokenError, LimitExceeded, OutOfBudget
 from bowstring.memory import this_process
 from bowstring.remembered import remembered
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from bowstring.dissociated.endpoint import Endpoint, Location
-    from bowstring.dissociated.reader import ReaderProtocol
+    from bowstring.dissociated.reader import ReaderProtocol, opening
     from bowstring.dissociated.wire import Hello, Outgoing
     from bowstring.limits import Limits
     from bowstring.memory import Allocator, Buffer, Pool
@@ -146,8 +147,7 @@ def open_wires(endpoint: Endpoint, hello: Hello, pool: Pool | PrivateMemory, lim
             channel = dial(location.address, limits, limits.connect_timeout)
             wires.append(Wire(channel, allocator))
             place = this_process().place if hello.pointers and channel.carries != "nothing" else None
-            opening = _opening(location, bytes(endpoint.ticket), hello, place)
-            wires[-1].send(opening, limits.connect_timeout)
+            wires[-1].send(_opening(location, bytes(endpoint.ticket), hello, place), limits.connect_timeout)
     except BaseException as error:
         for wire in wires:
             wire.channel.close()
@@ -181,7 +181,7 @@ def _opening(location: Location, ticket: bytes, hello: Hello, place: str | None)
         tries=maps,
         events=maps and hello.events,
     )
-    return ReaderProtocol.opening(location, ticket, said)
+    return opening(location, ticket, said)
 
 
 # Each call finds the processor's caches full of the bodies of the one before: in calls of 1 MiB the Python of a

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bowstring.errors import ProtocolError
+from bowstring.errors import ProtocolError, Starved
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +23,7 @@ _ALIGNMENT: Final = 64
 # Of bodies that come before their metadata nobody knows how much is padding. So much surely is not, beyond as much
 # again as the credit.
 _PADDING: Final = 64 << 20
+_PARTS: Final = 4
 
 
 class Window:
@@ -107,6 +108,10 @@ class Account:
         self.outstanding = 0
         # Of bodies whose metadata is to come, with all their padding, which is not charged.
         self.early = 0
+        # What is to be given back of batches that were delivered, and what leases hold.
+        self.owed = self.held = 0
+        # What the producer lacks for its next batch: credit, or room in its pool.
+        self.blocked = self.no_room = 0
 
     @staticmethod
     def cost(buffers: int, count: int, nbytes: int) -> int:
@@ -175,7 +180,50 @@ class Account:
         """Count a body that the reader is done with; before the producer is told so."""
         self.outstanding -= cost
 
-    def enlarge(self, nbytes: int) -> None:
-        """Let `nbytes` more be outstanding; before the producer is told so."""
-        if self.size is not None:
-            self.size += nbytes
+    def deliver(self, credit: int) -> int:
+        """Count the credit of a packed batch that the user has now; return how much to give back.
+
+        It is given back in parts of the window, unless the producer waits for it: for each batch, a message would
+        cost more than the batch.
+        """
+        self.owed += credit
+        due = self.blocked or self.owed >= (self.size or 0) // _PARTS
+        return self.take_owed() if due else 0
+
+    def take_owed(self) -> int:
+        """Return what is to be given back, which then is."""
+        owed, self.owed = self.owed, 0
+        return owed
+
+    @property
+    def falls_short(self) -> bool:
+        """Whether the producer lacks credit that the user's batches hold."""
+        return bool(self.blocked) and self.held > 0 and self.held + self.blocked > (self.size or 0)
+
+    def grow(self, most: int, where: str) -> int:
+        """Enlarge the window by what the producer lacks; return by how many bytes.
+
+        Raises
+        ------
+        Starved
+            The producer has no room, or the window would be larger than `most`.
+        """
+        if self.no_room and self.held:
+            raise self._starved(self.no_room, "the producer's pool has no room for more", where)
+        if not self.falls_short:
+            return 0
+        window = self.held + self.blocked
+        if window > most:
+            raise self._starved(self.blocked, f"Limits.outstanding_bytes is {most}", where)
+        growth = window - (self.size or 0)
+        self.size = window
+        return growth
+
+    def _starved(self, nbytes: int, why: str, where: str) -> Starved:
+        return Starved(
+            "the batches that you keep hold all the credit of the stream",
+            expected=why,
+            found=f"{self.held} bytes kept, {nbytes} more needed for the next batch",
+            where=where,
+            hint="Let batches go before asking for more, copy what you keep, or allow for more.",
+        )

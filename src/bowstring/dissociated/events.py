@@ -47,6 +47,11 @@ class Pointers:
     total: int
     pairs: npt.NDArray[np.uint64]
 
+    @property
+    def addresses(self) -> npt.NDArray[np.uint64]:
+        """The addresses that are lent: all that are not 0."""
+        return self.pairs[self.pairs[:, 0] != 0, 0]
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Part:

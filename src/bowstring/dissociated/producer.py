@@ -1,7 +1,7 @@
-"""The producer's half of the protocol, without any IO: what a reader says in, what to tell it out.
+"""The producer's half of the conversation, without any IO, for one connection of one reader.
 
-A session serves one reader over one connection. It numbers the messages, keeps the account of the reader's
-credit, and knows which addresses the reader still holds.
+Messages of the reader go in by `receive` and come out as events. Every message of the producer is made here: it
+numbers them, keeps the account of the reader's credit, and knows which addresses the reader still holds.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.dissociated.addresses import Ledger
 from bowstring.dissociated.credits import Window
+from bowstring.dissociated.failures import pack_error
 from bowstring.dissociated.items import IpcMessage, IpcMessageRun, Lending, OutgoingRun, used_regions
 from bowstring.dissociated.tags import POINTERS, SEQUENCE_MASK, Control, Want, body_tag
 from bowstring.dissociated.wire import (
     END,
     Hello,
     Outgoing,
+    Welcome,
     pack_devices,
     pack_prefix,
     pack_region,
@@ -121,13 +123,16 @@ class ProducerProtocol:
     ----------
     limits
         Bounds for what the reader sends.
-    first
-        The sequence number of the schema: 0, but for tests of the roll-over.
+
+    Attributes
+    ----------
+    sequence
+        The number of the next message.
     """
 
-    def __init__(self, limits: Limits, *, first: int = 0) -> None:
+    def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._sequence = first
+        self.sequence = 0
         self.hello: Hello | None = None
         self.takes_errors = False  # whether the reader knows ERROR: it sent a hello, maybe a wrong one
         self.role: Role | None = None
@@ -144,6 +149,10 @@ class ProducerProtocol:
         self.frees = 0  # how often the reader gave memory or credit back
         self._over = False  # the reader wants nothing more
         self.unused = False  # the reader looks at nothing that was lent, and has nothing of it open
+        self.pinged = False  # whether the reader was asked whether it is there, and has sent nothing since
+        self.owes_pong = False
+        self.reported: type[BaseException] | None = None  # not the error, whose frames would stay
+        self._failed = False  # ERROR was sent: the last message about the stream
 
     # What the reader says.
 
@@ -155,6 +164,7 @@ class ProducerProtocol:
         ProtocolError
             The reader broke the protocol.
         """
+        self.pinged = False
         if tag is None:
             raise ProtocolError("a reader sends tagged messages only", found="an untagged one")
         if tag == Want.HELLO:
@@ -224,6 +234,7 @@ class ProducerProtocol:
                 self._over = self.unused = True
                 return Stopped()
             case Control.PING:
+                self.owes_pong = True
                 return Pinged()
             case Control.PONG:
                 return Heard()
@@ -305,8 +316,8 @@ class ProducerProtocol:
         if self.pointers or self.role is not Role.BOTH or not self.window.has_room(run.nbytes):
             return None
         self.window.charge(run.nbytes)
-        said = run.said(self._sequence)
-        self._sequence = (self._sequence + len(run.items)) & SEQUENCE_MASK
+        said = run.said(self.sequence)
+        self.sequence = (self.sequence + len(run.items)) & SEQUENCE_MASK
         return said
 
     def _said(self, item: IpcMessage, cost: int) -> list[Outgoing]:
@@ -352,13 +363,47 @@ class ProducerProtocol:
         number = self._take_number()
         return [] if self.role is Role.BODIES else [Outgoing(None, [pack_prefix(END, number)])]
 
+    def welcome(self, welcome: Welcome) -> list[Outgoing]:
+        """Return the answer to the hello, which comes before the first message of the stream."""
+        if self.hello is None or self.role is Role.METADATA:
+            return []
+        return [Outgoing(Control.WELCOME, [welcome.pack()])]
+
     def blocked(self, nbytes: int) -> list[Outgoing]:
         """Return the message that tells the reader that it holds all the credit."""
         return [] if self.hello is None else [Outgoing(Control.BLOCKED, [pack_u64(nbytes)])]
 
+    def no_room(self, nbytes: int) -> list[Outgoing]:
+        """Return the message that tells the reader that it holds all the memory; nothing where that is not so."""
+        holds = self.hello is not None and self.ledger.outstanding
+        return [Outgoing(Control.NO_ROOM, [pack_u64(nbytes)])] if holds else []
+
+    def stop(self) -> list[Outgoing]:
+        """Return the answer to STOP, where neither the end nor an error was sent before."""
+        answers = self._over and not (self._failed or self.ended)
+        return [Outgoing(Control.STOPPED, [])] if answers else []
+
+    def ping(self) -> list[Outgoing]:
+        """Return the question whether the reader is there; nothing where it was asked, or knows no questions."""
+        asks = self.hello is not None and self.role is not None and not self.pinged
+        self.pinged |= asks
+        return [Outgoing(Control.PING, [])] if asks else []
+
+    def pong(self) -> list[Outgoing]:
+        """Return the answer to the reader's questions, one for all of them."""
+        owes, self.owes_pong = self.owes_pong, False
+        return [Outgoing(Control.PONG, [])] if owes else []
+
+    def fail(self, error: BaseException) -> list[Outgoing]:
+        """Return the message that reports an error, once, to a reader that knows such messages."""
+        if self._failed or not self.takes_errors:
+            return []
+        self._failed = True
+        return [Outgoing(Control.ERROR, [pack_error(error)])]
+
     def _take_number(self) -> int:
-        number = self._sequence
-        self._sequence = (number + 1) & SEQUENCE_MASK
+        number = self.sequence
+        self.sequence = (number + 1) & SEQUENCE_MASK
         return number
 
     @property

@@ -1,18 +1,20 @@
-"""The consumer's half of the protocol, without any IO: messages in, events out.
+"""The reader's half of the conversation, without any IO.
 
-It puts metadata and bodies together by sequence number, in whatever order and over however many connections
-they come, and gives them out in the order of the stream. What it does not allow it raises as ``ProtocolError``;
-after an error it takes nothing more.
+Messages of the server go in by `receive` and come out as events. What the user, the device and the process do is
+told by the other methods, and `to_send` returns the messages that follow from it. Three states say where a stream
+is: how far the handshake has come, what the server sends, and what the user wants.
 
 A server that took our hello is held to what ``docs/protocol.md`` adds: WELCOME first, metadata in order, a body for
-every batch. One that knows only the specification sends none of our messages, may send metadata in any order, and
-may leave out bodies of 0 bytes.
+every batch. One that knows only the specification sends none of our messages, and takes only ``free_data``.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from bowstring.dissociated.credits import Account
 from bowstring.dissociated.events import (
@@ -24,8 +26,6 @@ from bowstring.dissociated.events import (
     Event,
     Failed,
     NoRoom,
-    Packed,
-    Part,
     Ping,
     Pointers,
     Pong,
@@ -33,38 +33,90 @@ from bowstring.dissociated.events import (
     Welcomed,
 )
 from bowstring.dissociated.failures import unpack_error
-from bowstring.dissociated.tags import PACKED, POINTERS, SEQUENCE_MASK, Control, is_body, split_body_tag
+from bowstring.dissociated.sequence import MessageSequence
+from bowstring.dissociated.tags import PACKED, Control, is_body, is_pointers
 from bowstring.dissociated.wire import (
-    END,
     Hello,
     Outgoing,
     Welcome,
-    are_numbered,
+    pack_addresses,
+    pack_answer,
     pack_columns,
+    pack_u64,
     unpack_devices,
     unpack_pairs,
-    unpack_prefix,
     unpack_region,
     unpack_u64,
 )
-from bowstring.errors import LimitExceeded, ProtocolError
-from bowstring.ipc.body.template import MessageDecoder
-from bowstring.ipc.flatbuf.message import MessageKind, decode_dictionary, decode_record_batch
+from bowstring.errors import BowstringError, BrokenError, ClosedError, DeadlineExceeded, ProtocolError
 from bowstring.memory import EventHandle, Handle, LentHandle
 
 if TYPE_CHECKING:
-    import numpy as np
+    from collections.abc import Iterable, Sequence
+
     import numpy.typing as npt
 
     from bowstring.dissociated.endpoint import Location
     from bowstring.ipc.body.template import MessageTemplate
-    from bowstring.ipc.flatbuf.message import Message
     from bowstring.limits import Limits
 
-__all__ = ["ReaderProtocol"]
+__all__ = ["Handshake", "Lent", "Phase", "ReaderProtocol", "Use", "in_words", "opening"]
 
-_HALF: Final = 1 << 31
 _LONGEST_HELLO: Final = 2048
+_MOST_FREED: Final = 16_384
+# What a stream over two connections says on both.
+_BOTH: Final = frozenset({Control.PING, Control.PONG, Control.DONE, Control.STOP})
+# A connection that is lost, which nobody needs any more once the stream is complete.
+_LOST: Final = (BrokenError, ClosedError, DeadlineExceeded)
+
+
+class Handshake(enum.IntEnum):
+    """How far the server has come before the stream begins; each step follows one before it, some are left out."""
+
+    SILENT = 0
+    EVENT = 1
+    """It named the event that its data are ready after."""
+    ASKED = 2
+    """It asked which devices can be reached here."""
+    ANSWERED = 3
+    WELCOMED = 4
+
+
+class Phase(enum.Enum):
+    """What the server sends."""
+
+    OPEN = "parts of the stream"
+    COMPLETE = "nothing more: every part came, and the end"
+    STOPPED = "nothing more, as it was asked"
+    FAILED = "nothing that is taken: an error ended the stream"
+    BROKEN = "nothing that is taken: it broke the protocol"
+
+
+class Use(enum.Enum):
+    """What the user wants of the stream."""
+
+    READING = "more batches"
+    READ = "nothing: it read the last one"
+    CLOSED = "nothing more"
+
+
+@dataclasses.dataclass(slots=True)
+class Lent:
+    """What one body lends, to be freed when nothing looks at it any more.
+
+    Attributes
+    ----------
+    addresses
+        All that are not 0.
+    credit
+        What to give back, in bytes.
+    device
+        Where work may still read the memory; nothing is freed before it is done.
+    """
+
+    addresses: npt.NDArray[np.uint64]
+    credit: int
+    device: Any = None
 
 
 class ReaderProtocol:
@@ -79,15 +131,25 @@ class ReaderProtocol:
         at once; otherwise what is missing may still come.
     one_connection
         Whether everything comes over one connection. WELCOME then comes before the schema, not only before bodies.
-    first
-        The sequence number of the schema: 0, but for tests of the roll-over.
     window
         The credit in bytes that the hello gave; ``None`` for a producer that knows no credits.
+    events
+        Whether the hello told that streams here can wait for an event of the producer.
+    free_data
+        The tag by which the server takes addresses back, if it does.
 
     Attributes
     ----------
+    handshake, phase, use
+        The state.
     account
-        What packed bodies take of the credit. The code that delivers batches charges it and gives it back.
+        The credit: what packed bodies take of it, what is owed, what the user's batches hold.
+    sequence
+        What came and is not complete.
+    error
+        What ended the stream, if anything did.
+    behind_end
+        What the server did wrong after it had sent everything.
     """
 
     def __init__(
@@ -96,42 +158,36 @@ class ReaderProtocol:
         *,
         extended: bool = True,
         one_connection: bool = False,
-        first: int = 0,
         window: int | None = None,
+        events: bool = True,
+        free_data: int | None = None,
     ) -> None:
         self.account = Account(window)
+        self.sequence = MessageSequence(limits, self.account, in_order=extended)
+        self.handshake = Handshake.SILENT if extended else Handshake.WELCOMED
+        self.phase = Phase.OPEN
+        self.use = Use.READING
+        self.error: BowstringError | None = None
+        self.behind_end: BowstringError | None = None
+        self.charged = False
         self._limits = limits
-        self._decoder = MessageDecoder(limits)
         self._extended = extended
         self._one_connection = one_connection
-        self._first = first
-        self._next = first
-        self._welcomed = not extended
-        self._begun = False
-        self._broken = False
-        self._failed = False
-        self._asked = self._awaits = False
-        self._metadata: dict[int, Message] = {}
-        self._metadata_bytes = 0
-        self._bodies: dict[int, Packed | Pointers] = {}
-        # Messages without a byte that were given out before their empty body came, which may come yet.
-        self._bodiless: dict[int, None] = {}
-        self._end: int | None = None
-        self.ended = False
+        self._takes_events = events
+        self._free_data = free_data
+        self._unmapped: BowstringError | None = None
+        self._why_wait = ""
+        self._bodies_lost: BowstringError | None = None
+        self._given_up = False
+        self._stops = 0
+        self._lent = self._freed = 0
+        # To be sent.
+        self._to_free: list[npt.NDArray[np.uint64]] = []
+        self._credit = self._growth = 0
+        self._owes_pong = self._owes_ping = False
+        self._last_word: Control | None = None
 
-    @staticmethod
-    def opening(location: Location, ticket: bytes, hello: Hello | None) -> list[Outgoing]:
-        """Return what a client says first on a connection: the hello, if the server knows it, and the ticket."""
-        messages = []
-        if hello is not None and location.hello is not None:
-            packed, columns = hello.pack(), hello.columns
-            if len(packed) > _LONGEST_HELLO and columns:
-                # A server accepts few bytes before the hello, by which it authenticates the reader.
-                packed = dataclasses.replace(hello, columns=None).pack()
-                messages.append(Outgoing(Control.COLUMNS, [pack_columns(columns)]))
-            messages.insert(0, Outgoing(location.hello, [packed]))
-        messages.append(Outgoing(location.want_data, [ticket]))
-        return messages
+    # What the server sends.
 
     def receive(self, tag: int | None, body: Any, attachments: tuple[Any, ...] = ()) -> list[Event]:
         """Take one message and return what follows from it.
@@ -150,287 +206,437 @@ class ReaderProtocol:
         ProtocolError, InvalidMetadata, LimitExceeded
             The peer broke the protocol, its metadata, or a bound; or it did so before.
         """
-        if self._broken:
+        if self.phase is Phase.BROKEN:
             # With two connections the other one may go on: what it brings must not end the stream after all.
             raise ProtocolError("the stream broke before", hint="Its first error says why.")
         try:
-            return self._receive(tag, body, attachments)
+            if tag is not None and not is_body(tag):
+                return [self._receive_control(tag, body, attachments)]
+            return self._receive_numbered(tag, body)
         except BaseException:
-            self._broken = True
+            if self.phase is not Phase.COMPLETE:
+                self.phase = Phase.BROKEN
             raise
 
-    def expect(self, tag: int, nbytes: int) -> None:
-        """Refuse the length of a packed body, before there is memory for it, where there is no credit for it.
-
-        Raises
-        ------
-        ProtocolError
-            The producer sends more than it was given credit for.
-        """
-        if not self.account.allows(nbytes):
-            message = self._metadata.get(split_body_tag(tag)[0])
-            self.account.check(nbytes, None if message is None else packed_cost(message, nbytes))
-
-    @property
-    def template(self) -> MessageTemplate | None:
-        """What the metadata of the last batches looked like; nothing while that is not known."""
-        return self._decoder.template
-
-    def foreseen(
-        self, prefixes: npt.NDArray[np.uint8], tags: npt.NDArray[np.uint64], kind: int = PACKED
-    ) -> bool:
-        """Whether pairs of metadata and body of one type are surely the next parts of the stream, all of them.
-
-        If they are not, it is for `receive` to say what is wrong, if anything.
-        """
-        return self._awaits_pair() and are_numbered(self._next, prefixes, tags, kind)
-
-    def awaits(self, first: int, count: int) -> bool:
-        """Whether the next parts of the stream are surely that many pairs, numbered from `first` on."""
-        return first == self._next and first + count - 1 <= SEQUENCE_MASK and self._awaits_pair()
-
-    def _awaits_pair(self) -> bool:
-        waiting = self._metadata or self._bodies or self._end is not None
-        return self._begun and not (self._broken or self._failed or waiting)
-
-    def take(self, count: int) -> None:
-        """Count that many pairs that were foreseen, one at least, as received and given out."""
-        self._next = (self._next + count) & SEQUENCE_MASK
-
-    def _receive(self, tag: int | None, body: Any, attachments: tuple[Any, ...]) -> list[Event]:
-        if tag is not None and not is_body(tag):
-            return self._receive_control(tag, body, attachments)
-        if self._failed:
-            return []  # under way when the server gave up; nothing may end the stream after all
-        if not self._welcomed and (tag is not None or self._one_connection):
+    def _receive_numbered(self, tag: int | None, body: Any) -> list[Event]:
+        if self.phase is Phase.FAILED:
+            # Under way when the server gave up: nothing may end the stream after all, but what is lent is freed.
+            if tag is not None and is_pointers(tag):
+                self._free_unseen([Pointers(*unpack_pairs(body))])
+            return []
+        if self.handshake < Handshake.WELCOMED and (tag is not None or self._one_connection):
             raise ProtocolError(
                 "the server sent no WELCOME",
                 expected="WELCOME before the schema and the bodies, as its URI promises (bow=1)",
                 found="an untagged message" if tag is None else f"a body, tag {tag:#x}",
                 hint="A server that knows only the specification leaves bow and hello out of its URI.",
             )
+        ended = self.sequence.ended
         if tag is None:
-            self._receive_untagged(body)
-            return self._complete()
-        sequence, body_type = split_body_tag(tag)
-        self._receive_body(sequence, body_type, body)
-        return self._complete()
-
-    def _receive_untagged(self, message: Any) -> None:
-        kind, sequence, flatbuffer = unpack_prefix(message)
-        if kind == END and self._end is not None:
-            raise ProtocolError("the stream ends twice", expected=f"one end, {self._end}", found=sequence)
-        self._check_number(sequence, "metadata")
-        if sequence in self._metadata:
-            raise ProtocolError("two metadata messages have the same number", found=sequence)
-        awaited = (self._next + len(self._metadata)) & SEQUENCE_MASK
-        if self._extended and sequence != awaited:
-            raise ProtocolError(
-                "messages are missing before a metadata message", expected=awaited, found=sequence
-            )
-        if kind == END:
-            self._receive_end(sequence)
-            return
-        decoded = self._decoder.decode(flatbuffer)
-        is_schema = decoded.kind is MessageKind.SCHEMA
-        if is_schema != (sequence == self._first and not self._begun):
-            raise ProtocolError(
-                "the schema must be message 0, and only that one",
-                found=f"{decoded.kind.name} as message {sequence}",
-            )
-        if decoded.kind not in (MessageKind.SCHEMA, MessageKind.RECORD_BATCH, MessageKind.DICTIONARY_BATCH):
-            raise ProtocolError("a stream holds record batches and dictionaries", found=decoded.kind.name)
-        self._begun |= is_schema
-        self._metadata[sequence] = decoded
-        self._metadata_bytes += len(decoded.data)
-        self._bound_early()
-
-    def _receive_end(self, sequence: int) -> None:
-        self._end = sequence
-        beyond = [number for number in (*self._metadata, *self._bodies) if self._after(number, sequence)]
-        if beyond or (sequence == self._first and not self._begun):
-            raise ProtocolError(
-                "the end of the stream has the wrong number",
-                expected="one more than the last message",
-                found=f"end {sequence}, messages up to {max(beyond, default=sequence)}",
-            )
-
-    def _receive_body(self, sequence: int, body_type: int, body: Any) -> None:
-        if sequence == self._first and not self._begun:
-            raise ProtocolError("a schema has no body", found=f"a body with number {sequence}")
-        if sequence in self._bodiless:
-            self._receive_empty(sequence, body_type, body)
-            return
-        self._check_number(sequence, "body")
-        if sequence in self._bodies:
-            raise ProtocolError("two bodies have the same number", found=sequence)
-        if body_type == POINTERS:
-            self._bodies[sequence] = Pointers(*unpack_pairs(body))
+            self.sequence.add_metadata(body)
         else:
-            self._bodies[sequence] = Packed(body)
-            self.account.early += _nbytes_of(body)
-        self._bound_early()
+            self.sequence.add_body(tag, body)
+        parts = self.sequence.complete()
+        if self.use is Use.CLOSED:  # nobody will look at them
+            self._free_unseen([part.body for part in parts if isinstance(part.body, Pointers)])
+            parts = []
+        if not self.sequence.ended or ended:
+            self._look_whether_stopped()
+            return [*parts]
+        if self.phase is Phase.OPEN:
+            self.phase = Phase.COMPLETE
+        return [*parts, End()]
 
-    def _receive_empty(self, sequence: int, body_type: int, body: Any) -> None:
-        """Take the body of a message that was given out without it: there is nothing in it."""
-        del self._bodiless[sequence]
-        nbytes = unpack_pairs(body)[0] if body_type == POINTERS else len(body)
-        if nbytes:
-            raise ProtocolError("a body has another length than its metadata says", expected=0, found=nbytes)
-
-    def _receive_control(self, tag: int, body: Any, attachments: tuple[Any, ...]) -> list[Event]:
+    def _receive_control(self, tag: int, body: Any, attachments: tuple[Any, ...]) -> Event:
         if not self._extended:
             raise ProtocolError("a server that was sent no hello cannot send this", found=f"tag {tag:#x}")
         match tag:
             case Control.WELCOME:
-                return [self._receive_welcome(body)]
+                return self._receive_welcome(body)
             case Control.DEVICES:
-                return [self._receive_devices(body)]
+                return self._receive_devices(body)
             case Control.EVENT:
-                return [self._receive_event(body)]
+                return self._receive_event(body)
             case Control.REGION:
                 base, handle = unpack_region(body)
                 _check_attachments(handle, attachments)
-                return [Announced(base, handle, attachments[0] if attachments else None)]
+                return Announced(base, handle, attachments[0] if attachments else None)
             case Control.ERROR:
-                error = unpack_error(body)
-                self._failed = True
-                return [Failed(error)]
+                return self._receive_error(body)
             case Control.PING:
-                return [Ping()]
+                self._owes_pong = True
+                return Ping()
             case Control.PONG:
-                return [Pong()]
+                return Pong()
             case Control.STOPPED:
-                return [Stopped()]
+                return self._receive_stopped()
             case Control.BLOCKED:
-                return [Blocked(unpack_u64(body))]
+                self.account.blocked = unpack_u64(body)
+                self._credit += self.account.take_owed()
+                return Blocked(self.account.blocked)
             case Control.NO_ROOM:
-                return [NoRoom(unpack_u64(body))]
+                self.account.no_room = unpack_u64(body)
+                return NoRoom(self.account.no_room)
             case _:
                 raise ProtocolError("a server cannot say this", found=f"tag {tag:#x}")
 
     def _receive_welcome(self, body: Any) -> Welcomed:
-        if self._welcomed:
+        if self.handshake is Handshake.WELCOMED:
             raise ProtocolError("a server sends WELCOME once")
-        self._welcomed = True
-        return Welcomed(Welcome.unpack(body))
+        self.handshake = Handshake.WELCOMED
+        welcome = Welcome.unpack(body)
+        self.charged = welcome.charged
+        return Welcomed(welcome)
 
     def _receive_devices(self, body: Any) -> Asked:
-        if self._asked or self._welcomed:
+        if self.handshake >= Handshake.ASKED:
             raise ProtocolError("a server asks once which devices can be reached, before WELCOME")
-        self._asked = True
+        self.handshake = Handshake.ASKED
         return Asked(unpack_devices(body))
 
     def _receive_event(self, body: Any) -> Awaited:
-        if self._awaits or self._asked or self._welcomed:
+        if self.handshake >= Handshake.EVENT:
             raise ProtocolError("a server names one event, before DEVICES and WELCOME")
-        self._awaits = True
+        if not self._takes_events:
+            raise ProtocolError("a server names an event to a reader that takes none")
+        self.handshake = Handshake.EVENT
         return Awaited(EventHandle.unpack(bytes(body)))
 
-    def _complete(self) -> list[Event]:
-        """Give out what has become complete, in order."""
-        events: list[Event] = []
-        while self._next in self._metadata:
-            message = self._metadata[self._next]
-            if message.kind is MessageKind.SCHEMA:
-                body = None
-            elif self._next in self._bodies:
-                body = self._bodies.pop(self._next)
-                if isinstance(body, Packed):
-                    self.account.early -= _nbytes_of(body.body)
-            elif message.body_length == 0 and not self._extended:
-                body = None
-                self._note_bodiless(self._next)
+    def _receive_error(self, body: Any) -> Failed:
+        failed = Failed(unpack_error(body))
+        if self.phase in (Phase.OPEN, Phase.STOPPED):
+            self.error = failed.error
+            self._stop_taking()
+        return failed
+
+    def _stop_taking(self) -> None:
+        """Take nothing more of the stream, and give back what lacks its metadata."""
+        self.phase = Phase.FAILED
+        self._free_unseen(self.sequence.drop_pointers())
+
+    def _free_unseen(self, bodies: Iterable[Pointers]) -> None:
+        """Free what nobody will look at."""
+        self._to_free += [body.addresses for body in bodies if len(body.addresses)]
+
+    def _receive_stopped(self) -> Stopped:
+        if self.use is Use.CLOSED:  # without STOP before it, it changes nothing
+            self._stops += 1
+            self._look_whether_stopped()
+        return Stopped()
+
+    def _look_whether_stopped(self) -> None:
+        """Take note that nothing more comes: each connection said STOPPED, or that of metadata brought the end."""
+        connections = 1 if self._one_connection else 2
+        if self.phase is Phase.OPEN and self._stops and self._stops + self.sequence.end_came >= connections:
+            self.phase = Phase.STOPPED
+            self._free_unseen(self.sequence.drop_pointers())
+
+    def expect(self, tag: int, nbytes: int) -> None:
+        """Refuse the length of a packed body that there is no credit for (:meth:`MessageSequence.expect`)."""
+        self.sequence.expect(tag, nbytes)
+
+    @property
+    def template(self) -> MessageTemplate | None:
+        """What the metadata of the last batches looked like; nothing while that is not known."""
+        return self.sequence.template
+
+    def foreseen(
+        self, prefixes: npt.NDArray[np.uint8], tags: npt.NDArray[np.uint64], kind: int = PACKED
+    ) -> bool:
+        """Whether pairs of metadata and body of one type are the next parts of the stream, all of them.
+
+        If they are not, it is for `receive` to say what is wrong, if anything.
+        """
+        return self.error is None and self._goes_on() and self.sequence.foreseen(prefixes, tags, kind)
+
+    def awaits(self, first: int, count: int) -> bool:
+        """Whether the next parts of the stream are that many pairs, numbered from `first` on."""
+        return self.error is None and self._goes_on() and self.sequence.awaits(first, count)
+
+    def _goes_on(self) -> bool:
+        return self.phase is Phase.OPEN and self.use is Use.READING
+
+    def take(self, costs: Sequence[int]) -> None:
+        """Count pairs that were foreseen, one at least, as received and given out; each takes some credit."""
+        self.sequence.take(len(costs))
+        self.arrived(costs)
+
+    # The handshake.
+
+    def could_not_map(self, error: BowstringError) -> None:
+        """Note that a region cannot be mapped: before the stream begins, the server sends the bytes instead.
+
+        Raises
+        ------
+        BowstringError
+            The stream has begun.
+        """
+        if self.handshake >= Handshake.ANSWERED:
+            raise error
+        self._unmapped = self._unmapped or error
+
+    def could_not_wait(self, why: str) -> None:
+        """Note that no stream here can wait for the server's event: it has to wait itself."""
+        self._why_wait = why
+
+    def answer(self, why_not: str = "") -> tuple[bool, list[Outgoing]]:
+        """Answer the question about devices: whether memory of the server is mapped, and what to send at once.
+
+        Parameters
+        ----------
+        why_not
+            Why memory of these devices cannot be used here, in words; empty if it can.
+        """
+        if self.handshake is not Handshake.ASKED:
+            raise ProtocolError("a reader answers once, and what it was asked")
+        self.handshake = Handshake.ANSWERED
+        unmapped, self._unmapped = self._unmapped, None
+        why = why_not or ("" if unmapped is None else in_words(unmapped))
+        waits = [Outgoing(Control.WAIT, [pack_answer(self._why_wait)])] if self._why_wait and not why else []
+        return not why, [*waits, Outgoing(Control.ANSWER, [pack_answer(why)])]
+
+    def begin(self) -> None:
+        """Raise what kept a region from being mapped, where nobody asked."""
+        if self._unmapped is not None:
+            raise self._unmapped
+
+    # Batches.
+
+    def arrived(self, costs: Iterable[int]) -> None:
+        """Count the credit that packed bodies take until they are delivered; the server is not blocked.
+
+        Raises
+        ------
+        ProtocolError
+            One of them is beyond the credit.
+        """
+        self.account.blocked = self.account.no_room = 0
+        self.account.charge(list(costs))
+
+    def lend(self, addresses: npt.NDArray[np.uint64], credit: int, device: Any = None) -> Lent | None:
+        """Count what a body lends; ``None`` where that is nothing, as there is no address in it."""
+        if not len(addresses):
+            return None
+        self._lent += 1
+        self.account.held += credit
+        return Lent(addresses, credit, device)
+
+    def deliver(self, cost: int, credit: int, *, until_delivered: bool) -> None:
+        """Count a batch that the user has now.
+
+        Parameters
+        ----------
+        cost
+            What its packed body took of the credit.
+        credit
+            What the server charged for it.
+        until_delivered
+            Whether that is given back now, or when its lease ends.
+        """
+        self.account.give_back(cost)
+        if until_delivered:
+            self._credit += self.account.deliver(credit)
+
+    def give_credit(self, credit: int) -> None:
+        """Give credit back at once: for a dictionary that was read."""
+        self._credit += credit
+
+    def free(self, ended: Iterable[Lent]) -> None:
+        """Take note of leases that ended."""
+        for lent in ended:
+            self._freed += 1
+            self._to_free.append(lent.addresses)
+            self._credit += lent.credit
+            self.account.held -= lent.credit
+
+    @property
+    def all_freed(self) -> bool:
+        """Whether every lease has ended."""
+        return self._freed >= self._lent
+
+    @property
+    def ever_lent(self) -> bool:
+        """Whether any body lent memory."""
+        return self._lent > 0
+
+    @property
+    def starves(self) -> bool:
+        """Whether the server waits for what only the user holds: credit, or room in its pool."""
+        account = self.account
+        return bool(account.no_room and account.held) or account.falls_short
+
+    def relieve(self, where: str) -> None:
+        """Enlarge the window for a server that waits for what the user holds.
+
+        Raises
+        ------
+        Starved
+            The server's pool is full, or the window has its bound.
+        """
+        self._growth += self.account.grow(self._limits.outstanding_bytes, where)
+
+    # What the user, the process and the clock do.
+
+    def read_to_end(self) -> None:
+        """Take note that the user asked for a batch behind the last one."""
+        if self.use is Use.READING:
+            self.use, self._last_word = Use.READ, Control.DONE
+
+    def close(self, *, nothing_left: bool) -> None:
+        """Take note that the user wants nothing more; `nothing_left` says that it has had every batch that came."""
+        if self.use is Use.READING:
+            if nothing_left and self.phase is Phase.COMPLETE:
+                self.read_to_end()
             else:
-                break
-            del self._metadata[self._next]
-            self._metadata_bytes -= len(message.data)
-            events.append(Part(self._next, message, body))
-            self._next = (self._next + 1) & SEQUENCE_MASK
-        if self._end == self._next and not self.ended:
-            self.ended = True
-            events.append(End())
-        return events
+                self.use, self._last_word = Use.CLOSED, Control.STOP
 
-    def _check_number(self, sequence: int, what: str) -> None:
-        """Refuse the number of a message that was there already, or can never be."""
-        if self._end is not None and self._after(sequence, self._end):
-            raise ProtocolError(
-                f"{what} beyond the end of the stream", expected=f"below {self._end}", found=sequence
-            )
-        if not self._after(sequence, self._next):
-            raise ProtocolError(
-                f"{what} for a message that was complete", expected=self._next, found=sequence
-            )
+    def give_up(self) -> None:
+        """Wait no longer for the answer to STOP."""
+        self._given_up = True
+        self._free_unseen(self.sequence.drop_pointers())
 
-    def _after(self, sequence: int, other: int) -> bool:
-        """Whether a number is `other` or comes behind it; numbers roll over."""
-        return ((sequence - other) & SEQUENCE_MASK) < _HALF
+    def ask(self) -> None:
+        """Ask whether the server is there."""
+        self._owes_ping = True
 
-    def _note_bodiless(self, sequence: int) -> None:
-        if len(self._bodiless) >= self._limits.early_messages:
-            del self._bodiless[next(iter(self._bodiless))]
-        self._bodiless[sequence] = None
+    def forked(self) -> list[Outgoing]:
+        """Return what to send when the process forks, or has: nothing where nothing is lent. Needs no lock."""
+        lends = self._extended and not self.all_freed
+        return [Outgoing(Control.FORKED, [])] if lends else []
+
+    def unused(self) -> list[Outgoing]:
+        """Return the last message where nothing of the server's memory is looked at, nor open, any more."""
+        return [Outgoing(Control.UNUSED, [])] if self._extended else []
+
+    def lost(self, error: BowstringError, *, bodies: bool) -> bool:
+        """Take note that a connection brings nothing more; return whether that ends the stream.
+
+        That of metadata may be closed when all of them have come. A server that knows only the specification may
+        close that of bodies, too, when all are sent, which may be before their metadata have come.
+
+        Parameters
+        ----------
+        error
+            What ended it.
+        bodies
+            Whether the bodies came over it.
+        """
+        if type(error) is not BrokenError or self._needs(bodies=bodies):
+            return True
+        self._bodies_lost = error if bodies else None
+        return False
+
+    def _needs(self, *, bodies: bool) -> bool:
+        if not bodies:
+            return not self.sequence.metadata_complete
+        complete = self.phase is Phase.COMPLETE
+        return self._one_connection or self._extended or complete or self.sequence.lacks_body
 
     @property
-    def metadata_complete(self) -> bool:
-        """Whether the end has come and all metadata before it: a connection of metadata brings nothing more."""
-        return self._end is not None and len(self._metadata) == (self._end - self._next) & SEQUENCE_MASK
+    def lost_body(self) -> BowstringError | None:
+        """What ended the connection of bodies, where the next part lacks its body."""
+        return self._bodies_lost if self.sequence.lacks_body else None
+
+    def fail(self, error: BowstringError) -> bool:
+        """Let the stream end with an error of the connection, the server or the user's process.
+
+        Returns
+        -------
+        Whether it ends the stream: not where everything has come, nor where another one did before.
+        """
+        if self.phase is Phase.COMPLETE:
+            if type(error) not in _LOST:
+                self.behind_end = error
+            return False
+        if self.error is not None:
+            return False
+        self.error = error
+        if self.phase is not Phase.BROKEN:
+            self._stop_taking()
+        return True
+
+    def abort(self, error: BowstringError) -> None:
+        """Let the stream end with an error although everything has come: what came cannot be freed."""
+        self.phase = Phase.FAILED
+        self.error = self.error or error
 
     @property
-    def lacks_body(self) -> bool:
-        """Whether the next message waits for its body, and not for its metadata."""
-        return self._next in self._metadata
+    def quiet(self) -> bool:
+        """Whether the server sends nothing more."""
+        return self.phase is not Phase.OPEN
 
     @property
-    def runs_ahead(self) -> bool:
-        """Whether metadata have come far ahead of the bodies, so that reading them can pause."""
-        most = self._limits
-        far = 16 * len(self._metadata) > most.early_messages or 2 * self._metadata_bytes > most.early_bytes
-        return far and self.lacks_body
-
-    def _bound_early(self) -> None:
-        limits = self._limits
-        if max(len(self._metadata), len(self._bodies)) > limits.early_messages:
-            raise LimitExceeded(
-                "too many messages whose counterpart is missing",
-                expected=f"at most Limits.early_messages = {limits.early_messages}",
-                found=self.missing,
-            )
-        if self._metadata_bytes > limits.early_bytes:
-            raise LimitExceeded(
-                "the metadata that wait for other messages are too large",
-                expected=f"at most Limits.early_bytes = {limits.early_bytes}",
-                found=self.missing,
-            )
+    def over(self) -> bool:
+        """Whether nothing more comes: the end was read, or the server stopped, or does not answer."""
+        if self.use is Use.CLOSED:
+            return self.quiet or self._given_up or not self._extended
+        return self.use is Use.READ
 
     @property
     def missing(self) -> str:
         """What the stream waits for, in words, for error messages."""
-        if not self._welcomed:
+        if self.handshake < Handshake.WELCOMED:
             return "the server has not sent the WELCOME that its URI promises (bow=1)"
-        half = "its body" if self.lacks_body else "its metadata"
-        return f"message {self._next} lacks {half}"
+        return self.sequence.missing
+
+    # What is sent.
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `to_send` returns anything."""
+        owes = self._owes_pong or self._owes_ping or self._last_word is not None
+        return owes or self._credit > 0 or self._growth > 0 or bool(self._to_free)
+
+    def to_send(self) -> tuple[list[Outgoing], list[Outgoing]]:
+        """Return the messages that are due, which count as sent.
+
+        The first ones go over the connection of bodies, the others over that of metadata, if there are two.
+        """
+        outgoing = self._frees()
+        said = [
+            (Control.CREDIT, self._credit),
+            (Control.PONG, None if self._owes_pong else 0),
+            (Control.PING, None if self._owes_ping else 0),
+            (Control.WINDOW, self._growth),
+        ]
+        outgoing += [Outgoing(tag, [] if n is None else [pack_u64(n)]) for tag, n in said if n != 0]
+        if self._last_word is not None:
+            outgoing.append(Outgoing(self._last_word, []))
+        self._credit = self._growth = 0
+        self._owes_pong = self._owes_ping = False
+        self._last_word = None
+        if not self._extended:
+            outgoing = [each for each in outgoing if each.tag == self._free_data]
+        return outgoing, [each for each in outgoing if each.tag in _BOTH]
+
+    def _frees(self) -> list[Outgoing]:
+        freed, self._to_free = self._to_free, []
+        if not freed or self._free_data is None:
+            return []
+        addresses = np.concatenate(freed)
+        parts = (addresses[at : at + _MOST_FREED] for at in range(0, len(addresses), _MOST_FREED))
+        return [Outgoing(self._free_data, [pack_addresses(part)]) for part in parts]
 
 
-def _nbytes_of(body: Any) -> int:
-    """Return the length of a packed body, where what stands for it has one."""
-    return getattr(body, "nbytes", 0)
+def opening(location: Location, ticket: bytes, hello: Hello | None) -> list[Outgoing]:
+    """Return what a client sends first on a connection: the hello, if the server knows it, and the ticket."""
+    messages = []
+    if hello is not None and location.hello is not None:
+        packed, columns = hello.pack(), hello.columns
+        if len(packed) > _LONGEST_HELLO and columns:
+            # A server accepts few bytes before the hello, by which it authenticates the reader.
+            packed = dataclasses.replace(hello, columns=None).pack()
+            messages.append(Outgoing(Control.COLUMNS, [pack_columns(columns)]))
+        messages.insert(0, Outgoing(location.hello, [packed]))
+    messages.append(Outgoing(location.want_data, [ticket]))
+    return messages
 
 
-def packed_cost(message: Message, nbytes: int) -> int:
-    """Return what the packed body of a message is taken to cost (:meth:`Account.cost`).
-
-    Raises
-    ------
-    InvalidMetadata
-        The metadata is not valid.
-    """
-    if message.kind is MessageKind.DICTIONARY_BATCH:
-        header = decode_dictionary(message).batch
-    else:
-        header = decode_record_batch(message)
-    return Account.cost(int(header.buffers[:, 1].sum()), len(header.buffers), nbytes)
+def in_words(error: BowstringError) -> str:
+    """Return an error as a server is told of it."""
+    return "; ".join(
+        str(part) for part in (error.what, error.found and f"found {error.found}", error.hint) if part
+    )
 
 
 def _check_attachments(handle: Handle | LentHandle, attachments: tuple[Any, ...]) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from bowstring.dissociated.tags import Control
-from bowstring.dissociated.wire import Outgoing, pack_u64
+from bowstring.dissociated.wire import Outgoing
 
 if TYPE_CHECKING:
     import threading
@@ -65,14 +64,14 @@ class Room:
     def make(self, nbytes: int) -> bool:
         """Wait until the reader frees something; false when it holds nothing that it could free."""
         with self._changed:
-            held = self._protocol.ledger.outstanding
             news = self._protocol.frees != self._frees_seen
             self._frees_seen = self._protocol.frees
+            no_room = self._protocol.no_room(nbytes)
         if news:  # since the last time, maybe while the pool was asked
             return True
-        if not held or self._protocol.hello is None:
+        if not no_room:
             return self._wait_for_others(nbytes)
-        self._send([Outgoing(Control.NO_ROOM, [pack_u64(nbytes)])])
+        self._send(no_room)
         with self._changed:
             while self._protocol.frees == self._frees_seen and not self._given_up():
                 self._changed.wait(self._limits.heartbeat)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from bowstring.dissociated.producer import Role
-from bowstring.dissociated.tags import Control
 from bowstring.dissociated.wire import DeviceId, Outgoing, Welcome
 from bowstring.errors import BowstringError, DeadlineExceeded
 from bowstring.memory import this_process
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from bowstring.server.sources import Source
     from bowstring.transport import Channel
 
-__all__ = ["ahead", "awaited", "hands_over", "has_come", "question", "road", "welcome"]
+__all__ = ["ahead", "awaited", "hands_over", "has_come", "question", "road", "welcome_to"]
 
 # Messages: a reader may want no more than the first batch.
 _FIRST: Final = 8
@@ -140,16 +138,10 @@ def road(channel: Channel, protocol: ProducerProtocol, source: Source) -> tuple[
     return f"{scheme}: packed", "the reader asked for the bytes"
 
 
-def welcome(channel: Channel, protocol: ProducerProtocol, source: Source) -> Outgoing:
+def welcome_to(channel: Channel, protocol: ProducerProtocol, source: Source) -> Welcome:
     """Return what a reader is told of its stream before the first message of it."""
     path, why = road(channel, protocol, source)
     charged = source.charged or not protocol.pointers
     limits = channel.limits
     patience = min(limits.lease_timeout, limits.stall_timeout)
-    packed = _packed_welcome(charged, path, why, source.num_rows, source.num_batches, source.nbytes, patience)
-    return Outgoing(Control.WELCOME, [packed])
-
-
-@functools.lru_cache(64)
-def _packed_welcome(*fields: Any) -> bytes:
-    return Welcome(*fields).pack()
+    return Welcome(charged, path, why, source.num_rows, source.num_batches, source.nbytes, patience)

@@ -8,7 +8,6 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.dissociated.failures import pack_error
 from bowstring.dissociated.items import IpcMessageRun
 from bowstring.dissociated.producer import (
     Answered,
@@ -22,7 +21,6 @@ from bowstring.dissociated.producer import (
     Wanted,
     outcome_of,
 )
-from bowstring.dissociated.tags import Control
 from bowstring.dissociated.wire import Outgoing
 from bowstring.errors import (
     AccessDenied,
@@ -35,7 +33,7 @@ from bowstring.errors import (
     without_frames,
 )
 from bowstring.server.backpressure import Room
-from bowstring.server.handshake import ahead, awaited, hands_over, has_come, question, welcome
+from bowstring.server.handshake import ahead, awaited, hands_over, has_come, question, welcome_to
 from bowstring.transport import Message
 from bowstring.transport.accepting import Restriction
 from bowstring.transport.descriptors import close_all
@@ -48,7 +46,6 @@ if TYPE_CHECKING:
     from bowstring.dissociated.items import IpcMessage, Said
     from bowstring.server import Server
     from bowstring.server.catalogue import Publication
-    from bowstring.server.sources import Source
     from bowstring.transport import Channel
 
 __all__ = ["Session"]
@@ -79,16 +76,12 @@ class Session:
         self._over = False
         self._begun = False
         self._stopped = False
-        self._told = False
         self._stalled = False
         self._heard = time.monotonic()
-        self._asked = False
         self._asked_devices = 0.0
         self._sending = threading.Lock()
-        self._owed_pongs = 0
         self._served = False
         self._closing = False
-        self._reported: type[BaseException] | None = None  # not the error, whose frames would stay
         self.work: list[Work] = []
         # All that may come before a data set was named, and when that must be.
         channel.restriction = Restriction.within(server.limits.connect_timeout)
@@ -159,7 +152,6 @@ class Session:
     def _hear(self, tag: int | None, body: Any) -> None:
         with self._changed:
             self._heard = time.monotonic()
-            self._asked = False
             event = self._protocol.receive(tag, body)
             self._changed.notify_all()
         self._handle(event)
@@ -175,7 +167,6 @@ class Session:
                 self._begin(ticket)
                 self._channel.restriction = None
             case Pinged():
-                self._owed_pongs += 1
                 self._pay_pongs()
             case Answered():
                 self._start_sending()
@@ -250,17 +241,16 @@ class Session:
             return  # it knows no questions; sends to it have deadlines of their own
         if self._protocol.asked and time.monotonic() - self._asked_devices > self._limits.lease_timeout:
             raise LeaseExpired("the reader did not say in time which devices it can reach")
-        if self._asked and silent > self._limits.heartbeat + self._limits.lease_timeout:
+        if self._protocol.pinged and silent > self._limits.heartbeat + self._limits.lease_timeout:
             raise LeaseExpired(
                 "the reader did not answer in time",
                 expected=f"an answer within {self._limits.lease_timeout} s (Limits.lease_timeout)",
                 hint="Batches that it holds stay true; the producer uses their memory no more.",
             )
         # While something is being sent, its own deadline watches the reader.
-        if not self._asked and self._sending.acquire(blocking=False):
+        if self._sending.acquire(blocking=False):
             try:
-                self._asked = True
-                self._say(Control.PING)
+                self._try_to_send(self._protocol.ping())
             finally:
                 self._sending.release()
 
@@ -283,9 +273,8 @@ class Session:
             if not self._stopped:
                 self._tell(error)
         finally:
-            if self._stopped and not (self._told or self._protocol.ended):
-                with contextlib.suppress(BowstringError):
-                    self._send([Outgoing(Control.STOPPED, [])])
+            with contextlib.suppress(BowstringError):
+                self._send(self._protocol.stop())
             with self._changed:
                 self._served = True
                 self._changed.notify_all()
@@ -299,7 +288,8 @@ class Session:
             pending, self._changed, self._is_over, self._limits.device_timeout
         ):
             return
-        waiting: list[Said] = [*ahead(protocol, source, self._channel), *self._welcome(source)]
+        welcome = welcome_to(self._channel, protocol, source)
+        waiting: list[Said] = [*ahead(protocol, source, self._channel), *protocol.welcome(welcome)]
         columns = hello.columns if hello is not None else None
         room = Room(protocol, self._server.pool, self._limits, self._changed, self._is_over, self._send)
         runs = None if protocol.pointers else source.runs(columns)
@@ -335,11 +325,6 @@ class Session:
 
     def _is_over(self) -> bool:
         return self._stopped or self._over
-
-    def _welcome(self, source: Source) -> list[Outgoing]:
-        if self._protocol.hello is None or self._protocol.role is Role.METADATA:
-            return []
-        return [welcome(self._channel, self._protocol, source)]
 
     def _offer(self, item: IpcMessage | IpcMessageRun, waiting: list[Said]) -> list[Said]:
         """Return `waiting` with the messages of an item, or a run, behind it, once there is credit for them."""
@@ -388,23 +373,22 @@ class Session:
             self._stalled = True
             raise
 
-    def _say(self, control: Control) -> None:
-        """Say one word, or nothing to a reader that has hung up: what it said before is heard first."""
+    def _try_to_send(self, outgoing: Sequence[Outgoing]) -> None:
+        """Send, but nothing to a reader that has hung up: what it sent before is received first."""
         with contextlib.suppress(BrokenError):
-            self._send_now([Outgoing(control, [])])
+            self._send_now(outgoing)
 
     def _pay_pongs(self) -> None:
-        """Answer the reader's questions, unless somebody sends just now: then he answers when he is done."""
-        while self._owed_pongs and self._sending.acquire(blocking=False):
+        """Answer the reader's questions, unless another thread is sending: then it answers afterwards."""
+        while self._protocol.owes_pong and self._sending.acquire(blocking=False):
             try:
-                self._owed_pongs = 0
-                self._say(Control.PONG)
+                self._try_to_send(self._protocol.pong())
             finally:
                 self._sending.release()
 
     def _tell(self, error: BaseException, patience: float = _PATIENCE) -> None:
         """Tell the reader what went wrong, if it understands and takes it at once."""
-        self._reported = self._reported or type(error)
+        self._protocol.reported = self._protocol.reported or type(error)
         if not self._protocol.takes_errors:
             # A peer without our extensions knows no error messages: it sees the connection end.
             self._channel.close()
@@ -416,10 +400,8 @@ class Session:
 
     def _last_words(self, error: BaseException) -> Message | None:
         """Return what the reader is told of an error, if it is told anything: that is the last about its stream."""
-        if self._told or not self._protocol.takes_errors:
-            return None
-        self._told = True
-        return Message(Control.ERROR, [pack_error(error)])
+        outgoing = self._protocol.fail(error)
+        return Message(outgoing[0].tag, outgoing[0].pieces) if outgoing else None
 
     def _finish(self) -> None:
         with self._changed:
@@ -447,7 +429,7 @@ class Session:
                 admitted=self._publication is not None,
                 gone=gone,
                 closing=self._closing,
-                reported=self._reported,
+                reported=protocol.reported,
             )
             if not gone:
                 # It, or a child of its, is alive and may look at this memory for ever: nobody writes it again.

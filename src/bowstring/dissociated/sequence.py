@@ -1,0 +1,348 @@
+"""The order of a stream: metadata and bodies are put together by their sequence numbers.
+
+They come in any order and over one or two connections, and are given out in the order of the stream. A server that
+took our hello sends its metadata in order, and a body for every batch. One that knows only the specification may
+send metadata in any order, and may leave out bodies of 0 bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bowstring.dissociated.credits import Account
+from bowstring.dissociated.events import Packed, Part, Pointers
+from bowstring.dissociated.tags import PACKED, POINTERS, SEQUENCE_MASK, body_tag, split_body_tag
+from bowstring.dissociated.wire import END, METADATA, PREFIX_BYTES, unpack_pairs, unpack_prefix
+from bowstring.errors import LimitExceeded, ProtocolError
+from bowstring.ipc.body.template import MessageDecoder
+from bowstring.ipc.flatbuf.message import MessageKind, decode_dictionary, decode_record_batch
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from bowstring.ipc.body.template import MessageTemplate
+    from bowstring.ipc.flatbuf.message import Message
+    from bowstring.limits import Limits
+
+__all__ = ["MessageSequence", "are_numbered", "numbered"]
+
+_HALF: Final = 1 << 31
+
+
+class MessageSequence:
+    """What came of one stream and is not complete yet.
+
+    Parameters
+    ----------
+    limits
+        Bounds for what the peer sends.
+    account
+        Counts the packed bodies that came before their metadata.
+    in_order
+        Whether metadata come in order, with a body for every batch.
+    first
+        The sequence number of the schema.
+
+    Attributes
+    ----------
+    ended
+        Whether every part was given out, and the end came.
+    """
+
+    def __init__(self, limits: Limits, account: Account, *, in_order: bool, first: int = 0) -> None:
+        self._limits = limits
+        self._account = account
+        self._decoder = MessageDecoder(limits)
+        self._in_order = in_order
+        self._first = first
+        self._next = first
+        self._begun = False
+        self._metadata: dict[int, Message] = {}
+        self._metadata_bytes = 0
+        self._bodies: dict[int, Packed | Pointers] = {}
+        # Messages without a byte that were given out before their empty body came, which may come yet.
+        self._bodiless: dict[int, None] = {}
+        self._end: int | None = None
+        self.ended = False
+
+    def expect(self, tag: int, nbytes: int) -> None:
+        """Refuse the length of a packed body, before there is memory for it, where there is no credit for it.
+
+        Raises
+        ------
+        ProtocolError
+            The producer sends more than it was given credit for.
+        """
+        if not self._account.allows(nbytes):
+            message = self._metadata.get(split_body_tag(tag)[0])
+            self._account.check(nbytes, None if message is None else packed_cost(message, nbytes))
+
+    @property
+    def template(self) -> MessageTemplate | None:
+        """What the metadata of the last batches looked like; nothing while that is not known."""
+        return self._decoder.template
+
+    def foreseen(
+        self, prefixes: npt.NDArray[np.uint8], tags: npt.NDArray[np.uint64], kind: int = PACKED
+    ) -> bool:
+        """Whether pairs of metadata and body of one type are surely the next parts of the stream, all of them.
+
+        If they are not, taking them one by one says what is wrong, if anything.
+        """
+        return self._awaits_pair() and are_numbered(self._next, prefixes, tags, kind)
+
+    def awaits(self, first: int, count: int) -> bool:
+        """Whether the next parts of the stream are surely that many pairs, numbered from `first` on."""
+        return first == self._next and first + count - 1 <= SEQUENCE_MASK and self._awaits_pair()
+
+    def _awaits_pair(self) -> bool:
+        waiting = self._metadata or self._bodies or self._end is not None
+        return self._begun and not waiting
+
+    def take(self, count: int) -> None:
+        """Count that many pairs that were foreseen, one at least, as received and given out."""
+        self._next = (self._next + count) & SEQUENCE_MASK
+
+    def add_metadata(self, message: Any) -> None:
+        """Take an untagged message: the metadata of a part, or the end of the stream."""
+        kind, sequence, flatbuffer = unpack_prefix(message)
+        if kind == END and self._end is not None:
+            raise ProtocolError("the stream ends twice", expected=f"one end, {self._end}", found=sequence)
+        self._check_number(sequence, "metadata")
+        if sequence in self._metadata:
+            raise ProtocolError("two metadata messages have the same number", found=sequence)
+        awaited = (self._next + len(self._metadata)) & SEQUENCE_MASK
+        if self._in_order and sequence != awaited:
+            raise ProtocolError(
+                "messages are missing before a metadata message", expected=awaited, found=sequence
+            )
+        if kind == END:
+            self._receive_end(sequence)
+            return
+        decoded = self._decoder.decode(flatbuffer)
+        is_schema = decoded.kind is MessageKind.SCHEMA
+        if is_schema != (sequence == self._first and not self._begun):
+            raise ProtocolError(
+                "the schema must be message 0, and only that one",
+                found=f"{decoded.kind.name} as message {sequence}",
+            )
+        if decoded.kind not in (MessageKind.SCHEMA, MessageKind.RECORD_BATCH, MessageKind.DICTIONARY_BATCH):
+            raise ProtocolError("a stream holds record batches and dictionaries", found=decoded.kind.name)
+        self._begun |= is_schema
+        self._metadata[sequence] = decoded
+        self._metadata_bytes += len(decoded.data)
+        self._bound_early()
+
+    def _receive_end(self, sequence: int) -> None:
+        self._end = sequence
+        beyond = [number for number in (*self._metadata, *self._bodies) if self._after(number, sequence)]
+        if beyond or (sequence == self._first and not self._begun):
+            raise ProtocolError(
+                "the end of the stream has the wrong number",
+                expected="one more than the last message",
+                found=f"end {sequence}, messages up to {max(beyond, default=sequence)}",
+            )
+
+    def add_body(self, tag: int, body: Any) -> None:
+        """Take the body of a part."""
+        sequence, body_type = split_body_tag(tag)
+        if sequence == self._first and not self._begun:
+            raise ProtocolError("a schema has no body", found=f"a body with number {sequence}")
+        if sequence in self._bodiless:
+            self._receive_empty(sequence, body_type, body)
+            return
+        self._check_number(sequence, "body")
+        if sequence in self._bodies:
+            raise ProtocolError("two bodies have the same number", found=sequence)
+        if body_type == POINTERS:
+            self._bodies[sequence] = Pointers(*unpack_pairs(body))
+        else:
+            self._bodies[sequence] = Packed(body)
+            self._account.early += _nbytes_of(body)
+        self._bound_early()
+
+    def _receive_empty(self, sequence: int, body_type: int, body: Any) -> None:
+        """Take the body of a message that was given out without it: there is nothing in it."""
+        del self._bodiless[sequence]
+        nbytes = unpack_pairs(body)[0] if body_type == POINTERS else len(body)
+        if nbytes:
+            raise ProtocolError("a body has another length than its metadata says", expected=0, found=nbytes)
+
+    def complete(self) -> list[Part]:
+        """Return the parts that have become complete, in order."""
+        parts: list[Part] = []
+        while self._next in self._metadata:
+            message = self._metadata[self._next]
+            if message.kind is MessageKind.SCHEMA:
+                body = None
+            elif self._next in self._bodies:
+                body = self._bodies.pop(self._next)
+                if isinstance(body, Packed):
+                    self._account.early -= _nbytes_of(body.body)
+            elif message.body_length == 0 and not self._in_order:
+                body = None
+                self._note_bodiless(self._next)
+            else:
+                break
+            del self._metadata[self._next]
+            self._metadata_bytes -= len(message.data)
+            parts.append(Part(self._next, message, body))
+            self._next = (self._next + 1) & SEQUENCE_MASK
+        if self._end == self._next and not self.ended:
+            self.ended = True
+        return parts
+
+    def _check_number(self, sequence: int, what: str) -> None:
+        """Refuse the number of a message that was there already, or can never be."""
+        if self._end is not None and self._after(sequence, self._end):
+            raise ProtocolError(
+                f"{what} beyond the end of the stream", expected=f"below {self._end}", found=sequence
+            )
+        if not self._after(sequence, self._next):
+            raise ProtocolError(
+                f"{what} for a message that was complete", expected=self._next, found=sequence
+            )
+
+    def _after(self, sequence: int, other: int) -> bool:
+        """Whether a number is `other` or comes behind it; numbers roll over."""
+        return ((sequence - other) & SEQUENCE_MASK) < _HALF
+
+    def _note_bodiless(self, sequence: int) -> None:
+        if len(self._bodiless) >= self._limits.early_messages:
+            del self._bodiless[next(iter(self._bodiless))]
+        self._bodiless[sequence] = None
+
+    @property
+    def end_came(self) -> bool:
+        """Whether the end has come, maybe before other messages."""
+        return self._end is not None
+
+    def drop_pointers(self) -> list[Pointers]:
+        """Return the bodies of pointers that lack their metadata, and forget them."""
+        dropped = [body for body in self._bodies.values() if isinstance(body, Pointers)]
+        self._bodies = {number: body for number, body in self._bodies.items() if isinstance(body, Packed)}
+        return dropped
+
+    @property
+    def metadata_complete(self) -> bool:
+        """Whether the end has come and all metadata before it: a connection of metadata brings nothing more."""
+        return self._end is not None and len(self._metadata) == (self._end - self._next) & SEQUENCE_MASK
+
+    @property
+    def lacks_body(self) -> bool:
+        """Whether the next message waits for its body, and not for its metadata."""
+        return self._next in self._metadata
+
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether metadata have come far ahead of the bodies, so that reading them can pause."""
+        most = self._limits
+        far = 16 * len(self._metadata) > most.early_messages or 2 * self._metadata_bytes > most.early_bytes
+        return far and self.lacks_body
+
+    def _bound_early(self) -> None:
+        limits = self._limits
+        if max(len(self._metadata), len(self._bodies)) > limits.early_messages:
+            raise LimitExceeded(
+                "too many messages whose counterpart is missing",
+                expected=f"at most Limits.early_messages = {limits.early_messages}",
+                found=self.missing,
+            )
+        if self._metadata_bytes > limits.early_bytes:
+            raise LimitExceeded(
+                "the metadata that wait for other messages are too large",
+                expected=f"at most Limits.early_bytes = {limits.early_bytes}",
+                found=self.missing,
+            )
+
+    @property
+    def missing(self) -> str:
+        """What the stream waits for, in words, for error messages."""
+        half = "its body" if self.lacks_body else "its metadata"
+        return f"message {self._next} lacks {half}"
+
+
+def _nbytes_of(body: Any) -> int:
+    """Return the length of a packed body, where what stands for it has one."""
+    return getattr(body, "nbytes", 0)
+
+
+def packed_cost(message: Message, nbytes: int) -> int:
+    """Return what the packed body of a message is taken to cost (:meth:`Account.cost`).
+
+    Raises
+    ------
+    InvalidMetadata
+        The metadata is not valid.
+    """
+    if message.kind is MessageKind.DICTIONARY_BATCH:
+        header = decode_dictionary(message).batch
+    else:
+        header = decode_record_batch(message)
+    return Account.cost(int(header.buffers[:, 1].sum()), len(header.buffers), nbytes)
+
+
+def are_numbered(
+    first: int, prefixes: npt.NDArray[np.uint8], tags: npt.NDArray[np.uint64], kind: int = PACKED
+) -> bool:
+    """Whether pairs of metadata and body have the numbers from `first` on, which do not roll over.
+
+    Parameters
+    ----------
+    first
+        The sequence number of the first pair.
+    prefixes : ndarray of uint8, shape (pairs, bytes)
+        The untagged messages, or their beginnings.
+    tags : ndarray of uint64, shape (pairs,)
+        Of the bodies.
+    kind
+        Of all the bodies: the type in their tags.
+
+    Examples
+    --------
+    >>> prefixes = np.array([[METADATA, 7, 0, 0, 0], [METADATA, 8, 0, 0, 0]], np.uint8)
+    >>> (
+    ...     are_numbered(7, prefixes, np.array([7, 8], np.uint64)),
+    ...     are_numbered(7, prefixes, np.array([7, 9], np.uint64)),
+    ... )
+    (True, False)
+    """
+    count = len(tags)
+    numbers = np.arange(first, first + count, dtype=np.uint64)
+    said = prefixes[:, 1:PREFIX_BYTES].tobytes()
+    return (
+        first + count - 1 <= SEQUENCE_MASK
+        and prefixes[:, 0].tobytes() == bytes((METADATA,)) * count
+        and said == numbers.astype("<u4").tobytes()
+        and tags.tobytes() == (numbers | np.uint64(body_tag(0, kind))).tobytes()
+    )
+
+
+def numbered(
+    message: npt.NDArray[np.uint8], count: int, kind: int = PACKED
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
+    """Return the messages and tags of pairs that would follow one, if their metadata were the same as its.
+
+    Parameters
+    ----------
+    message : ndarray of uint8, shape (bytes,)
+        An untagged message, with its prefix.
+    count
+        How many.
+    kind
+        As for `are_numbered`.
+
+    Examples
+    --------
+    >>> messages, tags = numbered(np.array([METADATA, 6, 0, 0, 0, 9], np.uint8), 2)
+    >>> messages.tolist(), tags.tolist()
+    ([[1, 7, 0, 0, 0, 9], [1, 8, 0, 0, 0, 9]], [7, 8])
+    """
+    last = int.from_bytes(message[1:PREFIX_BYTES].tobytes(), "little")
+    numbers = np.arange(last + 1, last + 1 + count, dtype=np.uint64) & np.uint64(SEQUENCE_MASK)
+    messages = np.empty((count, len(message)), np.uint8)
+    messages[:] = message
+    messages[:, 1:PREFIX_BYTES] = numbers.astype("<u4").view(np.uint8).reshape(count, -1)
+    return messages, numbers | np.uint64(body_tag(0, kind))
