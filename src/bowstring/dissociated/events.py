@@ -50,7 +50,9 @@ class Pointers:
     @property
     def addresses(self) -> npt.NDArray[np.uint64]:
         """The addresses that are lent: all that are not 0."""
-        return self.pairs[self.pairs[:, 0] != 0, 0]
+        pairs = self.pairs
+        addresses: npt.NDArray[np.uint64] = pairs[pairs[:, 0] != 0, 0]
+        return addresses
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
