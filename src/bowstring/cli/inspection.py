@@ -34,7 +34,7 @@ from bowstring.ipc.framing import read_metadata
 from bowstring.ipc.source import Source, open_source
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.parquet.file import OpenFile
-from bowstring.parquet.schema import ColumnType, described
+from bowstring.parquet.schema import ColumnType, described, read_as
 
 if TYPE_CHECKING:
     import argparse
@@ -221,7 +221,7 @@ def _stored(column: ColumnType) -> Facts:
     facts: Facts = {"name": ".".join(column.path), "type": column.physical or "group"}
     if column.logical is not None:
         facts["logical_type"] = column.logical
-    return {**facts, "repetition": column.repetition, "read_as": str(column.arrow)}
+    return {**facts, "repetition": column.repetition, "read_as": read_as(column)}
 
 
 def _row_group(group: Any, index: int, most: int) -> Facts:

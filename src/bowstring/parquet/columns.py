@@ -6,10 +6,11 @@ same order. What lies between differs: a list is one Arrow field and three eleme
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bowstring.columnar.marks import is_variant, marked_field, unmarked_field
 from bowstring.errors import UnknownColumn, UsageError
@@ -24,12 +25,13 @@ __all__ = [
     "ColumnPath",
     "Variant",
     "children_of",
-    "leaf_types",
+    "count_leaves",
+    "leaf_fields",
     "leaves_of",
-    "marked",
-    "may_hold_variants",
+    "meant",
     "variant_groups",
     "variants_of",
+    "with_child_arrays",
     "with_children",
 ]
 
@@ -59,20 +61,21 @@ def count_leaves(type_: pa.DataType) -> int:
     return sum([count_leaves(child.type) for child in children_of(type_)]) or 1
 
 
-def leaf_types(schema: Iterable[pa.Field]) -> Iterator[pa.DataType]:
-    """Return the Arrow type of each column of values.
+def leaf_fields(schema: Iterable[pa.Field]) -> Iterator[pa.Field]:
+    """Return the Arrow field of each column of values.
 
     Examples
     --------
-    >>> list(leaf_types(pa.schema({"a": pa.int8(), "b": pa.map_(pa.string(), pa.list_(pa.int16()))})))
+    >>> schema = pa.schema({"a": pa.int8(), "b": pa.map_(pa.string(), pa.list_(pa.int16()))})
+    >>> [each.type for each in leaf_fields(schema)]
     [DataType(int8), DataType(string), DataType(int16)]
     """
     for field in schema:
         children = children_of(field.type)
         if children:
-            yield from leaf_types(children)
+            yield from leaf_fields(children)
         else:
-            yield field.type
+            yield field
 
 
 def variant_groups(footer: Footer) -> frozenset[tuple[int, int]]:
@@ -89,31 +92,14 @@ def variant_groups(footer: Footer) -> frozenset[tuple[int, int]]:
     )
 
 
-def may_hold_variants(types: Iterable[pa.DataType]) -> bool:
-    """Return whether a type, or one inside it, has the children that a Variant must have.
+def meant(
+    schema: pa.Schema,
+    groups: frozenset[tuple[int, int]],
+    fields: Mapping[int, Callable[[pa.Field], pa.Field]],
+) -> pa.Schema:
+    """Return a schema in which groups are marked as Variants, and leaves are what the file says.
 
-    Examples
-    --------
-    >>> may_hold_variants([pa.struct([("metadata", pa.binary()), ("value", pa.binary())])])
-    True
-    """
-    for type_ in types:
-        if isinstance(type_, pa.BaseExtensionType):
-            type_ = type_.storage_type  # noqa: PLW2901  what is stored is what counts
-        count = type_.num_fields
-        if not count:
-            continue
-        if isinstance(type_, pa.StructType) and type_.get_field_index("metadata") >= 0:
-            return True
-        if may_hold_variants(type_.field(index).type for index in range(count)):
-            return True
-    return False
-
-
-def marked(schema: pa.Schema, groups: frozenset[tuple[int, int]]) -> pa.Schema:
-    """Return a schema in which the groups are marked as Variants, also inside other types, and nothing else is.
-
-    Their metadata are dictionaries.
+    Nothing else is a Variant, also inside other types; the metadata of Variants are dictionaries.
 
     Parameters
     ----------
@@ -121,18 +107,20 @@ def marked(schema: pa.Schema, groups: frozenset[tuple[int, int]]) -> pa.Schema:
         As pyarrow reads it.
     groups
         The first leaf, and one after the last, of each Variant.
+    fields
+        What the fields of some leaves are to become.
     """
-    fields = []
+    found = []
     first = 0
     for field in schema:
         type_ = field.type
         if type_.num_fields or isinstance(type_, pa.BaseExtensionType):
-            fields.append(_marked(field, first, groups))
+            found.append(_meant(field, first, groups, fields))
             first += count_leaves(type_)
         else:
-            fields.append(field)
+            found.append(fields[first](field) if first in fields else field)
             first += 1
-    return pa.schema(fields, metadata=schema.metadata)
+    return pa.schema(found, metadata=schema.metadata)
 
 
 def variants_of(schema: Iterable[pa.Field], first: int = 0) -> Iterator[Variant]:
@@ -198,10 +186,15 @@ def _dotted(path: tuple[str, ...], column: str) -> bool:
     return whole == column or whole.startswith(f"{column}.")
 
 
-def _marked(field: pa.Field, first: int, groups: frozenset[tuple[int, int]]) -> pa.Field:
+def _meant(
+    field: pa.Field,
+    first: int,
+    groups: frozenset[tuple[int, int]],
+    fields: Mapping[int, Callable[[pa.Field], pa.Field]],
+) -> pa.Field:
     children = children_of(field.type)
     if not children:
-        return field
+        return fields[first](field) if first in fields else field
     # A group around a Variant alone has the same leaves, and one child; a Variant has two or more.
     whole = (first, first + count_leaves(field.type))
     if pa.types.is_struct(field.type) and len(children) > 1 and whole in groups:
@@ -210,7 +203,7 @@ def _marked(field: pa.Field, first: int, groups: frozenset[tuple[int, int]]) -> 
         field = unmarked_field(field)
     new = []
     for child in children:
-        new.append(_marked(child, first, groups))
+        new.append(_meant(child, first, groups, fields))
         first += count_leaves(child.type)
     changed = with_children(field.type, new)
     return field if changed is None else field.with_type(changed)
@@ -246,3 +239,40 @@ def with_children(type_: pa.DataType, children: list[pa.Field]) -> pa.DataType |
     if pa.types.is_large_list(type_):
         return pa.large_list(children[0])
     return pa.list_(children[0]) if pa.types.is_list(type_) else None
+
+
+def with_child_arrays(array: Any, type_: pa.DataType, change: Callable[[Any, pa.Field, int], Any]) -> Any:
+    """Return a nested array whose children are changed.
+
+    Parameters
+    ----------
+    array
+        Of a struct, a map, or a list of any kind that a file has.
+    type_
+        Of the same kind, with the children as they are to be.
+    change
+        Takes a child, the field that it is to have, and its number; returns the array for that field.
+    """
+    children = children_of(type_)
+    mask = array.is_null() if array.null_count else None
+    if pa.types.is_struct(type_):
+        inner = [change(array.field(index), child, index) for index, child in enumerate(children)]
+        return pa.StructArray.from_arrays(inner, fields=children, mask=mask)
+    if pa.types.is_fixed_size_list(type_):
+        # Nulls have slots here, which flatten() would leave out.
+        first, size = array.offset, type_.list_size
+        values = change(array.values.slice(first * size, len(array) * size), children[0], 0)
+        return pa.FixedSizeListArray.from_arrays(values, type=type_, mask=mask)
+    offsets, values = _rebased(array)
+    if pa.types.is_map(type_):
+        keys, items = change(values.field(0), children[0], 0), change(values.field(1), children[1], 1)
+        return pa.MapArray.from_arrays(offsets, keys, items, type=type_, mask=mask)
+    kind = pa.LargeListArray if pa.types.is_large_list(type_) else pa.ListArray
+    return kind.from_arrays(offsets, change(values, children[0], 0), type=type_, mask=mask)
+
+
+def _rebased(array: Any) -> tuple[Any, Any]:
+    """Return offsets that begin at 0, and the values that they are of."""
+    offsets = array.offsets
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    return pc.subtract(offsets, offsets[0]), array.values.slice(first, last - first)

@@ -1,49 +1,60 @@
-"""One Parquet file that is open: its schema with Variants marked, and its row groups as Arrow batches.
+"""One Parquet file that is open: its schema with the meaning of its footer, and its row groups as Arrow batches.
 
-pyarrow decodes pages. What it drops, that a group is a Variant, is taken from the footer. Footers of files that
-cannot have Variants are read by pyarrow alone.
+pyarrow decodes pages. What it drops, such as that a group is a Variant, is taken from the footer; where it would
+read a column wrongly, or no column because of one, it is shown a footer in which that column is plain.
 """
 
 from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import functools
-import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+import warnings
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bowstring.errors import (
     BowstringError,
+    InvalidBody,
     InvalidData,
     InvalidMetadata,
-    LimitExceeded,
     UnknownColumn,
     Unsupported,
+    UsageError,
     first_line,
 )
 from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.parquet.annotations import meant_fields
 from bowstring.parquet.columns import (
     ColumnPath,
     leaves_of,
-    marked,
-    may_hold_variants,
+    meant,
     variant_groups,
     variants_of,
 )
-from bowstring.parquet.footer import Footer, decode_footer, footer_bytes, footer_length
+from bowstring.parquet.footer import (
+    MAGIC,
+    Footer,
+    decode_footer,
+    encode_footer,
+    footer_bytes,
+    framed,
+)
+from bowstring.parquet.physical import as_type
 from bowstring.parquet.source import name_of, open_source
+from bowstring.parquet.types import INT96, Meaning, meaning_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["OpenFile", "Selection"]
+__all__ = ["Int96", "OpenFile", "Selection"]
 
 _BATCH_ROWS: Final = 128 * 1024
-# A struct in field 16 of a union, as every footer has it that annotates a Variant: the number may be padded.
-_VARIANT: Final = re.compile(rb"\x0c(?:\x20|\xa0\x80*\x00)")
+Int96 = Literal["us", "ns"]
+"""The unit of timestamps that INT96 is read as."""
 
 
 class Selection(NamedTuple):
@@ -64,6 +75,14 @@ class Selection(NamedTuple):
     positions: tuple[int, ...] | None
 
 
+class _Meant(NamedTuple):
+    """An element of which pyarrow does not make all that it means, and its leaf; of a group, the first one."""
+
+    position: int
+    leaf: int
+    meaning: Meaning
+
+
 class OpenFile:
     """A Parquet file.
 
@@ -73,46 +92,47 @@ class OpenFile:
         A path, a URL, a binary file, or bytes.
     limits
         Bounds on the footer.
+    int96
+        The unit of timestamps that INT96 is read as.
+
+    Attributes
+    ----------
+    meanings : dict of int to Meaning
+        By the number of the column of values: what pyarrow makes of it is not all.
 
     Raises
     ------
     InvalidData
-        It is not a Parquet file, or a damaged one.
+        It is not a Parquet file, or a damaged one; a logical type is where it may not be.
     Unsupported
         It is encrypted, or has a type that pyarrow cannot read.
     UsageError
         There is no such file.
     """
 
-    def __init__(self, source: Any, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(self, source: Any, limits: Limits = DEFAULT_LIMITS, int96: Int96 = "us") -> None:
+        if int96 not in ("us", "ns"):
+            raise UsageError("INT96 is read as timestamps", expected="'us' or 'ns'", found=repr(int96)[:80])
         self.name = name_of(source)
         self._limits = limits
+        self.int96 = int96
+        self.meanings: dict[int, Meaning] = {}
+        self._warned: set[int] = set()
         self._groups: frozenset[tuple[int, int]] = frozenset()
         self._owned = not isinstance(source, pa.NativeFile)
         self.source = open_source(source)
         try:
             with self._translated():
                 # pyarrow has no bound on the size of a footer, and takes up to 300 bytes of memory for each of its.
-                footer_length(self.source, limits)
-                self.metadata: Any = None
+                self.footer = decode_footer(footer_bytes(self.source, limits), limits)
+                self._elements = _meanings(self.footer)
+                self.metadata: Any = self._shown_metadata()
                 self._file = self._opened()
                 self.metadata = self._file.metadata
-                if self.metadata.num_columns > limits.columns:
-                    raise LimitExceeded(
-                        "a schema has too many columns",
-                        expected=f"at most Limits.columns = {limits.columns}",
-                        found=self.metadata.num_columns,
-                    )
-                self.schema: pa.Schema = self._marked_schema()
+                self.schema: pa.Schema = self._meant_schema()
         except BaseException:
             self.close()
             raise
-
-    @functools.cached_property
-    def footer(self) -> Footer:
-        """The footer, read by Bowstring's own codec."""
-        with self._translated():
-            return decode_footer(self._footer_bytes, self._limits)
 
     @functools.cached_property
     def leaf_paths(self) -> tuple[tuple[str, ...], ...]:
@@ -156,6 +176,7 @@ class OpenFile:
             There is no such column.
         """
         if columns is None:
+            self._check_leaves(self.meanings)
             return Selection(None, self.schema, None)
         chosen = [leaves_of(self.leaf_paths, column) for column in columns]
         for column, each in zip(columns, chosen, strict=True):
@@ -212,22 +233,29 @@ class OpenFile:
             self.source.close()
 
     def _is_flat(self) -> bool:
-        return not any(pa.types.is_nested(type_) for type_ in self.schema.types)
+        return not any(map(pa.types.is_nested, self.schema.types))
 
-    def _marked_schema(self) -> pa.Schema:
-        """Return the schema with Variants marked, their metadata as dictionaries, and open the file for that."""
-        found = self._file.schema_arrow
-        # Reading a footer in Python takes longer than in pyarrow: only where there may be something to find.
-        if not may_hold_variants(found.types):
-            return found
-        # Files of others are annotated; those that pyarrow wrote may have a mark in the Arrow schema only.
-        self._groups = self._annotated() | {each.leaves for each in variants_of(found)}
-        return marked(found, self._groups) if self._groups else found
+    @functools.cached_property
+    def statistics_source(self) -> pa.NativeFile:
+        """The file as pyarrow opens it for its statistics: the footer may be one that pyarrow refuses."""
+        refused = [
+            each
+            for each in self._elements
+            if each.meaning.shown and (each.meaning.unsupported or each.meaning.warning)
+        ]
+        if not refused:
+            return self.source
+        return pa.BufferReader(MAGIC + framed(encode_footer(_shown(self.footer, refused))))
 
-    def _annotated(self) -> frozenset[tuple[int, int]]:
-        """Return where the footer says that groups are Variants."""
-        if not _VARIANT.search(self._footer_bytes):
-            return frozenset()
+    def _shown_metadata(self) -> Any:
+        """Return the footer that pyarrow is to read the file by, ``None`` where that is its own."""
+        if not any(each.meaning.shown for each in self._elements):
+            return None
+        shown = MAGIC + framed(encode_footer(_shown(self.footer, self._elements)))
+        return pq.read_metadata(pa.BufferReader(shown))
+
+    def _meant_schema(self) -> pa.Schema:
+        """Return the schema with the meaning of the footer; the metadata of Variants are dictionaries."""
         leaves = sum(element.physical is not None for element in self.footer.schema)
         if leaves != self.metadata.num_columns:
             raise InvalidMetadata(
@@ -235,11 +263,31 @@ class OpenFile:
                 expected=self.metadata.num_columns,
                 found=leaves,
             )
-        return variant_groups(self.footer)
+        found = self._file.schema_arrow
+        self.meanings = {each.leaf: each.meaning for each in self._elements}
+        self._fields = meant_fields(self.meanings, self.int96, self.metadata.metadata or {})
+        # Files of others are annotated; those that pyarrow wrote may have a mark in the Arrow schema only.
+        if any(map(pa.types.is_nested, found.types)):
+            self._groups = variant_groups(self.footer) | {each.leaves for each in variants_of(found)}
+        return meant(found, self._groups, self._fields) if self._groups or self._fields else found
 
-    @functools.cached_property
-    def _footer_bytes(self) -> bytes:
-        return footer_bytes(self.source, self._limits)
+    def _check_leaves(self, leaves: Iterable[int]) -> None:
+        """Raise an error for a column that cannot be read, and warn of one whose meaning is lost."""
+        for leaf in leaves:
+            meaning = self.meanings.get(leaf)
+            if meaning is None:
+                continue
+            if meaning.unsupported:
+                raise Unsupported(
+                    f"a column cannot be read: {meaning.unsupported}",
+                    found=".".join(self.leaf_paths[leaf]),
+                    where=self.name,
+                    hint="Leave it out: columns=[…] names others.",
+                )
+            if meaning.warning and leaf not in self._warned:
+                self._warned.add(leaf)
+                text = f"{self.name}: column {'.'.join(self.leaf_paths[leaf])} {meaning.warning}"
+                warnings.warn(text, UserWarning, stacklevel=7)
 
     @functools.cached_property
     def _dictionaries(self) -> list[str] | None:
@@ -254,13 +302,11 @@ class OpenFile:
 
     def _opened(self, **options: Any) -> Any:
         # Threads read at the same time, and a reader of pyarrow keeps the bytes of one read: each read has its own.
-        # Nanoseconds, pyarrow's own choice for INT96, would wrap around beyond the year 2262.
-        return pq.ParquetFile(
-            self.source, metadata=self.metadata, coerce_int96_timestamp_unit="us", **options
-        )
+        return pq.ParquetFile(self.source, metadata=self.metadata, **options)
 
     def _schema_of(self, leaves: tuple[int, ...]) -> pa.Schema:
         """Return the schema of some leaves; a Variant of which something is missing is a plain struct."""
+        self._check_leaves(leaves)
         chosen = collections.Counter(self._tops[leaf] for leaf in leaves)
         every = collections.Counter(self._tops)
         if all(every[top] == count for top, count in chosen.items()):
@@ -274,7 +320,8 @@ class OpenFile:
             for first, end in self._groups
             if all(leaf in place for leaf in range(first, end))
         )
-        return marked(found.with_metadata(self.schema.metadata), complete)
+        fields = {place[leaf]: field for leaf, field in self._fields.items() if leaf in place}
+        return meant(found.with_metadata(self.schema.metadata), complete, fields)
 
     @functools.cached_property
     def _tops(self) -> tuple[int, ...]:
@@ -323,13 +370,55 @@ def _batches(table: pa.Table, selection: Selection, rows: int) -> list[pa.Record
             arrays = [arrays[position] for position in selection.positions]
         found.append(
             pa.RecordBatch.from_arrays(
-                [_of_type(array, field.type) for array, field in zip(arrays, schema, strict=True)],
+                [_typed(array, field) for array, field in zip(arrays, schema, strict=True)],
                 schema=schema,
             )
         )
     return found
 
 
-def _of_type(array: Any, type_: pa.DataType) -> Any:
-    """Return an array whose metadata of Variants are dictionaries where the schema has them so."""
-    return array if array.type.equals(type_) else array.cast(type_)
+def _typed(array: Any, field: pa.Field) -> Any:
+    try:
+        return as_type(array, field.type)
+    except InvalidBody as error:
+        error.where = f"column {field.name}, {error.where}" if error.where else f"column {field.name}"
+        raise
+
+
+def _meanings(footer: Footer) -> list[_Meant]:
+    """Return the elements of which pyarrow does not make all that they mean.
+
+    Raises
+    ------
+    InvalidMetadata
+        A logical type is where it may not be.
+    """
+    found = []
+    known: dict[Any, Meaning | None] = {}
+    leaf = -1
+    for position, element in enumerate(footer.schema):
+        is_leaf = element.children is None and element.physical is not None
+        leaf += is_leaf
+        if element.logical is None and element.converted is None and element.physical != INT96:
+            continue
+        # Most columns have a type that another has, too, and logical types that are equal are one object.
+        key = (element.physical, element.length, element.converted, element.scale, element.precision)
+        whole = (*key, id(element.logical))
+        if whole not in known:
+            try:
+                known[whole] = meaning_of(element)
+            except InvalidMetadata as error:
+                error.where = f"column {element.name}"
+                raise
+        meaning = known[whole]
+        if meaning is not None:
+            found.append(_Meant(position, leaf if is_leaf else leaf + 1, meaning))
+    return found
+
+
+def _shown(footer: Footer, elements: Iterable[_Meant]) -> Footer:
+    """Return a footer in which elements are what pyarrow is shown instead."""
+    schema = list(footer.schema)
+    for each in elements:
+        schema[each.position] = schema[each.position]._replace(**dict(each.meaning.shown))
+    return dataclasses.replace(footer, schema=tuple(schema))

@@ -93,8 +93,8 @@ class RowFilter:
         """
         extra = [pa.field(name, each.type) for name, each in self._references.items()]
         schema = pa.schema([*file.schema, *extra])
-        options = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
-        fragment = ds.ParquetFileFormat(read_options=options).make_fragment(file.source)
+        options = ds.ParquetReadOptions(coerce_int96_timestamp_unit=file.int96)
+        fragment = ds.ParquetFileFormat(read_options=options).make_fragment(file.statistics_source)
         with _translated():
             groups = [int(group.id) for group in fragment.subset(self._expression, schema=schema).row_groups]
             return [group for group in groups if self._may_match(file, group, schema)]

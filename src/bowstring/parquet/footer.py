@@ -326,11 +326,11 @@ def _decode_schema(reader: Reader, limits: Limits) -> tuple[SchemaElement, ...]:
         raise InvalidMetadata(
             "a schema is a list of elements", expected="1 or more", found=f"{size} of type {kind}"
         )
-    if size > limits.columns:
+    if size - 1 > limits.columns:  # the root is no column
         raise LimitExceeded(
             "a schema has too many elements",
             expected=f"at most Limits.columns = {limits.columns}",
-            found=size,
+            found=size - 1,
         )
     shapes = _Shapes(reader)
     schema = tuple([shapes.element() for _ in range(size)])

@@ -17,7 +17,7 @@ from bowstring.ipc.reader import ReadCounts, SequentialReader
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Device, Pool, device_by_name
 from bowstring.parquet.columns import ColumnPath
-from bowstring.parquet.file import OpenFile
+from bowstring.parquet.file import Int96, OpenFile
 from bowstring.parquet.shredded import Columns, named_columns
 from bowstring.parquet.shredding import alike, conformed, union_schema
 
@@ -37,6 +37,7 @@ def read(
     columns: Sequence[ColumnPath] | None = None,
     filters: Any = None,
     device: Device | str | None = None,
+    int96: Int96 = "us",
     limits: Limits = DEFAULT_LIMITS,
 ) -> ParquetStream:
     r"""Read Parquet files as a stream of batches.
@@ -64,6 +65,8 @@ def read(
         by those of a ``typed_value`` of its type whose ``value`` is null in all of them.
     device
         Where the batches shall be, such as ``"cuda:0"``; each is one upload. pyarrow decodes pages on the host.
+    int96
+        The unit of the timestamps that INT96 is read as: ``"us"``, or ``"ns"``, which end in the year 2262.
     limits
         Bounds on footers and on what is read ahead.
 
@@ -72,7 +75,8 @@ def read(
     ParquetStream
         A context manager; iterable; with ``schema``, ``read_next_batch()``, ``read_all()`` and
         ``__arrow_c_stream__``. Groups that are annotated as VARIANT are Variant columns, with their metadata
-        dictionary-encoded; INT96 is ``timestamp[us]``.
+        dictionary-encoded. What the other logical types become is in the table of ``docs/parquet.md``; one that is
+        not known is read as its physical type, with a ``UserWarning``.
 
     Raises
     ------
@@ -81,9 +85,10 @@ def read(
     UnknownColumn
         There is no such column.
     InvalidData
-        A file is damaged, or the schemas of two files differ. Later files are opened when they are reached.
+        A file is damaged, the schemas of two files differ, or an INT96 or INTERVAL is beyond what the Arrow type
+        holds. Later files are opened when they are reached.
     Unsupported
-        A file is encrypted, or has a type that pyarrow cannot read.
+        A file is encrypted, or a column has a type that cannot be read; the other columns of the file can.
     LimitExceeded
         A footer is larger than the bounds.
 
@@ -96,7 +101,7 @@ def read(
     ...     stream.read_all().to_pydict()
     {'name': ['b', 'c']}
     """
-    return ParquetStream(source, columns=columns, filters=filters, device=device, limits=limits)
+    return ParquetStream(source, columns=columns, filters=filters, device=device, int96=int96, limits=limits)
 
 
 class _Plan(NamedTuple):
@@ -158,6 +163,7 @@ class ParquetStream(SequentialReader):
         columns: Sequence[ColumnPath] | None = None,
         filters: Any = None,
         device: Device | str | None = None,
+        int96: Int96 = "us",
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         if isinstance(columns, str):
@@ -169,6 +175,7 @@ class ParquetStream(SequentialReader):
         self._filter = None if filters is None else _row_filter(filters)
         self._device = device_by_name(device) if isinstance(device, str) else device
         self._limits = limits
+        self._int96: Int96 = int96
         self._pool: Pool | None = None
         self._counts = ReadCounts()
         self._process = os.getpid()
@@ -341,7 +348,7 @@ class ParquetStream(SequentialReader):
         if not any(map(is_variant, schemas[0])):
             return schemas[0]
         for source in self._sources[1:]:
-            file = OpenFile(source, self._limits)
+            file = OpenFile(source, self._limits, self._int96)
             try:
                 schemas.append(Columns(file, self._columns).schema)
             finally:
@@ -351,7 +358,7 @@ class ParquetStream(SequentialReader):
         return union_schema(same)  # a file that is not alike is an error when it is reached
 
     def _open(self, source: Any) -> _Plan:
-        file = OpenFile(source, self._limits)
+        file = OpenFile(source, self._limits, self._int96)
         self._files.append(file)
         output = Columns(file, self._columns)
         if self._filter is None:

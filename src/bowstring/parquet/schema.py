@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from typing import Any
 
 import pyarrow as pa
 
+from bowstring.columnar.marks import NAME_KEY
 from bowstring.errors import Unsupported
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.parquet.columns import leaf_types, variants_of
+from bowstring.parquet.columns import leaf_fields, variants_of
 from bowstring.parquet.file import OpenFile
 from bowstring.parquet.footer import Footer, decode_footer, footer_bytes
 from bowstring.parquet.source import open_source
+from bowstring.parquet.types import LOGICAL_KEY
 
-__all__ = ["ColumnType", "ParquetSchema", "described", "read_schema"]
+__all__ = ["ColumnType", "ParquetSchema", "described", "read_as", "read_schema"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,7 +35,10 @@ class ColumnType:
     repetition
         ``required``, ``optional`` or ``repeated``.
     arrow : pyarrow.DataType or None
-        What it is read as; ``None`` where pyarrow cannot read the file.
+        What it is read as; ``None`` where it cannot be read.
+    mark
+        What its field is marked as, where the Arrow type is not all: an extension type such as ``geoarrow.wkb``, or
+        a logical type such as ``ENUM``. Empty without any.
     """
 
     path: tuple[str, ...]
@@ -40,6 +46,7 @@ class ColumnType:
     logical: str | None
     repetition: str
     arrow: Any
+    mark: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,15 +74,26 @@ class ParquetSchema:
 
 
 def _row(column: ColumnType) -> tuple[str, ...]:
-    arrow = "not read" if column.arrow is None else str(column.arrow)
-    physical, logical = column.physical or "group", column.logical or ""
     return (
         ".".join(column.path),
         column.repetition,
-        physical,
-        logical,
-        arrow if column.physical else "Variant",
+        column.physical or "group",
+        column.logical or "",
+        read_as(column) if column.physical else "Variant",
     )
+
+
+def read_as(column: ColumnType) -> str:
+    """Return the Arrow type of a column of values as text, with what it is marked as.
+
+    Examples
+    --------
+    >>> read_as(ColumnType(("a",), "BYTE_ARRAY", "ENUM", "required", pa.string(), "ENUM"))
+    'string, marked ENUM'
+    """
+    if column.arrow is None:
+        return "not read"
+    return f"{column.arrow}, marked {column.mark}" if column.mark else str(column.arrow)
 
 
 def read_schema(source: Any, *, limits: Limits = DEFAULT_LIMITS) -> ParquetSchema:
@@ -124,11 +142,15 @@ def read_schema(source: Any, *, limits: Limits = DEFAULT_LIMITS) -> ParquetSchem
 
 def described(file: OpenFile) -> ParquetSchema:
     """Return the types of the columns of a file that is open."""
-    return _described(file.footer, file.schema)
+    refused = {leaf for leaf, meaning in file.meanings.items() if meaning.unsupported}
+    return _described(file.footer, file.schema, refused)
 
 
-def _described(footer: Footer, schema: pa.Schema | None) -> ParquetSchema:
-    arrow = None if schema is None else list(leaf_types(schema))
+def _described(footer: Footer, schema: pa.Schema | None, refused: Collection[int] = ()) -> ParquetSchema:
+    """Return the types of the columns of a footer; of the leaves that are refused, nothing is read."""
+    fields: list[Any] = [] if schema is None else list(leaf_fields(schema))
+    for leaf in refused:
+        fields[leaf] = None
     groups = {} if schema is None else {each.leaves[0]: each.field.type for each in variants_of(schema)}
     columns = []
     for node in footer.nodes():
@@ -136,8 +158,16 @@ def _described(footer: Footer, schema: pa.Schema | None) -> ParquetSchema:
         is_group = element.physical is None
         if is_group and (element.logical is None or element.logical.name != "VARIANT"):
             continue
-        found = groups.get(node.first_leaf) if is_group else arrow[node.first_leaf] if arrow else None
+        field = fields[node.first_leaf] if fields and not is_group else None
+        arrow = groups.get(node.first_leaf) if is_group else None if field is None else field.type
+        mark = ("arrow.parquet.variant" if is_group else "") if field is None else _mark(field)
         columns.append(
-            ColumnType(node.path, element.physical_type, element.logical_type, element.occurs, found)
+            ColumnType(node.path, element.physical_type, element.logical_type, element.occurs, arrow, mark)
         )
     return ParquetSchema(tuple(columns), schema)
+
+
+def _mark(field: pa.Field) -> str:
+    """Return what the metadata of a field say that it is: an extension type, or a logical type of Parquet."""
+    metadata = field.metadata or {}
+    return (metadata.get(NAME_KEY) or metadata.get(LOGICAL_KEY) or b"").decode(errors="replace")

@@ -1,4 +1,4 @@
-"""How Variant columns are stored: as groups of ``metadata`` and ``value``, both required where it is unshredded."""
+"""What pyarrow is given to write: Variants as groups of ``metadata`` and ``value``, INTERVAL as bytes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,18 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bowstring.columnar.marks import VariantArray, VariantStorage, is_variant, marked_field
-from bowstring.parquet.columns import children_of, with_children
+from bowstring.columnar.marks import (
+    NAME_KEY,
+    SERIALIZED_KEY,
+    VariantArray,
+    VariantStorage,
+    is_variant,
+    marked_field,
+)
+from bowstring.geo.column import EXTENSION_NAME
+from bowstring.parquet.annotations import annotation
+from bowstring.parquet.columns import children_of, with_child_arrays, with_children
+from bowstring.parquet.physical import stored_values
 
 __all__ = ["stored_array", "stored_schema"]
 
@@ -46,32 +56,13 @@ def stored_array(array: Any, field: pa.Field) -> Any:
         return array
     if is_variant(field):
         return _stored_variant(array, field)
-    children = children_of(field.type)
-    if not children or not _holds_variant(field):
-        return array.cast(field.type)
-    mask = array.is_null() if array.null_count else None
-    if pa.types.is_struct(field.type):
-        inner = [stored_array(array.field(index), child) for index, child in enumerate(children)]
-        return pa.StructArray.from_arrays(inner, fields=children, mask=mask)
-    if pa.types.is_fixed_size_list(field.type):
-        # Nulls have slots here, which flatten() would leave out.
-        first, size = array.offset, field.type.list_size
-        values = stored_array(array.values.slice(first * size, len(array) * size), children[0])
-        return pa.FixedSizeListArray.from_arrays(values, type=field.type, mask=mask)
-    offsets, values = _rebased(array)
-    if pa.types.is_map(field.type):
-        keys = stored_array(values.field(0), children[0])
-        items = stored_array(values.field(1), children[1])
-        return pa.MapArray.from_arrays(offsets, keys, items, type=field.type, mask=mask)
-    kind = pa.LargeListArray if pa.types.is_large_list(field.type) else pa.ListArray
-    return kind.from_arrays(offsets, stored_array(values, children[0]), type=field.type, mask=mask)
-
-
-def _rebased(array: Any) -> tuple[Any, Any]:
-    """Return offsets that begin at 0, and the values that they are of."""
-    offsets = array.offsets
-    first, last = offsets[0].as_py(), offsets[-1].as_py()
-    return pc.subtract(offsets, offsets[0]), array.values.slice(first, last - first)
+    if isinstance(array.type, pa.BaseExtensionType) and not isinstance(field.type, pa.BaseExtensionType):
+        array = array.storage
+    if not len(array):
+        return pa.array([], field.type)
+    if children_of(field.type) and array.type.id == field.type.id:
+        return with_child_arrays(array, field.type, lambda inner, child, _: stored_array(inner, child))
+    return stored_values(array, field.type)
 
 
 def _stored_field(field: pa.Field) -> pa.Field:
@@ -90,8 +81,20 @@ def _stored_field(field: pa.Field) -> pa.Field:
             if name in by_name
         ]
         return field.with_type(pa.struct(binary))
-    changed = with_children(field.type, [_stored_field(child) for child in children]) if children else None
+    if not children:
+        return _stored_leaf(field)
+    changed = with_children(field.type, [_stored_field(child) for child in children])
     return field if changed is None else field.with_type(changed)
+
+
+def _stored_leaf(field: pa.Field) -> pa.Field:
+    found = annotation(field)
+    if found is None or found.stored.equals(field.type):
+        return field
+    if found.wkb is not None:  # an extension type, which pyarrow would annotate in its own way
+        mark = {NAME_KEY: EXTENSION_NAME.encode(), SERIALIZED_KEY: found.wkb.serialized()}
+        field = field.with_metadata({**(field.metadata or {}), **mark})
+    return field.with_type(found.stored)
 
 
 def _plain(type_: pa.DataType) -> pa.DataType:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BINARY",
+    "DOUBLE",
     "FALSE",
     "I8",
     "I32",
@@ -24,6 +25,7 @@ __all__ = [
     "TRUE",
     "Field",
     "Reader",
+    "encode_integer",
     "encode_list",
     "encode_struct",
 ]
@@ -34,7 +36,7 @@ I8: Final = 3
 _I16: Final = 4
 I32: Final = 5
 _I64: Final = 6
-_DOUBLE: Final = 7
+DOUBLE: Final = 7
 BINARY: Final = 8
 LIST: Final = 9
 _SET: Final = 10
@@ -43,7 +45,7 @@ STRUCT: Final = 12
 _UUID: Final = 13
 
 _INTEGERS: Final = frozenset((_I16, I32, _I64))
-_SIZES: Final = {I8: 1, _DOUBLE: 8, _UUID: 16}
+_SIZES: Final = {I8: 1, DOUBLE: 8, _UUID: 16}
 _INT64: Final = 1 << 63
 _LONG_LIST: Final = 15
 
@@ -263,7 +265,7 @@ def encode_struct(fields: Iterable[Field]) -> bytes:
             out.append((number - last) << 4 | stored)
         else:
             out.append(stored)
-            out += _zigzag(number)
+            out += encode_integer(number)
         out += _encoded(kind, value)
         last = number
     out.append(0)
@@ -290,10 +292,11 @@ def _encoded(kind: int, value: int | bool | bytes) -> bytes:
         return b""
     if isinstance(value, bytes):
         return _varint(len(value)) + value if kind == BINARY else value
-    return struct.pack("b", value) if kind == I8 else _zigzag(value)
+    return struct.pack("b", value) if kind == I8 else encode_integer(value)
 
 
-def _zigzag(number: int) -> bytes:
+def encode_integer(number: int) -> bytes:
+    """Return the encoding of a signed integer of 16 to 64 bits."""
     if not -_INT64 <= number < _INT64:
         raise InvalidMetadata("an integer has more than 64 bits", found=number)
     return _varint((number << 1) ^ (number >> 63))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import secrets
 from typing import TYPE_CHECKING, Any, Final
@@ -13,15 +14,10 @@ import pyarrow.parquet as pq
 from bowstring.closing import Closing
 from bowstring.columnar.batch import batches
 from bowstring.errors import ClosedError, Unsupported, UsageError, first_line
+from bowstring.parquet.annotations import annotated_leaves
 from bowstring.parquet.columns import variants_of
-from bowstring.parquet.footer import (
-    Footer,
-    decode_footer,
-    encode_footer,
-    footer_bytes,
-    framed,
-    with_logical_types,
-)
+from bowstring.parquet.footer import Footer, decode_footer, encode_footer, footer_bytes, framed
+from bowstring.parquet.geospatial import GeospatialStatistics, with_statistics
 from bowstring.parquet.logical import VARIANT
 from bowstring.parquet.shredding import is_shredded_field, shredded_batches
 from bowstring.parquet.source import file_system, is_url
@@ -138,6 +134,9 @@ class ParquetWriter(Closing):
         if row_group_size < 1:
             raise UsageError("a row group has rows", expected="1 or more", found=row_group_size)
         self._schema = stored_schema(schema)
+        self._annotations = dict(annotated_leaves(schema, self._schema))
+        wkb = {leaf: each.wkb for leaf, each in self._annotations.items() if each.wkb is not None}
+        self._geospatial = GeospatialStatistics(self._schema, wkb)
         self._rows = row_group_size
         self._batches: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
@@ -146,6 +145,7 @@ class ParquetWriter(Closing):
         self._writer: Any = None
         try:
             with _translated():
+                options = self._without_wrong_statistics(options)
                 self._writer = pq.ParquetWriter(pa.PythonFile(self._sink, mode="w"), self._schema, **options)
         except BaseException:
             self.abort()
@@ -163,9 +163,7 @@ class ParquetWriter(Closing):
         """
         if self._writer is None:
             raise ClosedError("the Parquet writer was closed")
-        arrays = [
-            stored_array(array, field) for array, field in zip(batch.columns, self._schema, strict=True)
-        ]
+        arrays = [_stored(array, field) for array, field in zip(batch.columns, self._schema, strict=True)]
         self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
         self._waiting_rows += batch.num_rows
         self._waiting_bytes += batch.nbytes
@@ -214,23 +212,54 @@ class ParquetWriter(Closing):
         table = pa.Table.from_batches(self._batches, schema=self._schema)
         self._batches = []
         self._waiting_rows = self._waiting_bytes = 0
+        self._geospatial.add(table, self._rows)
         with _translated():
             self._writer.write_table(table, self._rows)
 
+    def _without_wrong_statistics(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Return options by which pyarrow writes no bounds of columns that it would order wrongly."""
+        wrong = {leaf for leaf, each in self._annotations.items() if not each.is_ordered}
+        wanted = options.get("write_statistics", True)
+        if not wrong or not wanted:
+            return options
+        # pyarrow knows columns by their paths with dots, which it gives itself.
+        empty = pa.BufferOutputStream()
+        pq.ParquetWriter(empty, self._schema, **options).close()
+        schema = pq.read_metadata(pa.BufferReader(empty.getvalue())).schema
+        paths = [schema.column(leaf).path for leaf in range(len(schema))]
+        left_out = {paths[leaf] for leaf in wrong}
+        wanted = paths if wanted is True else wanted
+        return {**options, "write_statistics": [path for path in wanted if path not in left_out]}
+
     def _annotated(self, footer: Footer) -> Footer:
-        """Return the footer with the groups of Variants annotated."""
+        """Return the footer with the annotations that pyarrow does not write."""
         wanted = {variant.leaves for variant in variants_of(self._schema)}
-        if not wanted:
+        if not wanted and not self._annotations:
             return footer
-        return with_logical_types(
-            footer,
-            {
-                node.position: VARIANT
-                for node in footer.nodes()
-                # A group around a Variant alone has the same leaves, and one child.
-                if (node.element.children or 0) > 1 and (node.first_leaf, node.end_leaf) in wanted
-            },
-        )
+        schema = list(footer.schema)
+        for node in footer.nodes():
+            element = node.element
+            # A group around a Variant alone has the same leaves, and one child.
+            if (element.children or 0) > 1 and (node.first_leaf, node.end_leaf) in wanted:
+                schema[node.position] = element._replace(logical=VARIANT, converted=None)
+            found = None if element.physical is None else self._annotations.get(node.first_leaf)
+            if found is not None:
+                schema[node.position] = element._replace(
+                    logical=found.logical,
+                    converted=found.converted,
+                    precision=found.precision,
+                    scale=found.scale,
+                )
+        annotated = dataclasses.replace(footer, schema=tuple(schema))
+        return with_statistics(annotated, self._geospatial.found) if self._geospatial.found else annotated
+
+
+def _stored(array: Any, field: pa.Field) -> Any:
+    try:
+        return stored_array(array, field)
+    except Unsupported as error:
+        error.where = f"column {field.name}, {error.where}" if error.where else f"column {field.name}"
+        raise
 
 
 class _Sink:

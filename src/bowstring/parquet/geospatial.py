@@ -1,0 +1,282 @@
+"""Geospatial columns in Parquet files: their coordinate systems, and the statistics of their column chunks.
+
+The specification: ``Geospatial.md``, and GEOMETRY and GEOGRAPHY in ``LogicalTypes.md``. A footer has the statistics
+in the metadata of each column chunk; pyarrow writes none for GEOGRAPHY, and for GEOMETRY only with geoarrow.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import functools
+import itertools
+import json
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from bowstring.columnar.marks import NAME_KEY, SERIALIZED_KEY
+from bowstring.errors import InvalidData, InvalidMetadata, LimitExceeded, Unsupported, UsageError
+from bowstring.geo.column import EDGES, EXTENSION_NAME, WkbType, type_of
+from bowstring.geo.column import field as wkb_column
+from bowstring.parquet.columns import count_leaves
+from bowstring.parquet.logical import LogicalType
+from bowstring.parquet.thrift import (
+    BINARY,
+    DOUBLE,
+    I32,
+    LIST,
+    STRUCT,
+    Field,
+    Reader,
+    encode_integer,
+    encode_list,
+    encode_struct,
+)
+
+if TYPE_CHECKING:
+    from bowstring.geo.statistics import Statistics
+    from bowstring.parquet.footer import Footer
+
+__all__ = ["GeospatialStatistics", "annotation_of", "with_statistics", "wkb_field", "wkb_of"]
+
+_GEOMETRY: Final = 17
+_GEOGRAPHY: Final = 18
+_DEFAULT: Final = "OGC:CRS84"
+_AUTHORITY: Final = re.compile(r"[A-Z][A-Za-z]*:[A-Za-z0-9]+")
+# Numbers of fields in parquet.thrift.
+_SCHEMA, _ROW_GROUPS, _COLUMNS, _META_DATA, _GEOSPATIAL = 2, 4, 1, 3, 17
+_DEPTH: Final = 64
+
+
+def annotation_of(wkb: WkbType) -> LogicalType:
+    """Return the logical type of a WKB column.
+
+    Examples
+    --------
+    >>> str(annotation_of(WkbType("5070", "srid"))), str(annotation_of(WkbType(edges="karney")))
+    ('GEOMETRY(srid:5070)', 'GEOGRAPHY(OGC:CRS84, KARNEY)')
+    """
+    text = _crs_text(wkb)
+    fields = () if text is None else (Field(1, BINARY, text.encode()),)
+    if not wkb.is_geography:
+        return LogicalType(_GEOMETRY, fields)
+    return LogicalType(_GEOGRAPHY, (*fields, Field(2, I32, EDGES.index(wkb.edges) - 1)))
+
+
+def _crs_text(wkb: WkbType) -> str | None:
+    """Return how a footer spells a coordinate system; ``None`` for the default one."""
+    crs = wkb.crs
+    if isinstance(crs, dict):
+        named = crs.get("id")
+        return None if named == {"authority": "OGC", "code": "CRS84"} else json.dumps(crs)
+    if crs is None or crs == _DEFAULT:
+        return None
+    return f"srid:{crs}" if wkb.crs_type == "srid" else str(crs)
+
+
+def wkb_of(logical: LogicalType, key_values: Mapping[bytes, bytes]) -> WkbType:
+    """Return what the coordinates of a GEOMETRY or GEOGRAPHY mean.
+
+    Parameters
+    ----------
+    logical
+        The logical type.
+    key_values
+        The metadata of the file: ``projjson:NAME`` is a coordinate system that is there.
+
+    Raises
+    ------
+    InvalidMetadata
+        It is a GEOGRAPHY, and the coordinate system a projection.
+
+    Examples
+    --------
+    >>> wkb_of(LogicalType(17, (Field(1, BINARY, b"projjson:a"),)), {b"a": b'{"type": "ProjectedCRS"}'})
+    WkbType(crs={'type': 'ProjectedCRS'}, crs_type='projjson', edges='planar')
+    """
+    given = logical.parameter(1)
+    text = given.decode(errors="replace") if isinstance(given, bytes) else ""
+    edges = "planar"
+    if logical.id == _GEOGRAPHY:
+        number = logical.parameter(2)
+        edges = EDGES[1 + (number if isinstance(number, int) else 0)]
+    try:
+        return WkbType(*_crs(text, key_values), edges)
+    except UsageError as error:
+        raise InvalidMetadata(
+            "the coordinate system of a GEOGRAPHY is none", found=str(error)[:300]
+        ) from error
+
+
+def _crs(text: str, key_values: Mapping[bytes, bytes]) -> tuple[Any, str | None]:
+    """Return a coordinate system and what it is, as GeoArrow has them."""
+    kind, _, rest = text.partition(":")
+    if not text:
+        return _DEFAULT, "authority_code"
+    if kind == "srid":
+        return rest, "srid"
+    stored = key_values.get(rest.encode(), b"").decode(errors="replace") if kind == "projjson" else text
+    if stored.lstrip().startswith("{"):
+        try:
+            found = json.loads(stored)
+        except (ValueError, RecursionError):
+            return text, None
+        return found, "projjson"
+    return text, "authority_code" if _AUTHORITY.fullmatch(text) else None
+
+
+def wkb_field(given: pa.Field, logical: LogicalType, key_values: Mapping[bytes, bytes]) -> pa.Field:
+    """Return the field of a geospatial column, marked as ``geoarrow.wkb``.
+
+    Its Arrow schema may be in the file, too: what that says is kept where the footer says the same in its words.
+    """
+    wkb = wkb_of(logical, key_values)
+    try:
+        stored = type_of(given)
+        if stored is not None and wkb_of(annotation_of(stored), {}) == wkb:
+            wkb = stored
+    except InvalidMetadata:
+        pass  # the footer is right
+    if isinstance(given.type, pa.BaseExtensionType):
+        given = given.with_type(given.type.storage_type)
+    mark = {NAME_KEY: EXTENSION_NAME.encode(), SERIALIZED_KEY: wkb.serialized()}
+    return given.with_metadata({**(given.metadata or {}), **mark})
+
+
+class GeospatialStatistics:
+    """Collects the statistics of geospatial columns, row group by row group.
+
+    Parameters
+    ----------
+    schema
+        As it is written.
+    wkb
+        What coordinates mean, by the number of the column of values.
+
+    Attributes
+    ----------
+    found : dict of int to list of Statistics or None
+        Of each row group; ``None`` where a row is nothing that :func:`bowstring.geo.statistics` reads.
+    """
+
+    def __init__(self, schema: pa.Schema, wkb: Mapping[int, WkbType]) -> None:
+        self.found: dict[int, list[Statistics | None]] = {leaf: [] for leaf in wkb}
+        self._fields = {leaf: wkb_column("geometry", edges=each.edges) for leaf, each in wkb.items()}
+        self._firsts = list(itertools.accumulate((count_leaves(each.type) for each in schema), initial=0))
+
+    def add(self, table: pa.Table, rows: int) -> None:
+        """Look at what is written next, in row groups of so many rows."""
+        for leaf, found in self.found.items():
+            top = bisect.bisect_right(self._firsts, leaf) - 1
+            column = table.column(top)
+            for begin in range(0, len(table), rows):
+                values = [
+                    next(itertools.islice(_leaves(chunk), leaf - self._firsts[top], None))
+                    for chunk in column.slice(begin, rows).chunks
+                ]
+                found.append(_statistics(values, self._fields[leaf]))
+
+
+def _leaves(array: Any) -> Iterator[Any]:
+    """Return the columns of values of an array, without what nulls hide."""
+    type_ = array.type
+    if pa.types.is_struct(type_):
+        for child in array.flatten():
+            yield from _leaves(child)
+    elif pa.types.is_nested(type_):
+        yield from _leaves(array.flatten())
+    else:
+        yield array
+
+
+def _statistics(values: list[Any], field_: pa.Field) -> Statistics | None:
+    # It brings the kernels, which a file without geospatial columns does not need.
+    from bowstring.geo.statistics import statistics
+
+    try:
+        found = [
+            statistics(pa.table([each], schema=pa.schema([field_.with_type(each.type)]))) for each in values
+        ]
+    except (InvalidData, Unsupported, LimitExceeded):
+        return None
+    return functools.reduce(lambda one, other: one.merge(other), found) if found else None
+
+
+def with_statistics(footer: Footer, found: Mapping[int, list[Statistics | None]]) -> Footer:
+    """Return a footer that has the statistics of geospatial columns.
+
+    Parameters
+    ----------
+    footer
+        As pyarrow writes it.
+    found
+        For some columns of values, by their numbers, the statistics of each row group.
+    """
+    reader = Reader(footer.rest, _DEPTH)
+    last = _SCHEMA
+    while (header := reader.header(last)) is not None:
+        last, kind = header
+        begin = reader.position
+        if last == _ROW_GROUPS and kind == LIST:
+            groups = [_group(fields, number, found) for number, fields in enumerate(_structs(reader))]
+            rest = footer.rest[:begin] + encode_list(STRUCT, groups) + footer.rest[reader.position :]
+            return dataclasses.replace(footer, rest=rest)
+        reader.skip(kind)
+    return footer
+
+
+def _structs(reader: Reader) -> Iterator[list[Field]]:
+    size, _ = reader.list_header()
+    for _ in range(size):
+        yield reader.struct()
+
+
+def _group(fields: list[Field], number: int, found: Mapping[int, list[Statistics | None]]) -> bytes:
+    """Return a row group in which the column chunks have their statistics."""
+    changed = []
+    for field in fields:
+        value = field.value
+        if field.id == _COLUMNS and isinstance(value, bytes):
+            chunks = [
+                _chunk(chunk, found[leaf][number]) if leaf in found else encode_struct(chunk)
+                for leaf, chunk in enumerate(_structs(Reader(value, _DEPTH)))
+            ]
+            field = field._replace(value=encode_list(STRUCT, chunks))  # noqa: PLW2901  a copy with one change
+        changed.append(field)
+    return encode_struct(changed)
+
+
+def _chunk(fields: list[Field], statistics: Statistics | None) -> bytes:
+    if statistics is None:
+        return encode_struct(fields)
+    changed = []
+    for field in fields:
+        value = field.value
+        if field.id == _META_DATA and isinstance(value, bytes):
+            inside = [each for each in Reader(value, _DEPTH).struct() if each.id != _GEOSPATIAL]
+            inside.append(Field(_GEOSPATIAL, STRUCT, _encoded(statistics)))
+            inside.sort(key=lambda each: each.id)
+            field = field._replace(value=encode_struct(inside))  # noqa: PLW2901  a copy with one change
+        changed.append(field)
+    return encode_struct(changed)
+
+
+def _encoded(statistics: Statistics) -> bytes:
+    """Return a ``GeospatialStatistics``: a box, and the codes of the types."""
+    fields = []
+    box = statistics.bbox
+    if box is not None:
+        sides = (box.xmin, box.xmax, box.ymin, box.ymax, box.zmin, box.zmax, box.mmin, box.mmax)
+        doubles = [
+            Field(number, DOUBLE, struct.pack("<d", side))
+            for number, side in enumerate(sides, 1)
+            if side is not None
+        ]
+        fields.append(Field(1, STRUCT, encode_struct(doubles)))
+    codes = [encode_integer(code) for code in statistics.types or ()]
+    fields.append(Field(2, LIST, encode_list(I32, codes)))
+    return encode_struct(fields)

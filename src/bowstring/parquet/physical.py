@@ -1,0 +1,208 @@
+"""Values in the form that a file has, made into the Arrow type that they mean, and the other way round.
+
+pyarrow reads and writes INTERVAL as 12 bytes, INT96 with an overflow that it does not see, and decimals never in
+BYTE_ARRAY; a column that is UNKNOWN it does not read at all.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.errors import InvalidBody, Unsupported
+from bowstring.parquet.columns import with_child_arrays
+
+__all__ = ["as_type", "decimal_bytes", "interval_bytes", "stored_values"]
+
+_PARTS: Final = np.dtype([("months", "<u4"), ("days", "<u4"), ("millis", "<u4")])
+_INTERVAL: Final = np.dtype([("months", "<i4"), ("days", "<i4"), ("nanos", "<i8")])
+_INT96: Final = np.dtype([("nanos", "<i8"), ("day", "<i4")])
+_JULIAN_EPOCH: Final = 2440588
+_DAY: Final = 86400
+_NANOS: Final = 1_000_000_000
+_MILLI: Final = 1_000_000
+_MOST: Final = {"us": 1_000_000, "ns": _NANOS}
+_GREATEST: Final = (1 << 63) - 1
+
+
+def as_type(array: Any, type_: pa.DataType) -> Any:
+    """Return an array that pyarrow read as the type that the schema says, also inside nested types.
+
+    Raises
+    ------
+    InvalidBody
+        A value is none of that type: a date beyond int64, an interval beyond int32, a value that is to be null.
+    """
+    if array.type.equals(type_):
+        return array
+    if not len(array):
+        return pa.array([], type_)
+    if isinstance(array.type, pa.BaseExtensionType) and not isinstance(type_, pa.BaseExtensionType):
+        return as_type(array.storage, type_)
+    found = array.type
+    if pa.types.is_null(type_):
+        if array.null_count != len(array):
+            raise InvalidBody("a column that is UNKNOWN is null", expected="no values", found=_first(array))
+        return pa.nulls(len(array))
+    if pa.types.is_fixed_size_binary(found) and found.byte_width == 12:
+        if type_.id == pa.lib.Type_INTERVAL_MONTH_DAY_NANO:
+            return _intervals(array)
+        if pa.types.is_timestamp(type_):
+            return _timestamps(array, type_)
+    if pa.types.is_nested(found) and found.id == type_.id:
+        return with_child_arrays(array, type_, lambda child, field, _: as_type(child, field.type))
+    return array.cast(type_)
+
+
+def stored_values(array: Any, type_: pa.DataType) -> Any:
+    """Return values that are not nested as the type that pyarrow writes."""
+    if array.type.equals(type_):
+        return array
+    if array.type.id == pa.lib.Type_INTERVAL_MONTH_DAY_NANO and type_ == pa.binary(12):
+        return interval_bytes(array)
+    if pa.types.is_decimal(array.type) and pa.types.is_binary(type_):
+        return decimal_bytes(array)
+    return array.cast(type_)
+
+
+def interval_bytes(array: Any) -> Any:
+    """Return intervals as INTERVAL has them: months, days and milliseconds, unsigned.
+
+    Raises
+    ------
+    Unsupported
+        A part is negative, or no whole milliseconds, or more of them than 32 bits hold.
+
+    Examples
+    --------
+    >>> interval_bytes(pa.array([(1, 2, 3_000_000)], pa.month_day_nano_interval()))[0].as_py().hex()
+    '010000000200000003000000'
+    """
+    found = np.frombuffer(array.buffers()[1] or b"", _INTERVAL)[array.offset : array.offset + len(array)]
+    valid = _valid(array)
+    whole, left = np.divmod(found["nanos"], _MILLI)
+    wrong = (found["months"] < 0) | (found["days"] < 0) | (whole < 0) | (whole > 0xFFFFFFFF) | (left != 0)
+    if (wrong & valid).any():
+        row = int((wrong & valid).argmax())
+        raise Unsupported(
+            "an interval cannot be written as INTERVAL",
+            expected="months, days and whole milliseconds, none of them negative, of 32 bits each",
+            found=str(array[row].as_py()),
+            where=f"row {row}",
+        )
+    out = np.zeros(len(array), _PARTS)
+    for name, values in (("months", found["months"]), ("days", found["days"]), ("millis", whole)):
+        out[name] = np.where(valid, values, 0)
+    return _fixed(out, array, pa.binary(12))
+
+
+def decimal_bytes(array: Any) -> Any:
+    """Return decimals as two's complement, big-endian, in the fewest bytes that hold each (*DECIMAL*).
+
+    Examples
+    --------
+    >>> import decimal
+    >>> [
+    ...     each.as_py().hex()
+    ...     for each in decimal_bytes(pa.array([decimal.Decimal("-1.28"), decimal.Decimal("1.28")]))
+    ... ]
+    ['80', '0080']
+    """
+    width = array.type.byte_width
+    data = np.frombuffer(array.buffers()[1] or b"", np.uint8).reshape(-1, width)
+    data = data[array.offset : array.offset + len(array), ::-1]
+    valid = _valid(array)
+    # A leading byte is not needed if it repeats the sign of the one after it.
+    sign = np.where(data[:, :1] & 128, np.uint8(255), np.uint8(0))
+    needless = (data[:, :-1] == sign) & ((data[:, 1:] ^ sign) < 128)
+    skipped = np.logical_and.accumulate(needless, axis=1).sum(axis=1)
+    lengths = np.where(valid, width - skipped, 0)
+    kept = np.arange(width) >= (width - lengths)[:, None]
+    offsets = np.zeros(len(array) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    buffers = [_bitmap(array), pa.py_buffer(offsets), pa.py_buffer(data[kept])]
+    return pa.Array.from_buffers(pa.large_binary(), len(array), buffers).cast(pa.binary())
+
+
+def _intervals(array: Any) -> Any:
+    found = _twelve(array, _PARTS)
+    valid = _valid(array)
+    wrong = ((found["months"] > 0x7FFFFFFF) | (found["days"] > 0x7FFFFFFF)) & valid
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise InvalidBody(
+            "an INTERVAL has more months or days than Arrow's 32 bits with a sign hold",
+            expected="at most 2147483647 of each",
+            found=f"{found['months'][row]} months, {found['days'][row]} days",
+            where=f"row {row}",
+        )
+    out = np.zeros(len(array), _INTERVAL)
+    for name in ("months", "days"):
+        out[name] = np.where(valid, found[name], 0)
+    out["nanos"] = np.where(valid, found["millis"].astype(np.int64) * _MILLI, 0)
+    return _fixed(out, array, pa.month_day_nano_interval())
+
+
+def _timestamps(array: Any, type_: pa.DataType) -> Any:
+    """Return INT96, nanoseconds of a Julian day and its number, as timestamps."""
+    found = _twelve(array, _INT96)
+    valid = _valid(array)
+    per = _MOST[type_.unit]
+    # Nanoseconds may be more than those of a day, or negative: seconds and the rest are exact whatever they are.
+    seconds, rest = np.divmod(found["nanos"], _NANOS)
+    seconds += (found["day"].astype(np.int64) - _JULIAN_EPOCH) * _DAY
+    rest //= _NANOS // per
+    wrong = _beyond(seconds, rest, per)
+    if wrong.any() and type_.unit == "us":
+        # Spark counts microseconds of Julian days in 64 bits, which for years beyond 287,000 wrap around when it
+        # writes. What is in their range and out of that of timestamps is such a year, and wraps back.
+        wrong &= _beyond(seconds + _JULIAN_EPOCH * _DAY, rest, per)
+    if wrong.any() and (wrong & valid).any():
+        row = int((wrong & valid).argmax())
+        raise InvalidBody(
+            "an INT96 is beyond the range of the timestamp that it is read as",
+            expected=f"{type_} of 64 bits",
+            found=f"day {found['day'][row]} of Julian days, {found['nanos'][row]} ns",
+            where=f"row {row}",
+            hint='Microseconds, int96="us", reach 292,000 years in either direction.'
+            if type_.unit == "ns"
+            else "",
+        )
+    seconds *= per
+    seconds += rest
+    return _fixed(seconds, array, type_)
+
+
+def _beyond(seconds: Any, rest: Any, per: int) -> Any:
+    """Return whether seconds, and a rest of so many parts of one, are more than 64 bits of such parts hold."""
+    most, most_rest = divmod(_GREATEST, per)
+    greater = (seconds > most) | (seconds == most) & (rest > most_rest)
+    return greater | (seconds < ~most) | (seconds == ~most) & (rest < per - 1 - most_rest)
+
+
+def _twelve(array: Any, dtype: np.dtype[Any]) -> Any:
+    return np.frombuffer(array.buffers()[1] or b"", dtype)[array.offset : array.offset + len(array)]
+
+
+def _valid(array: Any) -> Any:
+    """Return whether each value is there, as something that NumPy combines with an array."""
+    if not array.null_count:
+        return np.True_
+    return array.is_valid().to_numpy(zero_copy_only=False)
+
+
+def _bitmap(array: Any) -> Any:
+    """Return the validity bitmap of an array, from its first value on."""
+    if not array.null_count:
+        return None
+    return array.is_valid().buffers()[1]
+
+
+def _fixed(values: Any, array: Any, type_: pa.DataType) -> Any:
+    return pa.Array.from_buffers(type_, len(array), [_bitmap(array), pa.py_buffer(values)])
+
+
+def _first(array: Any) -> str:
+    return f"{len(array) - array.null_count} of {len(array)}"

@@ -1,0 +1,393 @@
+"""The logical types of Parquet: one table of them, and what each element of a schema means by it.
+
+The specification, ``LogicalTypes.md``, says which physical types each may annotate, its old spelling (the
+ConvertedType), and the order of its values. The table of ``docs/parquet.md`` is this one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from bowstring.errors import InvalidMetadata
+from bowstring.parquet.logical import CONVERTED, PHYSICAL, LogicalType
+from bowstring.parquet.thrift import FALSE, I8, I32, STRUCT, TRUE, Field, encode_struct
+
+if TYPE_CHECKING:
+    from bowstring.parquet.footer import SchemaElement
+
+__all__ = [
+    "DECIMAL_MOST",
+    "INT96",
+    "INTERVAL",
+    "LOGICAL_KEY",
+    "LOGICAL_TYPES",
+    "PHYSICAL_KEY",
+    "LogicalRow",
+    "Meaning",
+    "converted_of",
+    "decimal_type",
+    "has_order",
+    "logical_of",
+    "meaning_of",
+    "simple_type",
+    "time_type",
+]
+
+LOGICAL_KEY: Final = b"PARQUET:logical_type"
+"""In the metadata of an Arrow field: a logical type for which Arrow has none, as ``str(LogicalType)`` spells it."""
+PHYSICAL_KEY: Final = b"PARQUET:physical_type"
+"""In the metadata of a decimal field: ``BYTE_ARRAY``, where the values shall be written so."""
+DECIMAL_MOST: Final = 76
+"""The most digits of a decimal of Arrow."""
+INT96: Final = PHYSICAL.index("INT96")
+INTERVAL: Final = CONVERTED.index("INTERVAL")
+_GROUP: Final = "group"
+_FIXED: Final = "FIXED_LEN_BYTE_ARRAY"
+_BYTES: Final = "BYTE_ARRAY"
+
+
+class LogicalRow(NamedTuple):
+    """What the specification says about a logical type on a physical type, and what Arrow type it becomes.
+
+    Attributes
+    ----------
+    logical
+        The name with the parameters that decide; empty where there is none.
+    physical
+        What it annotates: a physical type, a group, or any.
+    converted
+        The old spelling, empty where there is none.
+    arrow
+        What it is read as.
+    order
+        How values are compared for statistics: ``signed``, ``unsigned``, or empty where no order is defined.
+    """
+
+    logical: str
+    physical: str
+    converted: str
+    arrow: str
+    order: str
+
+
+LOGICAL_TYPES: Final = (
+    LogicalRow("STRING", _BYTES, "UTF8", "string", "unsigned"),
+    LogicalRow("ENUM", _BYTES, "ENUM", "string, marked ENUM", "unsigned"),
+    LogicalRow("JSON", _BYTES, "JSON", "arrow.json", "unsigned"),
+    LogicalRow("BSON", _BYTES, "BSON", "binary, marked BSON", "unsigned"),
+    LogicalRow("UUID", f"{_FIXED}(16)", "", "arrow.uuid", "unsigned"),
+    LogicalRow("INT(8, signed)", "INT32", "INT_8", "int8", "signed"),
+    LogicalRow("INT(16, signed)", "INT32", "INT_16", "int16", "signed"),
+    LogicalRow("INT(32, signed)", "INT32", "INT_32", "int32", "signed"),
+    LogicalRow("INT(64, signed)", "INT64", "INT_64", "int64", "signed"),
+    LogicalRow("INT(8, unsigned)", "INT32", "UINT_8", "uint8", "unsigned"),
+    LogicalRow("INT(16, unsigned)", "INT32", "UINT_16", "uint16", "unsigned"),
+    LogicalRow("INT(32, unsigned)", "INT32", "UINT_32", "uint32", "unsigned"),
+    LogicalRow("INT(64, unsigned)", "INT64", "UINT_64", "uint64", "unsigned"),
+    LogicalRow("DECIMAL", "INT32", "DECIMAL", "decimal128(precision, scale)", "signed"),
+    LogicalRow("DECIMAL", "INT64", "DECIMAL", "decimal128(precision, scale)", "signed"),
+    LogicalRow("DECIMAL", f"{_FIXED}(n)", "DECIMAL", "decimal128, or decimal256 from 39 digits on", "signed"),
+    LogicalRow("DECIMAL", _BYTES, "DECIMAL", "decimal128, or decimal256 from 39 digits on", "signed"),
+    LogicalRow("FLOAT16", f"{_FIXED}(2)", "", "float16", "signed"),
+    LogicalRow("DATE", "INT32", "DATE", "date32", "signed"),
+    LogicalRow("TIME(MILLIS)", "INT32", "TIME_MILLIS", "time32[ms]; marked where it is UTC", "signed"),
+    LogicalRow("TIME(MICROS)", "INT64", "TIME_MICROS", "time64[us]; marked where it is UTC", "signed"),
+    LogicalRow("TIME(NANOS)", "INT64", "", "time64[ns]; marked where it is UTC", "signed"),
+    LogicalRow(
+        "TIMESTAMP(MILLIS)", "INT64", "TIMESTAMP_MILLIS", "timestamp[ms], with a zone if UTC", "signed"
+    ),
+    LogicalRow(
+        "TIMESTAMP(MICROS)", "INT64", "TIMESTAMP_MICROS", "timestamp[us], with a zone if UTC", "signed"
+    ),
+    LogicalRow("TIMESTAMP(NANOS)", "INT64", "", "timestamp[ns], with a zone if UTC", "signed"),
+    LogicalRow("INTERVAL", f"{_FIXED}(12)", "INTERVAL", "month_day_nano_interval", ""),
+    LogicalRow("VARIANT", _GROUP, "", "arrow.parquet.variant", ""),
+    LogicalRow("GEOMETRY", _BYTES, "", "geoarrow.wkb", ""),
+    LogicalRow("GEOGRAPHY", _BYTES, "", "geoarrow.wkb with edges", ""),
+    LogicalRow("LIST", _GROUP, "LIST", "list", ""),
+    LogicalRow("MAP", _GROUP, "MAP", "map; a list of keys, marked MAP, where it has no values", ""),
+    LogicalRow("UNKNOWN", "any", "", "null", ""),
+    LogicalRow("", "INT96", "", 'timestamp[us], or [ns] with int96="ns"', ""),
+)
+"""Every logical type with every physical type that it may annotate, and INT96, which is a type by itself."""
+
+_ROWS: Final = {(row.logical, row.physical): row for row in LOGICAL_TYPES}
+_PHYSICALS: Final = {
+    name: [row.physical for row in LOGICAL_TYPES if row.logical == name] for name, _ in _ROWS
+}
+_BY_CONVERTED: Final = {row.converted: row for row in LOGICAL_TYPES if row.converted}
+_IDS: Final = {LogicalType(number).name: number for number in range(1, 19) if number != 9}
+_UNITS: Final = {"MILLIS": 1, "MICROS": 2, "NANOS": 3}
+
+
+class Meaning(NamedTuple):
+    """What is to be done about an element so that it keeps its meaning where pyarrow reads the file.
+
+    Attributes
+    ----------
+    shown
+        What pyarrow is shown instead of it: fields of the element that differ.
+    arrow
+        The Arrow type that its values are made into: ``interval``, ``timestamp``, ``null``, or empty.
+    mark
+        The logical type that its field is marked with: where Arrow has no type for it.
+    geospatial
+        Its logical type, where it is GEOMETRY or GEOGRAPHY.
+    unsupported
+        Why it cannot be read, empty where it can: all other columns can.
+    warning
+        What the user is told.
+    """
+
+    shown: tuple[tuple[str, Any], ...] = ()
+    arrow: str = ""
+    mark: str = ""
+    geospatial: LogicalType | None = None
+    unsupported: str = ""
+    warning: str = ""
+
+
+_PLAIN: Final = (("logical", None), ("converted", None))
+
+
+def simple_type(name: str) -> LogicalType:
+    """Return a logical type without parameters.
+
+    Examples
+    --------
+    >>> str(simple_type("BSON"))
+    'BSON'
+    """
+    return LogicalType(_IDS[name])
+
+
+def decimal_type(precision: int, scale: int) -> LogicalType:
+    """Return the type of decimals."""
+    return LogicalType(_IDS["DECIMAL"], (Field(1, I32, scale), Field(2, I32, precision)))
+
+
+def time_type(name: str, unit: str, *, utc: bool) -> LogicalType:
+    """Return a TIME or TIMESTAMP.
+
+    Examples
+    --------
+    >>> str(time_type("TIME", "MICROS", utc=True))
+    'TIME(MICROS, UTC)'
+    """
+    inside = encode_struct([Field(_UNITS[unit], STRUCT, encode_struct([]))])
+    return LogicalType(_IDS[name], (Field(1, TRUE if utc else FALSE, utc), Field(2, STRUCT, inside)))
+
+
+def _name_in_table(logical: LogicalType) -> str:
+    """Return the name that the table has, which is without what does not decide."""
+    if logical.name == "INT":
+        return str(logical)
+    return f"{logical.name}({logical.unit})" if logical.name in ("TIME", "TIMESTAMP") else logical.name
+
+
+def _physical(element: SchemaElement) -> str:
+    if element.physical is None:
+        return _GROUP
+    name = PHYSICAL[element.physical]
+    return f"{name}({element.length})" if name == _FIXED else name
+
+
+def _row_of(name: str, physical: str) -> LogicalRow | None:
+    found = _ROWS.get((name, physical)) or _ROWS.get((name, "any"))
+    return found or (_ROWS.get((name, f"{_FIXED}(n)")) if physical.startswith(_FIXED) else None)
+
+
+def converted_of(logical: LogicalType) -> int | None:
+    """Return the old spelling that writers must add to a logical type (*Forward compatibility*).
+
+    Examples
+    --------
+    >>> CONVERTED[converted_of(time_type("TIME", "MICROS", utc=False))]
+    'TIME_MICROS'
+    """
+    found = next((row for row in LOGICAL_TYPES if row.logical == _name_in_table(logical)), None)
+    return CONVERTED.index(found.converted) if found is not None and found.converted else None
+
+
+def logical_of(element: SchemaElement) -> LogicalType | None:
+    """Return the logical type of an element; also of an old spelling (*Backward compatibility*).
+
+    Returns
+    -------
+    LogicalType or None
+        None where there is none; INTERVAL and a converted type of no known number have no other spelling.
+
+    Examples
+    --------
+    >>> from bowstring.parquet.footer import SchemaElement
+    >>> str(logical_of(SchemaElement("t", physical=2, converted=CONVERTED.index("TIMESTAMP_MICROS"))))
+    'TIMESTAMP(MICROS, UTC)'
+    """
+    if element.logical is not None or element.converted is None:
+        return element.logical
+    name = CONVERTED[element.converted] if 0 <= element.converted < len(CONVERTED) else ""
+    if name == "DECIMAL":
+        return decimal_type(element.precision or 0, element.scale or 0)
+    if name == "MAP_KEY_VALUE":
+        name = "MAP"
+    row = _BY_CONVERTED.get(name)
+    if row is None or row.logical not in _IDS:
+        return _with_parameters(row.logical) if row is not None and row.logical != "INTERVAL" else None
+    return simple_type(row.logical)
+
+
+def _with_parameters(text: str) -> LogicalType:
+    name, _, inside = text.removesuffix(")").partition("(")
+    if name != "INT":
+        return time_type(name, inside, utc=True)  # the old spellings mean UTC
+    width, _, sign = inside.partition(", ")
+    signed = sign == "signed"
+    return LogicalType(
+        _IDS["INT"], (Field(1, I8, int(width)), Field(2, TRUE if signed else FALSE, value=signed))
+    )
+
+
+def has_order(element: SchemaElement) -> bool:
+    """Return whether the values of a column have an order, so that statistics may bound them.
+
+    Examples
+    --------
+    >>> from bowstring.parquet.footer import SchemaElement
+    >>> (
+    ...     has_order(SchemaElement("i", physical=7, length=12, converted=INTERVAL)),
+    ...     has_order(SchemaElement("n", 2)),
+    ... )
+    (False, True)
+    """
+    if element.physical == INT96 or (element.logical is None and element.converted == INTERVAL):
+        return False
+    logical = logical_of(element)
+    if logical is None:
+        return True
+    row = _row_of(_name_in_table(logical), _physical(element))
+    return row is None or bool(row.order)
+
+
+def meaning_of(element: SchemaElement) -> Meaning | None:
+    """Return what an element means beyond what pyarrow makes of it; ``None`` where that is all.
+
+    Raises
+    ------
+    InvalidMetadata
+        The logical type may not annotate this physical type, or its parameters are none.
+    """
+    if element.logical is None and element.converted is None:
+        return (
+            Meaning(arrow="timestamp", shown=(("physical", 7), ("length", 12)))
+            if element.physical == INT96
+            else None
+        )
+    logical, physical = logical_of(element), _physical(element)
+    if logical is None:
+        return _old_only(element, physical)
+    name = logical.name
+    if name not in _IDS:
+        return Meaning(
+            warning=f"has the {name}, and is read as {physical}",
+            # A group may be a list by its old spelling.
+            shown=_PLAIN[:1] if element.physical is None else _PLAIN,
+        )
+    if name in ("TIME", "TIMESTAMP") and not logical.unit:
+        raise InvalidMetadata("a time has a unit", expected="MILLIS, MICROS or NANOS", found="none")
+    if name in ("TIME", "TIMESTAMP") and "unknown" in str(logical.unit):
+        return Meaning(unsupported=f"it is {logical}", shown=_PLAIN)
+    if _row_of(_name_in_table(logical), physical) is None:
+        expected = _PHYSICALS.get(_name_in_table(logical))
+        raise InvalidMetadata(
+            f"{logical} annotates what it may not" if expected else "there is no such logical type",
+            expected=" or ".join(expected or ("a width of 8, 16, 32 or 64",)),
+            found=physical if expected else str(logical),
+        )
+    return _DECIDE.get(name, _nothing)(logical, element)
+
+
+def _old_only(element: SchemaElement, physical: str) -> Meaning | None:
+    """Return the meaning of what has a converted type only, and one that has no other spelling."""
+    if element.converted != INTERVAL:
+        return Meaning(
+            warning=f"has the unknown converted type {element.converted}, and is read as {physical}",
+            shown=_PLAIN,
+        )
+    if physical != f"{_FIXED}(12)":
+        raise InvalidMetadata("INTERVAL annotates what it may not", expected=f"{_FIXED}(12)", found=physical)
+    return Meaning(arrow="interval")
+
+
+def _nothing(_logical: LogicalType, _element: SchemaElement) -> Meaning | None:
+    return None
+
+
+def _enum(logical: LogicalType, _element: SchemaElement) -> Meaning:
+    text = simple_type("STRING")
+    return Meaning(mark=logical.name, shown=(("logical", text), ("converted", converted_of(text))))
+
+
+def _bson(logical: LogicalType, _element: SchemaElement) -> Meaning:
+    return Meaning(mark=logical.name)
+
+
+def _time(logical: LogicalType, _element: SchemaElement) -> Meaning | None:
+    return Meaning(mark=str(logical)) if logical.parameter(1) else None
+
+
+def _unknown(_logical: LogicalType, _element: SchemaElement) -> Meaning:
+    # pyarrow does not look at the pages: values that are there after all would be lost.
+    return Meaning(arrow="null", shown=_PLAIN)
+
+
+def _geospatial(logical: LogicalType, _element: SchemaElement) -> Meaning:
+    if "unknown" in str(logical) and logical.name == "GEOGRAPHY":
+        return Meaning(warning=f"is {logical}, and is read as {_BYTES}", shown=_PLAIN)
+    return Meaning(geospatial=logical)
+
+
+def _decimal(logical: LogicalType, element: SchemaElement) -> Meaning | None:
+    scale, precision = (
+        0 if value is None else value if isinstance(value, int) else -1
+        for value in (logical.parameter(1), logical.parameter(2))
+    )
+    if precision < 1 or not 0 <= scale <= precision:
+        raise InvalidMetadata(
+            "there is no such decimal", expected="precision >= 1, 0 <= scale <= precision", found=str(logical)
+        )
+    most = _most_digits(element)
+    if precision > most:
+        raise InvalidMetadata(
+            "a decimal has more digits than its physical type holds",
+            expected=f"at most {most} in {_physical(element)}",
+            found=str(logical),
+        )
+    if precision > DECIMAL_MOST:
+        return Meaning(unsupported=f"it is {logical}, and Arrow has {DECIMAL_MOST} digits", shown=_PLAIN)
+    if PHYSICAL[element.physical or 0] == "INT64" and precision < 10:
+        return Meaning(warning=f"is {logical} in INT64, for which INT32 is enough")
+    return None
+
+
+def _most_digits(element: SchemaElement) -> float:
+    match PHYSICAL[element.physical or 0]:
+        case "INT32":
+            return 9
+        case "INT64":
+            return 18
+        case "FIXED_LEN_BYTE_ARRAY":
+            # 2 ** bits is never a power of ten, so the digits of the greatest value less one are all full.
+            return math.floor((8 * max(element.length or 0, 0) - 1) * math.log10(2)) if element.length else 0
+    return math.inf
+
+
+_DECIDE: Final = {
+    "ENUM": _enum,
+    "BSON": _bson,
+    "TIME": _time,
+    "UNKNOWN": _unknown,
+    "GEOMETRY": _geospatial,
+    "GEOGRAPHY": _geospatial,
+    "DECIMAL": _decimal,
+}
