@@ -133,7 +133,7 @@ def _runner_of_function(signature: Signature, function: Callable[..., int]) -> R
             if status := function(start, stop, block):
                 raise AssertionError(f"{signature} ended with status {status}")
 
-        run_ranges(work, items, sum(arguments[place].nbytes for place in arrays))
+        run_ranges(work, items, sum([arguments[place].nbytes for place in arrays]))
 
     return run
 

@@ -33,7 +33,8 @@ Unwrap = Callable[[tuple[Any, ...]], tuple[tuple[Any, ...], Callable[[Any], Any]
 
 Place = Literal["host", "cuda"] | Unwrap
 
-_UNWRAP: dict[type, Unwrap] = {}
+# Of the types that most arguments have, and of those that are registered.
+_PLACES: dict[type, Place | None] = {np.ndarray: "host", **dict.fromkeys((int, bool, float, np.uint64))}
 
 
 def register_array_type(array_type: type, unwrap: Unwrap) -> None:
@@ -51,7 +52,7 @@ def register_array_type(array_type: type, unwrap: Unwrap) -> None:
     --------
     >>> register_array_type(FakeArray, unwrap)  # doctest: +SKIP
     """
-    _UNWRAP[array_type] = unwrap
+    _PLACES[array_type] = unwrap
 
 
 def find_place(arguments: tuple[Any, ...]) -> Place:
@@ -96,11 +97,9 @@ def device_of(arguments: tuple[Any, ...]) -> int:
 
 
 def _place(kind: type) -> Place | None:
-    if kind is np.ndarray:
-        return "host"
-    if kind.__module__.partition(".")[0] == "cupy":
-        return "cuda"
-    return _UNWRAP.get(kind)
+    if kind in _PLACES:
+        return _PLACES[kind]
+    return "cuda" if kind.__module__.partition(".")[0] == "cupy" else None
 
 
 def launch(kernel: Kernel, items: int, *arguments: Any) -> None:

@@ -144,13 +144,13 @@ def block_of(parameters: tuple[Parameter, ...]) -> Callable[[tuple[Any, ...]], b
         )
     ).pack
     arrays = tuple(p.array for p in parameters)
+    address = _address
 
     def block(arguments: tuple[Any, ...]) -> bytes:
         values: list[Any] = []
         for is_array, argument in zip(arrays, arguments, strict=True):
             if is_array:
-                values.append(_address(argument))
-                values.append(argument.size)
+                values += address(argument), argument.size
             else:
                 values.append(argument)
         return pack(*values)

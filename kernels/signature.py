@@ -38,6 +38,8 @@ __all__ = [
 
 Kernel = Callable[..., None]
 
+_CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400  # as in NumPy's C interface
+
 _PACKAGE: Final = "bowstring.kernels"
 
 _SPELLING: Final = re.compile(r"(?P<scalar>[uif]\d+)(?P<array>\[\])?(?P<written>!)?")
@@ -64,9 +66,14 @@ class Parameter:
     array: bool
     written: bool
     dtype: np.dtype[Any] = dataclasses.field(init=False, compare=False)
+    type: type[np.generic] = dataclasses.field(init=False, compare=False)
+    flags: int = dataclasses.field(init=False, compare=False)
+    """What NumPy says of an array that fits: contiguous, aligned, and writeable where it is written."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", np.dtype(SCALARS[self.scalar]))
+        object.__setattr__(self, "type", self.dtype.type)
+        object.__setattr__(self, "flags", _CONTIGUOUS | _ALIGNED | (_WRITEABLE if self.written else 0))
 
     def __str__(self) -> str:
         return f"{self.scalar}{'[]' * self.array}{'!' * self.written}"
@@ -187,21 +194,47 @@ def match(kernel: Kernel, arguments: tuple[Any, ...]) -> tuple[Signature, tuple[
     >>> print(signature)
     pack_flags(u8[], u64[]!)
     """
-    signatures = signatures_of(kernel)
-    if len(signatures) == 1:
-        signature = signatures[0]
-    else:
-        key = tuple(_dtype(each) for each in arguments)
-        signature = next((each for each in signatures if _key(each) == key), signatures[0])
-        if _key(signature) != key:
-            raise UsageError(
-                f"{kernel.__name__} takes no such arguments",
-                expected=" or ".join(map(str, signatures)),
-                found=[str(_dtype(each) or type(each).__name__) for each in arguments],
-            )
+    signature = _chosen(kernel, arguments)
     if len(arguments) != len(signature.parameters):
         raise UsageError("another number of arguments", expected=str(signature), found=len(arguments))
-    return signature, tuple(map(functools.partial(_fit, signature), signature.parameters, arguments))
+    values: list[Any] = []
+    for parameter, argument in zip(signature.parameters, arguments, strict=True):
+        # Most arguments are what they should be, and small launches take little longer than this loop.
+        if not parameter.array:
+            values.append(
+                argument if type(argument) is parameter.type else _scalar(signature, parameter, argument)
+            )
+        elif (
+            type(argument) is np.ndarray
+            and argument.dtype == parameter.dtype
+            and argument.ndim == 1
+            and argument.flags.num & parameter.flags == parameter.flags
+        ):
+            values.append(argument)
+        else:
+            values.append(_array(signature, parameter, argument))
+    return signature, tuple(values)
+
+
+def _chosen(kernel: Kernel, arguments: tuple[Any, ...]) -> Signature:
+    """Return the signature with the arrays that are among the arguments."""
+    signatures = _by_arrays(kernel)
+    if len(signatures) == 1:
+        return next(iter(signatures.values()))
+    key = tuple(map(_dtype, arguments))
+    found = signatures.get(key)
+    if found is None:
+        raise UsageError(
+            f"{kernel.__name__} takes no such arguments",
+            expected=" or ".join(map(str, signatures.values())),
+            found=[str(_dtype(each) or type(each).__name__) for each in arguments],
+        )
+    return found
+
+
+@functools.cache
+def _by_arrays(kernel: Kernel) -> dict[tuple[np.dtype[Any] | None, ...], Signature]:
+    return {_key(signature): signature for signature in signatures_of(kernel)}
 
 
 def _key(signature: Signature) -> tuple[np.dtype[Any] | None, ...]:
@@ -213,12 +246,12 @@ def _dtype(argument: Any) -> np.dtype[Any] | None:
 
 
 def _is_array(argument: Any) -> bool:
-    return hasattr(argument, "dtype") and not isinstance(argument, np.generic)
+    return type(argument) is np.ndarray or (
+        hasattr(argument, "dtype") and not isinstance(argument, np.generic)
+    )
 
 
-def _fit(signature: Signature, parameter: Parameter, argument: Any) -> Any:
-    if not parameter.array:
-        return _scalar(signature, parameter, argument)
+def _array(signature: Signature, parameter: Parameter, argument: Any) -> Any:
     if not _is_array(argument) or argument.dtype != parameter.dtype or argument.ndim != 1:
         raise _refusal(signature, parameter, argument, "is no such array")
     flags = argument.flags
@@ -238,7 +271,7 @@ def _scalar(signature: Signature, parameter: Parameter, argument: Any) -> Any:
         raise _refusal(signature, parameter, argument, "is no such number")
     try:
         # Python's integers are checked where NumPy's would wrap.
-        return parameter.dtype.type(int(argument) if whole else argument)
+        return parameter.type(int(argument) if whole else argument)
     except OverflowError:
         raise _refusal(signature, parameter, argument, "is out of range") from None
 

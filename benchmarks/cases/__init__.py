@@ -24,6 +24,7 @@ _CASES: Final = {
     "variant_json": "variant_json",
     "variant_first_get": "variant_first_get",
     "geo": "geo",
+    "vortex": "vortex",
     "spark_publish": "spark_publish",
     "import": "import_time",
     "gpu_handover": "gpu_handover",

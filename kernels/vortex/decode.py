@@ -142,7 +142,7 @@ def unpack(
 
     Parameters
     ----------
-    packed : array of uint8
+    packed : array of uint8 or uint64
         Chunks of ``128 * width`` bytes each. It is copied if it does not begin at a multiple of 8 bytes.
     width
         Bits of a packed element, from 0 to those of `dtype`.
@@ -178,11 +178,11 @@ def unpack(
     chunks = -(-(offset + rows) // CHUNK)
     _check_range("bit width", width, 0, bits)
     _check_range("offset", offset, 0, CHUNK - 1)
-    if starts is None and len(packed) < chunks * width * 128:
+    words = packed if packed.dtype == np.uint64 else words_of(packed)
+    if starts is None and len(words) < chunks * width * 16:
         raise InvalidBody(
-            "bit-packed data are too short", expected=f"{chunks * width * 128} bytes", found=len(packed)
+            "bit-packed data are too short", expected=f"{chunks * width * 128} bytes", found=packed.nbytes
         )
-    words = words_of(packed)
     first = (
         empty(words, 0, np.int64)
         if starts is None
@@ -699,7 +699,7 @@ def _int64(array: Any) -> Any:
 
 
 def _unsigned(array: Any) -> Any:
-    return array.view(f"u{array.dtype.itemsize}")
+    return array if array.dtype.kind == "u" else array.view(f"u{array.dtype.itemsize}")
 
 
 def words_of(data: Any) -> Any:

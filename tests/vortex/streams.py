@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bowstring.vortex.dtype import DType, encode_dtype
+from bowstring.vortex.dtype import DType
 from bowstring.vortex.message import Message, MessageKind, encode_message
 from bowstring.vortex.nodes import Piece, array_message
+from bowstring.vortex.type_flatbuffer import encode_dtype
 
 __all__ = ["decoded", "dtype_message", "messages_of", "numbers", "same_values", "stream_of"]
 

@@ -14,7 +14,7 @@ import numpy as np
 from bowstring.errors import InvalidBody, InvalidMetadata, LimitExceeded, Unsupported
 from bowstring.kernels import bitmap
 from bowstring.kernels.vortex import decode as kernels
-from bowstring.vortex.dtype import BOOL, PTYPES, DType, Kind
+from bowstring.vortex.dtype import BOOL, PTYPES, DType, Kind, numbered
 from bowstring.vortex.protobuf import Message
 
 if TYPE_CHECKING:
@@ -82,7 +82,9 @@ class Decoder:
         self.device: Device = body.buffer.device
         self.xp = self.device.xp
         ratio = int(limits.decompression_ratio * body.buffer.nbytes)
-        self.faults = kernels.new_faults(body.buffer.array())
+        self._whole = body.buffer.array()
+        self._address = body.buffer.address
+        self.faults = kernels.new_faults(self._whole)
         self._room = min(limits.decompressed_bytes, max(limits.decompression_floor, ratio))
 
     def decode(self, node: ArrayNode, dtype: DType, rows: int) -> Values:
@@ -153,7 +155,7 @@ class Decoder:
             raise InvalidMetadata(
                 "metadata name a physical type that cannot be here", found=number, where=node.encoding
             )
-        return DType(Kind.PRIMITIVE, ptype=number)
+        return numbered(number)
 
     def allocate(self, nbytes: int) -> None:
         """Count memory that is about to be allocated.
@@ -190,26 +192,28 @@ class Decoder:
         InvalidBody
             It is not there, or too short.
         """
-        dtype = np.dtype(dtype)
+        size = np.dtype(dtype).itemsize
         if not 0 <= at < len(node.buffers):
             raise InvalidBody(
                 "a node lacks a buffer", expected=f"buffer {at}", found=len(node.buffers), where=node.encoding
             )
-        nbytes = None if count is None else count * dtype.itemsize
+        nbytes = None if count is None else count * size
         index = node.buffers[at]
-        raw = self.body.array(index, self.limits, nbytes, max(self._room, 0))
-        if nbytes is not None:
-            raw = raw[:nbytes]
-        elif raw.nbytes % dtype.itemsize:
+        raw = self.body.array(index, self._whole, self.limits, nbytes, max(self._room, 0))
+        if nbytes is None and len(raw) % size:
             raise InvalidBody(
-                "a buffer does not hold whole elements", expected=dtype, found=raw.nbytes, where=node.encoding
+                "a buffer does not hold whole elements",
+                expected=np.dtype(dtype),
+                found=len(raw),
+                where=node.encoding,
             )
-        if self.body.is_compressed(index):
-            self.allocate(raw.nbytes)
-        elif _address(raw) % dtype.itemsize:
-            self.allocate(raw.nbytes)
+        stored = self.body.stored[index]
+        if stored.compression:
+            self.allocate(len(raw))
+        elif (self._address + stored.offset) % size and len(raw):
+            self.allocate(len(raw))
             raw = raw.copy()
-        return raw.view(dtype)
+        return raw if size == 1 and dtype is np.uint8 else raw.view(dtype)
 
     def child(self, node: ArrayNode, at: int, dtype: DType, rows: int) -> Values:
         """Return the values of a child.
@@ -272,7 +276,3 @@ class Decoder:
     def any(self, flags: Any) -> bool:
         """Whether a flag is set: one read by the host."""
         return bool(self.device.to_host(self.xp.any(flags).reshape(1))[0])
-
-
-def _address(array: Any) -> int:
-    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)

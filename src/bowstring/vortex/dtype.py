@@ -1,4 +1,4 @@
-"""Types of Vortex: logical, with nullability; their flatbuffer, and the Arrow types that hold their values.
+"""Types of Vortex: logical, with nullability; and the Arrow types that hold their values.
 
 Text and binary have one logical type each, which is read as views. The nullability of an extension is that of its
 storage. Extensions that are not known here keep their storage, their name and their metadata.
@@ -8,30 +8,26 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import TYPE_CHECKING, Final
+import functools
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.marks import NAME_KEY, SERIALIZED_KEY
-from bowstring.errors import InvalidMetadata, LimitExceeded, Unsupported
-from bowstring.ipc.flatbuf.builder import Builder, Field, Reference, Scalar
-from bowstring.ipc.flatbuf.reader import Tables, follow
-from bowstring.limits import DEFAULT_LIMITS, Limits
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from bowstring.errors import InvalidMetadata, Unsupported
 
 __all__ = [
     "BOOL",
     "PTYPES",
     "DType",
     "Kind",
-    "decode_dtype",
-    "encode_dtype",
+    "decoded_name",
+    "numbered",
     "of_arrow",
     "of_schema",
     "primitive",
+    "temporal",
     "to_field",
     "to_schema",
 ]
@@ -45,7 +41,6 @@ PTYPES: Final = tuple(
 """Physical types by their number in Vortex."""
 
 _NARROW_DECIMAL: Final = 38
-_WIDE_DECIMAL: Final = 76
 _UNITS: Final = ("ns", "us", "ms", "s", "days")
 _TIMESTAMP, _DATE, _TIME = "vortex.timestamp", "vortex.date", "vortex.time"
 
@@ -116,6 +111,8 @@ class DType:
         """Return the same type with another nullability."""
         if nullable == self.nullable:
             return self
+        if self.kind is Kind.PRIMITIVE:
+            return numbered(self.ptype, nullable)
         if self.kind is Kind.EXTENSION:
             children = (self.children[0].as_nullable(nullable),)
             return dataclasses.replace(self, nullable=nullable, children=children)
@@ -137,7 +134,13 @@ def primitive(name: str, nullable: bool = False) -> DType:
     >>> str(primitive("u2"))
     'u16'
     """
-    return DType(Kind.PRIMITIVE, nullable, ptype=PTYPES.index(np.dtype(f"<{name}")))
+    return numbered(PTYPES.index(np.dtype(f"<{name}")), nullable)
+
+
+@functools.cache
+def numbered(ptype: int, nullable: bool = False) -> DType:
+    """Return a primitive type by its number in :data:`PTYPES`."""
+    return DType(Kind.PRIMITIVE, nullable, ptype=ptype)
 
 
 def _text(dtype: DType) -> str:
@@ -156,167 +159,6 @@ def _text(dtype: DType) -> str:
     if kind is Kind.EXTENSION:
         return f"{dtype.id}({dtype.children[0]})"
     return kind.name.lower()
-
-
-# The flatbuffer
-
-
-def decode_dtype(data: bytes, limits: Limits = DEFAULT_LIMITS) -> DType:
-    """Return the type that a flatbuffer describes.
-
-    Raises
-    ------
-    InvalidMetadata
-        It is not such a flatbuffer, or a type that cannot be.
-    Unsupported
-        It has a type that is not known here; the message names it.
-    LimitExceeded
-        It nests deeper than ``Limits.depth`` or has more fields than ``Limits.columns``.
-
-    Examples
-    --------
-    >>> str(decode_dtype(encode_dtype(primitive("i4", nullable=True))))
-    'i32?'
-    """
-    root = follow(data, len(data), 0, "DType")
-    return _Reader(data, limits).read(root, 1)
-
-
-class _Reader:
-    def __init__(self, data: bytes, limits: Limits) -> None:
-        self._tables = Tables(data)
-        self._limits = limits
-        self._fields = 0
-
-    def read(self, table: int, depth: int) -> DType:
-        self._fields += 1
-        if self._fields > self._limits.columns or depth > self._limits.depth:
-            raise LimitExceeded(
-                "the type of the stream has too many fields, or nests too deeply",
-                expected=f"at most {self._limits.columns} fields and {self._limits.depth} levels",
-            )
-        tag_slot, type_slot, *_ = self._tables.slots(table, "DType")
-        tag = self._tables.scalar(table, tag_slot, "B", 0, "DType.type_type")
-        try:
-            kind = Kind(tag)
-        except ValueError as error:
-            raise Unsupported("a type of Vortex that is not known here", found=f"number {tag}") from error
-        inner = self._tables.reference(table, type_slot, "DType.type")
-        if inner < 0:
-            raise InvalidMetadata("a type has no description", found=kind.name, where="DType.type")
-        if kind in (Kind.VARIANT, Kind.UNION, Kind.MAP):
-            raise Unsupported(f"columns of the Vortex type {kind.name.capitalize()}")
-        return self._typed(kind, inner, depth)
-
-    def _typed(self, kind: Kind, table: int, depth: int) -> DType:
-        slots = self._tables.slots(table, kind.name)
-        if kind is Kind.NULL:
-            return DType(kind, nullable=True)
-        if kind in (Kind.BOOL, Kind.UTF8, Kind.BINARY):
-            return DType(kind, self._flag(table, slots[0]))
-        if kind is Kind.PRIMITIVE:
-            ptype = self._number(table, slots[0], "B", "Primitive.ptype")
-            if ptype >= len(PTYPES):
-                raise InvalidMetadata("no such physical type", expected="0 to 10", found=ptype)
-            return DType(kind, self._flag(table, slots[1]), ptype=ptype)
-        if kind is Kind.DECIMAL:
-            return self._decimal(table, slots)
-        if kind is Kind.STRUCT:
-            return self._struct(table, slots, depth)
-        if kind is Kind.EXTENSION:
-            return self._extension(table, slots, depth)
-        element = self._child(table, slots[0], "element_type", depth)
-        if kind is Kind.LIST:
-            return DType(kind, self._flag(table, slots[1]), children=(element,))
-        size = self._number(table, slots[1], "I", "FixedSizeList.size")
-        return DType(kind, self._flag(table, slots[2]), children=(element,), size=size)
-
-    def _decimal(self, table: int, slots: Sequence[int]) -> DType:
-        precision = self._number(table, slots[0], "B", "Decimal.precision")
-        scale = self._number(table, slots[1], "b", "Decimal.scale")
-        if not 1 <= precision <= _WIDE_DECIMAL:
-            raise InvalidMetadata(
-                "a decimal has an impossible precision", expected="1 to 76", found=precision
-            )
-        return DType(Kind.DECIMAL, self._flag(table, slots[2]), precision=precision, scale=scale)
-
-    def _struct(self, table: int, slots: Sequence[int], depth: int) -> DType:
-        names = tuple(map(_decoded, self._tables.strings(table, slots[0], "Struct.names")))
-        children = tuple(
-            self.read(each, depth + 1) for each in self._tables.tables(table, slots[1], "Struct.dtypes")
-        )
-        if len(names) != len(children):
-            raise InvalidMetadata(
-                "a struct has other numbers of names and types", expected=len(names), found=len(children)
-            )
-        return DType(Kind.STRUCT, self._flag(table, slots[2]), names=names, children=children)
-
-    def _extension(self, table: int, slots: Sequence[int], depth: int) -> DType:
-        name = self._tables.string(table, slots[0], "Extension.id")
-        storage = self._child(table, slots[1], "storage_dtype", depth)
-        start, count = self._tables.vector(table, slots[2], 1, "Extension.metadata")
-        dtype = DType(
-            Kind.EXTENSION,
-            storage.nullable,
-            children=(storage,),
-            id=_decoded(name or b""),
-            metadata=self._tables.data[start : start + count],
-        )
-        _temporal(dtype)  # what is known must be right
-        return dtype
-
-    def _child(self, table: int, slot: int, where: str, depth: int) -> DType:
-        child = self._tables.reference(table, slot, where)
-        if child < 0:
-            raise InvalidMetadata("a type lacks the type inside it", where=where)
-        return self.read(child, depth + 1)
-
-    def _flag(self, table: int, slot: int) -> bool:
-        return bool(self._tables.scalar(table, slot, "B", 0, "nullable"))
-
-    def _number(self, table: int, slot: int, code: str, where: str) -> int:
-        return self._tables.scalar(table, slot, code, 0, where)
-
-
-def _decoded(text: bytes) -> str:
-    try:
-        return text.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidMetadata("a name is not UTF-8", found=repr(text[:40])) from error
-
-
-def encode_dtype(dtype: DType) -> bytes:
-    """Return the flatbuffer of a type."""
-    builder = Builder()
-    return builder.finish(_written(builder, dtype))
-
-
-def _written(builder: Builder, dtype: DType) -> int:
-    kind = dtype.kind
-    flag = Scalar("B", int(dtype.nullable))
-    inner = [Reference(_written(builder, child)) for child in dtype.children]
-    fields: list[Field]
-    if kind is Kind.NULL:
-        fields = []
-    elif kind is Kind.PRIMITIVE:
-        fields = [Scalar("B", dtype.ptype), flag]
-    elif kind is Kind.DECIMAL:
-        fields = [Scalar("B", dtype.precision), Scalar("b", dtype.scale), flag]
-    elif kind is Kind.STRUCT:
-        types = Reference(builder.references([each.position for each in inner]))
-        names = Reference(builder.references([builder.string(name) for name in dtype.names]))
-        fields = [names, types, flag]
-    elif kind is Kind.EXTENSION:
-        metadata = Reference(builder.elements(dtype.metadata, 1, 1)) if dtype.metadata else None
-        fields = [Reference(builder.string(dtype.id)), inner[0], metadata]
-    elif kind is Kind.LIST:
-        fields = [inner[0], flag]
-    elif kind is Kind.FIXED_SIZE_LIST:
-        fields = [inner[0], Scalar("I", dtype.size), flag]
-    else:
-        fields = [flag]
-    table = Reference(builder.table(fields))
-    return builder.table([Scalar("B", kind), table])
 
 
 # Arrow
@@ -343,10 +185,10 @@ def to_schema(dtype: DType) -> pa.Schema:
 def to_field(name: str, dtype: DType) -> pa.Field:
     """Return the Arrow field of a column; an extension that is not known is in its metadata."""
     metadata = None
-    if dtype.kind is Kind.EXTENSION and _temporal(dtype) is None:
+    if dtype.kind is Kind.EXTENSION and temporal(dtype) is None:
         metadata = {NAME_KEY: dtype.id.encode(), SERIALIZED_KEY: dtype.metadata}
         inner = dtype.children[0]
-        if inner.kind is Kind.EXTENSION and _temporal(inner) is None:
+        if inner.kind is Kind.EXTENSION and temporal(inner) is None:
             raise Unsupported("an extension of an extension", found=f"{dtype.id} of {inner.id}", where=name)
     return pa.field(name, _to_type(dtype), dtype.nullable, metadata)
 
@@ -369,7 +211,7 @@ def _to_type(dtype: DType) -> pa.DataType:
             )
         return pa.list_(to_field("item", dtype.children[0]), dtype.size)
     if kind is Kind.EXTENSION:
-        return _temporal(dtype) or _to_type(dtype.children[0])
+        return temporal(dtype) or _to_type(dtype.children[0])
     return _SIMPLE[kind]
 
 
@@ -381,7 +223,21 @@ _SIMPLE: Final = {
 }
 
 
-def _temporal(dtype: DType) -> pa.DataType | None:
+def decoded_name(text: bytes) -> str:
+    """Return a name that is stored as UTF-8.
+
+    Raises
+    ------
+    InvalidMetadata
+        It is not.
+    """
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidMetadata("a name is not UTF-8", found=repr(text[:40])) from error
+
+
+def temporal(dtype: DType) -> pa.DataType | None:
     """Return the Arrow type of a date, a time or a timestamp; ``None`` for other extensions.
 
     Raises
@@ -398,7 +254,7 @@ def _temporal(dtype: DType) -> pa.DataType | None:
         size = int.from_bytes(metadata[1:3], "little")
         if len(metadata) < 3 + size:
             found = None
-        zone = _decoded(metadata[3 : 3 + size]) or None
+        zone = decoded_name(metadata[3 : 3 + size]) or None
     if found is None or storage.kind is not Kind.PRIMITIVE or storage.numpy != found[0]:
         raise InvalidMetadata(
             f"a {dtype.id} has other metadata or another storage than it must have",

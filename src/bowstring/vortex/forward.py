@@ -22,13 +22,9 @@ from bowstring.errors import InvalidBody, InvalidMetadata, UsageError
 from bowstring.ipc.reader import IteratedReader
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.vortex.batch import EncodedBatch
-from bowstring.vortex.dtype import (
-    DType,
-    decode_dtype,
-    encode_dtype,
-    to_schema,
-)
+from bowstring.vortex.dtype import DType, to_schema
 from bowstring.vortex.message import MessageKind, MessageReader, encode_message
+from bowstring.vortex.type_flatbuffer import decode_dtype, encode_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

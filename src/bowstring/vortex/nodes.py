@@ -80,13 +80,15 @@ class Body(NamedTuple):
     root: ArrayNode
     stored: tuple[StoredBuffer, ...]
 
-    def array(self, index: int, limits: Limits, nbytes: int | None, most: int) -> Any:
+    def array(self, index: int, whole: Any, limits: Limits, nbytes: int | None, most: int) -> Any:
         """Return the bytes of a buffer as an array of uint8 of the body's device, decompressed where they must be.
 
         Parameters
         ----------
         index
             Which buffer.
+        whole
+            All bytes of the body, as an array of its device.
         limits
             Bounds on decompression.
         nbytes
@@ -109,7 +111,7 @@ class Body(NamedTuple):
         if stored.compression == _NONE:
             if nbytes is not None and stored.nbytes < nbytes:
                 raise InvalidBody("a buffer is too short", expected=f"{nbytes} bytes", found=stored.nbytes)
-            return self.buffer.slice(stored.offset, stored.nbytes).array()
+            return whole[stored.offset : stored.offset + (stored.nbytes if nbytes is None else nbytes)]
         if stored.compression != _LZ4:
             raise Unsupported(
                 "a compression of buffers that is not known here",
@@ -117,10 +119,6 @@ class Body(NamedTuple):
                 found=f"number {stored.compression}",
             )
         return self._decompressed(stored, limits, nbytes, most)
-
-    def is_compressed(self, index: int) -> bool:
-        """Whether a buffer is stored compressed."""
-        return self.stored[index].compression != _NONE
 
     def _decompressed(self, stored: StoredBuffer, limits: Limits, nbytes: int | None, most: int) -> Any:
         bound = min(most if nbytes is None else nbytes, limits.decompressed_bytes)

@@ -70,8 +70,14 @@ class Message:
     def __init__(self, data: bytes, where: str) -> None:
         self._where = where
         self.fields: list[Field] = []
-        at = 0
-        while at < len(data):
+        at, end = 0, len(data)
+        while at < end:
+            key = data[at]
+            if key < 128 and at + 1 < end and data[at + 1] < 128 and key & 7 == VARINT and key > 7:
+                # Most fields are a small number in two bytes.
+                self.fields.append(Field(key >> 3, VARINT, data[at + 1]))
+                at += 2
+                continue
             key, at = self._varint(data, at)
             number, wire = key >> 3, key & 7
             if not 0 < number <= _MOST_FIELD:
@@ -81,7 +87,8 @@ class Message:
 
     def uint(self, number: int, default: int = 0) -> int:
         """Return an unsigned number, or a default where the field is absent."""
-        found = self.optional(number)
+        found = self._last(number, VARINT)
+        assert found is None or isinstance(found, int)
         return default if found is None else found
 
     def optional(self, number: int) -> int | None:
@@ -122,12 +129,13 @@ class Message:
         return found
 
     def _last(self, number: int, wire: int) -> int | bytes | None:
-        for field in reversed(self.fields):
-            if field.number == number:
-                if field.wire != wire:
-                    raise self._invalid(f"field {number} has another type than expected", field.wire, wire)
-                return field.value
-        return None
+        kind, value = wire, None
+        for each, found_kind, found in self.fields:
+            if each == number:
+                kind, value = found_kind, found
+        if kind != wire:
+            raise self._invalid(f"field {number} has another type than expected", kind, wire)
+        return value
 
     def _value(self, data: bytes, at: int, wire: int) -> tuple[int | bytes, int]:
         if wire == VARINT:

@@ -10,8 +10,9 @@ from bowstring.closing import Closing
 from bowstring.errors import ClosedError, EndOfStream, InvalidMetadata, Truncated
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.vortex.batch import EncodedBatch
-from bowstring.vortex.dtype import DType, decode_dtype, to_schema
+from bowstring.vortex.dtype import DType, to_schema
 from bowstring.vortex.message import Message, MessageKind, MessageReader
+from bowstring.vortex.type_flatbuffer import decode_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,11 +19,12 @@ from bowstring.ipc.source import check_file, file_path
 from bowstring.kernels import bitmap
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.vortex.batch import EncodedBatch
-from bowstring.vortex.dtype import PTYPES, DType, Kind, encode_dtype, of_schema, to_schema
+from bowstring.vortex.dtype import PTYPES, DType, Kind, of_schema, to_schema
 from bowstring.vortex.forward import encoded_batches, is_messages, messages_dtype
 from bowstring.vortex.message import Message, MessageKind, encode_message
 from bowstring.vortex.nodes import Piece, array_message
 from bowstring.vortex.protobuf import VARINT, encode
+from bowstring.vortex.type_flatbuffer import encode_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

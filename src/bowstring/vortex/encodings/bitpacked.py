@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Patches", "integers", "patches_of"]
 
 _CHUNK_BYTES: Final = 128
+_CHUNK_WORDS: Final = _CHUNK_BYTES // 8
 _PACKED, _PACKED2 = "fastlanes.bitpacked", "fastlanes.bitpacked.v2"
 _FOR, _FOR2, _ZIGZAG = "fastlanes.for", "fastlanes.for.v2", "vortex.zigzag"
 _PLAIN: Final = Adjustment()
@@ -114,8 +115,10 @@ def _packed(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int, adjustme
         width = 0
         kind = decoder.ptype(node, metadata.uint(2))
         starts = _starts(decoder, decoder.numbers(node, len(node.children) - 1, kind, chunks + 1))
-    size = None if by_chunk else chunks * _CHUNK_BYTES * width
-    data = decoder.buffer(node, 0, np.uint8, size)
+    if by_chunk:
+        data = decoder.buffer(node, 0)
+    else:
+        data = decoder.buffer(node, 0, np.uint64, chunks * _CHUNK_WORDS * width)
     decoder.allocate(chunks * CHUNK * dtype.numpy.itemsize)
     patches = patches_of(decoder, node, metadata.blob(3), 0, dtype)
     out = kernels.unpack(
