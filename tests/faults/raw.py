@@ -39,7 +39,7 @@ class RawReader:
 
     def hello(self, **wishes: object) -> None:
         """Say hello: with regions and much credit, unless told otherwise."""
-        wishes = {"pointers": self.channel.carries != "nothing", "window": 1 << 40, **wishes}
+        wishes = {"pointers": self.channel.passes_memory is not None, "window": 1 << 40, **wishes}
         self.say(Want.HELLO, Hello(**wishes).pack())  # type: ignore[arg-type]
 
     def want(self) -> None:

@@ -277,6 +277,28 @@ class Assembler:
             case _:
                 raise ProtocolError("a body is missing", where=where)
 
+    def resolve(self, pairs: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.int64], tuple[Region, ...]]:
+        """Turn the addresses and lengths of a body into memory of this process, which a batch can view.
+
+        The regions of all transports are mapped already, or objects of this process. Where they are not, as with
+        keys for remote reads, this is where the bytes are to be fetched.
+
+        Parameters
+        ----------
+        pairs : ndarray of uint64, shape (buffers, 2)
+
+        Returns
+        -------
+        Rows of (index among the regions, offset, bytes), and the regions.
+
+        Raises
+        ------
+        ProtocolError
+            A buffer lies outside the announced regions, or on several devices.
+        """
+        spans = self.announced.resolve(pairs)
+        return spans, self._regions_of(spans)
+
     def _regions_of(self, spans: npt.NDArray[np.int64]) -> tuple[Region, ...]:
         """Return the regions that some rows use, and number them so in the rows."""
         announced = self.announced.regions
@@ -308,8 +330,7 @@ class Assembler:
         if header.compression is not None or part.message.version is not MetadataVersion.V5:
             raise Unsupported("a body of pointers must be plain and of metadata version V5")
         check_pairs(header, layout, body.pairs[:, 1].astype(np.int64))
-        spans = self.announced.resolve(body.pairs)
-        regions = self._regions_of(spans)
+        spans, regions = self.resolve(body.pairs)
         addresses = body.addresses
         device = None if not regions or regions[0].device.is_host else regions[0].device
         lent = self._protocol.lend(addresses, 0 if resident else self._credit(header), device)

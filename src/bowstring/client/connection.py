@@ -80,7 +80,7 @@ class Connection:
     streams
         Where work on batches of a device is queued.
     bodies
-        What decompresses for a device, where batches shall be on one.
+        Makes what decompresses for a device, where batches shall be on one.
 
     Raises
     ------
@@ -95,13 +95,15 @@ class Connection:
         pool: Pool | PrivateMemory,
         limits: Limits,
         streams: Sequence[Any] = (),
-        bodies: DeviceBodies | None = None,
+        bodies: Callable[..., DeviceBodies] | None = None,
     ) -> None:
         # First of all: what follows here is done while the server makes its answer.
         self._wires = open_wires(endpoint, hello, pool, limits)
         self.limits = limits
         self.counters = Counters()
-        self.bodies = bodies
+        # Only processes of this user can have written what comes over connections that know their peer.
+        trusted = all(wire.channel.authenticated for wire in self._wires)
+        self.bodies = None if bodies is None else bodies(trusted=trusted)
         self.welcome: Welcome | None = None
         self._discarded = False
         self.extended = endpoint.locations[-1].hello is not None
@@ -121,7 +123,7 @@ class Connection:
         for wire in self._wires:
             wire.expect = protocol.expect
         private = isinstance(pool, PrivateMemory)
-        self._assembler = Assembler(limits, protocol, self._notes, bodies, private=private)
+        self._assembler = Assembler(limits, protocol, self._notes, self.bodies, private=private)
         self._device = DeviceHandshake(self._assembler, protocol, addresses, limits.device_timeout)
         self._batches: collections.deque[Assembled] = collections.deque()
         self._handles = BorrowedHandles(self._assembler, self.changed, protocol, self._wires[-1], limits)

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["connect", "endpoint_of"]
 
 _MOST_SHOWN: Final = 200  # of a URI in an error
-_TRUSTED: Final = ("unix", "inproc")
 
 
 def connect(
@@ -154,7 +153,7 @@ def connect(
     ) -> EndpointStream:
         bodies = None
         if target is not None and not target.is_host:
-            bodies = DeviceBodies(target, copies_to.allocator(), trusted=_trusted(endpoint))
+            bodies = functools.partial(DeviceBodies, target, copies_to.allocator())
         # Copies of ours are on whatever stream is the current one, and nothing else reads what was lent.
         reading = () if mode == "copy" or target is not None else streams
         waits = bool(reading) and addresses_of(reading) is not None
@@ -251,11 +250,6 @@ def _ticket(ticket: Any) -> bytes | None:
         return ticket.encode() if isinstance(ticket, str) else bytes(memoryview(ticket))
     except (TypeError, UnicodeEncodeError) as error:
         raise UsageError("not a ticket", expected="bytes, or text", found=ascii(ticket)[:80]) from error
-
-
-def _trusted(endpoint: Endpoint) -> bool:
-    """Whether only processes of this user can have written what comes (DESIGN, section 3)."""
-    return all(each.address.partition(":")[0] in _TRUSTED for each in endpoint.locations)
 
 
 def _streams(given: Any) -> tuple[Any, ...]:

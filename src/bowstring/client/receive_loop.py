@@ -67,7 +67,7 @@ def take_first(stream: _Stream, wire: Wire) -> None:
     try:
         for _ in range(_MOST_FIRST):
             opened = stream.opened
-            if stream.quiet or (opened and wire.channel.carries == "nothing"):
+            if stream.quiet or (opened and not wire.channel.passes_memory):
                 break
             if not hearing.next(_patience(stream) if opened else max(0.0, end - time.monotonic())):
                 break
@@ -171,7 +171,7 @@ class Hearing:
         self._stream = stream
         self._wire = wire
         # Where no bodies of pointers come, runs of packed ones have their own way.
-        self._holds = wire.channel.carries != "nothing"
+        self._holds = wire.channel.passes_memory is not None
         self._held: list[Received] = []
         self.unsaid = 0
         self.silent = self.packed = False

@@ -15,7 +15,7 @@ from bowstring.dissociated.wire import PREFIX_BYTES
 from bowstring.errors import BrokenError, LimitExceeded, OutOfBudget
 from bowstring.memory import this_process
 from bowstring.remembered import remembered
-from bowstring.transport import Landing, dial
+from bowstring.transport import dial
 from bowstring.transport.framing import as_messages, lazy_memory
 from bowstring.transport.scatter_read import Rows, cut
 
@@ -54,7 +54,7 @@ class Wire:
     def __init__(self, channel: Channel, allocator: Allocator | PrivateMemory) -> None:
         self.channel = channel
         self._allocator = allocator
-        self._landed: Buffer | None = None
+        self._landing = False
         self._runs = Runs(channel, allocator)
         self.heard = time.monotonic()
         self.expect: Callable[[int, int], None] | None = None
@@ -63,7 +63,7 @@ class Wire:
     @property
     def busy(self) -> bool:
         """Whether a body is landing just now; the transport's own deadline watches over it."""
-        return self._landed is not None or self._runs.landing
+        return self._landing or self._runs.landing
 
     @property
     def begun(self) -> bool:
@@ -77,11 +77,10 @@ class Wire:
             if received is None:
                 return None
             self.heard = time.monotonic()
-            body = self._landed if self._landed is not None else received.body
-            self._runs.note(received.tag, body.nbytes)
-            return received.tag, body, received.attachments
+            self._runs.note(received.tag, received.body.nbytes)
+            return received.tag, received.body, received.attachments
         finally:
-            self._landed = None
+            self._landing = False
 
     def receive_run(self, idle: float) -> Run | None:
         """Return many messages at once, where they were foreseen and are there; else `receive` has the next one.
@@ -105,10 +104,9 @@ class Wire:
             return lazy_memory(nbytes)
         if self.expect is not None:
             self.expect(tag, nbytes)
-        self._landed = buffer = self._room(nbytes)
-        region, offset = buffer.region, buffer.offset
-        place = region.array(offset, nbytes, writable=True)
-        return Landing(place, lambda arrived: region.prepare(offset + arrived) - offset)
+        buffer = self._room(nbytes)
+        self._landing = True
+        return buffer
 
     def _room(self, nbytes: int) -> Buffer:
         """Take memory for a body, waiting for the user to let some go; the peer waits as long."""
@@ -146,7 +144,7 @@ def open_wires(endpoint: Endpoint, hello: Hello, pool: Pool | PrivateMemory, lim
         for location in endpoint.locations:
             channel = dial(location.address, limits, limits.connect_timeout)
             wires.append(Wire(channel, allocator))
-            place = this_process().place if hello.pointers and channel.carries != "nothing" else None
+            place = this_process().place if hello.pointers and channel.passes_memory else None
             wires[-1].send(_opening(location, bytes(endpoint.ticket), hello, place), limits.connect_timeout)
     except BaseException as error:
         for wire in wires:

@@ -76,6 +76,11 @@ class Acceptor:
         """Where it listens, as a transport dials it, the first place first."""
         return [listener.uri for listener in self._listeners]
 
+    @property
+    def channels(self) -> list[type[Channel]]:
+        """The classes of the connections that come in, in the order of `addresses`."""
+        return [listener.channels for listener in self._listeners]
+
     def listen(self, address: str) -> str:
         """Take readers at an address; return it as a transport dials it.
 

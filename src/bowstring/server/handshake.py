@@ -52,7 +52,7 @@ def regions_known(protocol: ProducerProtocol, source: Source) -> list[Region]:
 
 def ahead(protocol: ProducerProtocol, source: Source, channel: Channel) -> list[Outgoing]:
     """Return what a reader can map while the beginning of its stream is made; nothing if it is not known yet."""
-    takes = protocol.pointers and channel.carries == "fds" and protocol.role is not Role.METADATA
+    takes = protocol.pointers and channel.passes_memory == "fd" and protocol.role is not Role.METADATA
     hello = protocol.hello
     if not takes or source.charged or hello is None or not hello.tries:
         return []
@@ -102,7 +102,7 @@ def hands_over(channel: Channel, hello: Hello | None, source: Source) -> bool:
     return (
         hello is not None
         and hello.pointers
-        and channel.carries in ("fds", "objects")
+        and channel.passes_memory is not None
         and _can_open(channel, hello, source)
     )
 
@@ -110,7 +110,7 @@ def hands_over(channel: Channel, hello: Hello | None, source: Source) -> bool:
 def _can_open(channel: Channel, hello: Hello | None, source: Source) -> bool:
     """Whether the reader can open what a data set lends, if it lends anything."""
     lends = source.lending is not None and source.lending.nbytes > 0
-    if not lends or channel.carries == "objects":
+    if not lends or channel.passes_memory == "object":
         return True
     return hello is not None and hello.ipc == this_process().place
 
@@ -119,7 +119,7 @@ def road(channel: Channel, protocol: ProducerProtocol, source: Source) -> tuple[
     """Return which road the bodies take, and why, when it is known whether they go by pointers."""
     scheme, lending = channel.scheme, source.lending
     if protocol.pointers:
-        means = "file descriptors" if channel.carries == "fds" else "references"
+        means = "file descriptors" if channel.passes_memory == "fd" else "references"
         path, why = "mapped", f"producer and reader share memory, handed over as {means}"
         if lending is not None and lending.nbytes:
             path, why = "in place", "the producer lends its own memory, which dies with it"
@@ -129,7 +129,7 @@ def road(channel: Channel, protocol: ProducerProtocol, source: Source) -> tuple[
                 why += f"; the producer waited for its work: {protocol.why_wait}"
         copied = f"; {lending.why}" if lending is not None and lending.refused else ""
         return f"{scheme}: {path}", why + copied
-    if channel.carries == "nothing":
+    if channel.passes_memory is None:
         return f"{scheme}: packed", f"{scheme} cannot hand over memory, so the bytes are sent"
     if protocol.why_not:
         return f"{scheme}: packed", f"the bytes are sent: {protocol.why_not}"

@@ -203,7 +203,7 @@ class Server(Closing):
                 hint="Publish a table, or separate=False.",
             )
         # Now, so that the first reader waits no longer than the others.
-        source.prepare(pointers=not self.address.startswith("tcp:"))
+        source.prepare(pointers=self._acceptor.channels[0].passes_memory is not None)
         publication = Publication(name, source, readers, self._changed)
         with self._changed:
             self._check()
@@ -216,9 +216,7 @@ class Server(Closing):
     @property
     def _names_open(self) -> bool:
         """Whether every reader of this server may ask by name."""
-        return self._token is not None or not any(
-            each.startswith("tcp:") for each in self._acceptor.addresses
-        )
+        return self._token is not None or all(each.authenticated for each in self._acceptor.channels)
 
     def offer(self, name: str, source: Source, readers: int | None = None) -> tuple[Publication, Endpoint]:
         """Offer what somebody else has prepared; that `name` is new is his business.

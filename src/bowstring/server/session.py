@@ -36,7 +36,6 @@ from bowstring.server.backpressure import Room
 from bowstring.server.handshake import ahead, awaited, hands_over, has_come, question, welcome_to
 from bowstring.transport import Message
 from bowstring.transport.accepting import Restriction
-from bowstring.transport.descriptors import close_all
 from bowstring.transport.framing import as_messages
 from bowstring.transport.threads import Work, run_in_thread
 
@@ -89,7 +88,7 @@ class Session:
     @property
     def is_stranger(self) -> bool:
         """Whether anybody could be there: it came over a network, and has not been let in."""
-        return self._publication is None and self._channel.carries == "nothing"
+        return self._publication is None and not self._channel.authenticated
 
     def _spawn(self, target: Any, name: str) -> None:
         self.work.append(run_in_thread(target, name=name))
@@ -145,8 +144,7 @@ class Session:
 
     def _refuse(self, attachments: tuple[object, ...]) -> None:
         if attachments:
-            if self._channel.carries == "fds":
-                close_all(attachments)
+            self._channel.drop(attachments)
             raise ProtocolError("a reader hands over no memory", found=f"{len(attachments)} attachments")
 
     def _hear(self, tag: int | None, body: Any) -> None:
@@ -191,15 +189,14 @@ class Session:
         hello = self._protocol.hello
         if hello is None:
             self._check_token()
-        authenticated = self._channel.carries != "nothing"
         role = self._protocol.role or Role.BOTH
-        self._publication = self._server.admit(ticket, role, authenticated=authenticated)
+        self._publication = self._server.admit(ticket, role, authenticated=self._channel.authenticated)
         self._protocol.pointers = hands_over(self._channel, hello, self._publication.source)
         source = self._publication.source
         if (
             self._protocol.pointers
             and source.devices
-            and self._channel.carries == "fds"
+            and self._channel.passes_memory == "fd"
             and self._protocol.role is not Role.METADATA
         ):
             self._asked_devices = time.monotonic()

@@ -22,7 +22,7 @@ import abc
 import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn
 
 from bowstring.closing import Closing
 from bowstring.errors import (
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import numpy as np
     from typing_extensions import Buffer
 
+    from bowstring.memory import Region
     from bowstring.transport.accepting import Restriction
     from bowstring.transport.framing import Prepared
     from bowstring.transport.scatter_read import Rows
@@ -51,9 +52,22 @@ else:
     BytesLike = object
     Land = Callable[[int, int], object]
 
-__all__ = ["BytesLike", "Carries", "Channel", "Land", "Landing", "Listener", "Message", "Peer", "Received"]
+__all__ = [
+    "BytesLike",
+    "Carries",
+    "Channel",
+    "Land",
+    "Landing",
+    "Listener",
+    "Message",
+    "Passes",
+    "Peer",
+    "Received",
+]
 
 Carries = Literal["fds", "objects", "nothing"]
+Passes = Literal["fd", "object", "rkey"]
+_CARRIES: Final[dict[str | None, Carries]] = {"fd": "fds", "object": "objects"}
 
 _TAG_END = 1 << 64
 _LAST_SECONDS = 1.0
@@ -72,7 +86,7 @@ class Message:
     pieces
         C-contiguous bytes-like objects that follow one another in the body. They are read in place.
     attachments
-        What travels beside the bytes, as ``Channel.carries`` says: file descriptors (borrowed for the length
+        What travels beside the bytes, as ``Channel.passes_memory`` says: file descriptors (borrowed for the length
         of the call), objects, or nothing.
 
     Examples
@@ -128,14 +142,14 @@ class Received:
     tag
         The tag, or ``None`` for an untagged message.
     body
-        The bytes: of a tagged message a view of what ``land`` gave, of an untagged one read-only memory of
-        its own.
+        The bytes: of a tagged message the :class:`~bowstring.memory.Buffer` that ``land`` gave, or a view of other
+        memory that it gave; of an untagged one read-only memory of its own.
     attachments
         What came beside the bytes; file descriptors now belong to the receiver, who closes them.
     """
 
     tag: int | None
-    body: memoryview
+    body: Any
     attachments: tuple[object, ...] = ()
 
 
@@ -166,8 +180,15 @@ class Channel(Closing):
     ----------
     scheme
         The transport's name: ``unix``, ``tcp``, ``inproc``.
-    carries
-        What attachments are here: ``"fds"``, ``"objects"`` or ``"nothing"``.
+    passes_memory
+        How a region of memory reaches the peer: beside a message as a file descriptor (``"fd"``) or as an object
+        (``"object"``), as a key for remote reads (``"rkey"``), or not at all (``None``).
+    authenticated
+        Whether the peer is known to be a process of this user.
+    ordered
+        Whether all messages arrive in the order in which they were sent, untagged and tagged ones together.
+    lands_on_device
+        Whether bodies can be received into memory of a device.
     most_attachments
         How many one message may have.
     takes_rows
@@ -190,8 +211,11 @@ class Channel(Closing):
     """
 
     scheme: ClassVar[str]
-    carries: ClassVar[Carries]
-    most_attachments: ClassVar[int]
+    passes_memory: ClassVar[Passes | None] = None
+    authenticated: ClassVar[bool] = False
+    ordered: ClassVar[bool] = True
+    lands_on_device: ClassVar[bool] = False
+    most_attachments: ClassVar[int] = 0
     takes_rows: ClassVar[bool] = False
     takes_prepared: ClassVar[bool] = False
     address: str
@@ -199,6 +223,18 @@ class Channel(Closing):
     limits: Limits
     restriction: Restriction | None = None
     last_words: Callable[[BowstringError], Message | None] | None = None
+
+    @property
+    def carries(self) -> Carries:
+        """What attachments are, by an older name: ``"fds"``, ``"objects"`` or ``"nothing"``."""
+        return _CARRIES.get(self.passes_memory, "nothing")
+
+    def attachments_of(self, region: Region) -> tuple[object, ...]:  # noqa: ARG002  for transports that pass memory
+        """Return what travels beside the announcement of a region, so that the peer can use its memory."""
+        return ()
+
+    def drop(self, attachments: tuple[object, ...]) -> None:
+        """Let go of attachments that were received and are of no use."""
 
     @abc.abstractmethod
     def send(self, messages: Sequence[Message | Prepared], deadline: float) -> None:
@@ -235,7 +271,8 @@ class Channel(Closing):
             How long to wait for a message to begin, in seconds; 0 looks once.
         land
             ``land(tag, nbytes)`` gives writable memory of exactly ``nbytes`` where the body of a tagged
-            message lands (also of an empty one), or a :class:`Landing`. It is called after the length was held
+            message lands (also of an empty one): a :class:`~bowstring.memory.Buffer`, whose pages are taken as its
+            bytes arrive, other memory, or a :class:`Landing`. It is called after the length was held
             against ``limits``, and may raise to refuse the message, which breaks the connection: a length is only a
             claim until the bytes have come. Without it a body lands in memory of its own.
 
@@ -341,9 +378,12 @@ class Listener(Closing):
     uri
         The address that ``dial`` takes: ``unix:/run/user/1000/bowstring/x.sock``, ``tcp://127.0.0.1:4711``,
         ``inproc:name``.
+    channels
+        The class of the connections.
     """
 
     uri: str
+    channels: ClassVar[type[Channel]]
 
     @abc.abstractmethod
     def accept(self, timeout: float) -> Channel | None:

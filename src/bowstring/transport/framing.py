@@ -36,6 +36,7 @@ import numpy as np
 from bowstring.dissociated.wire import Outgoing
 from bowstring.errors import LimitExceeded, ProtocolError, UsageError
 from bowstring.limits import Limits
+from bowstring.memory import Buffer
 from bowstring.transport.channel import Channel, Land, Landing, Message
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HEADER_BYTES",
     "Header",
+    "Place",
     "Prepared",
     "Run",
     "Views",
@@ -312,10 +314,16 @@ def lazy_memory(nbytes: int) -> memoryview:
         raise LimitExceeded("no memory for a message", found=f"{nbytes} bytes") from error
 
 
-def landing(tag: int | None, length: int, land: Land | None) -> tuple[memoryview, Prepare | None]:
-    """Return writable bytes for a body, and what to call before they are written, if anything.
+class Place(NamedTuple):
+    """Where a body lands: its bytes, what to call before they are written, and what stands for it."""
 
-    A tagged body lands in what ``land`` gives, any other in fresh memory.
+    view: memoryview
+    prepare: Prepare | None
+    body: Any
+
+
+def landing(tag: int | None, length: int, land: Land | None) -> Place:
+    """Return where a body lands: a tagged one in what ``land`` gives, any other in fresh memory.
 
     Raises
     ------
@@ -327,15 +335,18 @@ def landing(tag: int | None, length: int, land: Land | None) -> tuple[memoryview
     Examples
     --------
     >>> place = bytearray(4)
-    >>> landing(7, 4, lambda tag, nbytes: place)[0].obj is place
+    >>> landing(7, 4, lambda tag, nbytes: place).view.obj is place
     True
     """
     if tag is None or land is None:
-        return lazy_memory(length), None
-    place: Any = land(tag, length)
-    prepare = None
-    if isinstance(place, Landing):
-        place, prepare = place.place, place.prepare
+        fresh = lazy_memory(length)
+        return Place(fresh, None, fresh)
+    body: Any = land(tag, length)
+    place, prepare = body, None
+    if isinstance(body, Buffer):
+        place, prepare = _writable(body)
+    elif isinstance(body, Landing):
+        place, prepare = body.place, body.prepare
     given = memoryview(place)
     if given.readonly or not given.c_contiguous or given.nbytes != length:
         raise UsageError(
@@ -343,10 +354,17 @@ def landing(tag: int | None, length: int, land: Land | None) -> tuple[memoryview
             expected=f"{length} contiguous writable bytes",
             found=f"{given.nbytes} bytes, {'read-only' if given.readonly else 'writable'}",
         )
-    if given.format == "B" and given.ndim == 1:
-        return given, prepare
-    # A view with a zero in its shape cannot be cast.
-    return given.cast("B") if length else memoryview(bytearray()), prepare
+    if given.format != "B" or given.ndim != 1:
+        # A view with a zero in its shape cannot be cast.
+        given = given.cast("B") if length else memoryview(bytearray())
+    return Place(given, prepare, body if isinstance(body, Buffer) else given)
+
+
+def _writable(buffer: Buffer) -> tuple[Any, Prepare]:
+    """Return the bytes of a buffer that nobody has yet, and what takes pages for the first of them."""
+    region, offset = buffer.region, buffer.offset
+    place = region.array(offset, buffer.nbytes, writable=True)
+    return place, lambda arrived: region.prepare(offset + arrived) - offset
 
 
 def as_messages(outgoing: Sequence[Said], channel: Channel) -> list[Message | Prepared]:
@@ -367,11 +385,4 @@ def as_messages(outgoing: Sequence[Said], channel: Channel) -> list[Message | Pr
 def _message(outgoing: Outgoing, channel: Channel) -> Message:
     if outgoing.attachment is None:
         return Message(outgoing.tag, outgoing.pieces)
-    return Message(outgoing.tag, outgoing.pieces, _attachments(outgoing.attachment, channel.carries))
-
-
-def _attachments(region: Any, carries: str) -> tuple[object, ...]:
-    if carries != "fds":
-        return (region,)
-    # Lent memory is opened by what the message says of it.
-    return () if region.lent else (region.slab.fd,)
+    return Message(outgoing.tag, outgoing.pieces, channel.attachments_of(outgoing.attachment))

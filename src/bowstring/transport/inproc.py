@@ -24,6 +24,7 @@ from bowstring.transport.framing import check_length, landing
 from bowstring.transport.peer import Peer, milliseconds
 
 if TYPE_CHECKING:
+    from bowstring.memory import Region
     from bowstring.transport.framing import Prepared
 
 __all__ = ["InprocChannel", "InprocListener", "dial", "is_loopback", "listen"]
@@ -79,7 +80,8 @@ class InprocChannel(Channel):
     """One end of a connection within the process."""
 
     scheme = "inproc"
-    carries = "objects"
+    passes_memory = "object"
+    authenticated = True
     most_attachments = _MOST_ATTACHMENTS
 
     def __init__(
@@ -97,6 +99,9 @@ class InprocChannel(Channel):
         self._closed = False
         self._abandoned = False
         abandon_in_child(self)
+
+    def attachments_of(self, region: Region) -> tuple[object, ...]:
+        return (region,)
 
     def send(self, messages: Sequence[Message | Prepared], deadline: float) -> None:
         milliseconds(deadline, "deadline")
@@ -165,9 +170,9 @@ class InprocChannel(Channel):
                 self.restriction.check(self._received)
             if parcel.tag is None:
                 return Received(None, memoryview(parcel.body), parcel.attachments)
-            body, prepare = landing(parcel.tag, length, land)
-            if prepare is not None:
-                prepare(length)
+            place = landing(parcel.tag, length, land)
+            if place.prepare is not None:
+                place.prepare(length)
         except BaseException as error:
             reason = str(error) if isinstance(error, BowstringError) else f"receiving failed: {error!r}"
             self._say_last(error)
@@ -176,8 +181,8 @@ class InprocChannel(Channel):
                 self._end(f"the connection broke before: {reason}")
             del left
             raise
-        body[:] = parcel.body
-        return Received(parcel.tag, body, parcel.attachments)
+        place.view[:] = parcel.body
+        return Received(parcel.tag, place.body, parcel.attachments)
 
     def _end(self, reason: str) -> None:
         """Say in both queues why nothing more comes; the lock is held."""
@@ -219,6 +224,8 @@ class InprocChannel(Channel):
 
 class InprocListener(Listener):
     """Accepts connections under a name of this process."""
+
+    channels = InprocChannel
 
     def __init__(self, name: str, limits: Limits) -> None:
         self.uri = f"inproc:{urllib.parse.quote(name)}"

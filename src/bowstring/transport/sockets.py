@@ -24,6 +24,7 @@ from bowstring.transport.descriptors import Usage, abandon_in_child
 from bowstring.transport.framing import (
     HEADER_BYTES,
     Header,
+    Place,
     Prepared,
     Run,
     Views,
@@ -292,25 +293,25 @@ class StreamChannel(Channel):
     def _take(self, view: memoryview) -> int:
         return self._sock.recv_into(view, 0, socket.MSG_DONTWAIT)
 
-    def _body(self, header: Header, land: Land | None) -> memoryview:
+    def _body(self, header: Header, land: Land | None) -> Any:
         length = header.length
         have = min(length, self._end - self._start)
-        prepare = None
         if header.tag is None and have == length:
-            body = memoryview(bytes(self._ahead_view[self._start : self._start + length]))
+            whole = memoryview(bytes(self._ahead_view[self._start : self._start + length]))
+            place = Place(whole, None, whole)
         else:
-            body, prepare = landing(header.tag, length, land)
-            if prepare is not None and have:
-                prepare(have)
-            body[:have] = self._ahead_view[self._start : self._start + have]
+            place = landing(header.tag, length, land)
+            if place.prepare is not None and have:
+                place.prepare(have)
+            place.view[:have] = self._ahead_view[self._start : self._start + have]
         self._start += have
         self._since += HEADER_BYTES
         if have < length:
             self._between, self._since = min(self._since, _READ_AHEAD), 0
-            self._read_rest(body, have, prepare)
+            self._read_rest(place.view, have, place.prepare)
         else:
             self._since += length
-        return body.toreadonly() if header.tag is None else body
+        return place.view.toreadonly() if header.tag is None else place.body
 
     def _read_rest(self, body: memoryview, have: int, prepare: Callable[[int], int] | None) -> None:
         """Read the rest of a body, taking memory for about as much as has come already, and never for a claim."""
@@ -366,8 +367,9 @@ class StreamChannel(Channel):
         """Return the attachments of the message that lies at ``[begin, end)`` of the stream."""
         return ()
 
-    def _drop(self, attachments: tuple[object, ...]) -> None:
-        """Let go of attachments that nobody will get."""
+    def _drop_all(self, attachments: tuple[object, ...]) -> None:
+        """Let go of attachments that nobody will get, and of those whose messages were not read."""
+        self.drop(attachments)
 
     def _lost(self, error: OSError, missing: int = 0) -> BowstringError:
         """Return what an error of the socket means."""
@@ -399,7 +401,7 @@ class StreamChannel(Channel):
             error = BrokenError(f"receiving failed: {error!r}", where=str(self))
         self._unreadable = True
         self._start = self._end = 0
-        self._drop(attachments)
+        self._drop_all(attachments)
         self._say_last(error)
         self._give_up(error)
 

@@ -41,7 +41,6 @@ class TcpChannel(StreamChannel):
     """One end of a TCP connection."""
 
     scheme = "tcp"
-    carries = "nothing"
     takes_rows = True
 
     def __init__(self, sock: socket.socket, address: str, peer: Peer, limits: Limits) -> None:
@@ -158,6 +157,8 @@ def _hold_nothing_back(sock: socket.socket) -> None:
 
 class TcpListener(SocketListener):
     """Accepts TCP connections."""
+
+    channels = TcpChannel
 
     def __init__(self, sock: socket.socket, limits: Limits) -> None:
         super().__init__(sock, f"tcp://{spelled(sock.getsockname())}", limits)

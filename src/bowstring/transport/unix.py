@@ -12,6 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from bowstring.errors import (
     AccessDenied,
@@ -30,6 +31,9 @@ from bowstring.transport.peer import Peer, milliseconds
 from bowstring.transport.socket_file import SocketFile, address_of, path_of
 from bowstring.transport.sockets import StreamChannel
 
+if TYPE_CHECKING:
+    from bowstring.memory import Region
+
 __all__ = ["UnixChannel", "UnixListener", "dial", "is_loopback", "listen"]
 
 _SEND_BUFFER = 512 * 1024
@@ -40,7 +44,8 @@ class UnixChannel(StreamChannel):
     """One end of a connection over a Unix socket."""
 
     scheme = "unix"
-    carries = "fds"
+    passes_memory = "fd"
+    authenticated = True
     most_attachments = MOST_DESCRIPTORS
 
     def __init__(self, sock: socket.socket, address: str, peer: Peer, limits: Limits) -> None:
@@ -64,6 +69,13 @@ class UnixChannel(StreamChannel):
                 os.fstat(fd)
             except (OSError, OverflowError) as error:
                 raise UsageError("an attachment is no open file descriptor", found=fd) from error
+
+    def attachments_of(self, region: Region) -> tuple[object, ...]:
+        # Lent memory is opened by what the message says of it.
+        return () if region.lent or region.slab is None else (region.slab.fd,)
+
+    def drop(self, attachments: tuple[object, ...]) -> None:
+        close_all(attachments)
 
     def _push(self, views: Views, attachments: tuple[object, ...]) -> int:
         ancillary = _NO_ANCILLARY
@@ -101,8 +113,8 @@ class UnixChannel(StreamChannel):
     def _claim(self, count: int, begin: int, end: int) -> tuple[object, ...]:
         return self._arrivals.claim(count, begin, end)
 
-    def _drop(self, attachments: tuple[object, ...]) -> None:
-        close_all(attachments)
+    def _drop_all(self, attachments: tuple[object, ...]) -> None:
+        super()._drop_all(attachments)
         self._arrivals.close()
 
     def _release(self) -> None:
@@ -116,6 +128,8 @@ class UnixChannel(StreamChannel):
 
 class UnixListener(SocketListener):
     """Accepts connections of the same user on a socket file."""
+
+    channels = UnixChannel
 
     def __init__(self, sock: socket.socket, file: SocketFile, limits: Limits) -> None:
         self._file = file

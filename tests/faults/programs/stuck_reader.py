@@ -25,7 +25,7 @@ def stuck(what: str) -> None:
 def said(endpoint: Endpoint, *, ticket: bool) -> Channel:
     """Return a connection on which the hello was said, and maybe the ticket."""
     channel = dial(endpoint.locations[0].address)
-    hello = Hello(window=1 << 30, pointers=channel.carries != "nothing")
+    hello = Hello(window=1 << 30, pointers=channel.passes_memory is not None)
     channel.send([Message(Want.HELLO, [hello.pack()])], 10.0)
     if ticket:
         channel.send([Message(Want.DATA, [endpoint.ticket])], 10.0)
