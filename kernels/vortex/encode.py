@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import heapq
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -11,14 +11,16 @@ import numpy as np
 from bowstring.errors import UsageError
 from bowstring.kernels.launch import launch, run_arrays
 from bowstring.kernels.vortex.decode import CHUNK, ONES, empty, offsets_of, words_of
-from bowstring.kernels.vortex.pack import SLOTS, measure_fsst, pack_words, slot_of, write_fsst
+from bowstring.kernels.vortex.pack import ESCAPE, SLOTS, measure_fsst, pack_words, slot_of, write_fsst
 from bowstring.memory.arrays import last_of
 
 __all__ = ["SymbolTable", "encode_fsst", "pack", "train_fsst"]
 
-_ROUNDS: Final = 4
+_ROUNDS: Final = 5
 _MOST_SYMBOLS: Final = 255
 _LONGEST: Final = 8
+_BYTES: Final = 256
+_SINGLES: Final = 8  # what a symbol of one byte counts: without it the byte takes two
 _ESCAPED: Final = 255 | 1 << 8
 
 
@@ -103,58 +105,84 @@ def train_fsst(sample: Sequence[bytes]) -> SymbolTable:
     >>> len(table.symbols) == len(table.lengths) > 0
     True
     """
-    chosen: dict[bytes, None] = {}
+    text = np.frombuffer(b"".join(sample), np.uint8)
+    offsets = np.cumsum([0, *map(len, sample)], dtype=np.int64)
+    table = _table([])
     for _ in range(_ROUNDS):
-        gains: Counter[bytes] = Counter()
-        for text in sample:
-            _count(text, chosen, gains)
-        for each in list(gains):
-            gains[each] *= len(each)
-        chosen = dict.fromkeys(each for each, _ in gains.most_common(_MOST_SYMBOLS))
-    return _table(list(chosen))
+        gains = _gains(*encode_fsst(text, offsets, table), table)
+        table = _table(heapq.nlargest(_MOST_SYMBOLS, gains, key=gains.__getitem__))
+    return table
 
 
-def _count(text: bytes, chosen: dict[bytes, None], gains: Counter[bytes]) -> None:
-    """Count the symbols of a text, and each two that follow each other, as one."""
-    at, last = 0, b""
-    while at < len(text):
-        found = text[at : at + 1]
-        for size in range(_LONGEST, 1, -1):
-            if text[at : at + size] in chosen:
-                found = text[at : at + size]
-                break
-        gains[found] += 1
-        if last and len(last) + len(found) <= _LONGEST:
-            gains[last + found] += 1
-        last = found
-        at += len(found)
+def _gains(codes: Any, places: Any, table: SymbolTable) -> dict[bytes, int]:
+    """Return how many bytes each symbol of encoded texts stands for, and each two in a row, as one symbol."""
+    ids, rows = _ids(codes, places)
+    names = [
+        int(word).to_bytes(_LONGEST, "little")[:size]
+        for word, size in zip(table.symbols, table.lengths, strict=True)
+    ]
+    names += [b""] * (_BYTES - len(names)) + [bytes([each]) for each in range(256)]
+    sizes = np.array([len(each) for each in names])
+    gains: dict[bytes, int] = {}
+    counts = np.bincount(ids, minlength=len(names)) * np.where(sizes == 1, _SINGLES, sizes)
+    for each in np.flatnonzero(counts).tolist():
+        gains[names[each]] = gains.get(names[each], 0) + int(counts[each])
+    follow = (rows[1:] == rows[:-1]) & (sizes[ids[1:]] + sizes[ids[:-1]] <= _LONGEST)
+    pairs = np.bincount(ids[:-1][follow] * len(names) + ids[1:][follow])
+    found = np.flatnonzero(pairs)
+    for pair, count in zip(found.tolist(), pairs[found].tolist(), strict=True):
+        name = names[pair // len(names)] + names[pair % len(names)]
+        gains[name] = gains.get(name, 0) + count * len(name)
+    return gains
 
 
-def _table(symbols: list[bytes]) -> SymbolTable:
+def _ids(codes: Any, places: Any) -> tuple[Any, Any]:
+    """Return the symbols of encoded texts, bytes without one from 256 on, and the row of each."""
+    at = np.arange(len(codes))
+    marks = codes == ESCAPE
+    # Of several 255 in a row every other one is a byte that stands as it is.
+    first = np.maximum.accumulate(np.where(marks, -1, at)) if len(codes) else at
+    escapes = marks & ((at - first) % 2 == 1)
+    literal = np.concatenate([[False], escapes[:-1]]) if len(codes) else escapes
+    starts = np.flatnonzero(~literal)
+    following = codes[np.minimum(starts + 1, len(codes) - 1)].astype(np.int64)
+    ids = np.where(escapes[starts], _BYTES + following, codes[starts].astype(np.int64))
+    return ids, np.searchsorted(places, starts, "right")
+
+
+def _table(found: list[bytes]) -> SymbolTable:
+    """Return the table of some symbols, of which those that shorten most come first.
+
+    Codes are numbered as other readers expect it: symbols of two bytes first, then longer ones by their length, and
+    those of one byte last.
+    """
+    slots: dict[int, bytes] = {}
+    for each in found:
+        if len(each) > 2:
+            word = np.array([int.from_bytes(each, "little")], np.uint64)
+            slots.setdefault(int(slot_of(word)[0]), each)  # one that shortens more stays
+    kept = sorted((*(each for each in found if len(each) < 3), *slots.values()), key=_by_length)
+    entries = {each: code | len(each) << 8 for code, each in enumerate(kept)}
     singles = np.full(256, _ESCAPED, np.uint16)
+    for each in kept:
+        if len(each) == 1:
+            singles[each[0]] = entries[each]
+    pairs = np.tile(singles, 256)
+    for each in kept:
+        if len(each) == 2:
+            pairs[int.from_bytes(each, "little")] = entries[each]
     words, masks = np.zeros((2, SLOTS), np.uint64)
     codes = np.zeros(SLOTS, np.uint16)
-    kept: list[bytes] = []
-    two: list[tuple[bytes, int]] = []
-    for each in symbols:
-        entry = len(kept) | len(each) << 8
-        if len(each) == 1:
-            singles[each[0]] = entry
-        elif len(each) == 2:
-            two.append((each, entry))
-        else:
-            word = int.from_bytes(each, "little")
-            slot = int(slot_of(np.array([word], np.uint64))[0])
-            if codes[slot]:  # a symbol that shortens more is there
-                continue
-            words[slot], masks[slot], codes[slot] = word, (1 << 8 * len(each)) - 1, entry
-        kept.append(each)
-    pairs = np.tile(singles, 256)
-    for each, entry in two:
-        pairs[int.from_bytes(each, "little")] = entry
+    for slot, each in slots.items():
+        words[slot], masks[slot] = int.from_bytes(each, "little"), (1 << 8 * len(each)) - 1
+        codes[slot] = entries[each]
     table = np.frombuffer(b"".join(each.ljust(_LONGEST, b"\0") for each in kept), np.uint64)
     lengths = np.array([len(each) for each in kept], np.uint8)
     return SymbolTable(table, lengths, singles, pairs, words, masks, codes)
+
+
+def _by_length(symbol: bytes) -> int:
+    return len(symbol) if len(symbol) > 1 else _LONGEST + 1
 
 
 def encode_fsst(text: Any, offsets: Any, table: SymbolTable) -> tuple[Any, Any]:

@@ -55,3 +55,18 @@ def test_fetch_writes_a_stream(path: Path, tmp_path: Path, encoded: bool) -> Non
         assert main(["fetch", str(endpoint), "--to", str(target)]) == 0
     expected = bow.vortex.open_stream(str(path)).read_all()
     assert bow.vortex.open_stream(str(target)).read_all().equals(expected)
+
+
+def test_fetch_compresses_a_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With `--compress` it is smaller, and holds the same; no other format takes the option."""
+    table = pa.table({"a": [each % 7 for each in range(5000)]})
+    plain, small = (str(tmp_path / name) for name in ("plain.vortex", "small.vortex"))
+    with bow.Server(f"unix:{tmp_path}/s.sock") as server:
+        endpoint = str(server.publish("t", table))
+        assert main(["fetch", endpoint, "--to", plain]) == 0
+        assert main(["fetch", endpoint, "--to", small, "--compress"]) == 0
+        for other in ([], ["--to", str(tmp_path / "a.parquet")]):
+            assert main(["fetch", endpoint, *other, "--compress"]) == 2
+    assert "--to FILE.vortex" in capsys.readouterr().err
+    assert 10 * Path(small).stat().st_size < Path(plain).stat().st_size
+    assert bow.vortex.open_stream(small).read_all().equals(table)

@@ -58,7 +58,7 @@ def numbers(values: Any, dtype: Any) -> Piece:
 
 def same_values(found: pa.ChunkedArray, expected: pa.ChunkedArray) -> bool:
     """Whether two columns hold the same values: bits of floats, and values of anything else."""
-    if pa.types.is_floating(found.type):
+    if pa.types.is_floating(found.type) and pa.types.is_floating(expected.type):
         bits = {16: np.uint16, 32: np.uint32, 64: np.uint64}[found.type.bit_width]
         left, right = (
             each.combine_chunks().fill_null(0).to_numpy(zero_copy_only=False).view(bits)

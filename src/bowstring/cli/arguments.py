@@ -116,6 +116,11 @@ def _fetch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--columns", type=names, action="extend", metavar="A,B", help="which columns, in order (default: all)"
     )
     fetch.add_argument("--limit", type=count, metavar="N", help="stop after N rows")
+    fetch.add_argument(
+        "--compress",
+        action="store_true",
+        help="encode columns of a .vortex stream in fewer bytes; takes time",
+    )
 
 
 def _inspect(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

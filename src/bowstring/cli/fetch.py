@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from bowstring.cli.arguments import endpoint_with_token
-from bowstring.cli.files import check_extension, file_sink
+from bowstring.cli.files import check_compress, check_extension, file_sink
 from bowstring.cli.terminal import clipped, duration, number, print_table, progress, shown, size
 from bowstring.client import connect
 
@@ -33,6 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Read the data set to its end, or to the limit; write it to a file, or show its first rows."""
     if arguments.to is not None:
         check_extension(arguments.to)
+    if arguments.compress:
+        check_compress(arguments.to)
     began = time.monotonic()
     endpoint = endpoint_with_token(arguments.uri, arguments.ticket, arguments.token_file)
     with connect(endpoint, columns=arguments.columns) as stream:
@@ -40,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.to is None:
             taken = _read(stream, arguments.limit, preview.add)
         else:
-            with file_sink(arguments.to, stream.schema) as write:
+            with file_sink(arguments.to, stream.schema, compress=arguments.compress) as write:
                 taken = _read(stream, arguments.limit, lambda batch: write(_checked(batch)))
         stats, seconds = stream.stats, time.monotonic() - began
     if arguments.json:

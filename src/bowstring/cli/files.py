@@ -17,7 +17,7 @@ from bowstring import ipc, parquet
 from bowstring.errors import InvalidData, LimitExceeded, Unsupported, UsageError, first_line
 from bowstring.parquet.file import OpenFile
 
-__all__ = ["EXTENSIONS", "DataFile", "Format", "check_extension", "file_sink", "recognise"]
+__all__ = ["EXTENSIONS", "DataFile", "Format", "check_compress", "check_extension", "file_sink", "recognise"]
 
 _PARQUET = b"PAR1"
 _ENCRYPTED_PARQUET = b"PARE"
@@ -218,18 +218,25 @@ def _vortex_writer(path: str, schema: pa.Schema) -> Any:
     return new_stream(path, schema)
 
 
+def _compressed_vortex_writer(path: str, schema: pa.Schema) -> Any:
+    from bowstring.vortex import new_stream
+
+    return new_stream(path, schema, compress=True)
+
+
 def _csv_writer(path: str, schema: pa.Schema) -> Any:
     import pyarrow.csv
 
     return pyarrow.csv.CSVWriter(path, schema)
 
 
+_VORTEX = ".vortex"
 _WRITERS: dict[str, Callable[[str, pa.Schema], Any]] = {
     ".parquet": _parquet_writer,
     ".arrow": _file_writer,
     ".feather": _file_writer,
     ".arrows": _stream_writer,
-    ".vortex": _vortex_writer,
+    _VORTEX: _vortex_writer,
     ".csv": _csv_writer,
 }
 EXTENSIONS = tuple(_WRITERS)
@@ -258,9 +265,30 @@ def check_extension(path: str) -> str:
     return extension
 
 
+def check_compress(path: str | None) -> None:
+    """Refuse ``--compress`` where a file is not written in a format that it means something for.
+
+    Raises
+    ------
+    UsageError
+        The file is no stream of Vortex.
+    """
+    if path is None or check_extension(path) != _VORTEX:
+        raise UsageError(
+            "--compress chooses encodings of Vortex",
+            expected="--to FILE.vortex",
+            found="no --to" if path is None else f"--to {os.path.basename(path)}",
+        )
+
+
 @contextlib.contextmanager
-def file_sink(path: str, schema: pa.Schema) -> Iterator[Write]:
+def file_sink(path: str, schema: pa.Schema, *, compress: bool = False) -> Iterator[Write]:
     """Write batches to a file that takes its name when the ``with`` block ends well, and else is removed.
+
+    Parameters
+    ----------
+    compress
+        Of a stream of Vortex, whether columns are encoded so that they take fewer bytes.
 
     Raises
     ------
@@ -269,7 +297,7 @@ def file_sink(path: str, schema: pa.Schema) -> Iterator[Write]:
     Unsupported
         The format has no place for a type of the schema.
     """
-    make = _WRITERS[check_extension(path)]
+    make = _compressed_vortex_writer if compress else _WRITERS[check_extension(path)]
     folder, name = os.path.split(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise UsageError("there is no such folder", found=folder)

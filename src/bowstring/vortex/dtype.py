@@ -23,6 +23,7 @@ __all__ = [
     "DType",
     "Kind",
     "decoded_name",
+    "is_timestamp",
     "numbered",
     "of_arrow",
     "of_schema",
@@ -275,6 +276,11 @@ _UNIT_TYPES: Final[dict[tuple[str, int], tuple[np.dtype[np.generic], pa.DataType
 }
 
 
+def is_timestamp(dtype: DType) -> bool:
+    """Whether a type is a timestamp, the extension that Vortex has for them."""
+    return dtype.id == _TIMESTAMP
+
+
 def units_per_second(dtype: DType) -> int:
     """Return how many units of a timestamp are a second.
 
@@ -283,7 +289,7 @@ def units_per_second(dtype: DType) -> int:
     InvalidMetadata
         The type is no timestamp.
     """
-    if dtype.id != _TIMESTAMP:
+    if not is_timestamp(dtype):
         raise InvalidMetadata("parts of a date and time make a timestamp only", found=str(dtype))
     return int(10 ** (9 - 3 * dtype.metadata[0]))
 

@@ -1,4 +1,4 @@
-"""Writing streams: canonical encodings, every buffer at a multiple of 64 bytes, for any reader of Vortex."""
+"""Writing streams: every buffer at a multiple of 64 bytes, in encodings that any reader of Vortex has."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from bowstring.ipc.source import check_file, file_path
 from bowstring.kernels import bitmap
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.vortex.batch import EncodedBatch
+from bowstring.vortex.compress import compressed
 from bowstring.vortex.dtype import PTYPES, DType, Kind, of_schema, to_schema
 from bowstring.vortex.forward import encoded_batches, is_messages, messages_dtype
 from bowstring.vortex.message import Message, MessageKind, encode_message
@@ -39,11 +40,11 @@ _DECIMAL_WIDTHS: Final = {32: 2, 64: 3, 128: 4, 256: 5}
 _NARROW: Final = (BufferKind.OFFSETS32, BufferKind.STARTS32, BufferKind.SIZES32)
 
 
-def new_stream(sink: Any, schema: pa.Schema) -> VortexWriter:
+def new_stream(sink: Any, schema: pa.Schema, *, compress: bool = False) -> VortexWriter:
     """Begin a Vortex IPC stream.
 
-    Buffers are written as they are, each at a multiple of 64 bytes, in encodings that readers since Vortex 0.54
-    know. Dictionaries and runs stay encoded.
+    Buffers begin at multiples of 64 bytes, in encodings that readers since Vortex 0.54 know. By default they are
+    written as they are; dictionaries and runs stay encoded.
 
     Parameters
     ----------
@@ -52,6 +53,10 @@ def new_stream(sink: Any, schema: pa.Schema) -> VortexWriter:
     schema
         Of all batches to come. Metadata are not written, but for the name and the metadata of an extension type.
         That of :func:`to_messages` stands for the batches that are encoded in it: these are written as they are.
+    compress
+        Encode each column of each batch in the way that takes the fewest bytes, by what a sample of its rows and
+        its bounds tell: in few bits, as dictionaries, runs, or constants, decimals in floats as integers, text by
+        symbols. This takes time, and the reader's too; values stay the same in every bit.
 
     Raises
     ------
@@ -67,7 +72,7 @@ def new_stream(sink: Any, schema: pa.Schema) -> VortexWriter:
     >>> bow.vortex.open_stream(sink.getvalue()).read_all().num_rows
     2
     """
-    return VortexWriter(sink, schema)
+    return VortexWriter(sink, schema, compress=compress)
 
 
 class VortexWriter(Closing):
@@ -78,9 +83,10 @@ class VortexWriter(Closing):
     schema : pyarrow.Schema
     """
 
-    def __init__(self, sink: Any, schema: pa.Schema) -> None:
+    def __init__(self, sink: Any, schema: pa.Schema, *, compress: bool = False) -> None:
         if not isinstance(schema, pa.Schema):
             raise UsageError("not a schema", expected="pyarrow.Schema", found=type(schema).__name__)
+        self._compresses = compress
         self.schema = schema
         self._forwards = is_messages(schema)
         self.dtype = messages_dtype(schema) if self._forwards else of_schema(schema)
@@ -134,7 +140,13 @@ class VortexWriter(Closing):
         if batch.num_rows > _MOST_ROWS:
             raise UsageError("a message holds fewer rows", expected=_MOST_ROWS, found=batch.num_rows)
         host = compacted(batch.to_device("cpu"))
-        root = Piece("vortex.struct", children=tuple(pieces_of(host, self.dtype)))
+        columns = pieces_of(host, self.dtype)
+        if self._compresses:
+            columns = [
+                compressed(piece, dtype, batch.num_rows)
+                for piece, dtype in zip(columns, self.dtype.children, strict=True)
+            ]
+        root = Piece("vortex.struct", children=tuple(columns))
         self._put(array_message(root, batch.num_rows))
 
     def close(self) -> None:
