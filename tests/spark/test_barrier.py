@@ -17,7 +17,7 @@ import pytest
 import bowstring as bow
 from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded, LimitExceeded
 from bowstring.spark import barrier
-from bowstring.spark.barrier_task import StayingTask
+from bowstring.spark.barrier import StayingTask
 from bowstring.spark.task import Order
 from bowstring.spark.tickets import Ticket
 from bowstring.transport import Channel, Message, dial

@@ -10,8 +10,7 @@ import pytest
 
 from bowstring import variant
 from bowstring.errors import Unsupported
-from bowstring.spark.type_mapping import column_form
-from bowstring.spark.variant_marks import is_marked
+from bowstring.spark.type_mapping import column_form, is_marked
 from tests.conformance.intervals import DAY_TIME, MONTHS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")

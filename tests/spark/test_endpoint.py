@@ -13,10 +13,9 @@ import pytest
 import bowstring as bow
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import BrokenError, ProducerFailed, UnknownTicket, UsageError
-from bowstring.spark.endpoint import read_endpoint
 from bowstring.spark.filters import Predicate
 from bowstring.spark.options import ReadOptions
-from bowstring.spark.types import Normaliser
+from bowstring.spark.types import Normaliser, read_endpoint
 from tests.client_server.conftest import until
 
 TABLE = pa.table(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bowstring.spark.input_batches import incoming, joined
-from bowstring.spark.variant_marks import marked
+from bowstring.spark.type_mapping import marked
 
 
 def batches_of(rows: list[int]) -> list[pa.RecordBatch]:

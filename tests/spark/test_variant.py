@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from bowstring import variant
 from bowstring.errors import InvalidData, Unsupported, UsageError
 from bowstring.spark.input_batches import FromSpark, from_spark, shared
+from bowstring.spark.type_mapping import marked
 from bowstring.spark.types import Normaliser, normalise
-from bowstring.spark.variant_marks import marked
 
 SPARK = marked(b"variant")
 ROW = st.fixed_dictionaries(

@@ -9,8 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bowstring.spark.lookup import dataset
-    from bowstring.spark.publishing import publish
+    from bowstring.spark.publishing import dataset, publish
     from bowstring.spark.sessions import session, session_config
     from bowstring.spark.task import task_address, task_device
     from bowstring.spark.tickets import PublishedDataset
@@ -28,7 +27,7 @@ __all__ = [
 # Every worker of Spark's imports this package, and most need only what a task does.
 _HOMES = {
     "PublishedDataset": "bowstring.spark.tickets",
-    "dataset": "bowstring.spark.lookup",
+    "dataset": "bowstring.spark.publishing",
     "publish": "bowstring.spark.publishing",
     "session": "bowstring.spark.sessions",
     "session_config": "bowstring.spark.sessions",

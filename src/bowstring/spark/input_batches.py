@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 
 from bowstring.errors import UsageError
 from bowstring.spark import conversions
-from bowstring.spark.type_mapping import Convert, Form
-from bowstring.spark.variant_marks import is_marked
+from bowstring.spark.type_mapping import Convert, Form, is_marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -99,7 +98,7 @@ class FromSpark:
 
     Examples
     --------
-    >>> from bowstring.spark.variant_marks import marked
+    >>> from bowstring.spark.type_mapping import marked
     >>> rows = pa.array([{"value": bytes([12, 42]), "metadata": bytes([1, 0, 0])}] * 3, marked(b"variant"))
     >>> batch = from_spark(pa.record_batch({"v": rows}))
     >>> (

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from bowstring.errors import Unsupported
 from bowstring.spark.input_batches import FromSpark
-from bowstring.spark.variant_marks import marked
+from bowstring.spark.type_mapping import marked
 
 __all__ = ["check_columns", "differences", "published_schema", "task_schema"]
 

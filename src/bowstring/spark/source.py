@@ -10,11 +10,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from bowstring.errors import BowstringError, UsageError
-from bowstring.spark.endpoint import read_endpoint
 from bowstring.spark.filters import Predicate, predicate
 from bowstring.spark.options import ReadOptions
 from bowstring.spark.schemas import published_schema, task_schema
-from bowstring.spark.types import to_spark_schema
+from bowstring.spark.types import read_endpoint, to_spark_schema
 
 __all__ = ["BowstringDataSource", "BowstringReader", "BowstringStreamReader"]
 

@@ -21,13 +21,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from bowstring.testing.transport_kit import bounds, delivery, endings, listeners
+from bowstring.testing.transport_kit import delivery, endings
 from bowstring.testing.transport_kit.harness import Maker, in_thread, pairs_at, raises
 
 __all__ = ["CHANNEL_CHECKS", "LISTENER_CHECKS", "Maker", "check_transport", "in_thread", "pairs_at", "raises"]
 
-CHANNEL_CHECKS: Sequence[Callable[[Maker], None]] = (*delivery.CHECKS, *bounds.CHECKS, *endings.CHECKS)
-LISTENER_CHECKS: Sequence[Callable[[str], None]] = listeners.CHECKS
+CHANNEL_CHECKS: Sequence[Callable[[Maker], None]] = (
+    *delivery.CHECKS,
+    *endings.BOUND_CHECKS,
+    *endings.END_CHECKS,
+)
+LISTENER_CHECKS: Sequence[Callable[[str], None]] = endings.LISTENER_CHECKS
 
 
 def check_transport(address: str) -> None:

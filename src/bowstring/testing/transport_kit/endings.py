@@ -1,25 +1,129 @@
-"""How a connection ends: by this side, by the peer, by a fork."""
+"""What is refused, which waits end, and how connections come in and end."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
+import threading
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from bowstring.errors import BrokenError, ClosedError, ForkedError, NotPicklable
+import numpy as np
+
+from bowstring.errors import BrokenError, ClosedError, ForkedError, LimitExceeded, NotPicklable, UsageError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.testing.transport_kit.harness import (
     MIB,
     PATIENCE,
+    SOON,
     Maker,
+    fill_until_stuck,
     in_thread,
     let_it_wait,
     next_from,
     raises,
     send,
 )
-from bowstring.transport import Channel, Message
+from bowstring.transport import Channel, Land, Message, dial, listen
+
+
+def check_idle(make: Maker) -> None:
+    """``receive`` returns nothing when nothing begins in time, and goes on; only finite waits are taken."""
+    with make(DEFAULT_LIMITS) as (here, there):
+        assert there.receive(0.0) is None
+        assert there.receive(SOON / 4) is None
+        waiting = in_thread(next_from, there)
+        send(here, Message(None, [b"late"]))
+        assert bytes(waiting.result().body) == b"late"
+        for wait in (-1.0, float("inf"), float("nan")):
+            with raises(UsageError):
+                there.receive(wait)
+            with raises(UsageError):
+                here.send([Message(None)], wait)
+
+
+def check_limits(make: Maker) -> None:
+    """A message of exactly the bound of its kind passes; one byte more is refused before memory is asked for."""
+    limits = DEFAULT_LIMITS.replace(metadata_bytes=1000, message_bytes=2000, control_bytes=500)
+    bounds = [(None, 1000), (5, 2000), (1 << 56, 2000), (2 << 56, 500), ((1 << 64) - 1, 500)]
+
+    def never(tag: int, nbytes: int) -> bytearray:
+        raise AssertionError(f"memory was asked for: {nbytes} bytes for {tag}")
+
+    for tag, most in bounds:
+        with make(limits) as (here, there):
+            send(here, Message(tag, [bytes(most)]))
+            assert next_from(there).body.nbytes == most
+            with contextlib.suppress(BrokenError):  # the receiver may be quicker to refuse than we to send
+                send(here, Message(tag, [bytes(most + 1)]))
+            with raises(LimitExceeded):
+                next_from(there, never)
+            with raises(BrokenError):
+                there.receive(SOON)
+
+
+def check_refusal_to_land(make: Maker) -> None:
+    """What ``land`` raises comes out of ``receive``; that, and memory that does not fit, break the channel."""
+
+    def refuse(tag: int, nbytes: int) -> bytearray:
+        raise LimitExceeded("no such tag is expected", found=tag, where=f"a body of {nbytes} bytes")
+
+    bad: list[tuple[type[BaseException], Land]] = [
+        (LimitExceeded, refuse),
+        (UsageError, lambda _, nbytes: bytearray(nbytes + 1)),
+        (UsageError, lambda _, nbytes: bytes(nbytes)),
+        (UsageError, lambda _, nbytes: np.zeros(2 * nbytes, dtype=np.uint8)[::2]),
+    ]
+    for kind, land in bad:
+        with make(DEFAULT_LIMITS) as (here, there):
+            send(here, Message(5, [b"body"]))
+            with raises(kind):
+                next_from(there, land)
+            with raises(BrokenError):
+                there.receive(SOON)
+            with raises(BrokenError):
+                for _ in range(1000):
+                    here.send([Message(None, [bytes(1000)])], PATIENCE)
+
+
+def check_stuck_peer(make: Maker) -> None:
+    """A peer that takes nothing ends a send after its deadline; then both ends know the channel to be broken."""
+    with make(DEFAULT_LIMITS) as (here, there):
+        fill_until_stuck(here)
+        with raises(BrokenError):
+            send(here, Message(None, [b"more"]))
+        with raises(BrokenError):
+            while True:
+                next_from(there)
+
+
+def check_one_receiver(make: Maker) -> None:
+    """A second thread that receives is refused, and the first one goes on."""
+    with make(DEFAULT_LIMITS) as (here, there):
+        inside, go_on = threading.Event(), threading.Event()
+
+        def land(_: int, nbytes: int) -> bytearray:
+            inside.set()
+            assert go_on.wait(PATIENCE)
+            return bytearray(nbytes)
+
+        first = in_thread(next_from, there, land)
+        send(here, Message(5, [b"body"]))
+        assert inside.wait(PATIENCE)
+        with raises(UsageError):
+            there.receive(0.0)
+        go_on.set()
+        assert bytes(first.result().body) == b"body"
+
+
+BOUND_CHECKS: Sequence[Callable[[Maker], None]] = (
+    check_idle,
+    check_limits,
+    check_refusal_to_land,
+    check_stuck_peer,
+    check_one_receiver,
+)
 
 
 def check_close(make: Maker) -> None:
@@ -136,7 +240,7 @@ def _in_child(channel: Channel, hold: int, release: int) -> NoReturn:
         os._exit(code)
 
 
-CHECKS: Sequence[Callable[[Maker], None]] = (
+END_CHECKS: Sequence[Callable[[Maker], None]] = (
     check_close,
     check_drain,
     check_close_wakes_receiver,
@@ -144,4 +248,61 @@ CHECKS: Sequence[Callable[[Maker], None]] = (
     check_peers_end_wakes,
     check_words,
     check_fork,
+)
+
+
+def check_listener(address: str) -> None:
+    """A listener takes every connection in order, waits no longer than told, and says where it is."""
+    with listen(address) as listener:
+        assert listener.accept(0.0) is None
+        assert listener.accept(SOON / 4) is None
+        assert listener.uri in repr(listener)
+        with contextlib.ExitStack() as stack:
+            here = [stack.enter_context(dial(listener.uri, deadline=PATIENCE)) for _ in range(20)]
+            there = [listener.accept(PATIENCE) for _ in here]
+            for number, (near, far) in enumerate(zip(here, there, strict=True)):
+                assert far is not None
+                stack.enter_context(far)
+                send(near, Message(number))
+            assert [next_from(far).tag for far in there if far is not None] == list(range(20))
+        with raises(NotPicklable):
+            pickle.dumps(listener)
+        with raises(UsageError):
+            listener.accept(float("inf"))
+
+
+def check_listener_close(address: str) -> None:
+    """Closing a listener wakes who accepts, keeps what was accepted, and frees the address."""
+    listener = listen(address)
+    with dial(listener.uri, deadline=PATIENCE) as here:
+        there = listener.accept(PATIENCE)
+        assert there is not None
+        with there:
+            waiting = in_thread(listener.accept, PATIENCE)
+            let_it_wait(waiting)
+            listener.close()
+            listener.close()
+            assert listener.closed
+            with raises(ClosedError):
+                waiting.result()
+            with raises(ClosedError):
+                listener.accept(0.0)
+            send(here, Message(None, [b"still here"]))
+            assert bytes(next_from(there).body) == b"still here"
+    with raises(BrokenError):
+        dial(listener.uri, deadline=PATIENCE)
+    with listen(listener.uri) as again:
+        assert again.uri == listener.uri
+
+
+def check_listener_in_use(address: str) -> None:
+    """An address with a living listener is refused to a second one."""
+    with listen(address) as listener, raises(UsageError):
+        listen(listener.uri)
+
+
+LISTENER_CHECKS: Sequence[Callable[[str], None]] = (
+    check_listener,
+    check_listener_close,
+    check_listener_in_use,
 )
