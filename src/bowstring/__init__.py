@@ -29,11 +29,12 @@ if TYPE_CHECKING:
     from bowstring import spark as spark
     from bowstring import variant as variant
     from bowstring import vortex as vortex
-    from bowstring.client import connect
+    from bowstring.client import connect, list_datasets
     from bowstring.client.stream import Stream, StreamStatistics
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.column import Column
     from bowstring.dissociated.endpoint import Dataset, Endpoint
+    from bowstring.dissociated.listing import DatasetInfo
     from bowstring.local_server import get, put, release
     from bowstring.memory import Buffer, Device, Pool, Region, cpu
     from bowstring.server import Server, ServerStatistics
@@ -46,6 +47,7 @@ __all__ = [  # noqa: PLE0604  the names of the errors are listed where the tree 
     "Buffer",
     "Column",
     "Dataset",
+    "DatasetInfo",
     "Device",
     "Endpoint",
     "Limits",
@@ -62,6 +64,7 @@ __all__ = [  # noqa: PLE0604  the names of the errors are listed where the tree 
     "geo",
     "get",
     "ipc",
+    "list_datasets",
     "parquet",
     "put",
     "release",
@@ -78,6 +81,7 @@ _HOMES = {
     "Buffer": "bowstring.memory",
     "Column": "bowstring.columnar.column",
     "Dataset": "bowstring.dissociated.endpoint",
+    "DatasetInfo": "bowstring.dissociated.listing",
     "Device": "bowstring.memory",
     "Endpoint": "bowstring.dissociated.endpoint",
     "Pool": "bowstring.memory",
@@ -87,6 +91,7 @@ _HOMES = {
     "Stream": "bowstring.client.stream",
     "StreamStatistics": "bowstring.client.stream",
     "connect": "bowstring.client",
+    "list_datasets": "bowstring.client",
     "cpu": "bowstring.memory",
     "get": "bowstring.local_server",
     "put": "bowstring.local_server",

@@ -69,7 +69,7 @@ def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "uri", ["nonsense", "unix:/x", "unix:/x?want_data=1", "tcp://h:1?want_data=minus&ticket=dA"]
+    "uri", ["nonsense", "unix:/x?", "unix:/x?want_data=1", "tcp://h:1?want_data=minus&ticket=dA"]
 )
 def test_a_wrong_uri_means_nothing(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     """What is no URI of a data set is a wrong call: exit code 2."""

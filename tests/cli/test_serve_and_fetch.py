@@ -468,3 +468,59 @@ def test_variants_go_from_file_to_file(
     capsys.readouterr()
     assert main(["inspect", str(target)]) == 0
     assert "event: group, logical type: VARIANT(1), repetition: optional" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_server_is_listed_and_fetched_from_by_name(
+    as_json: bool, table: pa.Table, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """`list` shows each data set of an address, and `fetch` takes an address and a name."""
+    with bow.Server() as server:
+        server.publish("trips", table)
+        server.publish("lazy", lambda: iter(table.to_batches()))
+        assert main(["list", server.address, *(["--json"] if as_json else [])]) == 0
+        printed = capsys.readouterr().out
+        target = tmp_path / "out.arrow"
+        assert main(["fetch", server.address, "trips", "--to", str(target)]) == 0
+        assert read_back(target).equals(table)
+        assert main(["fetch", server.address, "trisp"]) == 1
+        assert "Did you mean 'trips'?" in capsys.readouterr().err
+    if as_json:
+        lazy, trips = json.loads(printed)
+        assert (lazy["name"], lazy["rows"], trips["name"], trips["rows"]) == (
+            "lazy",
+            None,
+            "trips",
+            table.num_rows,
+        )
+        assert [each["name"] for each in trips["schema"]] == table.column_names
+    else:
+        assert "trips" in printed
+        assert "lazy" in printed
+
+
+def test_a_server_without_data_sets_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty server is no error."""
+    with bow.Server() as server:
+        assert main(["list", server.address]) == 0
+    assert capsys.readouterr().out == "no data sets\n"
+
+
+def test_the_advertised_host_is_in_the_uri(files: dict[str, Path], table: pa.Table, start: Any) -> None:
+    """A server on all interfaces prints URIs with the host under which others reach it."""
+    options = ["--address", "tcp://0.0.0.0:0", "--token", "auto", "--advertise", "localhost"]
+    server = start("serve", str(files[".arrows"]), *options)
+    uri = server.line()
+    assert uri.startswith("tcp://localhost:")
+    with bow.connect(uri) as stream:
+        assert stream.read_all().equals(table)
+    server.end(signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    ("address", "host"), [("unix:", "here"), ("tcp://127.0.0.1:0", "a b"), ("tcp://127.0.0.1:0", "host:1/x")]
+)
+def test_a_wrong_host_is_not_advertised(address: str, host: str) -> None:
+    """What is no host, or belongs to an address without one, is refused."""
+    with pytest.raises(bow.UsageError):
+        bow.Server(address, advertise=host)

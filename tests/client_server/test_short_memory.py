@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -48,3 +49,17 @@ def test_what_is_foreseen_makes_room(says: Says) -> None:
         firsts = [next(stream)["d"].to_arrow()[0].as_py() for _ in batches]
     assert firsts == [text[0]] * 12 + [text[-1]] * 12
     come_home(pool)
+
+
+def test_read_all_copies_what_must_be_copied(serve: Callable[..., bow.Server], address: str) -> None:
+    """`read_all` of batches that are produced lazily ends, though the producer's memory does not hold them all."""
+
+    def produce() -> Iterator[pa.RecordBatch]:
+        return (pa.record_batch({"n": np.full(1 << 16, number)}) for number in range(40))
+
+    server = serve(address, pool=Pool(budget=8 << 20), limits=PATIENCE)
+    endpoint = server.publish("t", produce)
+    limits = PATIENCE.replace(window_bytes=2 << 20, outstanding_bytes=4 << 20)
+    with bow.connect(endpoint, limits=limits) as stream:
+        table = stream.read_all()
+    assert table["n"].to_numpy().tolist() == np.repeat(np.arange(40), 1 << 16).tolist()

@@ -1,4 +1,4 @@
-"""The command line: ``bowstring demo | serve | fetch | inspect | doctor | depot | bench``.
+"""The command line: ``bowstring demo | serve | list | fetch | inspect | doctor | depot | bench``.
 
 A command's module is imported when the command runs, so that ``bowstring --help`` is quick.
 """
@@ -30,6 +30,7 @@ _COMMANDS = {
     "serve": "bowstring.cli.serve",
     "fetch": "bowstring.cli.fetch",
     "inspect": "bowstring.cli.inspection",
+    "list": "bowstring.cli.listing",
     "doctor": "bowstring.cli.doctor",
 }
 

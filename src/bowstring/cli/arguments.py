@@ -38,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _demo(commands)
     _serve(commands)
+    _list(commands)
     _fetch(commands)
     _inspect(commands)
     _doctor(commands)
@@ -83,6 +84,11 @@ def _serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     serve = _command(commands, "serve", "publish Parquet, Arrow or Feather files until Ctrl-C")
     serve.add_argument("files", nargs="+", metavar="FILE", help="each file is a data set")
     serve.add_argument("--address", default="unix:", help="unix:[PATH] (the default) or tcp://HOST:PORT")
+    serve.add_argument(
+        "--advertise",
+        metavar="HOST",
+        help="the host that printed URIs name, where the address is tcp://0.0.0.0:PORT",
+    )
     secret = serve.add_mutually_exclusive_group()
     secret.add_argument(
         "--token",
@@ -104,9 +110,22 @@ def _serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
 
 
+def _list(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    listing = _command(commands, "list", "show the data sets that a server offers")
+    listing.add_argument(
+        "address", metavar="ADDRESS", help="unix:PATH, tcp://HOST:PORT, or a URI that it printed"
+    )
+    _token_file(listing, "the server's token is in this file, or in BOWSTRING_TOKEN")
+
+
 def _fetch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     fetch = _command(commands, "fetch", "read a published data set; write it to a file, or show it")
-    fetch.add_argument("uri", metavar="URI", help="as the producer printed it, in quotes")
+    fetch.add_argument(
+        "uri", metavar="URI", help="as the producer printed it, in quotes; or the server's address"
+    )
+    fetch.add_argument(
+        "name", metavar="NAME", nargs="?", help="which data set, with an address; the only one by default"
+    )
     fetch.add_argument("--ticket", help="which data set, where the URI does not say it")
     _token_file(fetch, _OF_READERS)
     fetch.add_argument(
@@ -207,7 +226,9 @@ def token_apart(path: str | None) -> str | None:
 
 
 def endpoint_with_token(uri: str, ticket: str | None, path: str | None) -> Endpoint:
-    """Return the endpoint of a URI with the token of the file, else with its own, else that of the environment.
+    """Return the endpoint of a URI, or of a name at an address.
+
+    Its token is that of the file, else its own, else that of the environment.
 
     Raises
     ------
@@ -216,9 +237,13 @@ def endpoint_with_token(uri: str, ticket: str | None, path: str | None) -> Endpo
     """
     # The command line starts quickly: what connects is imported by the commands that do.
     from bowstring.client import endpoint_of
+    from bowstring.client.names import is_address, named_endpoint
     from bowstring.dissociated.endpoint import Location
+    from bowstring.limits import DEFAULT_LIMITS
 
     token = token_apart(path)
+    if is_address(uri):
+        return named_endpoint(uri, None if ticket is None else ticket.encode(), token, DEFAULT_LIMITS)
     endpoint = endpoint_of(uri, ticket)
     if token is None or (path is None and Location.parse(endpoint.uri).token is not None):
         return endpoint

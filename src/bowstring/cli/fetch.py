@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.compress:
         check_compress(arguments.to)
     began = time.monotonic()
-    endpoint = endpoint_with_token(arguments.uri, arguments.ticket, arguments.token_file)
+    endpoint = endpoint_with_token(arguments.uri, arguments.name or arguments.ticket, arguments.token_file)
     with connect(endpoint, columns=arguments.columns) as stream:
         preview = Preview(stream.schema)
         if arguments.to is None:

@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     files = [recognise(path) for path in arguments.files]
     called = _names(arguments.files, arguments.name)
     token, way = _token(arguments)
-    with Server(arguments.address, token=token) as server:
+    with Server(arguments.address, token=token, advertise=arguments.advertise) as server:
         ways = [file.nbytes > _RESIDENT_BYTES if arguments.lazy is None else arguments.lazy for file in files]
         offered = list(zip(called, files, ways, strict=True))
         # All or none: what was printed can be read.

@@ -99,6 +99,7 @@ class Connection:
     ) -> None:
         # First of all: what follows here is done while the server makes its answer.
         self._wires = open_wires(endpoint, hello, pool, limits)
+        self.endpoint = endpoint
         self.limits = limits
         self.counters = Counters()
         # Only processes of this user can have written what comes over connections that know their peer.

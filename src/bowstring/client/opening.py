@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Iterable, KeysView, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from bowstring.client.connection import Connection
 from bowstring.client.dataset import CROWDED, DatasetStream
 from bowstring.client.device import addresses_of
+from bowstring.client.names import is_address, named_endpoint
 from bowstring.client.stream import EndpointStream, Stream, device_named
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.dissociated.wire import Hello
@@ -33,8 +35,11 @@ _MOST_SHOWN: Final = 200  # of a URI in an error
 
 def connect(
     source: Endpoint | Dataset | str,
-    ticket: str | bytes | None = None,
+    name: str | bytes | None = None,
     *,
+    ticket: str | bytes | None = None,
+    token: str | None = None,
+    shard: tuple[int, int] | None = None,
     columns: Sequence[str] | None = None,
     device: Device | str | None = None,
     mode: Literal["map", "copy"] | None = None,
@@ -50,9 +55,21 @@ def connect(
     Parameters
     ----------
     source
-        An endpoint, the URI that one prints, or a data set of many endpoints.
+        The address of a server (``"unix:/run/app/tables.sock"``, ``"tcp://host:port"``), an endpoint, the URI that
+        one prints, or a data set of many endpoints.
+    name
+        The name of the data set, with an address; without it, the only one there. Over ``tcp:`` a server answers to
+        names only if it has a token.
     ticket
-        Which data set, where a URI does not say it.
+        Which data set, where a URI does not say it: the same as `name`.
+    token
+        The server's secret, where the source does not have it.
+    shard
+        ``(i, n)``: the i-th of n parts, counted from 0, which together are the data set. A published table is cut
+        into contiguous ranges of rows by the producer, which copies nothing but what must be aligned anew; of a
+        callable, which is called once for each shard and must give the same batches each time, it is every n-th
+        batch. n shards that were read to their end count as one of ``publish(readers=…)``. Where a data set may be
+        replaced meanwhile, open all shards by the `Stream.endpoint` of one stream, which stands for one version.
     columns
         Names of the columns wanted, in order; all by default.
     device
@@ -96,7 +113,7 @@ def connect(
     Raises
     ------
     UnknownTicket, AccessDenied
-        The producer says no.
+        The producer says no; or there are several data sets, and no name.
     BrokenError, DeadlineExceeded
         The producer cannot be reached, or does not answer.
     NotOnDevice
@@ -126,14 +143,10 @@ def connect(
         if writable:
             raise UsageError("decoded batches are read-only", found="connect(writable=True, decode='device')")
         encoded = functools.partial(connect, device=device, mode=mode, ordered=ordered, pool=pool)
-        return _decoded(encoded(source, ticket, stream=stream, limits=limits), chosen, limits)
-    named = _ticket(ticket)
-    if isinstance(source, str):
-        source = endpoint_of(source, named)
-    elif named is not None and isinstance(source, Endpoint):
-        source = dataclasses.replace(source, ticket=named)
-    elif named is not None:
-        raise UsageError("a data set of many endpoints has a ticket in each", found=repr(ticket))
+        opened = encoded(source, name, ticket=ticket, token=token, shard=shard, stream=stream, limits=limits)
+        return _decoded(opened, chosen, limits)
+    part = _shard(shard)
+    source = _source(source, _ticket(name, ticket), token, limits)
     target = device_named(device)
     if target is None and pool is not None and not pool.device.is_host:
         target = pool.device
@@ -157,7 +170,7 @@ def connect(
         # Copies of ours are on whatever stream is the current one, and nothing else reads what was lent.
         reading = () if mode == "copy" or target is not None else streams
         waits = bool(reading) and addresses_of(reading) is not None
-        hello = Hello(chosen, limits.window_bytes, pointers=True, events=waits)
+        hello = Hello(chosen, limits.window_bytes, pointers=True, events=waits, shard=part)
         connection = Connection(endpoint, hello, private or landing, limits, reading, bodies)
         try:
             return EndpointStream(
@@ -242,8 +255,54 @@ def _chosen(columns: Any) -> tuple[str, ...] | None:
     return chosen
 
 
-def _ticket(ticket: Any) -> bytes | None:
+def _source(source: Any, ticket: bytes | None, token: str | None, limits: Limits) -> Endpoint | Dataset:
+    """Return what a user means by a source, as endpoints.
+
+    Raises
+    ------
+    UsageError
+        It means nothing.
+    UnknownTicket
+        It is the address of a server that offers another number of data sets than one, and there is no name.
+    """
+    if isinstance(source, str):
+        if is_address(source):
+            return named_endpoint(source, ticket, token, limits)
+        source = endpoint_of(source, ticket)
+    elif ticket is not None and isinstance(source, Endpoint):
+        source = dataclasses.replace(source, ticket=ticket)
+    elif ticket is not None and isinstance(source, Dataset):
+        raise UsageError("a data set of many endpoints has a ticket in each", found=repr(ticket))
+    if token is None or not isinstance(source, Endpoint | Dataset):
+        return source  # type: ignore[no-any-return]  # what it is not is said below
+    if isinstance(source, Dataset):
+        endpoints = tuple(each.with_token(token) for each in source.endpoints)
+        return dataclasses.replace(source, endpoints=endpoints)
+    return source.with_token(token)
+
+
+def _shard(shard: Any) -> tuple[int, int] | None:
+    if shard is None:
+        return None
+    try:
+        index, count = (operator.index(each) for each in shard)
+    except (TypeError, ValueError):
+        index, count = -1, 0
+    if not 0 <= index < count < 1 << 31:
+        raise UsageError(
+            "a shard is a pair of a number and how many there are",
+            expected="(i, n) with 0 <= i < n",
+            found=repr(shard)[:80],
+            where="connect(shard=…)",
+        )
+    return index, count
+
+
+def _ticket(name: Any, ticket: Any) -> bytes | None:
     """Return what names a data set, as bytes."""
+    if name is not None and ticket is not None:
+        raise UsageError("name and ticket are the same", found=f"name={name!r}, ticket={ticket!r}"[:200])
+    ticket = name if ticket is None else ticket
     if ticket is None:
         return None
     try:

@@ -14,16 +14,17 @@ import pyarrow as pa
 from bowstring.closing import Closing
 from bowstring.columnar.lookup import column_positions
 from bowstring.columnar.materialize import dictionaries_placed, placed
-from bowstring.errors import ClosedError, EndOfStream, NotOnDevice, NotPicklable, UsageError
+from bowstring.errors import ClosedError, EndOfStream, NotOnDevice, NotPicklable, Starved, UsageError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Device, Pool, Road, default_pool, device_by_name
+from bowstring.memory.buffer import PrivateMemory
 
 if TYPE_CHECKING:
     from bowstring.client.connection import Connection
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
+    from bowstring.dissociated.endpoint import Dataset, Endpoint
     from bowstring.memory import Allocator
-    from bowstring.memory.buffer import PrivateMemory
 
 __all__ = ["Counters", "EndpointStream", "Stream", "StreamStatistics"]
 
@@ -104,6 +105,11 @@ class Stream(Closing):
         """How many bytes all columns of the data set have, where the producer knows it."""
         return None
 
+    @property
+    def endpoint(self) -> Endpoint | Dataset | None:
+        """What this stream reads, to send to others: it stands for this version alone, whatever replaces it."""
+        return None
+
     @abc.abstractmethod
     def read_next_batch(self) -> Batch:
         """Return the next batch, waiting for it.
@@ -150,6 +156,9 @@ class Stream(Closing):
     def read_all(self) -> pa.Table:
         """Return all batches that are left as one pyarrow table, without a copy on the host.
 
+        Where the producer needs the memory of these batches to make more, because it makes them lazily and together
+        they are larger than its pool or ``Limits.outstanding_bytes``, they are copied.
+
         Raises
         ------
         BowstringError
@@ -159,7 +168,16 @@ class Stream(Closing):
         """
         self._check_open()
         self._check_more()
-        return pa.Table.from_batches([batch.to_arrow() for batch in self], schema=self.schema)
+        taken: list[Batch] = []
+        while True:
+            try:
+                taken.append(self.read_next_batch())
+            except EndOfStream:
+                break
+            except Starved:
+                if not _copy_borrowed(taken):
+                    raise
+        return pa.Table.from_batches([batch.to_arrow() for batch in taken], schema=self.schema)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the stream as a pyarrow reader, which fetches as it is read.
@@ -246,6 +264,14 @@ class EndpointStream(Stream):
     def schema(self) -> pa.Schema:
         """The schema of the batches."""
         return self._schema
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """What this stream reads, to send to others: it stands for this version alone, whatever replaces it."""
+        welcome, endpoint = self._connection.welcome, self._connection.endpoint
+        if welcome is None or welcome.ticket is None:
+            return endpoint
+        return dataclasses.replace(endpoint, ticket=welcome.ticket.encode())
 
     @property
     def lingers(self) -> bool:
@@ -373,6 +399,16 @@ class EndpointStream(Stream):
     def __repr__(self) -> str:
         stats = self.stats
         return f"<Stream {self._connection.peer} {stats.path}, {stats.batches} batches so far>"
+
+
+def _copy_borrowed(batches: list[Batch]) -> bool:
+    """Put copies in the place of batches over the producer's memory, which goes back; false if there are none."""
+    memory = PrivateMemory()
+    known: dict[Dictionary, Dictionary] = {}
+    found = [index for index, batch in enumerate(batches) if batch.lease.borrowed]
+    for index in found:
+        batches[index] = placed(batches[index].to_device("cpu"), memory, known, in_place=False)
+    return bool(found)
 
 
 def _on_host(batch: Batch) -> Batch:

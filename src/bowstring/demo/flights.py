@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import secrets
 import time
 import zipfile
 from typing import Any, Final
@@ -88,7 +89,9 @@ class Publisher:
     """
 
     def __init__(self, transport: str) -> None:
-        self._server = bow.Server(_ADDRESSES[transport])
+        # Process B asks by name, for which a server that is reached over a network needs a token.
+        token = secrets.token_urlsafe() if transport == "tcp" else None
+        self._server = bow.Server(_ADDRESSES[transport], token=token)
         self._flight: Any = None
 
     def publish(self) -> str:

@@ -225,5 +225,5 @@ class Account:
             expected=why,
             found=f"{self.held} bytes kept, {nbytes} more needed for the next batch",
             where=where,
-            hint="Let batches go before asking for more, copy what you keep, or allow for more.",
+            hint='Let batches go before asking for more, connect with mode="copy", or allow for more.',
         )

@@ -49,6 +49,7 @@ __all__ = [
     "Freed",
     "Heard",
     "IpcMessage",
+    "ListWanted",
     "Outcome",
     "Pinged",
     "ProducerProtocol",
@@ -113,7 +114,12 @@ class Heard:
     """The reader is there."""
 
 
-ReaderEvent = Wanted | Answered | Freed | Forked | Done | Stopped | Pinged | Heard
+@dataclasses.dataclass(frozen=True, slots=True)
+class ListWanted:
+    """The reader asks which data sets there are."""
+
+
+ReaderEvent = ListWanted | Wanted | Answered | Freed | Forked | Done | Stopped | Pinged | Heard
 
 
 class ProducerProtocol:
@@ -136,6 +142,7 @@ class ProducerProtocol:
         self.hello: Hello | None = None
         self.takes_errors = False  # whether the reader knows ERROR: it sent a hello, maybe a wrong one
         self.role: Role | None = None
+        self.listed = False  # whether the reader asked which data sets there are
         self.ledger = Ledger()
         self.window = Window(None)
         self.pointers = False
@@ -173,6 +180,9 @@ class ProducerProtocol:
         if tag == Control.COLUMNS and self.role is None:
             self._receive_columns(body)
             return Heard()
+        if tag == Control.LIST and self.role is None and self.hello is not None:
+            self.listed = True
+            return ListWanted()
         if tag in (Want.DATA, Want.METADATA, Want.BODIES):
             return self._receive_want(Role(Want(tag)), bytes(body))
         if self.role is None:
@@ -451,6 +461,7 @@ class Outcome(enum.Enum):
     LOST = "the reader went away in the middle of the stream, or with memory that it did not free"
     REFUSED = "the reader was not served"
     IDLE = "nobody asked for a data set"
+    LISTED = "the reader asked which data sets there are"
     METADATA = "the connection of bodies of the same stream counts"
 
 
@@ -488,6 +499,8 @@ def outcome_of(
     >>> outcome_of(ProducerProtocol(DEFAULT_LIMITS), BrokenError("it is gone"), admitted=False).name
     'IDLE'
     """
+    if protocol.listed and (error is None or type(error) in _QUIET):
+        return Outcome.LISTED
     if not admitted:
         # Of the errors, only those of the connection itself: a subclass says what the peer did wrong.
         asked = protocol.role is not None

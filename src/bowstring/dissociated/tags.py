@@ -68,6 +68,7 @@ class Control(enum.IntEnum):
     NO_ROOM = _CONTROL | 0x08
     DEVICES = _CONTROL | 0x09
     EVENT = _CONTROL | 0x0A
+    LISTING = _CONTROL | 0x0B
     CREDIT = _CONTROL | 0x11
     WINDOW = _CONTROL | 0x12
     FORKED = _CONTROL | 0x13
@@ -77,6 +78,7 @@ class Control(enum.IntEnum):
     ANSWER = _CONTROL | 0x17
     WAIT = _CONTROL | 0x18
     COLUMNS = _CONTROL | 0x19
+    LIST = _CONTROL | 0x1A
 
 
 def body_tag(sequence: int, body_type: int) -> int:

@@ -63,6 +63,7 @@ _U64: Final = struct.Struct("<Q")
 _MOST: Final = 64
 _SHORT: Final = 4096
 _FEW_COLUMNS: Final = 64
+_MOST_TICKET: Final = 4096
 _TOKEN: Final = b"token"
 _NO_TOKEN: Final = b'"token": null'
 
@@ -100,6 +101,8 @@ class Hello:
         Whether it opens regions that are announced before the question about devices, and answers whether it could.
     events
         Whether streams of its own can wait for an event of the producer, so that the producer need not.
+    shard
+        Which of how many parts of the data set it wants, ``(i, n)`` with ``0 <= i < n``; ``None`` for all of it.
     """
 
     columns: tuple[str, ...] | None = None
@@ -110,6 +113,7 @@ class Hello:
     ipc: str | None = None
     tries: bool = False
     events: bool = False
+    shard: tuple[int, int] | None = None
 
     @property
     def memorable(self) -> bool:
@@ -147,6 +151,8 @@ class Welcome:
         Where known beforehand.
     patience
         After how many seconds without an answer the server gives a reader up, where it says so.
+    ticket
+        What stands for this version of the data set alone, where the server says so.
     """
 
     charged: bool
@@ -157,6 +163,7 @@ class Welcome:
     nbytes: int | None = None
     patience: float | None = None
     version: int = VERSION
+    ticket: str | None = None
 
     def pack(self) -> bytes:
         """Return the JSON of the welcome."""
@@ -216,7 +223,18 @@ def _hello(data: bytes) -> Hello:
         text_of(fields, "ipc", 200),
         fields.get("tries") is True,
         fields.get("events") is True,
+        _shard(fields.get("shard")),
     )
+
+
+def _shard(value: Any) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    if isinstance(value, list) and len(value) == 2 and all(type(each) is int for each in value):
+        index, count = value
+        if 0 <= index < count < 1 << 31:
+            return index, count
+    raise ProtocolError("a shard is a number and how many there are", found=_shown(value))
 
 
 def _columns(fields: dict[str, Any]) -> tuple[str, ...] | None:
@@ -270,6 +288,7 @@ def _welcome(data: bytes) -> Welcome:
         number("nbytes"),
         patience if is_time else None,
         number("version") or VERSION,
+        text_of(fields, "ticket", _MOST_TICKET),
     )
 
 

@@ -13,7 +13,7 @@ from bowstring.limits import Limits
 from bowstring.memory import Pool
 from bowstring.transport import is_loopback
 
-__all__ = ["check_door", "check_offer", "check_seconds", "check_token"]
+__all__ = ["advertised_host", "check_door", "check_offer", "check_seconds", "check_token"]
 
 _SHORTEST_TOKEN: Final = 16
 _MOST_NAME: Final = 1024  # bytes; a ticket begins with the name, and has a bound of its own
@@ -57,6 +57,26 @@ def check_token(token: str | None, address: str) -> None:
             where=address,
             hint="Give token=secrets.token_urlsafe(), on the command line --token auto, or listen on 127.0.0.1.",
         )
+
+
+def advertised_host(host: Any, address: str) -> str:
+    """Return the host that URIs shall name, as they name it.
+
+    Raises
+    ------
+    UsageError
+        It is no host, or the address has none.
+    """
+    if not address.startswith("tcp:"):
+        raise UsageError("only an address of tcp: has a host to advertise", found=address, where="advertise")
+    text = host if isinstance(host, str) else ""
+    plain = text.removeprefix("[").removesuffix("]")
+    is_name = bool(plain) and all(each.isalnum() or each in "-._:%" for each in plain)
+    if not is_name:
+        raise UsageError(
+            "not a host", expected="a name or an IP address, without a port", found=repr(host)[:80]
+        )
+    return f"[{plain}]" if ":" in plain else plain
 
 
 def check_seconds(seconds: Any, name: str = "timeout") -> float:

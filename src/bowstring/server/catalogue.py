@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
+import fractions
 import heapq
+import logging
 import secrets
 import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from bowstring.dissociated.listing import DatasetInfo
 from bowstring.dissociated.producer import Role
 from bowstring.errors import ClosedError, DeadlineExceeded, UnknownTicket, UsageError
 
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Catalogue", "Publication"]
 
 _REMEMBERED: Final = 1024
+_log = logging.getLogger("bowstring")
 
 
 class Catalogue:
@@ -61,6 +66,8 @@ class Catalogue:
             self.enter(publication)
             if before is not None:
                 before.replace()
+            verb = "published" if before is None else "replaced"
+            _log.info("%s %r: %s rows", verb, publication.name, publication.source.num_rows)
             if ttl is not None:
                 self._expiry.add(publication, ttl)
 
@@ -95,12 +102,18 @@ class Catalogue:
                 return publication
         return None
 
+    def _nearest(self, ticket: bytes) -> str:
+        """Return what to say of a name that stands for nothing."""
+        names = [each.name for each in self.offered()]
+        near = difflib.get_close_matches(ticket.decode(errors="replace"), names, 1)
+        return f"Did you mean {near[0]!r}?" if near else "It may have been withdrawn; ask its producer."
+
     def _newest(self, name: str) -> Publication | None:
         """Return what a name stands for, or stood for last, so that an error can say what became of it."""
         found = [each for each in self._publications.values() if each.name == name]
         return next((each for each in found if each.offered), found[-1] if found else None)
 
-    def admit(self, ticket: bytes, role: Role, *, names: bool) -> Publication:
+    def admit(self, ticket: bytes, role: Role, *, names: bool, shards: int = 1) -> Publication:
         """Return the data set that a reader asks for, by ticket or by name, and count the reader in.
 
         Of two connections that carry one stream, the one with the bodies counts.
@@ -113,6 +126,8 @@ class Catalogue:
             What the connection carries.
         names
             Whether the reader may ask by name: it has shown that it is let in.
+        shards
+            How many such readers count as one.
 
         Raises
         ------
@@ -127,7 +142,7 @@ class Catalogue:
                 raise UnknownTicket(
                     "no such data set",
                     found=repr(ticket[:80]),
-                    hint="It may have been withdrawn; ask its producer."
+                    hint=self._nearest(ticket)
                     if names
                     else "Over a network a data set is found by name only if its server has a token; "
                     "else connect by the endpoint that publish() returned.",
@@ -139,7 +154,7 @@ class Catalogue:
             if role is Role.METADATA:
                 publication.check_offered()
             else:
-                publication.enter()
+                publication.enter(shards)
             return publication
 
     def wait_released(self, name: str | None, seconds: float, closed: Callable[[], bool]) -> None:
@@ -161,6 +176,11 @@ class Catalogue:
         """Return the data sets that new readers may still ask for."""
         with self._changed:
             return [p for p in self._publications.values() if p.offered]
+
+    def infos(self) -> list[DatasetInfo]:
+        """Return what readers may know of the data sets that are offered, by name."""
+        with self._changed:
+            return [each.info() for each in sorted(self.offered(), key=lambda each: each.name)]
 
     def sources(self) -> list[Source]:
         """Return the sources of what is offered, or read still."""
@@ -263,7 +283,9 @@ class Publication:
         self.ticket = f"{name}#{secrets.token_hex(8)}".encode()
         self.source = source
         self.readers = readers
-        self.completed = 0
+        # Shards count as parts of a reader.
+        self.completed = fractions.Fraction(0)
+        self._taken = fractions.Fraction(0)
         self.active = 0
         self.published = time.time()
         self.replaced = False
@@ -276,8 +298,21 @@ class Publication:
         """Whether its name stands for it."""
         return not (self.replaced or self.withdrawn or self.released)
 
-    def enter(self) -> None:
-        """Let a reader in.
+    def info(self) -> DatasetInfo:
+        """Return what readers may know of it."""
+        source = self.source
+        return DatasetInfo(
+            self.name,
+            source.schema,
+            source.num_rows,
+            source.nbytes,
+            self.active,
+            self.published,
+            self.ticket,
+        )
+
+    def enter(self, shards: int = 1) -> None:
+        """Let a reader in, of whom so many count as one.
 
         Raises
         ------
@@ -286,13 +321,15 @@ class Publication:
         """
         with self._changed:
             self.check_offered()
-            if self.readers is not None and self.completed + self.active >= self.readers:
+            part = fractions.Fraction(1, shards)
+            if self.readers is not None and self._taken + part > self.readers:
                 raise UnknownTicket(
                     "the data set has all its readers",
                     expected=f"at most {self.readers} (publish(…, readers=…))",
                     found=f"{self.completed} done, {self.active} reading",
                 )
             self.active += 1
+            self._taken += part
 
     def check_offered(self) -> None:
         """Refuse whoever comes too late.
@@ -306,11 +343,15 @@ class Publication:
             hint = "Connect by its name, which stands for the newer version." if self.replaced else ""
             raise UnknownTicket("the data set is no longer offered", found=self.name, hint=hint)
 
-    def leave(self, *, completed: bool) -> None:
+    def leave(self, *, completed: bool, shards: int = 1) -> None:
         """Count a reader out; `completed` if it read to the end and gave everything back."""
+        part = fractions.Fraction(1, shards)
         with self._changed:
             self.active -= 1
-            self.completed += completed
+            if completed:
+                self.completed += part
+            else:
+                self._taken -= part
             self._settle()
             self._changed.notify_all()
 
@@ -332,6 +373,7 @@ class Publication:
         satisfied = self.readers is not None and self.completed >= self.readers
         if self.active == 0 and (self.replaced or self.withdrawn or satisfied) and not self.released:
             self.released = True
+            _log.info("released %r", self.name)
             self.source.release()
 
     def __repr__(self) -> str:

@@ -138,10 +138,19 @@ def road(channel: Channel, protocol: ProducerProtocol, source: Source) -> tuple[
     return f"{scheme}: packed", "the reader asked for the bytes"
 
 
-def welcome_to(channel: Channel, protocol: ProducerProtocol, source: Source) -> Welcome:
-    """Return what a reader is told of its stream before the first message of it."""
+def welcome_to(channel: Channel, protocol: ProducerProtocol, source: Source, ticket: bytes) -> Welcome:
+    """Return what a reader is told of its stream before the first message of it; `ticket` is of the version."""
     path, why = road(channel, protocol, source)
     charged = source.charged or not protocol.pointers
     limits = channel.limits
     patience = min(limits.lease_timeout, limits.stall_timeout)
-    return Welcome(charged, path, why, source.num_rows, source.num_batches, source.nbytes, patience)
+    return Welcome(
+        charged,
+        path,
+        why,
+        source.num_rows,
+        source.num_batches,
+        source.nbytes,
+        patience,
+        ticket=ticket.decode(),
+    )

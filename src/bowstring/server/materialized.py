@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.materialize import Lender, placed_compact, wholly_lent
 from bowstring.dissociated.items import in_runs, regions_of
-from bowstring.errors import UnknownTicket
+from bowstring.errors import UnknownTicket, UsageError
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.memory import Pending, settle_devices
+from bowstring.memory import Pending, default_pool, settle_devices
 from bowstring.memory.cuda.driver_device import DriverDevice
 from bowstring.server.encoder import Encoder
 
@@ -24,12 +24,15 @@ if TYPE_CHECKING:
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.columnar.materialize import Lending
     from bowstring.dissociated.items import IpcMessage, IpcMessageRun
-    from bowstring.memory import Device, Pool, Region
+    from bowstring.memory import Allocator, Device, Pool, Region
     from bowstring.server.sources import MakeRoom
 
 __all__ = ["MaterializedSource"]
 
 _MOST_SELECTIONS: Final = 16
+# Bitmaps of a shard that begins at such a row are views, and need not be moved by bits.
+_ALIGNED_ROWS: Final = 64
+_ROWS_WORTH_ALIGNING: Final = 16 * _ALIGNED_ROWS
 
 
 class _Encoded(NamedTuple):
@@ -75,7 +78,7 @@ class MaterializedSource:
             settle_devices(devices, seconds)
         elif lender is not None:
             lender.keep(pending)
-        self._hold(placed, on_host=pool.device.is_host, lending=lending, pending=pending)
+        self._hold(placed, on_host=pool.device.is_host, lending=lending, pending=pending, pool=pool)
 
     @classmethod
     def of_placed(cls, schema: pa.Schema, placed: Sequence[Batch]) -> Self:
@@ -92,7 +95,11 @@ class MaterializedSource:
         on_host: bool,
         lending: Lending | None = None,
         pending: Pending | None = None,
+        pool: Pool | None = None,
     ) -> None:
+        self._pool = pool
+        self._allocator: Allocator | None = None
+        self._shards: dict[tuple[int, int], MaterializedSource] = {}
         self._batches: list[Batch] = list(placed)
         self.lending = lending
         self.pending = pending
@@ -131,6 +138,47 @@ class MaterializedSource:
         if pointers or self._on_host:
             self._encoded(None, pointers=pointers)
 
+    def shard(self, index: int, count: int) -> MaterializedSource:
+        """Return one of so many contiguous ranges of rows, cut once for all of its readers.
+
+        Raises
+        ------
+        UsageError
+            The data are lent in place.
+        """
+        if self.lending is not None:
+            raise UsageError("what is lent in place is read whole", hint='Publish it with share="copy".')
+        with self._lock:
+            if self._released:
+                raise UnknownTicket("the data set is no longer offered")
+            found = self._shards.get((index, count))
+            if found is None:
+                found = self._shards[index, count] = self._cut(index, count)
+            return found
+
+    def _cut(self, index: int, count: int) -> MaterializedSource:
+        rows = self.num_rows or 0
+        aligned = _ALIGNED_ROWS if rows // count >= _ROWS_WORTH_ALIGNING else 1
+        first, last = (rows * each // count for each in (index, index + 1))
+        if self._allocator is None:  # one for all shards: what is copied for one is little
+            self._allocator = (self._pool or default_pool()).allocator()
+        allocator = self._allocator
+        known: dict[Dictionary, Dictionary] = {
+            dictionary: dictionary for batch in self._batches for dictionary in batch.dictionaries.values()
+        }
+        parts: list[Batch] = []
+        begin = 0
+        for batch in self._batches:
+            start, stop = (_within(batch, row - begin, aligned) for row in (first, last))
+            if start < stop:
+                part = compacted(batch.slice(start, stop - start))
+                parts.append(placed_compact(part, allocator, known))
+            begin += batch.num_rows
+        settle_devices(self.devices)
+        made = MaterializedSource.of_placed(self.schema, parts)
+        made._on_host = self._on_host
+        return made
+
     def _encoded(self, columns: tuple[str, ...] | None, *, pointers: bool) -> _Encoded:
         key = (columns, pointers)
         with self._lock:
@@ -155,9 +203,18 @@ class MaterializedSource:
         """Let go of the batches; their regions go home when nobody looks at them any more."""
         with self._lock:
             self._released = True
+            shards, self._shards = self._shards, {}
+            self._allocator = None
             self._batches = []
             self._items.clear()
             self.pending = None
+        for shard in shards.values():
+            shard.release()
+
+
+def _within(batch: Batch, row: int, aligned: int) -> int:
+    """Return where a row that is counted from the beginning of a batch cuts it."""
+    return min(max(row, 0), batch.num_rows) // aligned * aligned if row < batch.num_rows else batch.num_rows
 
 
 def _pending(devices: Iterable[Device]) -> Pending | None:

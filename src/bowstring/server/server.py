@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import dataclasses
 import functools
+import logging
 import os
 import secrets
 import signal
@@ -18,6 +19,7 @@ from bowstring.closing import Closing
 from bowstring.dissociated.endpoint import Endpoint, Location, this_host
 from bowstring.dissociated.tags import Want
 from bowstring.errors import (
+    AccessDenied,
     BowstringError,
     ClosedError,
     ForkedError,
@@ -27,7 +29,7 @@ from bowstring.errors import (
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Pool, kept_for_good
 from bowstring.server.acceptor import Acceptor
-from bowstring.server.arguments import check_door, check_offer, check_seconds, check_token
+from bowstring.server.arguments import advertised_host, check_door, check_offer, check_seconds, check_token
 from bowstring.server.catalogue import Catalogue, Publication
 from bowstring.server.session import Session
 from bowstring.server.sources import source_of
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from bowstring.dissociated.listing import DatasetInfo
     from bowstring.dissociated.producer import Outcome, Role
     from bowstring.memory import PoolStatistics
     from bowstring.server.sources import Source
@@ -44,6 +47,9 @@ if TYPE_CHECKING:
 __all__ = ["Server", "ServerStatistics"]
 
 _servers: weakref.WeakSet[Server] = weakref.WeakSet()
+
+# Silent, unless the program configures logging.
+logging.getLogger("bowstring").addHandler(logging.NullHandler())
 
 
 class Server(Closing):
@@ -57,6 +63,8 @@ class Server(Closing):
     token
         A secret that readers must give; it is part of the endpoints' URIs. Off the loopback interface there
         must be one, of 16 characters or more: ``secrets.token_urlsafe()`` makes one.
+    advertise
+        The host that URIs name, for an address such as ``"tcp://0.0.0.0:4711"``, under which nobody reaches it.
     pool
         Where the data lie; a new pool by default.
     limits
@@ -85,10 +93,12 @@ class Server(Closing):
         address: str = "unix:",
         *,
         token: str | None = None,
+        advertise: str | None = None,
         pool: Pool | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         check_door(address, token, pool, limits)
+        self._advertise = None if advertise is None else advertised_host(advertise, address)
         self.limits = limits
         self._own_pool = pool is None
         self.pool = pool or Pool()
@@ -261,9 +271,18 @@ class Server(Closing):
         at = self.address if address is None else address
         said = self._locations.get((want, at))
         if said is None:
-            location = Location(at, int(want), int(Want.FREE), None, int(Want.HELLO), self._token)
+            location = Location(
+                self._reachable(at), int(want), int(Want.FREE), None, int(Want.HELLO), self._token
+            )
             said = self._locations[want, at] = str(location)
         return said
+
+    def _reachable(self, address: str) -> str:
+        """Return an address as readers are to dial it."""
+        scheme, _, rest = address.partition("://")
+        if self._advertise is None or not rest:
+            return address
+        return f"{scheme}://{self._advertise}:{rest.rpartition(':')[2]}"
 
     def withdraw(self, name: str) -> None:
         """Offer a data set no longer; those who read it keep what they have.
@@ -356,9 +375,25 @@ class Server(Closing):
 
     # What the sessions ask of the server.
 
-    def admit(self, ticket: bytes, role: Role, *, authenticated: bool) -> Publication:
+    def admit(self, ticket: bytes, role: Role, *, authenticated: bool, shards: int) -> Publication:
         """Return the data set that a reader asks for, and count the reader in (:meth:`Catalogue.admit`)."""
-        return self._catalogue.admit(ticket, role, names=authenticated or self._token is not None)
+        names = authenticated or self._token is not None
+        return self._catalogue.admit(ticket, role, names=names, shards=shards)
+
+    def infos(self, *, authenticated: bool) -> list[DatasetInfo]:
+        """Return what is offered now, for a reader that may ask by name.
+
+        Raises
+        ------
+        AccessDenied
+            It may not: it came over a network, and there is no token.
+        """
+        if not authenticated and self._token is None:
+            raise AccessDenied(
+                "over a network data sets are listed only with a token",
+                hint="Give the server a token, or connect by the endpoint that publish() returned.",
+            )
+        return self._catalogue.infos()
 
     def token_matches(self, token: str | None) -> bool:
         """Whether a reader may come in; takes the same time for every wrong token."""

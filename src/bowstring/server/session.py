@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import threading
 import time
+import traceback
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.dissociated.items import IpcMessageRun
+from bowstring.dissociated.listing import list_of
 from bowstring.dissociated.producer import (
     Answered,
     Done,
+    ListWanted,
     Outcome,
     Pinged,
     ProducerProtocol,
@@ -45,9 +49,12 @@ if TYPE_CHECKING:
     from bowstring.dissociated.items import IpcMessage, Said
     from bowstring.server import Server
     from bowstring.server.catalogue import Publication
+    from bowstring.server.sources import Source
     from bowstring.transport import Channel
 
 __all__ = ["Session"]
+
+_log = logging.getLogger("bowstring")
 
 _TOGETHER: Final = 128
 _FIRST_TOGETHER: Final = 8
@@ -72,6 +79,7 @@ class Session:
         self._protocol = ProducerProtocol(server.limits)
         self._changed = threading.Condition()
         self._publication: Publication | None = None
+        self._source: Source | None = None  # of it, or of the shard that is read
         self._over = False
         self._begun = False
         self._stopped = False
@@ -164,6 +172,9 @@ class Session:
             case Wanted(ticket=ticket):
                 self._begin(ticket)
                 self._channel.restriction = None
+            case ListWanted():
+                self._send(list_of(self._server.infos(authenticated=self._channel.authenticated)))
+                self._finish()
             case Pinged():
                 self._pay_pongs()
             case Answered():
@@ -190,9 +201,13 @@ class Session:
         if hello is None:
             self._check_token()
         role = self._protocol.role or Role.BOTH
-        self._publication = self._server.admit(ticket, role, authenticated=self._channel.authenticated)
-        self._protocol.pointers = hands_over(self._channel, hello, self._publication.source)
-        source = self._publication.source
+        shard = hello.shard if hello is not None else None
+        publication = self._server.admit(
+            ticket, role, authenticated=self._channel.authenticated, shards=1 if shard is None else shard[1]
+        )
+        self._publication = publication
+        self._source = source = publication.source if shard is None else publication.source.shard(*shard)
+        self._protocol.pointers = hands_over(self._channel, hello, source)
         if (
             self._protocol.pointers
             and source.devices
@@ -210,14 +225,14 @@ class Session:
     def _question(self) -> None:
         # A reader that is gone is seen by the thread that reads.
         with contextlib.suppress(BrokenError, ClosedError, DeadlineExceeded):
-            if self._publication is not None and not (self._stopped or self._over):
-                self._send(question(self._protocol, self._publication.source))
+            if self._source is not None and not (self._stopped or self._over):
+                self._send(question(self._protocol, self._source))
 
     def _start_sending(self) -> None:
-        if self._begun or self._publication is None:
+        if self._begun or self._source is None:
             return
         self._begun = True
-        source = self._publication.source
+        source = self._source
         if source.charged or not self._protocol.pointers or awaited(self._protocol, source) is not None:
             self._spawn(self._serve, "bowstring-server-sender")
         else:
@@ -268,6 +283,7 @@ class Session:
                 self._finish()
         except BaseException as error:  # noqa: BLE001  the code that makes batches may raise anything
             if not self._stopped:
+                _log_failure(publication.name, error)
                 self._tell(error)
         finally:
             with contextlib.suppress(BowstringError):
@@ -278,14 +294,15 @@ class Session:
 
     def _stream(self, publication: Publication) -> None:
         protocol = self._protocol
-        source = publication.source
+        source = self._source
+        assert source is not None
         hello = protocol.hello
         pending = awaited(protocol, source)
         if pending is not None and not has_come(
             pending, self._changed, self._is_over, self._limits.device_timeout
         ):
             return
-        welcome = welcome_to(self._channel, protocol, source)
+        welcome = welcome_to(self._channel, protocol, source, publication.ticket)
         waiting: list[Said] = [*ahead(protocol, source, self._channel), *protocol.welcome(welcome)]
         columns = hello.columns if hello is not None else None
         room = Room(protocol, self._server.pool, self._limits, self._changed, self._is_over, self._send)
@@ -400,6 +417,14 @@ class Session:
         outgoing = self._protocol.fail(error)
         return Message(outgoing[0].tag, outgoing[0].pieces) if outgoing else None
 
+    def _log_end(self, outcome: Outcome, error: BaseException | None) -> None:
+        reader, name = self._channel, self._publication.name if self._publication is not None else None
+        why = f": {error}" if error is not None and str(error) else ""
+        if outcome is Outcome.REFUSED:
+            _log.warning("refused a reader (%s)%s", reader, why)
+        else:
+            _log.warning("lost a reader of %r (%s)%s", name, reader, why)
+
     def _finish(self) -> None:
         with self._changed:
             self._over = True
@@ -433,9 +458,23 @@ class Session:
                 protocol.ledger.retire()
             protocol.ledger.clear()
         self._channel.close()
+        if outcome in (Outcome.REFUSED, Outcome.LOST):
+            self._log_end(outcome, error)
         if self._publication is not None and outcome is not Outcome.METADATA:
-            self._publication.leave(completed=outcome is Outcome.COMPLETED)
+            shard = protocol.hello.shard if protocol.hello is not None else None
+            shards = 1 if shard is None else shard[1]
+            self._publication.leave(completed=outcome is Outcome.COMPLETED, shards=shards)
         self._server.ended(self, outcome)
+
+
+def _log_failure(name: str, error: BaseException) -> None:
+    """Log what keeps a data set from being sent, with the traceback where code of the user's raised it."""
+    if isinstance(error, BowstringError) and error.__cause__ is None:
+        _log.warning("%r cannot be sent to a reader: %s", name, error)
+    else:
+        # As text: a record that a handler keeps must not keep the frames, and with them batches.
+        text = "".join(traceback.format_exception(error.__cause__ or error))
+        _log.error("the code that makes the batches of %r raised\n%s", name, text)
 
 
 def _no_bodies(tag: int, nbytes: int) -> bytearray:

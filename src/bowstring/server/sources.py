@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -69,6 +70,15 @@ class Source(Protocol):
     def prepare(self, *, pointers: bool) -> None:
         """Do what can be done before the first reader comes."""
 
+    def shard(self, index: int, count: int) -> Source:
+        """Return one of so many parts, which together are the data set.
+
+        Raises
+        ------
+        UsageError
+            It has no parts, because it can be read only once.
+        """
+
     def release(self) -> None:
         """Let go of the data."""
 
@@ -121,7 +131,7 @@ def source_of(
                 raise UnknownTicket("the data set could be read once, and a reader broke off")
             return once.pop()
 
-        return StreamingSource(found[0], produce_once, pool, seconds), 1
+        return StreamingSource(found[0], produce_once, pool, seconds, once=True), 1
     return MaterializedSource(*found, pool, seconds, in_place=in_place, events=events), readers
 
 
@@ -151,6 +161,8 @@ class StreamingSource:
         Where batches are placed.
     seconds
         The most that each wait for a device may take.
+    once
+        Whether it can be called only once.
     """
 
     charged = True
@@ -166,8 +178,11 @@ class StreamingSource:
         produce: Callable[[], tuple[pa.Schema, Iterable[Batch]]],
         pool: Pool,
         seconds: float = DEFAULT_LIMITS.device_timeout,
+        *,
+        once: bool = False,
     ) -> None:
         self.schema = schema
+        self._once = once
         self._produce: Callable[[], tuple[pa.Schema, Iterable[Batch]]] | None = produce
         self._pool = pool
         self.devices: tuple[Device, ...] = () if pool.device.is_host else (pool.device,)
@@ -210,6 +225,23 @@ class StreamingSource:
 
     def prepare(self, *, pointers: bool) -> None:
         """Do nothing: each reader has batches of its own."""
+
+    def shard(self, index: int, count: int) -> StreamingSource:
+        """Return every so many-th batch, of batches that are made anew."""
+        if self._once:
+            raise UsageError(
+                "a reader or generator has no shards: it can be read only once",
+                hint="Publish a callable that makes the same batches each time, or a table.",
+            )
+        if self._produce is None:
+            raise UnknownTicket("the data set was withdrawn")
+        produce = self._produce
+
+        def produce_part() -> tuple[pa.Schema, Iterable[Batch]]:
+            schema, found = produce()
+            return schema, itertools.islice(found, index, None, count)
+
+        return StreamingSource(self.schema, produce_part, self._pool, self._seconds)
 
     def release(self) -> None:
         """Let go of the producer."""

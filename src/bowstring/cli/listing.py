@@ -1,0 +1,61 @@
+"""``bowstring list``: the data sets that a server offers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from typing import TYPE_CHECKING, Any
+
+from bowstring.cli.arguments import token_apart
+from bowstring.cli.terminal import clipped, number, print_table, shown, size
+from bowstring.client.names import list_datasets
+
+if TYPE_CHECKING:
+    import argparse
+
+    from bowstring.dissociated.listing import DatasetInfo
+
+__all__ = ["run"]
+
+_COLUMNS_WIDTH = 60
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print a line for each data set, or with ``--json`` a list of objects."""
+    found = list_datasets(arguments.address, token=token_apart(arguments.token_file))
+    if arguments.json:
+        print(json.dumps([_facts(info) for info in found]))
+        return 0
+    if not found:
+        print("no data sets")
+        return 0
+    rows = [
+        [
+            shown(info.name),
+            number(info.rows),
+            "" if info.nbytes is None else size(info.nbytes),
+            info.readers,
+            _time(info).strftime("%Y-%m-%d %H:%M:%S"),
+            clipped(", ".join(map(shown, info.schema.names)), _COLUMNS_WIDTH),
+        ]
+        for info in found
+    ]
+    print_table(["Name", "Rows", "Size", "Readers", "Published", "Columns"], rows, right=[1, 2, 3])
+    return 0
+
+
+def _time(info: DatasetInfo) -> dt.datetime:
+    return dt.datetime.fromtimestamp(info.published_at).astimezone()
+
+
+def _facts(info: DatasetInfo) -> dict[str, Any]:
+    return {
+        "name": info.name,
+        "rows": info.rows,
+        "bytes": info.nbytes,
+        "readers": info.readers,
+        "published_at": _time(info).isoformat(),
+        "schema": [
+            {"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in info.schema
+        ],
+    }

@@ -1,0 +1,152 @@
+"""Names: what a server offers, and the endpoint that an address and a name stand for."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from bowstring.dissociated.endpoint import Endpoint, Location
+from bowstring.dissociated.listing import DatasetInfo, ListingReader, ask_for_list
+from bowstring.dissociated.tags import Want
+from bowstring.errors import (
+    BrokenError,
+    DeadlineExceeded,
+    ProtocolError,
+    UnknownTicket,
+    Unsupported,
+    UsageError,
+)
+from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.transport import check_scheme, dial
+from bowstring.transport.framing import as_messages
+
+__all__ = ["is_address", "list_datasets", "location_of", "named_endpoint"]
+
+_MOST_SHOWN: Final = 20
+
+
+def list_datasets(
+    address: str, *, token: str | None = None, limits: Limits = DEFAULT_LIMITS
+) -> list[DatasetInfo]:
+    """Return what a server offers now, by name.
+
+    Parameters
+    ----------
+    address
+        Where it listens: ``"unix:/run/app/tables.sock"``, ``"tcp://host:port"``, ``"inproc:name"``, or the URI of
+        one of its data sets.
+    token
+        The server's secret. Over ``tcp:`` a server without one tells nobody what it offers.
+    limits
+        Bounds and deadlines.
+
+    Raises
+    ------
+    AccessDenied
+        The token is wrong, or the server has none and is asked over a network.
+    BrokenError, DeadlineExceeded
+        The server cannot be reached, or does not answer.
+    Unsupported
+        It has no lists, because it knows the plain protocol only or is older.
+    UsageError
+        The address means nothing.
+
+    Examples
+    --------
+    >>> import bowstring as bow
+    >>> with bow.Server() as server:
+    ...     for name in ("trips", "zones"):
+    ...         endpoint = server.publish(name, {"id": [1, 2, 3]})
+    ...     found = bow.list_datasets(server.address)
+    >>> [(each.name, each.rows) for each in found]
+    [('trips', 3), ('zones', 3)]
+    """
+    location = location_of(address, token)
+    if location.hello is None:
+        raise Unsupported(
+            "a server of the plain protocol has no list of its data sets", where=location.address
+        )
+    deadline = time.monotonic() + limits.reply_timeout
+    reader = ListingReader(limits)
+    channel = dial(location.address, limits, limits.connect_timeout)
+    try:
+        channel.send(as_messages(ask_for_list(location), channel), limits.connect_timeout)
+        while not reader.complete:
+            received = channel.receive(max(0.0, deadline - time.monotonic()))
+            if received is None:
+                raise DeadlineExceeded(
+                    "the server does not say in time what it offers", where=location.address
+                )
+            reader.receive(received.tag, bytes(received.body))
+    except ProtocolError as error:
+        if "must name a data set first" in error.what:
+            raise Unsupported(
+                "this server is too old to list its data sets", where=location.address
+            ) from None
+        raise
+    except BrokenError as error:
+        error.hint = error.hint or "The server may have ended."
+        raise
+    finally:
+        channel.close()
+    return reader.infos
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is an address of a server, and names neither tags nor a data set.
+
+    Examples
+    --------
+    >>> is_address("tcp://127.0.0.1:4711"), is_address("tcp://127.0.0.1:4711?want_data=7")
+    (True, False)
+    """
+    return ":" in text and "?" not in text
+
+
+def location_of(address: str, token: str | None = None) -> Location:
+    """Return how a server of ours is spoken to at an address, or at the location of a URI.
+
+    Raises
+    ------
+    UsageError
+        It is no address that a transport knows.
+    """
+    if ":" not in str(address):
+        raise UsageError(
+            "not an address",
+            expected='text such as "unix:/path" or "tcp://127.0.0.1:4711"',
+            found=repr(address)[:80],
+        )
+    text = str(address).strip()
+    check_scheme(text.partition("?")[0][:200])
+    if "?" not in text:
+        return Location(text, int(Want.DATA), int(Want.FREE), None, int(Want.HELLO), token)
+    endpoint = Endpoint.parse(text, b"")
+    return (endpoint if token is None else endpoint.with_token(token)).locations[0]
+
+
+def named_endpoint(address: str, name: bytes | None, token: str | None, limits: Limits) -> Endpoint:
+    """Return the endpoint that an address and a name stand for; without a name, that of the only data set there.
+
+    Raises
+    ------
+    UnknownTicket
+        Without a name: there is no data set, or there are several; the error names them.
+    """
+    location = location_of(address, token)
+    if name is None:
+        found = [each.name for each in list_datasets(address, token=token, limits=limits)]
+        if len(found) != 1:
+            raise UnknownTicket(
+                "the server offers no data set" if not found else "the server offers several data sets",
+                expected="a name: connect(address, name)" if found else None,
+                found=_shown(found) or None,
+                where=location.address,
+            )
+        name = found[0].encode()
+    return Endpoint(str(location), name)
+
+
+def _shown(names: list[str]) -> str:
+    more = ", …" if len(names) > _MOST_SHOWN else ""
+    return ", ".join(map(repr, names[:_MOST_SHOWN])) + more

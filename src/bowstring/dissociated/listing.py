@@ -1,0 +1,174 @@
+"""Listing: which data sets a server offers, asked and answered on a connection of its own, without IO.
+
+The reader sends a hello and LIST; the server answers with LISTING for each data set, in pieces where its schema is
+long, and an empty one behind the last (``docs/protocol.md``).
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from bowstring.dissociated.failures import unpack_error
+from bowstring.dissociated.tags import Control
+from bowstring.dissociated.wire import Hello, Outgoing, json_object, text_of
+from bowstring.errors import LimitExceeded, ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from bowstring.dissociated.endpoint import Location
+    from bowstring.limits import Limits
+
+__all__ = ["DatasetInfo", "ListingReader", "ask_for_list", "list_of"]
+
+_MOST_NAME = 4096
+_PIECE = 64 << 10  # of what Limits.control_bytes allows, whatever it is set to in practice
+_ENDS, _GOES_ON = b"\0", b"\1"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DatasetInfo:
+    """What a server says of a data set that it offers.
+
+    Attributes
+    ----------
+    name
+        What :func:`bowstring.connect` takes.
+    schema
+        Of its batches.
+    rows, nbytes
+        How many rows, and bytes in all columns, where that is known: not for what is produced as it is read.
+    readers
+        How many readers read it now.
+    published_at
+        When it was published, in seconds since the beginning of 1970.
+    ticket
+        What stands for this version of it alone, whatever takes its name later.
+
+    Examples
+    --------
+    >>> import bowstring as bow
+    >>> with bow.Server() as server:
+    ...     endpoint = server.publish("trips", {"fare": [1.5, 2.5]})
+    ...     [info] = bow.list_datasets(server.address)
+    >>> info.name, info.schema.names, info.rows, info.nbytes
+    ('trips', ['fare'], 2, 16)
+    """
+
+    name: str
+    schema: pa.Schema
+    rows: int | None
+    nbytes: int | None
+    readers: int
+    published_at: float
+    ticket: bytes = dataclasses.field(repr=False)
+
+    def pack(self) -> bytes:
+        """Return the JSON of the message."""
+        fields = {
+            "name": self.name,
+            "schema": base64.b64encode(self.schema.serialize()).decode(),
+            "rows": self.rows,
+            "nbytes": self.nbytes,
+            "readers": self.readers,
+            "published_at": self.published_at,
+            "ticket": base64.b64encode(self.ticket).decode(),
+        }
+        return json.dumps(fields).encode()
+
+    @classmethod
+    def unpack(cls, data: bytes) -> DatasetInfo:
+        """Read a message.
+
+        Raises
+        ------
+        ProtocolError
+            It says of no data set what it is.
+        """
+        fields = json_object(data, "listing")
+        name, published = text_of(fields, "name", _MOST_NAME), fields.get("published_at")
+        try:
+            schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(fields["schema"], validate=True)))
+            ticket = base64.b64decode(fields["ticket"], validate=True)
+        except (KeyError, TypeError, ValueError, OSError, pa.ArrowException) as error:
+            raise ProtocolError("a listing has no schema or ticket", found=str(error)[:200]) from error
+        if name is None or not isinstance(published, int | float) or isinstance(published, bool):
+            raise ProtocolError("a listing has no name or time", found=str(sorted(fields))[:200])
+        rows, nbytes, readers = (_count(fields.get(key)) for key in ("rows", "nbytes", "readers"))
+        return cls(name, schema, rows, nbytes, readers or 0, float(published), ticket)
+
+
+def _count(value: Any) -> int | None:
+    fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+    return value if fits else None
+
+
+def ask_for_list(location: Location) -> list[Outgoing]:
+    """Return what a reader sends to be told what a server offers."""
+    hello = Hello(token=location.token)
+    return [Outgoing(location.hello, [hello.pack()]), Outgoing(Control.LIST, [])]
+
+
+def list_of(infos: Iterable[DatasetInfo]) -> list[Outgoing]:
+    """Return a server's answer."""
+    pieces = [piece for info in infos for piece in _pieces(info.pack())]
+    return [*(Outgoing(Control.LISTING, piece) for piece in pieces), Outgoing(Control.LISTING, [])]
+
+
+def _pieces(packed: bytes) -> list[list[bytes]]:
+    parts = [packed[start : start + _PIECE] for start in range(0, len(packed), _PIECE)]
+    return [*([_GOES_ON, part] for part in parts[:-1]), [_ENDS, parts[-1]]]
+
+
+class ListingReader:
+    """Takes a server's answer.
+
+    Parameters
+    ----------
+    limits
+        Bounds for it.
+
+    Attributes
+    ----------
+    infos
+        The data sets so far.
+    complete
+        Whether there are no more.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.infos: list[DatasetInfo] = []
+        self.complete = False
+        self._left = limits.metadata_bytes
+        self._begun = b""
+
+    def receive(self, tag: int | None, body: bytes) -> None:
+        """Take a message.
+
+        Raises
+        ------
+        ProtocolError
+            It is none of an answer.
+        LimitExceeded
+            The answer is longer than metadata may be.
+        BowstringError
+            The server says why it does not answer.
+        """
+        if tag == Control.ERROR:
+            raise unpack_error(body)
+        if tag != Control.LISTING or self.complete:
+            raise ProtocolError("a server that is asked for a list says nothing else", found=f"tag {tag}")
+        self._left -= len(body)
+        if self._left < 0:
+            raise LimitExceeded("the list of data sets is too long", found=f"{len(self.infos)} data sets")
+        self._begun += body[1:]
+        if body[:1] == _ENDS:
+            self.infos.append(DatasetInfo.unpack(self._begun))
+            self._begun = b""
+        elif not body:
+            self.complete = True
