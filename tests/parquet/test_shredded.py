@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import bowstring as bow
 from bowstring import variant
-from bowstring.errors import InvalidData, UnknownColumn, Unsupported, UsageError
+from bowstring.errors import InvalidData, LimitExceeded, UnknownColumn, Unsupported, UsageError
 from bowstring.parquet.file import OpenFile
 from bowstring.parquet.filters import RowFilter
 from bowstring.variant import Value
@@ -211,6 +211,21 @@ def test_paths_of_what_is_no_column_are_errors() -> None:
         bow.parquet.read(SHREDDED, columns=[path("w", "$.b", pa.int8())])
     with pytest.raises(UsageError, match="no expression"):
         bow.parquet.read(SHREDDED, columns=[path("v", "$.b", pa.int8()) > 3])
+
+
+def test_the_limits_of_a_read_bound_the_values_of_its_paths() -> None:
+    limits = bow.Limits(extracted_bytes=20)
+    plain = _written({"v": variant.from_python(DOCUMENTS)})
+    for options in (
+        {"columns": [path("v", "$.b", pa.string())]},
+        {"columns": [path("v", "$.o", variant.type())]},
+        {"filters": path("v", "$.b", pa.string()) == "x"},
+    ):
+        with (
+            bow.parquet.read(plain, limits=limits, **options) as stream,
+            pytest.raises(LimitExceeded, match="extracted_bytes"),
+        ):
+            stream.read_all()
 
 
 def test_only_the_leaf_of_a_typed_column_is_read_where_all_values_are_typed() -> None:

@@ -142,6 +142,11 @@ class OpenFile:
         return tuple(node.path for node in self.footer.nodes() if node.element.physical is not None)
 
     @property
+    def limits(self) -> Limits:
+        """Bounds on what is read of it."""
+        return self._limits
+
+    @property
     def num_row_groups(self) -> int:
         """How many row groups the file has."""
         return int(self.metadata.num_row_groups)
@@ -204,6 +209,15 @@ class OpenFile:
     def select_leaves(self, leaves: tuple[int, ...]) -> Selection:
         """Choose columns of values by their numbers, which ascend."""
         return Selection(leaves, self._schema_of(leaves), None)
+
+    def leaves_by_column(self, selection: Selection) -> list[tuple[int, ...]]:
+        """Return the leaves of each column of a selection, in its order."""
+        leaves = range(len(self._tops)) if selection.leaves is None else selection.leaves
+        found: dict[int, list[int]] = {}
+        for leaf in leaves:
+            found.setdefault(self._tops[leaf], []).append(leaf)
+        each = [tuple(inside) for inside in found.values()]
+        return each if selection.positions is None else [each[position] for position in selection.positions]
 
     def read_row_group(
         self, index: int, selection: Selection, *, threads: bool = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -18,11 +19,12 @@ from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Device, Pool, device_by_name
 from bowstring.parquet.columns import ColumnPath
 from bowstring.parquet.file import Int96, OpenFile
+from bowstring.parquet.on_device import DeviceDecoder, beside, device_decoder
 from bowstring.parquet.shredded import Columns, named_columns
 from bowstring.parquet.shredding import alike, conformed, union_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from bowstring.parquet.filters import RowFilter
 
@@ -64,11 +66,14 @@ def read(
         a comparison is null are left out. Row groups without such rows are skipped by their statistics; for a path,
         by those of a ``typed_value`` of its type whose ``value`` is null in all of them.
     device
-        Where the batches shall be, such as ``"cuda:0"``; each is one upload. pyarrow decodes pages on the host.
+        Where the batches shall be, such as ``"cuda:0"``. With pylibcudf, pages of files of this machine are decoded
+        there: columns of numbers, text, dates, timestamps, and lists and structs of these, where no rows are
+        filtered. pyarrow decodes all others on the host, and each column of a row group is one upload, while the
+        next one is decoded.
     int96
         The unit of the timestamps that INT96 is read as: ``"us"``, or ``"ns"``, which end in the year 2262.
     limits
-        Bounds on footers and on what is read ahead.
+        Bounds on footers, on what is read ahead, and on the values of paths: see :class:`bowstring.Limits`.
 
     Returns
     -------
@@ -119,6 +124,10 @@ class _Plan(NamedTuple):
         The numbers of its row groups.
     schema
         That of the stream, which Variant columns are shredded by.
+    decoder
+        What decodes some of the columns on a device, ``None`` without any.
+    parts
+        The other columns where they go to a device, one by one, each with its positions in the schema.
     """
 
     file: OpenFile
@@ -126,6 +135,19 @@ class _Plan(NamedTuple):
     compared: Columns | None
     groups: list[int]
     schema: pa.Schema
+    decoder: DeviceDecoder | None = None
+    parts: tuple[tuple[Columns, tuple[int, ...]], ...] = ()
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether columns come to a device one by one."""
+        return self.decoder is not None or bool(self.parts)
+
+    def part(self, number: int) -> _Plan:
+        """Return the plan of one of the parts."""
+        output, positions = self.parts[number]
+        schema = pa.schema([self.schema.field(position) for position in positions])
+        return self._replace(output=output, schema=schema)
 
     def conform(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches of the file as batches of the stream."""
@@ -134,13 +156,14 @@ class _Plan(NamedTuple):
 
 
 class _Due(NamedTuple):
-    """A row group that will be delivered: read already, or by the thread that asks for it."""
+    """A row group that will be delivered: read already, all at once or part by part, or by the thread that asks."""
 
     plan: _Plan
     group: int
     is_last: bool
     nbytes: int
-    batches: Future[list[pa.RecordBatch]] | None
+    batches: list[Future[list[pa.RecordBatch]]] | None
+    masks: Future[list[pa.Array] | None] | None = None
 
 
 class ParquetStream(SequentialReader):
@@ -183,7 +206,7 @@ class ParquetStream(SequentialReader):
         self._files: list[OpenFile] = []
         self._threads: ThreadPoolExecutor | None = None
         self._due: collections.deque[_Due] = collections.deque()
-        self._ready: Iterator[pa.RecordBatch] = iter(())
+        self._ready: Iterator[pa.RecordBatch | Batch] = iter(())
         first = self._open(self._sources[0])
         self._schema = self._union(first)
         self._whole = first.file.schema
@@ -218,8 +241,13 @@ class ParquetStream(SequentialReader):
             The stream was closed.
         """
         self._check_open()
-        batch = Batch.from_arrow(self._next())
+        batch = self._uploaded(self._next())
         self._counts.batches += 1
+        return batch
+
+    def _uploaded(self, found: pa.RecordBatch | Batch) -> Batch:
+        """Return a batch where it shall be: itself if it is there."""
+        batch = Batch.from_arrow(found)
         if self._device is None or self._device.is_host:
             return batch
         if self._pool is None:
@@ -277,7 +305,7 @@ class ParquetStream(SequentialReader):
                 "the stream belongs to the process that opened it", hint="Call read() in this process."
             )
 
-    def _next(self) -> pa.RecordBatch:
+    def _next(self) -> pa.RecordBatch | Batch:
         while True:
             for batch in self._ready:
                 return batch
@@ -289,11 +317,25 @@ class ParquetStream(SequentialReader):
                 self._ready = self._in_pieces(due)
             else:
                 # Before this one is used, the next one is on its way.
-                batches = due.batches.result()
+                batches = self._on_device(due) if due.plan.is_on_device else due.batches[0].result()
                 if due.is_last:
                     self._leave(due.plan.file)
                 self._read_ahead()
                 self._ready = iter(batches)
+
+    def _on_device(self, due: _Due) -> list[Batch]:
+        """Return a row group on the device; each part is uploaded while the next one is read."""
+        assert due.batches is not None
+        plan = due.plan
+        found: list[tuple[list[Batch], tuple[int, ...]]] = []
+        if plan.decoder is not None:
+            batch = plan.decoder.read(due.group)
+            if batch is None:  # as the schema says, pyarrow reads it
+                return [self._uploaded(each) for each in _pieces(plan, due.group, None)]
+            found.append(([batch], plan.decoder.positions))
+        for future, (_, positions) in zip(due.batches, plan.parts, strict=True):
+            found.append(([self._uploaded(batch) for batch in future.result()], positions))
+        return list(beside(found, plan.schema))
 
     def _in_pieces(self, due: _Due) -> Iterator[pa.RecordBatch]:
         yield from _pieces(due.plan, due.group, self._filter)
@@ -319,12 +361,27 @@ class ParquetStream(SequentialReader):
             plan, group, is_last = coming
             nbytes = plan.file.row_group_bytes(group)
             held += nbytes
-            future = None
-            if nbytes <= budget:
+            due = _Due(plan, group, is_last, nbytes, None)
+            # What the device decodes takes nothing of the window.
+            if nbytes <= budget or (plan.is_on_device and not plan.parts):
                 if self._threads is None:
                     self._threads = ThreadPoolExecutor(threads, "bowstring-parquet")
-                future = self._threads.submit(_whole, plan, group, self._filter)
-            self._due.append(_Due(plan, group, is_last, nbytes, future))
+                due = self._submitted(self._threads, due)
+            self._due.append(due)
+
+    def _submitted(self, threads: ThreadPoolExecutor, due: _Due) -> _Due:
+        """Let threads read a row group."""
+        plan, group, row_filter = due.plan, due.group, self._filter
+        if not plan.is_on_device:
+            masks = functools.partial(_masks, plan, group, row_filter)
+            return due._replace(batches=[threads.submit(_whole, plan, group, masks)])
+        # Threads take what was submitted first: no part waits for masks that no thread computes.
+        shared = None if row_filter is None else threads.submit(_masks, plan, group, row_filter)
+        wanted: Callable[[], list[pa.Array] | None] = _no_masks if shared is None else shared.result
+        parts = [plan.part(number) for number in range(len(plan.parts))]
+        return due._replace(
+            batches=[threads.submit(_whole, part, group, wanted) for part in parts], masks=shared
+        )
 
     def _row_groups(self, first: _Plan) -> Iterator[tuple[_Plan, int, bool]]:
         for position, source in enumerate(self._sources):
@@ -361,10 +418,26 @@ class ParquetStream(SequentialReader):
         file = OpenFile(source, self._limits, self._int96)
         self._files.append(file)
         output = Columns(file, self._columns)
-        if self._filter is None:
-            return _Plan(file, output, None, list(range(file.num_row_groups)), output.schema)
-        compared = Columns(file, self._filter.columns(file.schema))
-        return _Plan(file, output, compared, self._filter.row_groups(file), output.schema)
+        plan = _Plan(file, output, None, list(range(file.num_row_groups)), output.schema)
+        if self._filter is not None:
+            compared = Columns(file, self._filter.columns(file.schema))
+            plan = plan._replace(compared=compared, groups=self._filter.row_groups(file))
+        if self._device is None or self._device.is_host or not len(output.schema):
+            return plan
+        return _planned(plan, source, self._device)
+
+
+def _planned(plan: _Plan, source: Any, device: Device) -> _Plan:
+    """Return a plan whose columns go to a device one by one."""
+    parts = plan.output.parts()
+    decoder = None
+    if plan.compared is None:
+        leaves = {position: each for _, positions, each in parts for position in positions}
+        ordered = [leaves[position] for position in range(len(leaves))]
+        decoder = device_decoder(plan.file, source, plan.schema, ordered, device)
+    there = () if decoder is None else decoder.positions
+    left = tuple((part, positions) for part, positions, _ in parts if positions[0] not in there)
+    return plan._replace(decoder=decoder, parts=left)
 
 
 def _row_filter(filters: Any) -> RowFilter:
@@ -377,19 +450,30 @@ def _row_filter(filters: Any) -> RowFilter:
 def _wait(due: collections.deque[_Due]) -> None:
     """Wait until no thread reads any more: what it reads from is closed next."""
     for each in due:
-        if each.batches is not None and not each.batches.cancelled():
-            each.batches.exception()
+        for future in (*(each.batches or ()), *([] if each.masks is None else [each.masks])):
+            if not future.cancelled():
+                future.exception()
 
 
-def _whole(plan: _Plan, group: int, row_filter: RowFilter | None) -> list[pa.RecordBatch]:
-    """Read a row group, and what of it a filter leaves; columns that it rules out entirely are not read."""
+def _no_masks() -> None:
+    """All rows are wanted."""
+
+
+def _masks(plan: _Plan, group: int, row_filter: RowFilter | None) -> list[pa.Array] | None:
+    """Return which rows of a row group a filter leaves, ``None`` without a filter."""
     if row_filter is None or plan.compared is None:
+        return None
+    return [row_filter.mask(batch) for batch in plan.compared.read(group)]
+
+
+def _whole(plan: _Plan, group: int, masks: Callable[[], list[pa.Array] | None]) -> list[pa.RecordBatch]:
+    """Read a row group, and what of it a filter leaves; columns that it rules out entirely are not read."""
+    kept = masks()
+    if kept is None:
         return list(plan.conform(plan.output.read(group)))
-    compared = plan.compared.read(group)
-    masks = [row_filter.mask(batch) for batch in compared]
-    if not any(mask.true_count for mask in masks):
+    if not any(mask.true_count for mask in kept):
         return []
-    return list(plan.conform(_filtered(plan.output.read(group), masks)))
+    return list(plan.conform(_filtered(plan.output.read(group), kept)))
 
 
 def _pieces(plan: _Plan, group: int, row_filter: RowFilter | None) -> Iterator[pa.RecordBatch]:

@@ -7,6 +7,7 @@ read either, and the typed column is all that there is.
 
 from __future__ import annotations
 
+import copy
 import decimal
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -22,6 +23,7 @@ from bowstring.variant.column import VariantType
 from bowstring.variant.reference import Reference, reference_of
 
 if TYPE_CHECKING:
+    from bowstring.limits import Limits
     from bowstring.parquet.file import OpenFile
 
 __all__ = ["Columns", "bounds_of", "named_columns"]
@@ -173,6 +175,33 @@ class Columns:
         ]
         self.schema = pa.schema(fields, metadata=file.schema.metadata)
 
+    def parts(self) -> list[tuple[Columns, tuple[int, ...], tuple[int, ...]]]:
+        """Return the columns one by one, and those by path together: each with its positions here, and its leaves.
+
+        Columns by path have no leaves of their own: which they need depends on the row group.
+        """
+        leaves = self._file.leaves_by_column(self._plain)
+        if not self._paths:
+            return [(self._alone(each), (position,), each) for position, each in enumerate(leaves)]
+        found = [
+            (self._alone(leaves[number]), (position,), leaves[number])
+            for position, (is_path, number) in enumerate(self._order)
+            if not is_path
+        ]
+        positions = tuple(position for position, (is_path, _) in enumerate(self._order) if is_path)
+        by_path = copy.copy(self)
+        by_path._plain = self._file.select_leaves(())
+        by_path._order = [self._order[position] for position in positions]
+        by_path.schema = pa.schema([self.schema.field(position) for position in positions])
+        return [*found, (by_path, positions, ())]
+
+    def _alone(self, leaves: tuple[int, ...]) -> Columns:
+        """Return one column that is no path."""
+        found = copy.copy(self)
+        found._plain = self._file.select_leaves(leaves)
+        found._paths, found._order, found.schema = [], [], found._plain.schema
+        return found
+
     def read(self, group: int) -> list[pa.RecordBatch]:
         """Read a row group whole."""
         if not self._paths:
@@ -230,7 +259,7 @@ class Columns:
         arrays = []
         for reference, way, field in self._paths:
             array = batch.column(batch.schema.get_field_index(reference.column))
-            arrays.append(_values(array, reference, way, leaves, field.type))
+            arrays.append(_values(array, reference, way, leaves, field.type, self._file.limits))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([field for _, _, field in self._paths]))
 
     def _result(self, name: str, reference: Reference, way: _Way | None) -> pa.Field:
@@ -243,22 +272,27 @@ class Columns:
             leaves = [way.metadata, *([] if way.value is None else [way.value]), *way.inside]
         selection = self._file.select_leaves(tuple(sorted(leaves)))
         empty = pa.array([], selection.schema.field(0).type)
-        return _got(empty, reference).field.with_name(name)
+        return _got(empty, reference, self._file.limits).field.with_name(name)
 
 
 def _values(
-    array: pa.StructArray, reference: Reference, way: _Way | None, leaves: tuple[int, ...], type_: pa.DataType
+    array: pa.StructArray,
+    reference: Reference,
+    way: _Way | None,
+    leaves: tuple[int, ...],
+    type_: pa.DataType,
+    limits: Limits,
 ) -> pa.Array:
     """Return the values at a path of a group that has some leaves of a Variant."""
     if way is not None and way.typed == type_ and (way.value is None or way.value not in leaves):
         return pc.struct_field(array, [*way.names, "typed_value"])
-    found = _got(array, reference).to_arrow()
+    found = _got(array, reference, limits).to_arrow()
     if isinstance(found, VariantArray):
         found = found.storage
     return found if found.type.equals(type_) else found.cast(type_)
 
 
-def _got(array: pa.StructArray, reference: Reference) -> Any:
+def _got(array: pa.StructArray, reference: Reference, limits: Limits) -> Any:
     """Return the values at a path of a group that has what the path needs; without values, of no metadata."""
     if not pa.types.is_struct(array.type):
         raise UsageError(
@@ -276,7 +310,7 @@ def _got(array: pa.StructArray, reference: Reference) -> Any:
         array = pa.StructArray.from_arrays(children, fields=fields, mask=mask)
     field = marked_field(pa.field(reference.column, array.type))
     batch = pa.RecordBatch.from_arrays([array], schema=pa.schema([field]))
-    return variant.get(batch, reference.path, reference.type)
+    return variant.get(batch, reference.path, reference.type, limits=limits)
 
 
 def _holds_variants(type_: pa.DataType) -> bool:

@@ -25,6 +25,7 @@ __all__ = [
     "FakeNamespace",
     "OnlyCurrent",
     "check_current",
+    "current",
     "unwrapped",
     "using",
     "wrapped",
@@ -42,6 +43,11 @@ def using(device: Any) -> Iterator[None]:
         yield
     finally:
         _local.device = before
+
+
+def current() -> Any:
+    """Return the current device of this thread, ``None`` where it has none."""
+    return getattr(_local, "device", None)
 
 
 class OnlyCurrent:
