@@ -197,14 +197,14 @@ def _meant(
         return fields[first](field) if first in fields else field
     # A group around a Variant alone has the same leaves, and one child; a Variant has two or more.
     whole = (first, first + count_leaves(field.type))
-    if pa.types.is_struct(field.type) and len(children) > 1 and whole in groups:
-        return marked_field(field.with_type(pa.struct([_encoded(child) for child in children])))
-    if is_variant(field):
-        field = unmarked_field(field)
     new = []
     for child in children:
         new.append(_meant(child, first, groups, fields))
         first += count_leaves(child.type)
+    if pa.types.is_struct(field.type) and len(children) > 1 and whole in groups:
+        return marked_field(field.with_type(pa.struct([_encoded(child) for child in new])))
+    if is_variant(field):
+        field = unmarked_field(field)
     changed = with_children(field.type, new)
     return field if changed is None else field.with_type(changed)
 

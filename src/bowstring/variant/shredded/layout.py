@@ -54,6 +54,9 @@ _VIEWS: Final = (pa.lib.Type_LIST_VIEW, pa.lib.Type_LARGE_LIST_VIEW)
 _LISTS: Final = (pa.lib.Type_LIST, pa.lib.Type_LARGE_LIST, *_VIEWS)
 _MOST_DIGITS: Final = 38
 _UUID: Final = 16
+_UUID_NAME: Final = b"arrow.uuid"
+_LOGICAL: Final = b"PARQUET:logical_type"
+"""The mark that columns of files have whose logical type is none of Arrow's: ENUM, BSON, times in UTC."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -195,6 +198,9 @@ def _group(
 
 def _typed(column: Column, path: str) -> Leaf | Elements | Fields:
     type_ = column.type
+    meaning = _meaning_of(column.field)
+    if meaning is not None:
+        _refuse("type of typed_value", "no other logical type", f"{type_} that is {meaning}", path)
     if column.dictionary is None and type_.id == pa.lib.Type_STRUCT:
         return _fields(column, path)
     if column.dictionary is None and type_.id in _LISTS:
@@ -212,6 +218,14 @@ def _typed(column: Column, path: str) -> Leaf | Elements | Fields:
         )
     _check_length(column)
     return Leaf(column)
+
+
+def _meaning_of(field: pa.Field) -> str | None:
+    """Return a logical type of Parquet's, or an extension type, that the storage of a field does not show."""
+    metadata = field.metadata or {}
+    extension = metadata.get(b"ARROW:extension:name", b"")
+    found = metadata.get(_LOGICAL, b"") or (b"" if extension == _UUID_NAME else extension)
+    return found.decode(errors="replace") if found else None
 
 
 def _fields(column: Column, path: str) -> Fields:
