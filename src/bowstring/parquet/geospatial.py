@@ -13,15 +13,18 @@ import itertools
 import json
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.marks import NAME_KEY, SERIALIZED_KEY
 from bowstring.errors import InvalidData, InvalidMetadata, LimitExceeded, Unsupported, UsageError
-from bowstring.geo.column import EDGES, EXTENSION_NAME, WkbType, type_of
+from bowstring.geo.box import Box
+from bowstring.geo.column import EDGES, EXTENSION_NAME, WkbType, open_column, type_of
 from bowstring.geo.column import field as wkb_column
+from bowstring.geo.statistics import Statistics, statistics
 from bowstring.parquet.columns import count_leaves
 from bowstring.parquet.logical import LogicalType
 from bowstring.parquet.thrift import (
@@ -38,18 +41,21 @@ from bowstring.parquet.thrift import (
 )
 
 if TYPE_CHECKING:
-    from bowstring.geo.statistics import Statistics
     from bowstring.parquet.footer import Footer
 
-__all__ = ["GeospatialStatistics", "annotation_of", "with_statistics", "wkb_field", "wkb_of"]
+__all__ = ["GeospatialStatistics", "annotation_of", "boxes_of", "with_statistics", "wkb_field", "wkb_of"]
 
 _GEOMETRY: Final = 17
 _GEOGRAPHY: Final = 18
 _DEFAULT: Final = "OGC:CRS84"
 _AUTHORITY: Final = re.compile(r"[A-Z][A-Za-z]*:[A-Za-z0-9]+")
 # Numbers of fields in parquet.thrift.
-_SCHEMA, _ROW_GROUPS, _COLUMNS, _META_DATA, _GEOSPATIAL = 2, 4, 1, 3, 17
+_SCHEMA, _ROW_GROUPS, _COLUMNS, _META_DATA, _GEOSPATIAL, _BBOX = 2, 4, 1, 3, 17, 1
+_SIDES: Final = ("xmin", "xmax", "ymin", "ymax", "zmin", "zmax", "mmin", "mmax")
 _DEPTH: Final = 64
+# A geometry begins with its byte order, and a code of 4 bytes; EWKB has flags in the highest byte of it.
+_CODE: Final = 4
+_EWKB: Final = np.uint8(0xE0)
 
 
 def annotation_of(wkb: WkbType) -> LogicalType:
@@ -193,17 +199,32 @@ def _leaves(array: Any) -> Iterator[Any]:
         yield array
 
 
-def _statistics(values: list[Any], field_: pa.Field) -> Statistics | None:
-    # It brings the kernels, which a file without geospatial columns does not need.
-    from bowstring.geo.statistics import statistics
-
-    try:
-        found = [
-            statistics(pa.table([each], schema=pa.schema([field_.with_type(each.type)]))) for each in values
-        ]
-    except (InvalidData, Unsupported, LimitExceeded):
-        return None
+def _statistics(values: list[Any], field: pa.Field) -> Statistics | None:
+    found = []
+    for array in values:
+        # pyarrow does not drop nulls of views.
+        each = (array.cast(pa.large_binary()) if array.type == pa.binary_view() else array).drop_null()
+        column = pa.table([each], schema=pa.schema([field.with_type(each.type)]))
+        _check_iso(column)
+        try:
+            found.append(statistics(column))
+        except (InvalidData, Unsupported, LimitExceeded):
+            return None
     return functools.reduce(lambda one, other: one.merge(other), found) if found else None
+
+
+def _check_iso(column: pa.Table) -> None:
+    """Raise an error where values are EWKB: the specification has the codes of ISO."""
+    opened = open_column(column)
+    starts = opened.starts[opened.stops - opened.starts > _CODE]
+    little = opened.data[starts] == 1
+    highest = opened.data[starts + np.where(little, _CODE, 1).astype(starts.dtype)]
+    if (highest & _EWKB).any():
+        raise Unsupported(
+            "EWKB cannot be written as GEOMETRY or GEOGRAPHY",
+            expected="WKB with the codes of ISO",
+            hint="shapely.to_wkb(shapes, flavor='iso') makes it.",
+        )
 
 
 def with_statistics(footer: Footer, found: Mapping[int, list[Statistics | None]]) -> Footer:
@@ -216,17 +237,84 @@ def with_statistics(footer: Footer, found: Mapping[int, list[Statistics | None]]
     found
         For some columns of values, by their numbers, the statistics of each row group.
     """
+    reader = _row_groups(footer)
+    if reader is None:
+        return footer
+    begin = reader.position
+    size, _ = reader.list_header()
+    groups = [_group(reader.struct(), number, found) for number in range(size)]
+    rest = footer.rest[:begin] + encode_list(STRUCT, groups) + footer.rest[reader.position :]
+    return dataclasses.replace(footer, rest=rest)
+
+
+def boxes_of(footer: Footer, leaves: Collection[int]) -> list[dict[int, Box | None]]:
+    """Return the boxes that a footer has of some columns of values, for each row group.
+
+    pyarrow has them, too, and ends the process where the statistics of a column chunk contradict its schema.
+
+    Parameters
+    ----------
+    footer
+        The footer.
+    leaves
+        The numbers of the columns of values.
+
+    Returns
+    -------
+    list of dict of int to Box or None
+        Where there is no box, or one that is none, such as one of NaN: ``None``, or no entry at all.
+    """
+    reader = _row_groups(footer)
+    if reader is None:
+        return []
+    size, _ = reader.list_header()
+    found: list[dict[int, Box | None]] = []
+    for _ in range(size):
+        boxes: dict[int, Box | None] = {}
+        for field in reader.struct():
+            if field.id == _COLUMNS and isinstance(field.value, bytes):
+                boxes = _boxes(Reader(field.value, _DEPTH), leaves)
+        found.append(boxes)
+    return found
+
+
+def _boxes(chunks: Reader, leaves: Collection[int]) -> dict[int, Box | None]:
+    size, kind = chunks.list_header()
+    found: dict[int, Box | None] = {}
+    for leaf in range(min(size, max(leaves) + 1) if kind == STRUCT else 0):
+        if leaf not in leaves:
+            chunks.skip(STRUCT)
+            continue
+        box: list[Field] | None = chunks.struct()
+        for inner in (_META_DATA, _GEOSPATIAL, _BBOX):
+            value = next((each.value for each in box or () if each.id == inner), None)
+            box = Reader(value, _DEPTH).struct() if isinstance(value, bytes) else None
+        found[leaf] = None if box is None else _box(box)
+    return found
+
+
+def _box(fields: list[Field]) -> Box | None:
+    sides = {
+        _SIDES[each.id - 1]: struct.unpack("<d", each.value)[0]
+        for each in fields
+        if each.kind == DOUBLE and isinstance(each.value, bytes) and 0 < each.id <= len(_SIDES)
+    }
+    try:
+        return Box(**sides)
+    except (TypeError, UsageError):
+        return None
+
+
+def _row_groups(footer: Footer) -> Reader | None:
+    """Return a reader at the list of the row groups."""
     reader = Reader(footer.rest, _DEPTH)
     last = _SCHEMA
     while (header := reader.header(last)) is not None:
         last, kind = header
-        begin = reader.position
         if last == _ROW_GROUPS and kind == LIST:
-            groups = [_group(fields, number, found) for number, fields in enumerate(_structs(reader))]
-            rest = footer.rest[:begin] + encode_list(STRUCT, groups) + footer.rest[reader.position :]
-            return dataclasses.replace(footer, rest=rest)
+            return reader
         reader.skip(kind)
-    return footer
+    return None
 
 
 def _structs(reader: Reader) -> Iterator[list[Field]]:
@@ -270,13 +358,12 @@ def _encoded(statistics: Statistics) -> bytes:
     fields = []
     box = statistics.bbox
     if box is not None:
-        sides = (box.xmin, box.xmax, box.ymin, box.ymax, box.zmin, box.zmax, box.mmin, box.mmax)
         doubles = [
             Field(number, DOUBLE, struct.pack("<d", side))
-            for number, side in enumerate(sides, 1)
-            if side is not None
+            for number, name in enumerate(_SIDES, 1)
+            if (side := getattr(box, name)) is not None
         ]
-        fields.append(Field(1, STRUCT, encode_struct(doubles)))
+        fields.append(Field(_BBOX, STRUCT, encode_struct(doubles)))
     codes = [encode_integer(code) for code in statistics.types or ()]
     fields.append(Field(2, LIST, encode_list(I32, codes)))
     return encode_struct(fields)

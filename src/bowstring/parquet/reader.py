@@ -17,6 +17,7 @@ from bowstring.errors import ClosedError, EndOfStream, ForkedError, InvalidData,
 from bowstring.ipc.reader import ReadCounts, SequentialReader
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Device, Pool, device_by_name
+from bowstring.parquet.boxes import filter_of
 from bowstring.parquet.columns import ColumnPath
 from bowstring.parquet.file import Int96, OpenFile
 from bowstring.parquet.on_device import DeviceDecoder, beside, device_decoder
@@ -26,7 +27,7 @@ from bowstring.parquet.shredding import alike, conformed, union_schema
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from bowstring.parquet.filters import RowFilter
+    from bowstring.parquet.boxes import Filter
 
 __all__ = ["ParquetStream", "read"]
 
@@ -38,6 +39,7 @@ def read(
     *,
     columns: Sequence[ColumnPath] | None = None,
     filters: Any = None,
+    bbox: Any = None,
     device: Device | str | None = None,
     int96: Int96 = "us",
     limits: Limits = DEFAULT_LIMITS,
@@ -65,6 +67,10 @@ def read(
         ``pyarrow.parquet.read_table`` takes them. ``bowstring.variant.path(…)`` stands for a column. Rows for which
         a comparison is null are left out. Row groups without such rows are skipped by their statistics; for a path,
         by those of a ``typed_value`` of its type whose ``value`` is null in all of them.
+    bbox
+        Only rows whose geometries have a point of their bounds in a box: a :class:`bowstring.geo.Box`, or ``xmin,
+        ymin, xmax, ymax``, for the only geospatial column; or a mapping of names of columns to boxes. Row groups
+        are skipped by their geospatial statistics. Rows are compared by :func:`bowstring.geo.intersects_box`.
     device
         Where the batches shall be, such as ``"cuda:0"``. With pylibcudf, pages of files of this machine are decoded
         there: columns of numbers, text, dates, timestamps, and lists and structs of these, where no rows are
@@ -106,7 +112,9 @@ def read(
     ...     stream.read_all().to_pydict()
     {'name': ['b', 'c']}
     """
-    return ParquetStream(source, columns=columns, filters=filters, device=device, int96=int96, limits=limits)
+    return ParquetStream(
+        source, columns=columns, filters=filters, bbox=bbox, device=device, int96=int96, limits=limits
+    )
 
 
 class _Plan(NamedTuple):
@@ -185,6 +193,7 @@ class ParquetStream(SequentialReader):
         *,
         columns: Sequence[ColumnPath] | None = None,
         filters: Any = None,
+        bbox: Any = None,
         device: Device | str | None = None,
         int96: Int96 = "us",
         limits: Limits = DEFAULT_LIMITS,
@@ -195,7 +204,7 @@ class ParquetStream(SequentialReader):
         if not self._sources:
             raise UsageError("no files to read", expected="one or more", found="an empty list")
         self._columns = named_columns(columns)
-        self._filter = None if filters is None else _row_filter(filters)
+        self._filter = filter_of(filters, bbox)
         self._device = device_by_name(device) if isinstance(device, str) else device
         self._limits = limits
         self._int96: Int96 = int96
@@ -440,13 +449,6 @@ def _planned(plan: _Plan, source: Any, device: Device) -> _Plan:
     return plan._replace(decoder=decoder, parts=left)
 
 
-def _row_filter(filters: Any) -> RowFilter:
-    # It needs pyarrow.dataset, which takes long to import.
-    from bowstring.parquet.filters import RowFilter
-
-    return RowFilter(filters)
-
-
 def _wait(due: collections.deque[_Due]) -> None:
     """Wait until no thread reads any more: what it reads from is closed next."""
     for each in due:
@@ -459,7 +461,7 @@ def _no_masks() -> None:
     """All rows are wanted."""
 
 
-def _masks(plan: _Plan, group: int, row_filter: RowFilter | None) -> list[pa.Array] | None:
+def _masks(plan: _Plan, group: int, row_filter: Filter | None) -> list[pa.Array] | None:
     """Return which rows of a row group a filter leaves, ``None`` without a filter."""
     if row_filter is None or plan.compared is None:
         return None
@@ -476,7 +478,7 @@ def _whole(plan: _Plan, group: int, masks: Callable[[], list[pa.Array] | None]) 
     return list(plan.conform(_filtered(plan.output.read(group), kept)))
 
 
-def _pieces(plan: _Plan, group: int, row_filter: RowFilter | None) -> Iterator[pa.RecordBatch]:
+def _pieces(plan: _Plan, group: int, row_filter: Filter | None) -> Iterator[pa.RecordBatch]:
     output = plan.output.pieces(group)
     if row_filter is None or plan.compared is None:
         yield from plan.conform(output)

@@ -1,0 +1,169 @@
+"""Filters of rows by a box, and with the other filters of rows: what all of them can be asked."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bowstring import geo
+from bowstring.errors import InvalidMetadata, UnknownColumn, UsageError
+from bowstring.geo.box import as_box
+from bowstring.parquet.columns import leaves_of
+from bowstring.parquet.geospatial import boxes_of
+
+if TYPE_CHECKING:
+    from bowstring.parquet.file import OpenFile
+    from bowstring.parquet.shredded import Chosen
+
+__all__ = ["BoxFilter", "Filter", "filter_of"]
+
+
+class Filter(Protocol):
+    """Which rows of a file are wanted."""
+
+    def columns(self, schema: pa.Schema) -> list[Chosen]:
+        """Return the columns that are compared, each by the name that it has in a batch for :meth:`mask`."""
+        ...
+
+    def row_groups(self, file: OpenFile) -> list[int]:
+        """Return the numbers of the row groups that the statistics do not rule out."""
+        ...
+
+    def mask(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return a boolean for each row."""
+        ...
+
+
+def filter_of(filters: Any, bbox: Any) -> Filter | None:
+    """Return the filter of a reader that is given filters, a box, both, or none."""
+    found: list[Filter] = []
+    if filters is not None:
+        # It needs pyarrow.dataset, which takes long to import.
+        from bowstring.parquet.filters import RowFilter
+
+        found.append(RowFilter(filters))
+    if bbox is not None:
+        found.append(BoxFilter(bbox))
+    return found[0] if len(found) == 1 else _All(found) if found else None
+
+
+class BoxFilter:
+    """Rows whose geometries have a point of their bounds in a box.
+
+    Parameters
+    ----------
+    bbox
+        A box as :func:`bowstring.geo.intersects_box` takes it, for the only geospatial column; or a mapping of the
+        names of columns to boxes, all of which must hold.
+
+    Raises
+    ------
+    UsageError
+        It is no box.
+    """
+
+    def __init__(self, bbox: Any) -> None:
+        if isinstance(bbox, Mapping) and not bbox:
+            raise UsageError("bbox names no column", expected="{'a column': box}", found="an empty mapping")
+        self._named = {name: as_box(box) for name, box in bbox.items()} if isinstance(bbox, Mapping) else None
+        self._only = None if self._named is not None else as_box(bbox)
+
+    def columns(self, schema: pa.Schema) -> list[Chosen]:
+        """Return the columns that are compared.
+
+        Raises
+        ------
+        UnknownColumn
+            There is no such column, or several.
+        UsageError
+            It is not geospatial; or none was named, and not just one is.
+        """
+        return [(name, name) for name in self._boxes(schema)]
+
+    def row_groups(self, file: OpenFile) -> list[int]:
+        """Return the numbers of the row groups whose boxes meet the box, or that have none."""
+        wanted = {leaves_of(file.leaf_paths, name)[0]: box for name, box in self._boxes(file.schema).items()}
+        groups = boxes_of(file.footer, wanted)
+        if len(groups) != file.num_row_groups:
+            raise InvalidMetadata(
+                "the row groups of a footer contradict each other",
+                expected=file.num_row_groups,
+                found=len(groups),
+                where=file.name,
+            )
+        # Geometries without a box have no coordinates, or their writer did not know it.
+        return [
+            number
+            for number, found in enumerate(groups)
+            if all(
+                (there := found.get(leaf)) is None or there.intersects(box) for leaf, box in wanted.items()
+            )
+        ]
+
+    def mask(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return a boolean for each row.
+
+        Raises
+        ------
+        InvalidBody, Unsupported, LimitExceeded
+            A row is no geometry that :func:`bowstring.geo.intersects_box` reads.
+        """
+        masks = [
+            pc.fill_null(geo.intersects_box(batch.select([name]), box).to_arrow(), fill_value=False)
+            for name, box in self._boxes(batch.schema, compared=True).items()
+        ]
+        return functools.reduce(pc.and_, masks)
+
+    def _boxes(self, schema: pa.Schema, *, compared: bool = False) -> dict[str, geo.Box]:
+        """Return the boxes by the names of the columns of a file, or of those that are compared."""
+        geospatial = [field.name for field in schema if geo.type_of(field) is not None]
+        if self._named is None:
+            assert self._only is not None
+            if len(geospatial) != 1:
+                raise UsageError(
+                    "a box is for one geospatial column",
+                    expected="bbox={'a column': box}"
+                    if geospatial
+                    else "a column that is GEOMETRY or GEOGRAPHY",
+                    found=f"the columns {geospatial}"[:200]
+                    if geospatial
+                    else f"none in {schema.names}"[:200],
+                )
+            return {geospatial[0]: self._only}
+        for name in () if compared else self._named:
+            if schema.names.count(name) != 1:
+                raise UnknownColumn(
+                    "bbox names no column, or several", found=name, expected=f"one of {geospatial}"[:200]
+                )
+            if name not in geospatial:
+                raise UsageError(
+                    "bbox names a column that is not geospatial",
+                    found=name,
+                    expected=f"one of {geospatial}"[:200],
+                )
+        return self._named
+
+
+class _All:
+    """Rows that several filters want."""
+
+    def __init__(self, filters: list[Filter]) -> None:
+        self._filters = filters
+
+    def columns(self, schema: pa.Schema) -> list[Chosen]:
+        """Return the columns that are compared, each of them once."""
+        every = [each for filter_ in self._filters for each in filter_.columns(schema)]
+        return list({name or column: (name, column) for name, column in every}.values())
+
+    def row_groups(self, file: OpenFile) -> list[int]:
+        """Return the row groups that no filter rules out."""
+        found = [set(filter_.row_groups(file)) for filter_ in self._filters]
+        return sorted(set.intersection(*found))
+
+    def mask(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return a boolean for each row."""
+        return functools.reduce(pc.and_, [filter_.mask(batch) for filter_ in self._filters])
