@@ -5,10 +5,12 @@ from __future__ import annotations
 import doctest
 import importlib
 import pkgutil
+from collections.abc import Iterator
 
 import pytest
 
 import bowstring
+from bowstring import local_server
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -17,6 +19,15 @@ def module_names() -> list[str]:
     """Return every module of the package by name."""
     found = pkgutil.walk_packages(bowstring.__path__, f"{bowstring.__name__}.", onerror=lambda _name: None)
     return [bowstring.__name__, *(module.name for module in found if not module.name.endswith("__main__"))]
+
+
+@pytest.fixture(autouse=True)
+def no_own_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """End the server that examples of `put` start, which else lives as long as the process of the tests."""
+    monkeypatch.setattr(local_server, "_server", None)
+    yield
+    if local_server._server is not None:
+        local_server._server.close()
 
 
 @pytest.mark.parametrize("name", module_names())
