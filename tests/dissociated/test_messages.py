@@ -211,23 +211,6 @@ def test_welcomes(welcome: Welcome) -> None:
     assert Welcome.unpack(welcome.pack()) == welcome
 
 
-@pytest.mark.parametrize("kind", [Hello, Welcome])
-def test_only_short_messages_are_remembered(kind: type[Hello | Welcome]) -> None:
-    """What is said again in the same words is not read again, unless it is long: strangers say that, too."""
-    short, long = (f'{{"version": 1, "new": "{"x" * size}"}}'.encode() for size in (10, 5000))
-    assert kind.unpack(bytes(bytearray(short))) is kind.unpack(short)
-    assert kind.unpack(long) is not kind.unpack(long)
-    assert kind.unpack(long) == kind.unpack(short)
-
-
-def test_hellos_with_a_token_are_not_remembered() -> None:
-    """What has a secret in it is read anew each time, and what says that there is none is not."""
-    for token, remembered in ((None, True), ("sesame", False)):
-        said = Hello(("a",), 7, token=token).pack()
-        assert (Hello.unpack(said) is Hello.unpack(said)) is remembered
-        assert Hello.unpack(said).token == token
-
-
 @given(fields=st.dictionaries(st.sampled_from(["later", "colour", "columns2"]), JSON))
 def test_unknown_keys_are_ignored(fields: dict[str, Any]) -> None:
     """What a later version adds to a hello or a welcome changes nothing for this one."""

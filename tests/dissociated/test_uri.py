@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from bowstring.dissociated.endpoint import Dataset, Endpoint, Location, this_host
+from bowstring.dissociated.endpoint import Dataset, Endpoint, Location, Offer, this_host
 from bowstring.errors import BrokenError, UsageError
 
 U64 = st.integers(0, 2**64 - 1)
@@ -236,9 +236,9 @@ def test_a_ticket_is_needed() -> None:
 
 
 def test_a_text_and_its_ticket_name_one_endpoint() -> None:
-    """An endpoint that was read before is not read again, and another ticket makes another one of its text."""
+    """White space around a text does not count, and another ticket makes another endpoint of it."""
     text = str(Endpoint("tcp://h:1?want_data=1", b"t"))
-    assert Endpoint.parse(text) is Endpoint.parse(f" {text}\n")
+    assert Endpoint.parse(text) == Endpoint.parse(f" {text}\n")
     assert [Endpoint.parse(text, ticket).ticket for ticket in ("a", b"b", None)] == [b"a", b"b", b"t"]
 
 
@@ -326,3 +326,53 @@ def test_with_token(before: str | None) -> None:
             assert Location.parse(uri) == dataclasses.replace(Location.parse(old), token=token)
         assert Endpoint.parse(str(changed)) == changed
     assert Endpoint("tcp://h:1", b"t").with_token("x").uri == "tcp://h:1?token=x"
+
+
+OFFERS = st.lists(
+    st.sampled_from(
+        [
+            Offer("tcp://h:1?want_data=1&token=a+b"),
+            Offer("unix:/a%20b.sock?want_data=1", "unix:/c.sock?want_data=2", "one"),
+            Offer("ucx://10.0.0.1:13337?want_data=7", None, "hôte"),
+        ]
+    ),
+    max_size=5,
+)
+
+
+@given(OFFERS)
+def test_all_offers_are_printed_and_pickled(offers: list[Offer]) -> None:
+    """However many offers an endpoint has, they survive being printed and pasted, and pickled, in their order."""
+    endpoint = Endpoint("inproc:a?want_data=1", b"t", None, "tcp://h:2?want_data=2", "one", tuple(offers))
+    assert Endpoint.parse(str(endpoint)) == endpoint
+    assert pickle.loads(pickle.dumps(endpoint)) == endpoint
+    assert endpoint.offers[2:] == tuple(offers)
+    assert "a+b" not in repr(endpoint)
+    changed = endpoint.with_token("new")
+    assert all(each.token == "new" for offer in changed.offers for each in offer.locations)
+
+
+NO_OFFERS = [
+    "[1]",
+    "{",
+    "[[]]",
+    "[[1, null, null]]",
+    '[["tcp://h", 1, null]]',
+    "[" * 10_000,
+    "{}",
+    str([[1]] * 20),
+]
+
+
+@pytest.mark.parametrize("others", NO_OFFERS, ids=range(len(NO_OFFERS)))
+def test_offers_that_cannot_be_read(others: str) -> None:
+    """What is no list of offers is refused, and not shown."""
+    with pytest.raises(UsageError, match="offers"):
+        Endpoint.parse("tcp://h:1?want_data=1&ticket=dA&others=" + urllib.parse.quote(others))
+
+
+def test_offers_are_addresses() -> None:
+    """An offer whose address means nothing is refused with the endpoint."""
+    others = urllib.parse.quote('[["no address", null, null]]')
+    with pytest.raises(UsageError, match="not a URI"):
+        Endpoint.parse("tcp://h:1?want_data=1&ticket=dA&others=" + others)

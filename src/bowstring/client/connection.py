@@ -98,7 +98,9 @@ class Connection:
         bodies: Callable[..., DeviceBodies] | None = None,
     ) -> None:
         # First of all: what follows here is done while the server makes its answer.
-        self._wires = open_wires(endpoint, hello, pool, limits)
+        opened = open_wires(endpoint, hello, pool, limits)
+        self._wires, last = opened.wires, opened.locations[-1]
+        self._passed_over = f"; not taken: {opened.passed_over}" if opened.passed_over else ""
         self.endpoint = endpoint
         self.limits = limits
         self.counters = Counters()
@@ -107,11 +109,10 @@ class Connection:
         self.bodies = None if bodies is None else bodies(trusted=trusted)
         self.welcome: Welcome | None = None
         self._discarded = False
-        self.extended = endpoint.locations[-1].hello is not None
+        self.extended = last.hello is not None
         self._pid = os.getpid()
         self.changed = threading.Condition()
         self._notes: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        last = endpoint.locations[-1]
         addresses = addresses_of(streams) or ()
         self._protocol = protocol = ReaderProtocol(
             limits,
@@ -386,8 +387,9 @@ class Connection:
     def path(self) -> tuple[str, str]:
         """Which road the bodies take, and why."""
         if self.welcome is not None:
-            return self.welcome.path, self.welcome.why
-        return f"{self._wires[-1].channel.scheme}: packed", "the server knows only the plain protocol"
+            return self.welcome.path, self.welcome.why + self._passed_over
+        plain = "the server knows only the plain protocol"
+        return f"{self._wires[-1].channel.scheme}: packed", plain + self._passed_over
 
     # Life.
 

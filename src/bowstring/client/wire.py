@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -12,30 +13,35 @@ from bowstring.dissociated.reader import opening
 from bowstring.dissociated.sequence import numbered
 from bowstring.dissociated.tags import PACKED, is_packed, split_body_tag
 from bowstring.dissociated.wire import PREFIX_BYTES
-from bowstring.errors import BrokenError, LimitExceeded, OutOfBudget
+from bowstring.errors import (
+    AccessDenied,
+    BrokenError,
+    DeadlineExceeded,
+    LimitExceeded,
+    OutOfBudget,
+    without_frames,
+)
 from bowstring.memory import this_process
-from bowstring.remembered import remembered
 from bowstring.transport import dial
 from bowstring.transport.framing import as_messages, lazy_memory
 from bowstring.transport.scatter_read import Rows, cut
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
 
-    from bowstring.dissociated.endpoint import Endpoint, Location
-    from bowstring.dissociated.reader import ReaderProtocol, opening
+    from bowstring.dissociated.endpoint import Endpoint, Location, Offer
+    from bowstring.dissociated.reader import ReaderProtocol
     from bowstring.dissociated.wire import Hello, Outgoing
     from bowstring.limits import Limits
     from bowstring.memory import Allocator, Buffer, Pool
     from bowstring.memory.buffer import PrivateMemory
     from bowstring.transport import Channel
 
-__all__ = ["Run", "Runs", "Wire", "note_turned_away", "open_wires"]
+__all__ = ["Opened", "Run", "Runs", "Wire", "note_turned_away", "open_wires"]
 
 _LOOK: Final = 0.01
-_LONGEST_KEPT: Final = 1024
 
 
 class Wire:
@@ -130,29 +136,73 @@ class Wire:
         self.channel.send(as_messages(outgoing, self.channel), deadline)
 
 
-def open_wires(endpoint: Endpoint, hello: Hello, pool: Pool | PrivateMemory, limits: Limits) -> list[Wire]:
-    """Dial the one or two connections of an endpoint, and ask for the data set on each; metadata first.
+class Opened(NamedTuple):
+    """The connections of a stream, metadata first.
+
+    Attributes
+    ----------
+    wires, locations
+        One or two.
+    passed_over
+        Why better offers of the endpoint were not taken, in words; empty where there was none.
+    """
+
+    wires: list[Wire]
+    locations: tuple[Location, ...]
+    passed_over: str
+
+
+def open_wires(endpoint: Endpoint, hello: Hello, pool: Pool | PrivateMemory, limits: Limits) -> Opened:
+    """Connect to the best offer of an endpoint that works, and ask for the data set on each of its connections.
 
     Raises
     ------
     BrokenError, DeadlineExceeded, AccessDenied
-        A server cannot be reached.
+        No server can be reached: the error of the last one, with what is wrong with the others.
     """
+    candidates = endpoint.candidates()
+    passed_over = [f"{each.address}: {each.why_not()}" for each in _better(endpoint, candidates[0])]
+    for offer in candidates[:-1]:
+        try:
+            return _open(offer, endpoint.ticket, hello, pool, limits, passed_over)
+        except (AccessDenied, BrokenError, DeadlineExceeded) as error:
+            passed_over.append(f"{offer.address}: {without_frames(error).what}")
+    try:
+        return _open(candidates[-1], endpoint.ticket, hello, pool, limits, passed_over)
+    except (AccessDenied, BrokenError, DeadlineExceeded) as error:
+        if passed_over:
+            error.hint = "; ".join([*([error.hint] if error.hint else []), *passed_over])
+        raise
+
+
+def _better(endpoint: Endpoint, taken: Offer) -> Iterator[Offer]:
+    return itertools.takewhile(lambda each: each != taken, endpoint.offers)
+
+
+def _open(
+    offer: Offer,
+    ticket: bytes,
+    hello: Hello,
+    pool: Pool | PrivateMemory,
+    limits: Limits,
+    passed_over: Sequence[str],
+) -> Opened:
     allocator = pool.allocator(prepare=False)
+    locations = offer.locations
     wires: list[Wire] = []
     try:
-        for location in endpoint.locations:
+        for location in locations:
             channel = dial(location.address, limits, limits.connect_timeout)
             wires.append(Wire(channel, allocator))
             place = this_process().place if hello.pointers and channel.passes_memory else None
-            wires[-1].send(_opening(location, bytes(endpoint.ticket), hello, place), limits.connect_timeout)
+            wires[-1].send(_opening(location, bytes(ticket), hello, place), limits.connect_timeout)
     except BaseException as error:
         for wire in wires:
             wire.channel.close()
         if wires:
             note_turned_away(error)
         raise
-    return wires
+    return Opened(wires, locations, "; ".join(passed_over))
 
 
 def note_turned_away(error: BaseException) -> None:
@@ -163,11 +213,6 @@ def note_turned_away(error: BaseException) -> None:
         )
 
 
-def _memorable(location: Location, ticket: bytes, hello: Hello, _place: str | None) -> bool:
-    return hello.memorable and location.token is None and len(ticket) <= _LONGEST_KEPT
-
-
-@remembered(64, _memorable)
 def _opening(location: Location, ticket: bytes, hello: Hello, place: str | None) -> list[Outgoing]:
     """Return what is said first; `place` is where memory can be mapped, if it can."""
     maps = place is not None

@@ -1,113 +1,88 @@
-"""URIs: how a data set of a server is named to its readers (specification: *URI Specification*)."""
+"""Endpoints and data sets: how data of a server are named to its readers."""
 
 from __future__ import annotations
 
 import base64
-import binascii
 import dataclasses
 import functools
 import hashlib
 import json
 import os
-import re
 import urllib.parse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from bowstring.dissociated.location import (
+    COPY_WHOLE,
+    Location,
+    from_base64,
+    with_token,
+    without_secrets,
+    without_token,
+)
 from bowstring.errors import BrokenError, UsageError
-from bowstring.remembered import remembered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
 
-__all__ = ["Dataset", "Endpoint", "Location", "is_within_reach", "this_host"]
+__all__ = ["Dataset", "Endpoint", "Location", "Offer", "is_within_reach", "this_host"]
 
-_U64: Final = 1 << 64
-# URIs that were read are remembered, those asked for last.
-_KEPT: Final = 256
-_LONGEST_KEPT: Final = 4096
-_MOST_ENCODED: Final = 3
-_KNOWN: Final = frozenset(
-    {
-        "want_data",
-        "free_data",
-        "remote_handle",
-        "bow",
-        "hello",
-        "token",
-        "ticket",
-        "data",
-        "elsewhere",
-        "host",
-    }
-)
-_OF_ENDPOINTS: Final = frozenset({"ticket", "data", "elsewhere", "host"})
-_COPY_WHOLE: Final = "Copy the whole URI that the server printed, in quotes."
-# What an error may show of a URI. All else is a secret, holds one, or may be one whose name is misspelt or whose
-# marks were encoded once too often.
-_PUBLIC: Final = re.compile(r"(want_data|free_data|bow|hello)=[0-9]*")
-_BETWEEN: Final = re.compile(r"[?&;]|%3[Ff]|%26")
+_OF_ENDPOINTS: Final = frozenset({"ticket", "data", "elsewhere", "host", "others"})
+_MOST_OFFERS: Final = 16
+_OFFER_FIELDS: Final = 3
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Location:
-    """One parsed URI: where the server is, and the tags it wants to be spoken to with.
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class Offer:
+    """One way to a data set, and what a reader needs to take it.
 
-    Attributes
+    Parameters
     ----------
-    address
-        What a transport dials: ``unix:/run/x.sock``, ``tcp://127.0.0.1:4711``, ``inproc:name``.
-    want_data, free_data
-        Tags of the specification; `free_data` is ``None`` where the server never lends memory.
-    remote_handle
-        The bytes of the handle, if any.
-    hello
-        The tag of the hello, where the server speaks Bowstring's extensions (``bow=1``), else ``None``.
-    token
-        The secret that the server asks for, if any.
+    uri
+        The server, for metadata and bodies, or for the metadata only where `data_uri` is given.
+    data_uri
+        The server of the bodies, where that is another connection.
+    host
+        The host that the reader must be on, as :func:`this_host` says there; ``None`` for any.
+
+    Examples
+    --------
+    >>> Offer("tcp://127.0.0.1:4711?want_data=7").why_not()
+    ''
+    >>> Offer("unix:/not/there.sock?want_data=7").why_not()
+    'there is no such socket here'
     """
 
-    address: str
-    want_data: int
-    free_data: int | None = None
-    remote_handle: bytes | None = None
-    hello: int | None = None
-    token: str | None = dataclasses.field(default=None, repr=False)
+    uri: str
+    data_uri: str | None = None
+    host: str | None = None
 
-    def __str__(self) -> str:
-        query: dict[str, str] = {"want_data": str(self.want_data)}
-        if self.free_data is not None:
-            query["free_data"] = str(self.free_data)
-        if self.remote_handle is not None:
-            query["remote_handle"] = base64.b64encode(self.remote_handle).decode()
-        if self.hello is not None:
-            query |= {"bow": "1", "hello": str(self.hello)}
-        if self.token is not None:
-            query["token"] = self.token
-        return f"{self.address}?{urllib.parse.urlencode(query)}"
+    @property
+    def locations(self) -> tuple[Location, ...]:
+        """The one or two connections: metadata first."""
+        uris = (self.uri,) if self.data_uri is None else (self.uri, self.data_uri)
+        return tuple(Location.parse(uri) for uri in uris)
 
-    @classmethod
-    def parse(cls, uri: str) -> Location:
-        """Read a URI.
+    def why_not(self) -> str:
+        """Return why a reader in this process lacks what this way needs, in words; empty if it lacks nothing."""
+        if self.host is not None and self.host != this_host():
+            return f"it is on host {self.host}, and this is host {this_host()}"
+        return "" if is_within_reach(self.address) else "there is no such socket here"
 
-        Raises
-        ------
-        UsageError
-            It is not a URI of this protocol; says what is missing or wrong.
+    @property
+    def address(self) -> str:
+        """What a transport dials, for messages."""
+        return self.uri.partition("?")[0]
 
-        Examples
-        --------
-        >>> Location.parse("ucx://10.0.0.1:13337?want_data=7").want_data
-        7
-        """
-        return _location(uri)
+    def __repr__(self) -> str:
+        return f"Offer({self.address!r})"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Endpoint:
-    """Where a data set can be had. It pickles, and prints as one URI to copy and paste.
+    """Where a data set can be had: offers, best first. It pickles, and prints as one URI to copy and paste.
 
     Parameters
     ----------
@@ -118,9 +93,11 @@ class Endpoint:
     data_uri
         The server of the bodies, where that is another connection.
     elsewhere
-        The road for readers on other hosts than `host`, or in containers of it that do not see the socket of `uri`.
+        The server for readers on other hosts than `host`, or in containers that do not see the socket of `uri`.
     host
         Where the server is, as :func:`this_host` says there; ``None`` where any reader takes `uri`.
+    others
+        More offers, which a reader takes where it can take none of these.
 
     Examples
     --------
@@ -136,11 +113,24 @@ class Endpoint:
     data_uri: str | None = None
     elsewhere: str | None = None
     host: str | None = None
+    others: tuple[Offer, ...] = ()
+
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        """All ways to the data set, best first: a reader takes the first one that works."""
+        elsewhere = () if self.elsewhere is None else (Offer(self.elsewhere),)
+        return (Offer(self.uri, self.data_uri, self.host), *elsewhere, *self.others)
+
+    def __setstate__(self, state: list[Any]) -> None:
+        # Pickles of earlier versions lack the last fields.
+        for field, value in zip(dataclasses.fields(self), [*state, ()], strict=False):
+            object.__setattr__(self, field.name, value)
 
     def __repr__(self) -> str:
         # What ends up in logs must not let anybody in; str() is what gets copied to readers.
-        known = (self.uri, self.data_uri, self.elsewhere)
-        uris = [_without_token(uri) for uri in known if uri is not None]
+        uris = [
+            without_token(uri) for each in self.offers for uri in (each.uri, each.data_uri) if uri is not None
+        ]
         return f"Endpoint({', '.join(map(repr, uris))}, ticket={self.ticket!r})"
 
     def __str__(self) -> str:
@@ -150,8 +140,9 @@ class Endpoint:
             "elsewhere": self.elsewhere,
             "host": self.host,
         }
-        extra = {name: value for name, value in extra.items() if value is not None}
-        return f"{self.uri}{'&' if '?' in self.uri else '?'}{urllib.parse.urlencode(extra)}"
+        if self.others:
+            extra["others"] = json.dumps([[each.uri, each.data_uri, each.host] for each in self.others])
+        return _with_query(self.uri, {name: value for name, value in extra.items() if value is not None})
 
     @classmethod
     def parse(cls, text: str, ticket: str | bytes | None = None) -> Endpoint:
@@ -176,9 +167,19 @@ class Endpoint:
         >>> Endpoint("tcp://127.0.0.1:4711?want_data=7", b"trips").with_token("a b").uri
         'tcp://127.0.0.1:4711?want_data=7&token=a+b'
         """
-        uris = (self.uri, self.data_uri, self.elsewhere)
-        changed = [None if uri is None else _with_token(uri, token) for uri in uris]
-        return Endpoint(changed[0] or self.uri, self.ticket, changed[1], changed[2], self.host)
+
+        def changed(uri: str | None) -> str | None:
+            return None if uri is None else with_token(uri, token)
+
+        return dataclasses.replace(
+            self,
+            uri=with_token(self.uri, token),
+            data_uri=changed(self.data_uri),
+            elsewhere=changed(self.elsewhere),
+            others=tuple(
+                Offer(with_token(each.uri, token), changed(each.data_uri), each.host) for each in self.others
+            ),
+        )
 
     @property
     def is_here(self) -> bool:
@@ -187,26 +188,35 @@ class Endpoint:
 
     @property
     def locations(self) -> tuple[Location, ...]:
-        """The one or two connections that a reader in this process opens: metadata first.
+        """The one or two connections that a reader in this process tries first: metadata first.
 
         Raises
         ------
         BrokenError
-            The server is on another host, and there is no road to it.
+            The server is on another host, and nothing is offered to readers of this one.
         """
-        uris: tuple[str, ...]
-        if self.elsewhere is not None and not (self.is_here and is_within_reach(self.uri.partition("?")[0])):
-            uris = (self.elsewhere,)
-        elif self.is_here:
-            uris = (self.uri,) if self.data_uri is None else (self.uri, self.data_uri)
-        else:
+        return self.candidates()[0].locations
+
+    def candidates(self) -> list[Offer]:
+        """Return the offers that a reader in this process can try, best first: one at least.
+
+        Raises
+        ------
+        BrokenError
+            The server is on another host, and nothing is offered to readers of this one.
+        """
+        offers = self.offers
+        found = [each for each in offers if not each.why_not()]
+        # A socket that is not there may be there in a moment: dialling it says best what is wrong.
+        found = found or [each for each in offers if each.host in (None, this_host())][:1]
+        if not found:
             raise BrokenError(
                 "the data set is on another host, and is not offered to others",
                 expected=f"host {self.host}",
                 found=f"host {this_host()}",
                 hint="Let its producer listen on tcp:, too.",
             )
-        return tuple(Location.parse(uri) for uri in uris)
+        return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -286,11 +296,6 @@ class Dataset:
         return iter(self.endpoints)
 
 
-def _may_be_kept(uri: str) -> bool:
-    return len(uri) <= _LONGEST_KEPT and not _may_have_token(uri)
-
-
-@remembered(_KEPT, lambda text, ticket: _may_be_kept(text) and len(ticket or b"") <= _LONGEST_KEPT)
 def _endpoint(text: str, ticket: bytes | None) -> Endpoint:
     head, _, query = text.partition("?")
     kept: list[str] = []
@@ -304,116 +309,42 @@ def _endpoint(text: str, ticket: bytes | None) -> Endpoint:
         else:
             kept.append(part)
     if ticket is None and "ticket" in said:
-        ticket = _base64(said["ticket"], "ticket")
+        ticket = from_base64(said["ticket"], "ticket")
     if ticket is None:
         raise UsageError(
             "the URI names no data set",
-            found=_without_secrets(text),
+            found=without_secrets(text),
             hint="Give connect(…, ticket=…), or the whole URI that the server printed.",
         )
     uri = f"{head}?{'&'.join(kept)}" if kept else head
-    endpoint = Endpoint(uri, ticket, said.get("data"), said.get("elsewhere"), said.get("host"))
-    for each in (endpoint.uri, endpoint.data_uri, endpoint.elsewhere):
-        if each is not None:
-            Location.parse(each)
+    others = _others(said["others"]) if "others" in said else ()
+    endpoint = Endpoint(uri, ticket, said.get("data"), said.get("elsewhere"), said.get("host"), others)
+    for offer in endpoint.offers:
+        _ = offer.locations  # each of which must be one
     return endpoint
 
 
-@remembered(_KEPT, _may_be_kept)
-def _location(uri: str) -> Location:
-    address, query = _split(uri)
-    if "want_data" not in query:
-        raise UsageError(
-            "the URI has no want_data",
-            found=_without_secrets(uri),
-            hint=_COPY_WHOLE,
-        )
-    extended = query.get("bow") == "1"
-    if extended and "hello" not in query:
-        raise UsageError("the URI says bow=1 and has no hello", found=_without_secrets(uri))
-    return Location(
-        address,
-        _u64(query, "want_data"),
-        _u64(query, "free_data") if "free_data" in query else None,
-        _base64(query["remote_handle"], "remote_handle") if "remote_handle" in query else None,
-        _u64(query, "hello") if extended else None,
-        query.get("token"),
-    )
-
-
-def _split(uri: str) -> tuple[str, dict[str, str]]:
-    address, _, query = uri.partition("?")
-    scheme, colon, rest = address.partition(":")
-    if not colon or not scheme.isascii() or not scheme.replace("+", "").isalnum() or not rest:
-        raise UsageError(
-            "this is not a URI",
-            expected="scheme:address?want_data=…",
-            found=repr(_without_secrets(uri)),
-            hint=_COPY_WHOLE,
-        )
+def _others(text: str) -> tuple[Offer, ...]:
+    """Return the offers that a URI lists as JSON: each an address, an address of bodies or null, a host or null."""
     try:
-        pairs = urllib.parse.parse_qsl(
-            query, keep_blank_values=True, strict_parsing=bool(query), max_num_fields=32
-        )
-    except ValueError:
-        # Without the cause, which shows the part that it stumbled over.
-        raise UsageError("the query of the URI cannot be read", found=_without_secrets(uri)) from None
-    names = [name for name, _ in pairs]
-    for name in _KNOWN:
-        if names.count(name) > 1:
-            raise UsageError("the URI says something twice", found=name)
-    return address, dict(pairs)
-
-
-def _u64(query: dict[str, str], name: str) -> int:
-    text = query[name]
-    if not (text.isascii() and text.isdigit() and len(text) <= 20 and int(text) < _U64):
-        raise UsageError(f"{name} is not a number", expected="a decimal uint64", found=_beginning(text))
-    return int(text)
-
-
-def _base64(text: str, name: str) -> bytes:
-    # A raw '+' of ordinary base64 arrives as a space, because a query is form-encoded.
-    plain = text.replace(" ", "+").replace("-", "+").replace("_", "/").rstrip("=")
-    try:
-        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
-    except (binascii.Error, ValueError) as error:
+        rows: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        rows = None
+    if not (isinstance(rows, list) and len(rows) <= _MOST_OFFERS and all(map(_is_offer, rows))):
         raise UsageError(
-            f"{name} is not base64", found=f"{len(text)} characters", hint=_COPY_WHOLE
-        ) from error
+            "the other offers of the URI cannot be read", found=f"{len(text)} characters", hint=COPY_WHOLE
+        )
+    return tuple(Offer(*row) for row in rows)
 
 
-def _beginning(text: str) -> str:
-    """Return what a wrong value begins with, without the parameters that may have run into it."""
-    return repr(re.split("[&=?;]|token", text, flags=re.IGNORECASE)[0][:40])
+def _is_offer(row: Any) -> bool:
+    if not isinstance(row, list) or len(row) != _OFFER_FIELDS or not isinstance(row[0], str):
+        return False
+    return all(each is None or isinstance(each, str) for each in row[1:])
 
 
-def _without_secrets(uri: str) -> str:
-    head, *parts = _BETWEEN.split(uri)
-    shown = [part for part in parts if _PUBLIC.fullmatch(part)]
-    return f"{head}?{'&'.join(shown)}"[:200] if shown else head[:200]
-
-
-def _with_token(uri: str, token: str | None) -> str:
-    head, _, query = uri.partition("?")
-    parts = [
-        part for part in query.split("&") if part and urllib.parse.unquote(part.partition("=")[0]) != "token"
-    ]
-    if token is not None:
-        parts.append(urllib.parse.urlencode({"token": token}))
-    return f"{head}?{'&'.join(parts)}" if parts else head
-
-
-def _without_token(uri: str) -> str:
-    shown, others = (re.sub(r"(?<=[?&])token=[^&]*", new, uri) for new in ("token=…", ""))
-    return _without_secrets(uri) if _may_have_token(others) else shown
-
-
-def _may_have_token(uri: str) -> bool:
-    """Whether a token may be in a URI, whose marks may be encoded: it may be a part of another."""
-    for _ in range(_MOST_ENCODED):
-        uri = urllib.parse.unquote(uri)
-    return "token" in uri or "%" in uri
+def _with_query(uri: str, extra: dict[str, str]) -> str:
+    return f"{uri}{'&' if '?' in uri else '?'}{urllib.parse.urlencode(extra)}"
 
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")

@@ -16,7 +16,6 @@ import numpy as np
 from bowstring.dissociated.tags import SEQUENCE_MASK
 from bowstring.errors import ProtocolError
 from bowstring.memory import Handle, LentHandle, unpack_handle
-from bowstring.remembered import remembered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -59,13 +58,7 @@ METADATA: Final = 1
 _PREFIX: Final = struct.Struct("<BI")
 PREFIX_BYTES: Final = _PREFIX.size
 _U64: Final = struct.Struct("<Q")
-# Most readers of a process say the same, and most are told the same: so many short messages are remembered.
-_MOST: Final = 64
-_SHORT: Final = 4096
-_FEW_COLUMNS: Final = 64
 _MOST_TICKET: Final = 4096
-_TOKEN: Final = b"token"
-_NO_TOKEN: Final = b'"token": null'
 
 
 @dataclasses.dataclass(slots=True)
@@ -114,12 +107,6 @@ class Hello:
     tries: bool = False
     events: bool = False
     shard: tuple[int, int] | None = None
-
-    @property
-    def memorable(self) -> bool:
-        """Whether it may be kept when its stream is over: it is short, and no secret is in it."""
-        columns = self.columns or ()
-        return self.token is None and len(columns) <= _FEW_COLUMNS and sum(map(len, columns)) <= _SHORT
 
     def pack(self) -> bytes:
         """Return the JSON of the hello."""
@@ -181,27 +168,12 @@ class Welcome:
         return _welcome(bytes(data))
 
 
-def _memorable(message: Hello | Welcome) -> bool:
-    return isinstance(message, Welcome) or message.memorable
-
-
-def _short(data: bytes) -> bool:
-    return len(data) <= _SHORT
-
-
-def _without_token(data: bytes) -> bool:
-    # What is escaped may be a token, too.
-    return len(data) <= _SHORT and data.count(_TOKEN) == data.count(_NO_TOKEN) and b"\\" not in data
-
-
-@remembered(_MOST, _memorable)
 def _json(message: Hello | Welcome) -> bytes:
     return json.dumps(
         {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}
     ).encode()
 
 
-@remembered(_MOST, _without_token)
 def _hello(data: bytes) -> Hello:
     fields = json_object(data, "hello")
     columns = _columns(fields)
@@ -268,7 +240,6 @@ def unpack_columns(data: bytes) -> tuple[str, ...] | None:
     return _columns(json_object(bytes(data), "message of columns"))
 
 
-@remembered(_MOST, _short)
 def _welcome(data: bytes) -> Welcome:
     fields = json_object(data, "welcome")
 

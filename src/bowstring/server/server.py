@@ -16,7 +16,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from bowstring.closing import Closing
-from bowstring.dissociated.endpoint import Endpoint, Location, this_host
+from bowstring.dissociated.endpoint import Endpoint, Location, Offer, this_host
 from bowstring.dissociated.tags import Want
 from bowstring.errors import (
     AccessDenied,
@@ -262,10 +262,11 @@ class Server(Closing):
             endpoint = Endpoint(location(Want.METADATA), ticket, location(Want.BODIES))
         else:
             endpoint = Endpoint(location(Want.DATA), ticket)
-        for address in self._acceptor.addresses[1:2]:
-            other = location(Want.DATA, address)
-            endpoint = dataclasses.replace(endpoint, elsewhere=other, host=this_host())
-        return endpoint
+        more = [location(Want.DATA, address) for address in self._acceptor.addresses[1:]]
+        if not more:
+            return endpoint
+        others = tuple(map(Offer, more[1:]))
+        return dataclasses.replace(endpoint, elsewhere=more[0], host=this_host(), others=others)
 
     def _location(self, want: Want, address: str | None = None) -> str:
         at = self.address if address is None else address

@@ -8,12 +8,11 @@ large numbers are always left to it.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-
-from bowstring.remembered import remembered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,7 +99,8 @@ def header_is_right(header: RecordBatchHeader, layout: Layout, body_length: int 
     table = MessageTable(np.array(header.length), header.nodes, header.buffers, body, _NOTHING)
     if not nodes_are_right(table, layout):
         return False
-    minimum = _minimum_of_rows(layout, header.length) if layout.is_flat else minimum_sizes(table, layout)
+    few = layout.is_flat and layout.num_buffers <= _KEPT_BUFFERS
+    minimum = _minimum_of_rows(layout, header.length) if few else minimum_sizes(table, layout)
     sizes = table.buffers[..., 1]
     if header.variadic_counts:
         if _TRUE in (sizes < _NOTHING).tobytes():
@@ -110,11 +110,7 @@ def header_is_right(header: RecordBatchHeader, layout: Layout, body_length: int 
     return bool(fine and (body_length is None or places_are_right(table)))
 
 
-def _is_usual(layout: Layout, _rows: int) -> bool:
-    return layout.num_buffers <= _KEPT_BUFFERS
-
-
-@remembered(16, _is_usual)
+@functools.lru_cache(16)
 def _minimum_of_rows(layout: Layout, rows: int) -> Table:
     """Return :func:`minimum_sizes` of one message of flat columns: most batches of a stream are equally long."""
     return layout.minimum_lengths(np.full(layout.num_nodes, rows))

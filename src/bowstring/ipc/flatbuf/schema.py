@@ -7,6 +7,7 @@ flatbuffer may share what they point at, so a few kilobytes could otherwise unfo
 
 from __future__ import annotations
 
+import functools
 import struct
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
@@ -18,7 +19,6 @@ from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar
 from bowstring.ipc.flatbuf.message import Message, MessageKind, MetadataVersion, decode_message
 from bowstring.ipc.flatbuf.reader import Tables, follow
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.remembered import remembered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,7 +83,10 @@ def decode_schema(message: Message, limits: Limits = DEFAULT_LIMITS) -> DecodedS
         )
     if message.body_length:
         raise InvalidMetadata("a schema message has a body", found=f"{message.body_length} bytes")
-    return _decode_message(message.data, message.header, limits)
+    # Many streams have one schema. What an extension is called is another matter: its type may get registered.
+    may_be_kept = len(message.data) <= _MOST_KEPT and _EXTENSION not in message.data
+    decode = _decode_kept if may_be_kept else _decode_message
+    return decode(message.data, message.header, limits)
 
 
 def endianness_of(schema: pa.Schema) -> Literal["little", "big"]:
@@ -127,14 +130,11 @@ def _decode(data: bytes, table: int, limits: Limits, read: Callable[[bytes], pa.
     return DecodedSchema(schema, ids, "big" if walk.endianness else "little")
 
 
-def _may_be_kept(data: bytes, _table: int, _limits: Limits) -> bool:
-    # Many streams have one schema. What an extension is called is another matter: its type may get registered.
-    return len(data) <= _MOST_KEPT and _EXTENSION not in data
-
-
-@remembered(_KEPT, _may_be_kept)
 def _decode_message(data: bytes, table: int, limits: Limits) -> DecodedSchema:
     return _decode(data, table, limits, _read_message)
+
+
+_decode_kept = functools.lru_cache(_KEPT)(_decode_message)
 
 
 def encode_schema(

@@ -1,0 +1,189 @@
+"""Locations: URIs that name one connection (specification: *URI Specification*), and what of them is secret."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import re
+import urllib.parse
+from typing import Final
+
+from bowstring.errors import UsageError
+
+__all__ = ["COPY_WHOLE", "Location", "from_base64", "with_token", "without_secrets", "without_token"]
+
+_U64: Final = 1 << 64
+_MOST_ENCODED: Final = 3
+_KNOWN: Final = frozenset(
+    {
+        "want_data",
+        "free_data",
+        "remote_handle",
+        "bow",
+        "hello",
+        "token",
+        "ticket",
+        "data",
+        "elsewhere",
+        "host",
+        "others",
+    }
+)
+COPY_WHOLE: Final = "Copy the whole URI that the server printed, in quotes."
+# What an error may show of a URI. All else is a secret, holds one, or may be one whose name is misspelt or whose
+# marks were encoded once too often.
+_PUBLIC: Final = re.compile(r"(want_data|free_data|bow|hello)=[0-9]*")
+_BETWEEN: Final = re.compile(r"[?&;]|%3[Ff]|%26")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Location:
+    """One parsed URI: where the server is, and the tags it wants to be spoken to with.
+
+    Attributes
+    ----------
+    address
+        What a transport dials: ``unix:/run/x.sock``, ``tcp://127.0.0.1:4711``, ``inproc:name``.
+    want_data, free_data
+        Tags of the specification; `free_data` is ``None`` where the server never lends memory.
+    remote_handle
+        The bytes of the handle, if any.
+    hello
+        The tag of the hello, where the server speaks Bowstring's extensions (``bow=1``), else ``None``.
+    token
+        The secret that the server asks for, if any.
+    """
+
+    address: str
+    want_data: int
+    free_data: int | None = None
+    remote_handle: bytes | None = None
+    hello: int | None = None
+    token: str | None = dataclasses.field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        query: dict[str, str] = {"want_data": str(self.want_data)}
+        if self.free_data is not None:
+            query["free_data"] = str(self.free_data)
+        if self.remote_handle is not None:
+            query["remote_handle"] = base64.b64encode(self.remote_handle).decode()
+        if self.hello is not None:
+            query |= {"bow": "1", "hello": str(self.hello)}
+        if self.token is not None:
+            query["token"] = self.token
+        return f"{self.address}?{urllib.parse.urlencode(query)}"
+
+    @classmethod
+    def parse(cls, uri: str) -> Location:
+        """Read a URI.
+
+        Raises
+        ------
+        UsageError
+            It is not a URI of this protocol; says what is missing or wrong.
+
+        Examples
+        --------
+        >>> Location.parse("ucx://10.0.0.1:13337?want_data=7").want_data
+        7
+        """
+        return _location(uri)
+
+
+def _location(uri: str) -> Location:
+    address, query = _split(uri)
+    if "want_data" not in query:
+        raise UsageError(
+            "the URI has no want_data",
+            found=without_secrets(uri),
+            hint=COPY_WHOLE,
+        )
+    extended = query.get("bow") == "1"
+    if extended and "hello" not in query:
+        raise UsageError("the URI says bow=1 and has no hello", found=without_secrets(uri))
+    return Location(
+        address,
+        _u64(query, "want_data"),
+        _u64(query, "free_data") if "free_data" in query else None,
+        from_base64(query["remote_handle"], "remote_handle") if "remote_handle" in query else None,
+        _u64(query, "hello") if extended else None,
+        query.get("token"),
+    )
+
+
+def _split(uri: str) -> tuple[str, dict[str, str]]:
+    address, _, query = uri.partition("?")
+    scheme, colon, rest = address.partition(":")
+    if not colon or not scheme.isascii() or not scheme.replace("+", "").isalnum() or not rest:
+        raise UsageError(
+            "this is not a URI",
+            expected="scheme:address?want_data=…",
+            found=repr(without_secrets(uri)),
+            hint=COPY_WHOLE,
+        )
+    try:
+        pairs = urllib.parse.parse_qsl(
+            query, keep_blank_values=True, strict_parsing=bool(query), max_num_fields=32
+        )
+    except ValueError:
+        # Without the cause, which shows the part that it stumbled over.
+        raise UsageError("the query of the URI cannot be read", found=without_secrets(uri)) from None
+    names = [name for name, _ in pairs]
+    for name in _KNOWN:
+        if names.count(name) > 1:
+            raise UsageError("the URI says something twice", found=name)
+    return address, dict(pairs)
+
+
+def _u64(query: dict[str, str], name: str) -> int:
+    text = query[name]
+    if not (text.isascii() and text.isdigit() and len(text) <= 20 and int(text) < _U64):
+        raise UsageError(f"{name} is not a number", expected="a decimal uint64", found=_beginning(text))
+    return int(text)
+
+
+def from_base64(text: str, name: str) -> bytes:
+    """Return the bytes of a parameter, in either alphabet of base64."""
+    # A raw '+' of ordinary base64 arrives as a space, because a query is form-encoded.
+    plain = text.replace(" ", "+").replace("-", "+").replace("_", "/").rstrip("=")
+    try:
+        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise UsageError(f"{name} is not base64", found=f"{len(text)} characters", hint=COPY_WHOLE) from error
+
+
+def _beginning(text: str) -> str:
+    """Return what a wrong value begins with, without the parameters that may have run into it."""
+    return repr(re.split("[&=?;]|token", text, flags=re.IGNORECASE)[0][:40])
+
+
+def without_secrets(uri: str) -> str:
+    """Return what an error may show of a URI."""
+    head, *parts = _BETWEEN.split(uri)
+    shown = [part for part in parts if _PUBLIC.fullmatch(part)]
+    return f"{head}?{'&'.join(shown)}"[:200] if shown else head[:200]
+
+
+def with_token(uri: str, token: str | None) -> str:
+    """Return a URI with another token, or, with None, without one."""
+    head, _, query = uri.partition("?")
+    parts = [
+        part for part in query.split("&") if part and urllib.parse.unquote(part.partition("=")[0]) != "token"
+    ]
+    if token is not None:
+        parts.append(urllib.parse.urlencode({"token": token}))
+    return f"{head}?{'&'.join(parts)}" if parts else head
+
+
+def without_token(uri: str) -> str:
+    """Return a URI whose token cannot be read, for logs."""
+    shown, others = (re.sub(r"(?<=[?&])token=[^&]*", new, uri) for new in ("token=…", ""))
+    return without_secrets(uri) if _may_have_token(others) else shown
+
+
+def _may_have_token(uri: str) -> bool:
+    """Whether a token may be in a URI, whose marks may be encoded: it may be a part of another."""
+    for _ in range(_MOST_ENCODED):
+        uri = urllib.parse.unquote(uri)
+    return "token" in uri or "%" in uri
