@@ -370,7 +370,12 @@ def is_within_reach(address: str) -> bool:
     (True, False)
     """
     scheme, _, path = address.partition(":")
-    return scheme != "unix" or os.path.exists(urllib.parse.unquote_to_bytes(path))
+    if scheme != "unix":
+        return True
+    try:
+        return os.path.exists(urllib.parse.unquote_to_bytes(os.fsencode(path)))
+    except (UnicodeEncodeError, ValueError):  # no file has such a name, as dialling it says
+        return True
 
 
 @functools.cache
