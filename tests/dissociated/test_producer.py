@@ -70,9 +70,11 @@ def test_a_reader_asks_by_tag(role: Role) -> None:
         assert producer.role is role
 
 
-@pytest.mark.parametrize("tag", sorted({*FROM_READER} - {Want.HELLO, Want.DATA, Want.METADATA, Want.BODIES}))
+@pytest.mark.parametrize(
+    "tag", sorted({*FROM_READER} - {Want.HELLO, Want.DATA, Want.METADATA, Want.BODIES, Control.LIST})
+)
 def test_a_data_set_is_named_first(tag: int) -> None:
-    """Before a reader has asked for a data set it can say hello and nothing else."""
+    """Before a reader has asked for a data set it can say hello, name columns and ask for a list."""
     for hello in (False, True):
         producer = fresh()
         if hello:
