@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 import bowstring as bow
 from bowstring import variant
+from bowstring.columnar.marks import marked_field
 from bowstring.errors import InvalidData, LimitExceeded, UnknownColumn, Unsupported, UsageError
+from bowstring.parquet.columns import variants_of
 from bowstring.parquet.file import OpenFile
 from bowstring.parquet.filters import RowFilter
 from bowstring.variant import Value
@@ -365,6 +367,64 @@ def test_files_that_are_shredded_in_different_ways_are_one_stream(
             }
             assert set(fields) == set(typed)
             assert all(str(fields[name]) == each for name, each in typed.items() if each)
+
+
+def _inside(column: Any, kind: str) -> pa.Table:
+    """Return a Variant column inside a column of another kind, with a null."""
+    storage = column.to_arrow().storage
+    field = marked_field(pa.field("w", storage.type))
+    mask = pa.array([row == 3 for row in range(len(storage))])
+    if kind == "struct":
+        ids = pa.array(range(len(storage)))
+        array = pa.StructArray.from_arrays(
+            [ids, storage], fields=[pa.field("i", pa.int64()), field], mask=mask
+        )
+    elif kind == "list":
+        offsets = pa.array([*range(len(storage)), len(storage)], pa.int32())
+        array = pa.ListArray.from_arrays(offsets, storage, type=pa.list_(field), mask=mask)
+    else:
+        offsets = pa.array([*range(len(storage)), len(storage)], pa.int32())
+        keys = pa.array([f"k{row}" for row in range(len(storage))])
+        type_ = pa.map_(pa.field("key", pa.string(), nullable=False), field)
+        array = pa.MapArray.from_arrays(offsets, keys, storage, type=type_, mask=mask)
+    return pa.table([array], schema=pa.schema([pa.field("outer", array.type)]))
+
+
+def _rows_inside(batch: Any, kind: str) -> list[Any]:
+    outer = batch["outer"]
+    held = {"struct": lambda: outer.child("w"), "list": lambda: outer.children[0]}.get(
+        kind, lambda: outer.children[0].children[1]
+    )()
+    return list(variant.to_python(held))
+
+
+@pytest.mark.parametrize("kind", ["struct", "list", "map"])
+@pytest.mark.parametrize(
+    ("schemas", "typed"),
+    [
+        ([pa.struct({"a": pa.int8()}), None, pa.struct({"a": pa.int32(), "b": pa.string()})], ["a", "b"]),
+        ([pa.struct({"a": pa.int64()}), pa.struct({"a": pa.string()})], None),
+    ],
+    ids=str,
+)
+def test_variants_inside_other_columns_come_under_one_schema(
+    kind: str, schemas: list[Any], typed: list[str] | None
+) -> None:
+    files, expected = [], []
+    for number, schema in enumerate(schemas):
+        documents = DOCUMENTS[number * 10 : number * 10 + 10]
+        column = variant.from_python(documents)
+        files.append(_written(_inside(column if schema is None else variant.shred(column, schema), kind)))
+        alone = bow.parquet.read(files[-1]).read_next_batch()
+        expected.append(_rows_inside(alone, kind))
+        assert documents[4] in expected[-1]
+    with bow.parquet.read(files) as stream:
+        batches = list(stream)
+        assert all(batch.schema.equals(stream.schema) for batch in batches)
+        found = next(holder for holder in variants_of(stream.schema)).field.type
+    assert [_rows_inside(batch, kind) for batch in batches] == expected
+    names = [each.name for each in found.field("typed_value").type] if "typed_value" in found.names else None
+    assert names == typed
 
 
 def test_paths_and_filters_go_through_files_that_are_shredded_in_different_ways() -> None:

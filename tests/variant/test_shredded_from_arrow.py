@@ -145,6 +145,44 @@ def test_slices_are_their_rows() -> None:
     assert variant.to_python(variant.from_arrow(array)) == array.to_pylist()
 
 
+_MEMBERS = (
+    st.lists(st.none() | st.integers(-5, 5), max_size=4).map(lambda each: pa.array(each, pa.int64())),
+    st.lists(st.none() | st.text(max_size=3), max_size=4).map(lambda each: pa.array(each, pa.string())),
+    st.lists(
+        st.none() | st.fixed_dictionaries({"b": st.booleans(), "a": st.lists(st.none() | st.integers(0, 3))}),
+        max_size=4,
+    ).map(lambda each: pa.array(each, pa.struct({"b": pa.bool_(), "a": pa.list_(pa.int8())}))),
+)
+
+
+@given(
+    st.tuples(*_MEMBERS), st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3))), st.booleans(), st.data()
+)
+def test_a_union_becomes_the_values_of_its_children(
+    members: tuple[pa.Array, ...], picked: list[tuple[int, int]], sparse: bool, data: st.DataObject
+) -> None:
+    """Dense and sparse, with any ids, slices of them, alone and inside of other columns."""
+    picked = [(member, slot) for member, slot in picked if slot < len(members[member])]
+    codes = data.draw(st.permutations([0, 5, 120]))
+    ids = pa.array([codes[member] for member, _ in picked], pa.int8())
+    slots = pa.array([slot for _, slot in picked], pa.int32())
+    if sparse:
+        spread = [
+            each.take(pa.array([slot if number == member else None for member, slot in picked], pa.int32()))
+            for number, each in enumerate(members)
+        ]
+        union = pa.UnionArray.from_sparse(ids, spread, type_codes=codes)
+    else:
+        union = pa.UnionArray.from_dense(ids, slots, list(members), type_codes=codes)
+    expected = [members[member][slot].as_py() for member, slot in picked]
+    first = data.draw(st.integers(0, len(picked)))
+    found = variant.from_arrow(union.slice(first))
+    assert variant.to_python(found) == expected[first:]
+    assert found.null_count == expected[first:].count(None)
+    holder = pa.StructArray.from_arrays([union], ["u"])
+    assert variant.to_python(variant.from_arrow(holder)) == [{"u": each} for each in expected]
+
+
 def test_a_variant_is_returned_as_it_is() -> None:
     column = variant.from_python([1])
     assert variant.from_arrow(column) is column
@@ -154,6 +192,7 @@ def test_a_variant_is_returned_as_it_is() -> None:
     ("array", "error"),
     [
         (pa.array([1], pa.duration("s")), Unsupported),
+        (pa.array([{"x": pa.MonthDayNano([1, 2, 3])}]), Unsupported),
         (pa.array([1001], pa.time64("ns")), InvalidBody),
         (pa.array([2**62], pa.timestamp("s")), InvalidBody),
         (pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int8())), InvalidBody),

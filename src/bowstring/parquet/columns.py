@@ -26,6 +26,7 @@ __all__ = [
     "Variant",
     "children_of",
     "count_leaves",
+    "holds_variant",
     "leaf_fields",
     "leaves_of",
     "meant",
@@ -214,6 +215,11 @@ def _encoded(child: pa.Field) -> pa.Field:
     if child.name != "metadata" or pa.types.is_dictionary(child.type):
         return child
     return child.with_type(pa.dictionary(pa.int32(), child.type))
+
+
+def holds_variant(field: pa.Field) -> bool:
+    """Return whether a field is a Variant, or has one inside."""
+    return is_variant(field) or any(map(holds_variant, children_of(field.type)))
 
 
 def children_of(type_: pa.DataType) -> list[pa.Field]:

@@ -12,13 +12,12 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
-from bowstring.columnar.marks import is_variant
 from bowstring.errors import ClosedError, EndOfStream, ForkedError, InvalidData, UsageError
 from bowstring.ipc.reader import ReadCounts, SequentialReader
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Device, Pool, device_by_name
 from bowstring.parquet.boxes import filter_of
-from bowstring.parquet.columns import ColumnPath
+from bowstring.parquet.columns import ColumnPath, holds_variant
 from bowstring.parquet.file import Int96, OpenFile
 from bowstring.parquet.on_device import DeviceDecoder, beside, device_decoder
 from bowstring.parquet.shredded import Columns, named_columns
@@ -411,7 +410,7 @@ class ParquetStream(SequentialReader):
     def _union(self, first: _Plan) -> pa.Schema:
         """Return the schema of the stream: files may shred a Variant column in different ways."""
         schemas = [first.output.schema]
-        if not any(map(is_variant, schemas[0])):
+        if not any(map(holds_variant, schemas[0])):
             return schemas[0]
         for source in self._sources[1:]:
             file = OpenFile(source, self._limits, self._int96)

@@ -14,6 +14,7 @@ from bowstring import variant
 from bowstring.columnar.marks import VariantArray, is_variant
 from bowstring.columnar.nodes import storage_type
 from bowstring.errors import UnknownColumn, UsageError
+from bowstring.parquet.columns import children_of, holds_variant, with_child_arrays, with_children
 from bowstring.variant.column import VariantType
 from bowstring.variant.shredded.infer import MOST_COLUMNS
 from bowstring.variant.shredded.schema import (
@@ -28,7 +29,13 @@ from bowstring.variant.shredded.shred import inferred_schema
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
 
-__all__ = ["alike", "conformed", "is_shredded_field", "shredded_batches", "union_schema"]
+__all__ = [
+    "alike",
+    "conformed",
+    "is_shredded_field",
+    "shredded_batches",
+    "union_schema",
+]
 
 # A schema is inferred from the batches that come first, as many as have these.
 _FIRST_ROWS: Final = 65_536
@@ -149,7 +156,11 @@ def alike(one: pa.Schema, other: pa.Schema) -> bool:
 
 
 def _bare(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, VariantType()) if is_variant(field) else field.remove_metadata()
+    if is_variant(field):
+        return pa.field(field.name, VariantType())
+    changed = with_children(field.type, [_bare(child) for child in children_of(field.type)])
+    bare = field.remove_metadata()
+    return bare if changed is None or not holds_variant(field) else bare.with_type(changed)
 
 
 def union_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
@@ -157,26 +168,42 @@ def union_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
 
     A Variant column has the shredded columns of all files, and is not shredded where these do not fit each other.
     """
-    first = schemas[0]
-    fields = []
-    for position, field in enumerate(first):
-        others = [schema.field(position) for schema in schemas[1:]]
-        if not is_variant(field) or all(each.type.equals(field.type) for each in others):
-            fields.append(field)
-            continue
-        found: pa.DataType | None = schema_of_storage(field.type)
-        for each in others:
-            found = None if found is None else union(found, schema_of_storage(each.type))
-        fields.append(shredded_field(field, variant.type() if found is None else found))
-    return pa.schema(fields, metadata=first.metadata)
+    fields = [_united([schema.field(position) for schema in schemas]) for position in range(len(schemas[0]))]
+    return pa.schema(fields, metadata=schemas[0].metadata)
+
+
+def _united(fields: Sequence[pa.Field]) -> pa.Field:
+    field = fields[0]
+    if all(each.type.equals(field.type) for each in fields[1:]):
+        return field
+    if not is_variant(field):
+        inside = zip(*(children_of(each.type) for each in fields), strict=True)
+        changed = with_children(field.type, [_united(children) for children in inside])
+        return field if changed is None else field.with_type(changed)
+    found: pa.DataType | None = schema_of_storage(field.type)
+    for each in fields[1:]:
+        found = None if found is None else union(found, schema_of_storage(each.type))
+    return shredded_field(field, variant.type() if found is None else found)
 
 
 def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch whose Variant columns are shredded as a schema says that it is alike to."""
-    arrays = []
-    for array, given, field in zip(batch.columns, batch.schema, schema, strict=True):
-        arrays.append(array if array.type.equals(field.type) else _shredded_as(array, given, field))
+    """Return a batch whose Variants are shredded as a schema says that it is alike to."""
+    arrays = [
+        _conformed(array, given, field)
+        for array, given, field in zip(batch.columns, batch.schema, schema, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _conformed(array: Any, given: pa.Field, field: pa.Field) -> Any:
+    if array.type.equals(field.type):
+        return array
+    if is_variant(field):
+        return _shredded_as(array, given, field)
+    before = children_of(given.type)
+    return with_child_arrays(
+        array, field.type, lambda inner, child, position: _conformed(inner, before[position], child)
+    )
 
 
 def _shredded_as(array: pa.Array, given: pa.Field, field: pa.Field) -> pa.Array:

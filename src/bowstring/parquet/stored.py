@@ -17,7 +17,7 @@ from bowstring.columnar.marks import (
 )
 from bowstring.geo.column import EXTENSION_NAME
 from bowstring.parquet.annotations import annotation
-from bowstring.parquet.columns import children_of, with_child_arrays, with_children
+from bowstring.parquet.columns import children_of, holds_variant, with_child_arrays, with_children
 from bowstring.parquet.physical import stored_values
 
 __all__ = ["stored_array", "stored_schema"]
@@ -52,7 +52,7 @@ def stored_array(array: Any, field: pa.Field) -> Any:
     """
     if isinstance(array, VariantArray):
         array = array.storage
-    if array.type.equals(field.type) and not _holds_variant(field):
+    if array.type.equals(field.type) and not holds_variant(field):
         return array
     if is_variant(field):
         return _stored_variant(array, field)
@@ -104,10 +104,6 @@ def _plain(type_: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(type_):
         return pa.dictionary(pa.int32(), _plain(type_.value_type))
     return pa.large_binary() if pa.types.is_large_binary(type_) else pa.binary()
-
-
-def _holds_variant(field: pa.Field) -> bool:
-    return is_variant(field) or any(_holds_variant(child) for child in children_of(field.type))
 
 
 def _stored_variant(array: Any, field: pa.Field) -> Any:

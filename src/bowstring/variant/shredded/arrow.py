@@ -17,13 +17,22 @@ from bowstring.columnar.nodes import Kind
 from bowstring.columnar.one_column import one_column
 from bowstring.columnar.spans import buffer_of, buffer_or_none
 from bowstring.errors import InvalidBody, LimitExceeded, NotOnDevice, Unsupported, UsageError
+from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.metadata import inspect_metadata
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.build import variant_field
 from bowstring.variant.codec.encode import metadata_bytes
 from bowstring.variant.metadata_dictionary import MetadataDictionary
-from bowstring.variant.shredded.encode import ArrayBytes, Bytes, GroupBytes, MapBytes, Names, ObjectBytes
+from bowstring.variant.shredded.encode import (
+    ArrayBytes,
+    Bytes,
+    GroupBytes,
+    MapBytes,
+    Names,
+    ObjectBytes,
+    UnionBytes,
+)
 from bowstring.variant.shredded.layout import check_children, flags_of, is_text, list_bounds
 from bowstring.variant.shredded.leaves import leaf_of
 from bowstring.variant.shredded.unshred import encode, raise_rule
@@ -44,6 +53,7 @@ def from_arrow(column: Any, *, name: str | None = None, limits: Limits = DEFAULT
     """Return an Arrow column of any type as a Variant column.
 
     Structs and maps of text become objects, lists and other maps arrays (of objects with ``key`` and ``value``).
+    Unions become the values of their children.
     Null rows become SQL NULLs, nulls inside of rows Variant nulls. Unsigned integers take the next wider type,
     those of 64 bits decimals where one is beyond int64; times, timestamps and dates the units that Variant has.
 
@@ -66,15 +76,15 @@ def from_arrow(column: Any, *, name: str | None = None, limits: Limits = DEFAULT
     UsageError
         It is no Arrow data of one column, or a struct has two fields of one name.
     Unsupported
-        A type that Variant has no values for: durations, intervals, unions, decimals of more
-        than 38 digits, and Variants inside of other columns.
+        A type that Variant has no values for: durations, intervals, decimals of more than 38 digits, and Variants
+        inside of other columns.
     InvalidBody
         A value cannot be held without loss, text is not UTF-8, or a map has a key twice; the error names the row.
     LimitExceeded
         The values take more than the limits, or than 2 GiB.
     NotOnDevice
-        On a device: dictionaries, runs, views of lists, decimals of 256 bits, binary of one length and maps are
-        read on the host.
+        On a device: dictionaries, runs, unions, views of lists, decimals of 256 bits, binary of one length and maps
+        are read on the host.
 
     Examples
     --------
@@ -106,6 +116,8 @@ def from_arrow(column: Any, *, name: str | None = None, limits: Limits = DEFAULT
         known = Names(device, _one_metadata(device, blob))
         present = flags_of(device, len(found), found)
         if found.type.id != pa.lib.Type_NA:
+            if found.type.id == pa.lib.Type_DENSE_UNION:
+                present = _present(found)
             made = _bytes(found, known, keys)
             groups = device.xp.zeros(len(found), np.int32)
             encoded = encode(device, made, groups, present, found.name, limits)
@@ -113,7 +125,7 @@ def from_arrow(column: Any, *, name: str | None = None, limits: Limits = DEFAULT
             offsets, data = encoded.offsets, encoded.data
         else:
             offsets, data = device.xp.zeros(len(found) + 1, np.int64), device.xp.empty(0, np.uint8)
-        return _variant(found, name or found.name, blob, offsets, data)
+        return _variant(found, name or found.name, blob, offsets, data, present)
 
 
 class _Keys:
@@ -171,11 +183,35 @@ def _bytes(column: Column, known: Names, keys: _Keys) -> Bytes:
         made = ArrayBytes(device, rows, flags, starts, stops, _bytes(item, known, keys), len(item))
     elif type_.id == pa.lib.Type_MAP:
         made = _map(column, flags, known, keys)
+    elif type_.id == pa.lib.Type_DENSE_UNION:
+        children = zip(column.children, _members(column), strict=True)
+        made = UnionBytes(
+            device, rows, [(_bytes(each, known, keys), *slots, len(each)) for each, slots in children]
+        )
     elif type_.id == pa.lib.Type_STRUCT:
         made = _object(column, {child.name: child for child in column.children}, flags, known, keys)
     else:
         made = leaf_of(column, flags)
     return GroupBytes(device, rows, made, None, None, required=True)
+
+
+def _members(column: Column) -> Iterator[tuple[Any, Any]]:
+    """Yield which rows of a union have each child, and their slots in it."""
+    rows = len(column)
+    ids, slots = column._array(np.int8, Kind.TYPE_IDS)[:rows], column.offsets[:rows]
+    for number in range(len(column.children)):
+        chosen = np.flatnonzero(ids == number)
+        yield chosen, slots[chosen].astype(np.int64)
+
+
+def _present(column: Column) -> Any:
+    """Return which rows have a value; a union has no nulls but those of its children."""
+    if column.type.id != pa.lib.Type_DENSE_UNION:
+        return flags_of(column.device, len(column), column)
+    found = np.zeros(len(column), np.bool_)
+    for child, (chosen, slots) in zip(column.children, _members(column), strict=True):
+        found[chosen] = _present(child)[slots]
+    return found
 
 
 def _bounds(column: Column) -> tuple[Any, Any]:
@@ -216,8 +252,8 @@ def _one_metadata(device: Any, blob: bytes) -> MetadataDictionary:
     return MetadataDictionary(xp.zeros(0, np.int32), starts, stops, data, marks)
 
 
-def _variant(column: Column, name: str, blob: bytes, offsets: Any, data: Any) -> Column:
-    """Return values as a Variant column whose rows share one metadata."""
+def _variant(column: Column, name: str, blob: bytes, offsets: Any, data: Any, present: Any) -> Column:
+    """Return values as a Variant column whose rows share one metadata; `present` says which are no SQL NULLs."""
     device, xp, rows = column.device, column.device.xp, len(column)
     if len(data) > _LARGEST:
         raise LimitExceeded(
@@ -225,8 +261,8 @@ def _variant(column: Column, name: str, blob: bytes, offsets: Any, data: Any) ->
         )
     nulls = column.type.id == pa.lib.Type_NA
     validity = column._buffer(Kind.VALIDITY) if Kind.VALIDITY in column._node.buffer_kinds else None
-    if nulls and rows:
-        validity = buffer_of(xp.zeros((rows + 7) // 8, np.uint8), device)
+    if rows and (nulls or column.type.id == pa.lib.Type_DENSE_UNION):
+        validity = buffer_of(bitmap.packed(present), device)
     ends = xp.asarray(np.array([0, len(blob)], np.int32))
     parts = [buffer_or_none(each, device) for each in (ends, xp.asarray(np.frombuffer(blob, np.uint8)))]
     metadata = Batch.from_parts(
@@ -281,7 +317,7 @@ def _plain(array: pa.Array) -> pa.Array:
     if pa.types.is_run_end_encoded(type_):
         return _plain(pc.run_end_decode(array))
     if type_.id in _UNIONS:
-        raise Unsupported("Variant columns are not made of unions", found=str(type_))
+        return _of_union(array)
     if pa.types.is_fixed_size_binary(type_):
         return array.cast(pa.binary())
     if pa.types.is_decimal(type_):
@@ -304,6 +340,19 @@ def _plain(array: pa.Array) -> pa.Array:
             return array
         return pa.StructArray.from_arrays(children, names, mask=array.is_null())
     return array
+
+
+def _of_union(array: pa.UnionArray) -> pa.UnionArray:
+    """Return a dense union with ids from 0 on, each of whose children has the slots that it needs and no other."""
+    type_ = array.type
+    codes = array.type_codes.to_numpy()
+    slots = array.offsets.to_numpy() if type_.id == pa.lib.Type_DENSE_UNION else np.arange(len(array))
+    ids, offsets, children = np.zeros(len(array), np.int8), np.zeros(len(array), np.int32), []
+    for number, code in enumerate(type_.type_codes):
+        chosen = np.flatnonzero(codes == code)
+        ids[chosen], offsets[chosen] = number, np.arange(len(chosen))
+        children.append(_plain(array.field(number).take(pa.array(slots[chosen]))))
+    return pa.UnionArray.from_dense(pa.array(ids), pa.array(offsets), children)
 
 
 def _from_views(array: pa.Array) -> pa.Array:

@@ -33,7 +33,16 @@ if TYPE_CHECKING:
     from bowstring.memory import Device
     from bowstring.variant.metadata_dictionary import MetadataDictionary
 
-__all__ = ["ArrayBytes", "Bytes", "GroupBytes", "MapBytes", "Names", "ObjectBytes", "bytes_of"]
+__all__ = [
+    "ArrayBytes",
+    "Bytes",
+    "GroupBytes",
+    "MapBytes",
+    "Names",
+    "ObjectBytes",
+    "UnionBytes",
+    "bytes_of",
+]
 
 
 class Bytes(Protocol):
@@ -151,6 +160,32 @@ class MapBytes:
         made, self._made = self._made, ()
         launch(write_maps, self.rows, *lists, *made, places, inside, out)
         self.item.write(inside, out)
+
+
+@dataclasses.dataclass(slots=True)
+class UnionBytes:
+    """Unions as Variant values: of each child the rows that have it, its slots, and how many slots it has."""
+
+    device: Device
+    rows: int
+    children: Sequence[tuple[Bytes, Any, Any, int]]
+
+    def measure(self, groups: Any) -> Any:
+        """Return the size of each slot."""
+        xp = self.device.xp
+        sizes = xp.zeros(self.rows, np.int64)
+        for child, chosen, slots, count in self.children:
+            inside = xp.full(count, -1, np.int32)
+            inside[slots] = groups[chosen]
+            sizes[chosen] = child.measure(inside)[slots]
+        return sizes
+
+    def write(self, places: Any, out: Any) -> None:
+        """Write the values to their places."""
+        for child, chosen, slots, count in self.children:
+            inside = self.device.xp.full(count, -1, np.int64)
+            inside[slots] = places[chosen]
+            child.write(inside, out)
 
 
 @dataclasses.dataclass(slots=True)

@@ -51,6 +51,10 @@ _WIDENED: Final = {
     pa.lib.Type_UINT32: (_INT64, np.int64),
     pa.lib.Type_HALF_FLOAT: (_FLOAT, np.float32),
 }
+_HINTS: Final = {
+    pa.lib.Type_DURATION: "Cast it to pa.int64(), the number of its units, first.",
+    pa.lib.Type_INTERVAL_MONTH_DAY_NANO: "Give its months, days and nanoseconds as a struct of integers.",
+}
 _DECIMALS: Final = {pa.lib.Type_DECIMAL32: 4, pa.lib.Type_DECIMAL64: 8, pa.lib.Type_DECIMAL128: 16}
 
 
@@ -180,7 +184,9 @@ def _temporal(column: Column, rows: int, type_: pa.DataType) -> _Fixed:
         narrow = days.astype(np.int32)
         wrong = (days * np.int64(_DAY_MILLIS) != millis) | (narrow.astype(np.int64) != days)
         return _of_numbers(narrow, _DATE, wrong)
-    raise Unsupported("Variant has no values of this type", found=str(type_), where=column.name)
+    raise Unsupported(
+        "Variant has no values of this type", found=str(type_), where=column.name, hint=_HINTS.get(type_.id)
+    )
 
 
 def _scaled(numbers: Any, factor: int, kind: int) -> tuple[Any, int, Any]:
