@@ -70,6 +70,8 @@ class Target:
         ``"at most"`` bounds the time, ``"at least"`` the speed.
     against
         The way that it is a multiple of; without it the bound is in seconds.
+    beyond
+        Seconds that the way may take on top.
 
     Examples
     --------
@@ -83,12 +85,13 @@ class Target:
     sense: Literal["at most", "at least"]
     bound: float
     against: str | None = None
+    beyond: float = 0.0
 
     def found(self, medians: dict[str, float]) -> float:
         """Return what stands beside the bound: seconds, or a ratio of times or of speeds."""
         if self.against is None:
             return medians[self.way]
-        ratio = medians[self.way] / medians[self.against]
+        ratio = (medians[self.way] - self.beyond) / medians[self.against]
         return 1 / ratio if self.sense == "at least" else ratio
 
     def holds(self, medians: dict[str, float]) -> bool:

@@ -22,6 +22,7 @@ _CASES: Final = {
     "validation": "validation",
     "variant_get": "variant_get",
     "variant_json": "variant_json",
+    "variant_shredded": "variant_shredded",
     "variant_first_get": "variant_first_get",
     "geo": "geo",
     "vortex": "vortex",

@@ -140,9 +140,22 @@ def test_structs_become_objects_on_every_device(rows: list[Any]) -> None:
     assert there.as_batch().to_device("cpu")[0].to_arrow().storage == on_host.to_arrow().storage
 
 
-def test_slices_are_their_rows() -> None:
-    array = pa.array([{"a": [1]}, {"a": [2, 3]}, None, {"a": None}]).slice(1)
-    assert variant.to_python(variant.from_arrow(array)) == array.to_pylist()
+@pytest.mark.parametrize(("first", "count"), [(0, 3), (1, 2), (1, 3), (3, 1), (2, 0), (0, 4)])
+def test_slices_are_their_rows(first: int, count: int) -> None:
+    """Children of a slice of a struct may have more rows than it has."""
+    rows = [{"k": {"x": [1]}, "m": "a"}, {"k": {"x": [2, 3]}, "m": "b"}, None, {"k": None, "m": None}]
+    array = pa.array(rows)
+    keys = pa.array(["p", "q", "r", "s"])
+    maps = pa.MapArray.from_arrays(pa.array([0, 2, 2, 3, 4], pa.int32()), keys, array)
+    numbered = pa.MapArray.from_arrays(pa.array([0, 2, 2, 3, 4], pa.int32()), pa.array([1, 2, 3, 4]), array)
+    fixed = pa.FixedSizeListArray.from_arrays(pa.array(range(8)), 2)
+    union = pa.UnionArray.from_sparse(pa.array([0, 1, 0, 1], pa.int8()), [array, keys])
+    outer = {"s": array, "m": maps, "n": numbered, "f": fixed, "u": union, "d": keys.dictionary_encode()}
+    whole = pa.StructArray.from_arrays(list(outer.values()), list(outer))
+    expected = variant.to_python(variant.from_arrow(whole))
+    for inside, wanted in ((whole, expected), (array, rows), (maps, [row["m"] for row in expected])):
+        found = variant.from_arrow(inside.slice(first, count))
+        assert variant.to_python(found) == wanted[first : first + count]
 
 
 _MEMBERS = (

@@ -172,19 +172,23 @@ def _names(column: Column) -> Iterator[str]:
         yield from _names(child)
 
 
-def _bytes(column: Column, known: Names, keys: _Keys) -> Bytes:
-    """Return what makes Variant values of a column; its nulls are Variant nulls."""
-    device, rows, type_ = column.device, len(column), column.type
+def _bytes(column: Column, known: Names, keys: _Keys, rows: int | None = None) -> Bytes:
+    """Return what makes Variant values of a column; its nulls are Variant nulls.
+
+    A child of a struct may have more rows than the struct: `rows` says how many count.
+    """
+    device, type_ = column.device, column.type
+    rows = len(column) if rows is None else rows
     flags = flags_of(device, rows, column)
     made: Bytes
     if type_.id in _LISTS or type_.id == pa.lib.Type_FIXED_SIZE_LIST:
         [item] = column.children
-        starts, stops = _bounds(column)
+        starts, stops = (each[:rows] for each in _bounds(column))
         made = ArrayBytes(device, rows, flags, starts, stops, _bytes(item, known, keys), len(item))
     elif type_.id == pa.lib.Type_MAP:
         made = _map(column, flags, known, keys)
     elif type_.id == pa.lib.Type_DENSE_UNION:
-        children = zip(column.children, _members(column), strict=True)
+        children = zip(column.children, _members(column, rows), strict=True)
         made = UnionBytes(
             device, rows, [(_bytes(each, known, keys), *slots, len(each)) for each, slots in children]
         )
@@ -195,9 +199,8 @@ def _bytes(column: Column, known: Names, keys: _Keys) -> Bytes:
     return GroupBytes(device, rows, made, None, None, required=True)
 
 
-def _members(column: Column) -> Iterator[tuple[Any, Any]]:
+def _members(column: Column, rows: int) -> Iterator[tuple[Any, Any]]:
     """Yield which rows of a union have each child, and their slots in it."""
-    rows = len(column)
     ids, slots = column._array(np.int8, Kind.TYPE_IDS)[:rows], column.offsets[:rows]
     for number in range(len(column.children)):
         chosen = np.flatnonzero(ids == number)
@@ -209,7 +212,7 @@ def _present(column: Column) -> Any:
     if column.type.id != pa.lib.Type_DENSE_UNION:
         return flags_of(column.device, len(column), column)
     found = np.zeros(len(column), np.bool_)
-    for child, (chosen, slots) in zip(column.children, _members(column), strict=True):
+    for child, (chosen, slots) in zip(column.children, _members(column, len(column)), strict=True):
         found[chosen] = _present(child)[slots]
     return found
 
@@ -227,20 +230,21 @@ def _object(
 ) -> ObjectBytes:
     names = sorted(children, key=str.encode)
     check_children(column, children.values(), column.name)
-    fields = [_bytes(children[name], known, keys) for name in names]
+    fields = [_bytes(children[name], known, keys, len(flags)) for name in names]
     return ObjectBytes(column.device, len(flags), flags, names, fields, known)
 
 
 def _map(column: Column, flags: Any, known: Names, keys: _Keys) -> Bytes:
     [entries] = column.children
     key, item = entries.children
-    starts, stops = list_bounds(column)
-    device, rows = column.device, len(column)
+    device, rows, count = column.device, len(flags), len(entries)
+    starts, stops = (each[:rows] for each in list_bounds(column))
     if is_text(column.type.key_type):
-        return MapBytes(device, rows, flags, starts, stops, keys.of(key), _bytes(item, known, keys))
-    pairs = _object(entries, {"key": key, "value": item}, flags_of(device, len(entries)), known, keys)
-    inside = GroupBytes(device, len(entries), pairs, None, None, required=True)
-    return ArrayBytes(device, rows, flags, starts, stops, inside, len(entries))
+        ids = keys.of(key)[:count]
+        return MapBytes(device, rows, flags, starts, stops, ids, _bytes(item, known, keys, count))
+    pairs = _object(entries, {"key": key, "value": item}, flags_of(device, count), known, keys)
+    inside = GroupBytes(device, count, pairs, None, None, required=True)
+    return ArrayBytes(device, rows, flags, starts, stops, inside, count)
 
 
 def _one_metadata(device: Any, blob: bytes) -> MetadataDictionary:
