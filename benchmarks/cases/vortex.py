@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import bowstring as bow
 from bowstring.benchmarks import cores
 from bowstring.benchmarks.case import Case, LineUp, Measured, Scale, Skipped, Target, Way
-from bowstring.kernels.vortex import encode
+from bowstring.kernels.vortex import decode, encode
 from bowstring.vortex.dtype import DType, Kind, primitive
 from bowstring.vortex.message import Message, MessageKind, decode_message, encode_message
 from bowstring.vortex.nodes import Piece, array_message
@@ -45,6 +45,9 @@ _SUBJECT, _PEER, _FLOOR = "bowstring, one core", "vortex-data, one core", "value
 # Comparing values empties the caches of all code between two samples, which is no matter of throughput.
 _TIMES: Final = 4
 _SHARE: Final = 0.7
+_KERNEL: Final = "the kernel alone, into caches, one core"
+_KERNEL_BYTES: Final = 1 << 20
+_KERNEL_TIMES: Final = 16
 _RATE: Final = 4e9  # bytes of integers in a second and core, at least
 _TEXT: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_dictionary)
 
@@ -223,9 +226,28 @@ def _integers(scale: Scale) -> Iterator[LineUp]:
         values = (rng.integers(0, 1 << width, rows) + reference).astype(dtype)
         schema = pa.schema([pa.field("numbers", pa.from_numpy_dtype(dtype), nullable=False)])
         stream = _Stream(_packed(values, width, reference), pa.table([values], schema=schema))
-        targets = (Target(_SUBJECT, "at most", stream.nbytes / _RATE),)
+        ways = (*_ways(stream), _kernel(values[: _KERNEL_BYTES // dtype.itemsize], width, reference))
+        targets = (Target(_KERNEL, "at most", ways[-1].nbytes / _RATE),)
         name = f"{width} bits and a reference to {dtype.name}: {stream.sizes}"
-        yield LineUp(name, _ways(stream), scale.rounds(25, 3), targets)
+        yield LineUp(name, ways, scale.rounds(25, 3), targets)
+
+
+def _kernel(values: Any, width: int, reference: int) -> Way:
+    """Return the kernel by itself, into memory that caches hold: what a core does, without what memory does."""
+    words = encode.pack(values, width, reference=reference)
+    faults, adjustment = decode.new_faults(words), decode.Adjustment(reference=reference)
+
+    def once() -> Measured:
+        with cores.threads(1):
+            begin = time.perf_counter()
+            for _ in range(_KERNEL_TIMES):
+                found = decode.unpack(
+                    words, width, values.dtype, len(values), adjustment=adjustment, faults=faults
+                )
+            seconds = (time.perf_counter() - begin) / _KERNEL_TIMES
+        return Measured(seconds, "equal: True", f"equal: {np.array_equal(found, values)}")
+
+    return Way(_KERNEL, "beside", once, values.nbytes)
 
 
 def _line_ups(scale: Scale) -> Iterator[LineUp | Skipped]:
