@@ -226,8 +226,9 @@ def _integers(scale: Scale) -> Iterator[LineUp]:
         values = (rng.integers(0, 1 << width, rows) + reference).astype(dtype)
         schema = pa.schema([pa.field("numbers", pa.from_numpy_dtype(dtype), nullable=False)])
         stream = _Stream(_packed(values, width, reference), pa.table([values], schema=schema))
-        ways = (*_ways(stream), _kernel(values[: _KERNEL_BYTES // dtype.itemsize], width, reference))
-        targets = (Target(_KERNEL, "at most", ways[-1].nbytes / _RATE),)
+        few = values[: _KERNEL_BYTES // dtype.itemsize]
+        ways = (*_ways(stream), _kernel(few, width, reference))
+        targets = (Target(_KERNEL, "at most", few.nbytes / _RATE),)
         name = f"{width} bits and a reference to {dtype.name}: {stream.sizes}"
         yield LineUp(name, ways, scale.rounds(25, 3), targets)
 
