@@ -15,8 +15,8 @@ SLOW := (slow or hypothesis) and not gpu and not peers
 JOBS ?= 2
 SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --max-worker-restart=0
 
-.PHONY: help env kernels wheel demo test test-slow test-peers test-gpu test-gpu-sanitized coverage-public test-cudf-env lint format \
-    bench bench-gpu constraints clean
+.PHONY: help env kernels wheel demo test test-slow test-jit test-peers test-gpu test-gpu-sanitized coverage-public test-cudf-env lint \
+    format bench bench-gpu constraints clean
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
@@ -58,10 +58,14 @@ format: env
 	$(RUN) -m ruff format
 
 # make test-slow      live comparisons, long fuzzing, full matrices, and properties tried with other examples each time
-test-slow: test-peers
+test-slow: test-peers test-jit
 	@scripts/env.sh $(VENV) constraints.txt $(ALL),fuzz
 	@$(call COMPILE,$(VENV))
 	$(RUN) -m pytest -m "$(SLOW)" $(SIDE_BY_SIDE) --hypothesis-profile=slow -o faulthandler_timeout=600
+
+# make test-jit       the fast tests of what launches kernels, with the kernels that Numba compiles on first use
+test-jit: env
+	BOWSTRING_KERNELS=jit $(RUN) -m pytest -m "$(FAST)" $(SIDE_BY_SIDE) tests/kernels tests/columnar tests/variant tests/geo tests/vortex
 
 # make test-peers     comparisons with a live Spark and DuckDB, in .venv-peers (brings a Java of its own)
 # make test-peers SPARK=4.1  the same with another Spark than the newest, in .venv-peers-4.1

@@ -52,8 +52,9 @@ def written(folder: Path, code: dict[str, bytes] | None = None, **comment: Any) 
 
 
 @pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    """Forget archives and functions that a test has loaded."""
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Use the archive, whatever runs other tests, and forget archives and functions that a test has loaded."""
+    monkeypatch.delenv("BOWSTRING_KERNELS", raising=False)
     yield
     archive._load.cache_clear()
     cuda._function.cache_clear()

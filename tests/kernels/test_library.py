@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from bowstring.kernels import library
 from bowstring.kernels.library import block_of, level_of
-from bowstring.kernels.signature import parse, signatures
+from bowstring.kernels.signature import kernels, parse, signatures
 from bowstring.kernels.types import SCALARS
 
+ROOT = Path(__file__).parents[2]
 PACKAGE = Path(library.__file__).resolve().parent.parent / "src" / "bowstring"
 TIMEOUT = 120
 BUILT = Path(library.FOLDER) / library.NAME
@@ -132,6 +133,27 @@ def test_a_block_holds_addresses_and_sizes(sizes: list[int], start: int) -> None
     arrays[0].flags.writeable = False
     words = np.frombuffer(block(tuple(arrays)), np.uint64)
     assert words.tolist() == [word for each in arrays for word in (each.ctypes.data, each.size)]
+
+
+@needs_library
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("qemu-x86_64") is None, reason="no qemu-x86_64 here (package qemu-user)")
+def test_an_old_processor_computes_the_same() -> None:
+    """On an emulated Nehalem, without AVX and BMI, the code for v2 runs, and writes what is written here."""
+    program = [sys.executable, "-m", "tests.kernels.programs.results"]
+    # OpenBLAS takes a processor without AVX for a newer one.
+    environment = {**os.environ, "OPENBLAS_CORETYPE": "Nehalem"}
+    here, emulated = (
+        subprocess.run(
+            [*before, *program], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT
+        )
+        for before in ([], ["qemu-x86_64", "-cpu", "Nehalem"])
+    )
+    assert (here.returncode, emulated.returncode) == (0, 0), here.stderr + emulated.stderr
+    level, *results = emulated.stdout.splitlines()
+    assert level == "v2"
+    assert results == here.stdout.splitlines()[1:]
+    assert len(results) == len(kernels())
 
 
 PROGRAM = """
