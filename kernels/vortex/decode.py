@@ -355,9 +355,26 @@ def expand_runs(ends: Any, values: Any, rows: int, *, offset: int = 0, faults: A
         ends = _unsigned(ends).astype(np.uint32)
     out = empty(values, rows, values.dtype)
     step = _step(values)
-    arguments = _unsigned(ends), _unsigned(values), offset, rows, step, _unsigned(out), faults
-    launch(gather.expand_runs, -(-rows // step), *arguments)
+    ends = _unsigned(ends)
+    run_arrays(_note_order, ends, faults)  # a work item looks at the ends of its own rows only
+    launch(
+        gather.expand_runs,
+        -(-rows // step),
+        ends,
+        _unsigned(values),
+        offset,
+        rows,
+        step,
+        _unsigned(out),
+        faults,
+    )
     return out
+
+
+def _note_order(xp: Any, ends: Any, faults: Any) -> Any:
+    """Note a fault where ends of runs do not rise."""
+    faults[gather.RUN : gather.RUN + 1] |= xp.any(ends[1:] <= ends[:-1])
+    return faults
 
 
 def expand_rle(

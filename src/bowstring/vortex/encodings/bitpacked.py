@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bowstring.vortex.decode import Decoder
     from bowstring.vortex.nodes import ArrayNode
 
-__all__ = ["Patches", "integers", "patches_of"]
+__all__ = ["Patches", "integers", "patched_validity", "patches_of"]
 
 _CHUNK_BYTES: Final = 128
 _CHUNK_WORDS: Final = _CHUNK_BYTES // 8
@@ -78,6 +78,21 @@ def patches_of(
     values = decoder.child(node, at + 1, dtype, count)
     children = 2 if message.optional(5) is None else 3
     return Patches(indices, values, message.uint(2), children)
+
+
+def patched_validity(decoder: Decoder, validity: Any | None, rows: int, patches: Patches) -> Any | None:
+    """Return the bitmap of values, of which those that are patched are null where the patch is."""
+    if validity is None and patches.values.validity is None:
+        return None
+    xp = decoder.xp
+    decoder.allocate(rows)
+    flags = xp.ones(rows, np.uint8) if validity is None else bitmap.expanded(validity, 0, rows).view(np.uint8)
+    count = patches.values.length
+    valid: Any = xp.ones(count, np.uint8)
+    if patches.values.validity is not None:
+        valid = bitmap.expanded(patches.values.validity, 0, count).view(np.uint8)
+    kernels.patch(flags, patches.indices, valid, offset=patches.offset, faults=decoder.faults)
+    return bitmap.packed(flags.view(np.bool_))
 
 
 @encoding(_PACKED)

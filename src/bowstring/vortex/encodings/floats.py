@@ -11,7 +11,7 @@ from bowstring.kernels.vortex import decode as kernels
 from bowstring.kernels.vortex.decode import Adjustment
 from bowstring.vortex.decode import encoding
 from bowstring.vortex.dtype import DType, Kind, primitive
-from bowstring.vortex.encodings.bitpacked import integers, patches_of
+from bowstring.vortex.encodings.bitpacked import integers, patched_validity, patches_of
 from bowstring.vortex.values import Values
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def alp(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
     """Numbers as integers times 10^f times 10^-e, multiplied in this order in the column's own precision.
 
     Metadata: 1 the exponent e, 2 the exponent f, 3 patches. Children: the integers, as wide as the numbers; those
-    of the patches. Validity is that of the integers.
+    of the patches. Validity is that of the integers, and of patches where they are.
     """
     dtype = _floats(decoder, node, dtype)
     metadata = decoder.metadata(node)
@@ -39,12 +39,12 @@ def alp(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
     values = integers(decoder, node.children[0], inner, rows, Adjustment(exponents=exponents))
     patches = patches_of(decoder, node, metadata.blob(3), 1, dtype)
     decoder.only_children(node, 1 + (patches.children if patches else 0))
-    out = values.arrays[0]
+    out, validity = values.arrays[0], values.validity
     if patches is not None:
-        kernels.patch(
-            out, patches.indices, patches.values.arrays[0], offset=patches.offset, faults=decoder.faults
-        )
-    return Values(dtype, rows, values.validity, (out,))
+        place = {"offset": patches.offset, "faults": decoder.faults}
+        kernels.patch(out, patches.indices, patches.values.arrays[0], **place)
+        validity = patched_validity(decoder, validity, rows, patches)
+    return Values(dtype, rows, validity, (out,))
 
 
 @encoding("vortex.alprd")

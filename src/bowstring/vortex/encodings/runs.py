@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from bowstring.kernels.vortex import decode as kernels
 from bowstring.kernels.vortex.decode import CHUNK
 from bowstring.vortex.decode import encoding
 from bowstring.vortex.dtype import DType, Kind
-from bowstring.vortex.encodings.bitpacked import Patches, patches_of
+from bowstring.vortex.encodings.bitpacked import Patches, patched_validity, patches_of
 from bowstring.vortex.encodings.structural import constant_of
 from bowstring.vortex.scalar import decode_scalar
 from bowstring.vortex.values import Values, concatenated, from_scalars, size_of, take
@@ -115,14 +115,8 @@ def _patched_numbers(decoder: Decoder, data: bytes, dtype: DType, rows: int, pat
     kernels.patch(out, patches.indices, values.arrays[0], **place)
     if not has_nulls:
         return Values(dtype, rows, None, (out,))
-    xp = decoder.xp
-    decoder.allocate(rows)
-    flags = xp.full(rows, scalar is not None, np.uint8)
-    valid: Any = xp.ones(values.length, np.uint8)
-    if values.validity is not None:
-        valid = bitmap.expanded(values.validity, 0, values.length).view(np.uint8)
-    kernels.patch(flags, patches.indices, valid, **place)
-    return Values(dtype, rows, bitmap.packed(flags.view(np.bool_)), (out,))
+    filled_valid = filled.validity if scalar is None else None
+    return Values(dtype, rows, patched_validity(decoder, filled_valid, rows, patches), (out,))
 
 
 @encoding("vortex.sequence")

@@ -89,16 +89,17 @@ def chunks(decoder: Decoder, node: ArrayNode, rows: int) -> list[tuple[ArrayNode
 def dictionary(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
     """Codes, each of which stands for a value. A row is null where its code is, or its value.
 
-    Metadata: 1 number of values, 2 type of the codes, 3 whether codes may be null (else as the type), 4 whether all
-    values are used. Children: codes; values.
+    Metadata: 1 number of values, 2 type of the codes, signed where they were those of Arrow, 3 whether codes may be
+    null (else as the type), 4 whether all values are used. Children: codes; values.
     """
     decoder.only_children(node, 2)
     metadata = decoder.metadata(node)
     nullable = bool(metadata.uint(3, int(dtype.nullable)))
-    kind = decoder.ptype(node, metadata.uint(2)).as_nullable(nullable)
+    kind = decoder.ptype(node, metadata.uint(2), kinds="ui").as_nullable(nullable)
     codes = decoder.child(node, 0, kind, rows)
+    unsigned = codes.arrays[0].view(f"u{kind.numpy.itemsize}")  # negative ones stand for no value
     values = decoder.child(node, 1, dtype, metadata.uint(1))
-    return picked(decoder, codes, values)
+    return picked(decoder, codes.replaced(arrays=(unsigned,)), values)
 
 
 def picked(decoder: Decoder, codes: Values, values: Values) -> Values:
