@@ -15,7 +15,7 @@ import pytest
 import bowstring as bow
 from bowstring.cli import main
 from bowstring.depot import DepotStatus
-from bowstring.depot.warm import warm_mappings
+from bowstring.depot.writing import warm_mappings
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring.depot.warm import warm_mappings
+from bowstring.depot.writing import warm_mappings
 from bowstring.memory import default_pool, mappings
 
 WAIT = 20.0

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 
 import bowstring as bow
-from bowstring.depot.connection import Connection
 from bowstring.depot.manifest import unpack_parts
+from bowstring.depot.protocol import Connection
 from bowstring.testing.strategies import record_batches
 from tests.depot.conftest import APP, Connect, Task, commit, held, read, until, until_free
 

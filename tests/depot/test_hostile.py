@@ -17,9 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bowstring as bow
-from bowstring.depot.connection import Connection
 from bowstring.depot.manifest import Attempt, Told, pack_part, unpack_parts
-from bowstring.depot.protocol import VERSION, Fields, Verb, failure_of, pack, pack_failure
+from bowstring.depot.protocol import VERSION, Connection, Fields, Verb, failure_of, pack, pack_failure
 from bowstring.ipc.flatbuf.schema import encode_schema
 from bowstring.memory import Pool
 from bowstring.transport import Channel, Message, dial

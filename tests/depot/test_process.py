@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import bowstring as bow
-from bowstring.depot.connection import Connection
 from bowstring.depot.daemon import Depot
-from bowstring.depot.paths import Paths
+from bowstring.depot.launch import Paths
+from bowstring.depot.protocol import Connection
 from bowstring.transport import dial
 from bowstring.transport.listener import SocketListener
 from tests.depot.conftest import WAIT, Connect, commit, read, runs, until
@@ -83,7 +83,7 @@ def test_strangers_elsewhere_take_no_place_here(here: Depot, monkeypatch: pytest
 SIGNALLED = """
 import os, signal, sys, threading
 from bowstring.depot.options import Options
-from bowstring.depot.paths import Paths
+from bowstring.depot.launch import Paths
 from bowstring.depot.daemon import serve
 wait = threading.Condition.wait
 def interrupted(condition, timeout=None):

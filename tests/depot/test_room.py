@@ -19,9 +19,9 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
+from bowstring.depot.handlers import Session
 from bowstring.depot.manifest import Attempt
 from bowstring.depot.registry import Registry
-from bowstring.depot.session import Session
 from bowstring.depot.slab_pool import Lent, SlabPool
 from bowstring.memory import Region
 from tests.depot.conftest import APP, MIB, WAIT, Connect, commit, held, read, until, until_free

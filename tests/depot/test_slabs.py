@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring.depot.warm import WarmMappings, warm_mappings
+from bowstring.depot.writing import WarmMappings, warm_mappings
 from bowstring.errors import InvalidRegion
 from bowstring.memory import cpu
 from bowstring.memory.writable_memfd import make_writable_file, make_writable_memfd

@@ -13,10 +13,8 @@ from pathlib import Path
 import pytest
 
 import bowstring as bow
-from bowstring.depot.connection import Connection
-from bowstring.depot.launch import found_or_started
-from bowstring.depot.paths import Paths
-from bowstring.depot.protocol import VERSION, Fields, Verb, pack
+from bowstring.depot.launch import Paths, found_or_started
+from bowstring.depot.protocol import VERSION, Connection, Fields, Verb, pack
 from bowstring.transport import Message, dial, listen
 from tests.depot.conftest import WAIT, Connect, Task, commit, runs, until
 

@@ -12,10 +12,9 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring.depot.connection import Connection
 from bowstring.depot.handlers import _Slabs
-from bowstring.depot.paths import locked, try_lock
-from bowstring.depot.protocol import Verb
+from bowstring.depot.launch import locked, try_lock
+from bowstring.depot.protocol import Connection, Verb
 from tests.depot.conftest import APP, WAIT, Connect, commit, runs, until
 
 TABLE = pa.table({"n": [1, 2, 3]})

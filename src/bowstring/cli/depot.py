@@ -52,7 +52,7 @@ def _say(arguments: argparse.Namespace, facts: dict[str, bool], text: str) -> No
 
 def _run(arguments: argparse.Namespace) -> int:
     from bowstring.depot.daemon import serve
-    from bowstring.depot.paths import Paths
+    from bowstring.depot.launch import Paths
 
     given = {
         "memory_budget": arguments.memory,

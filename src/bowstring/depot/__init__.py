@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bowstring.depot.client import Depot
     from bowstring.depot.launch import connect
-    from bowstring.depot.options import Options
-    from bowstring.depot.status import DataSetStatus, DepotStatus
+    from bowstring.depot.options import DataSetStatus, DepotStatus, Options
     from bowstring.depot.writing import Attempt, Committed
 
 __all__ = ["Attempt", "Committed", "DataSetStatus", "Depot", "DepotStatus", "Options", "connect"]
@@ -32,9 +31,9 @@ __all__ = ["Attempt", "Committed", "DataSetStatus", "Depot", "DepotStatus", "Opt
 _HOMES = {
     "Attempt": "bowstring.depot.writing",
     "Committed": "bowstring.depot.writing",
-    "DataSetStatus": "bowstring.depot.status",
+    "DataSetStatus": "bowstring.depot.options",
     "Depot": "bowstring.depot.client",
-    "DepotStatus": "bowstring.depot.status",
+    "DepotStatus": "bowstring.depot.options",
     "Options": "bowstring.depot.options",
     "connect": "bowstring.depot.launch",
 }

@@ -9,9 +9,9 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from bowstring.closing import Closing
+from bowstring.depot.options import DepotStatus
 from bowstring.depot.protocol import Fields, Verb, pack
-from bowstring.depot.status import DepotStatus
-from bowstring.depot.warm import warm_mappings
+from bowstring.depot.writing import Attempt, Committed, warm_mappings
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import (
     BowstringError,
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from bowstring.depot.connection import Connection
-    from bowstring.depot.writing import Attempt, Committed
+    from bowstring.depot.protocol import Connection
 
 __all__ = ["Depot"]
 
@@ -106,8 +105,6 @@ class Depot(Closing):
         UsageError
             The data set is another application's.
         """
-        from bowstring.depot.writing import Attempt as Writing
-
         fields: dict[str, Any] = {
             "application": application,
             "dataset": dataset,
@@ -121,7 +118,7 @@ class Depot(Closing):
             fields["spill_folder"] = os.path.abspath(spill_folder)
         connection, answer = self._begun(Verb.BEGIN, fields, _ANSWER_SECONDS)
         warm_mappings().forget(answer.texts("gone"))
-        return Writing(self, connection, schema, wait)
+        return Attempt(self, connection, schema, wait)
 
     def _begun(self, verb: Verb, fields: dict[str, Any], seconds: float) -> tuple[Connection, Fields]:
         """Return a connection for one use, and its first answer: its loss is the end of an attempt."""
@@ -199,10 +196,8 @@ class Depot(Closing):
 
     def offered(self, dataset: str) -> tuple[Committed, ...]:
         """Return the committed streams of a data set that are offered still."""
-        from bowstring.depot.writing import Committed as Stream
-
         streams = self._ask(Verb.OFFERED, {"dataset": dataset}).raw().get("streams", [])
-        return tuple(Stream.of(Fields(pack(each))) for each in streams)
+        return tuple(Committed.of(Fields(pack(each))) for each in streams)
 
     def release(self, dataset: str, *, final: bool = False) -> bool:
         """Free a data set, and return whether there was one. Readers keep what they have.

@@ -13,13 +13,12 @@ import time
 import urllib.parse
 from typing import TYPE_CHECKING, Final
 
-from bowstring.depot.options import Options
-from bowstring.depot.paths import Paths, locked, try_lock
+from bowstring.depot.handlers import Session
+from bowstring.depot.launch import Paths, locked, try_lock
+from bowstring.depot.options import DataSetStatus, DepotStatus, Options
 from bowstring.depot.protocol import CONTROL_LIMITS, REMOTE_LIMITS, VERSION, Verb, pack
 from bowstring.depot.registry import Registry
-from bowstring.depot.session import Session
 from bowstring.depot.slab_pool import SlabPool
-from bowstring.depot.status import DataSetStatus, DepotStatus
 from bowstring.errors import BowstringError, RefusedError, UsageError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.server import Server
@@ -30,8 +29,8 @@ from bowstring.transport.threads import NO_THREAD, run_in_thread
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from bowstring.depot.launch import Paths
     from bowstring.depot.options import Options
-    from bowstring.depot.paths import Paths
     from bowstring.transport import Channel, Listener
 
 __all__ = ["Depot", "run", "serve"]

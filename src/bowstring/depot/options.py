@@ -1,4 +1,4 @@
-"""How a depot is started."""
+"""What a depot is started with, and what it reports of itself."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import json
 import os
 import shutil
 import tempfile
-from typing import Self
+from typing import Any, Self
 
-from bowstring.errors import UsageError
+from bowstring.errors import ProtocolError, UsageError
 from bowstring.memory import default_budget
 
-__all__ = ["Options"]
+__all__ = ["DataSetStatus", "DepotStatus", "Options"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,3 +85,104 @@ class Options:
             return shutil.disk_usage(self.folder).free // 2
         except OSError:
             return 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DataSetStatus:
+    """One data set that a depot holds.
+
+    Attributes
+    ----------
+    name, application
+        What it is called, and whose it is.
+    streams, attempts
+        Committed streams that are offered; attempts that go on.
+    num_rows, nbytes
+        Of the committed streams.
+    readers
+        Who reads one of them now.
+    """
+
+    name: str
+    application: str
+    streams: int
+    attempts: int
+    num_rows: int
+    nbytes: int
+    readers: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DepotStatus:
+    """What a depot holds and does. Sizes are bytes, times are seconds.
+
+    Attributes
+    ----------
+    version, pid, uptime
+        Of its protocol; its process; how long it runs.
+    draining
+        Whether it takes no new attempts and ends when nothing is held.
+    memory_budget, memory_in_use, memory_warm
+        Of the slabs in memory: the most there may be, lent or full ones, and those kept warm.
+    disk_budget, disk_in_use, disk_warm
+        The same of those on disk.
+    warm_slabs
+        How many are kept warm.
+    waiting
+        Tasks that wait for room.
+    clients, readers
+        Connections of tasks and drivers; of readers.
+    applications, datasets
+        Names of those that something is held for; what is held. Of very many data sets the first ones.
+    memory_lost, disk_lost, lost_slabs
+        Slabs that a process has mapped still which the depot lost sight of: a writer whose connection broke
+        before its attempt was over, or a reader. They are lent to nobody and take room of the budget until that
+        process lets them go, or ends. 0 where a depot of an earlier Bowstring does not say.
+    """
+
+    version: int
+    pid: int
+    uptime: float
+    draining: bool
+    memory_budget: int
+    memory_in_use: int
+    memory_warm: int
+    disk_budget: int
+    disk_in_use: int
+    disk_warm: int
+    warm_slabs: int
+    waiting: int
+    clients: int
+    readers: int
+    applications: tuple[str, ...]
+    datasets: tuple[DataSetStatus, ...]
+    memory_lost: int = 0
+    disk_lost: int = 0
+    lost_slabs: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the status as an object for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Self:
+        """Return the status that a depot sent.
+
+        Raises
+        ------
+        ProtocolError
+            It is none.
+        """
+        try:
+            known = {
+                field.name: fields[field.name]
+                for field in dataclasses.fields(cls)
+                if field.default is dataclasses.MISSING or field.name in fields
+            }
+            known["datasets"] = tuple(DataSetStatus(**each) for each in known["datasets"])
+            known["applications"] = tuple(known["applications"])
+        except (KeyError, TypeError) as error:
+            raise ProtocolError(
+                "a status of the depot that cannot be read", found=repr(error)[:200]
+            ) from error
+        return cls(**known)

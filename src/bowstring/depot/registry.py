@@ -1,4 +1,4 @@
-"""What the depot keeps: the committed streams, by data set and by application, and until when."""
+"""What the depot keeps: committed streams by data set and application, names of data sets, and until when."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from bowstring.depot.catalog import Catalog
+from bowstring.dissociated.endpoint import Dataset
 from bowstring.errors import RefusedError, UnknownTicket, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from bowstring.depot.manifest import Attempt
-    from bowstring.dissociated.endpoint import Dataset, Endpoint
+    from bowstring.dissociated.endpoint import Endpoint
     from bowstring.server.catalogue import Publication
 
 __all__ = ["Application", "Committed", "DataSet", "Holder", "Registry"]
@@ -133,6 +133,15 @@ class Application:
         return time.monotonic() >= self._expires
 
 
+@dataclasses.dataclass(slots=True)
+class _Entry:
+    """A name, whose it is, what it means, and which micro-batches made it."""
+
+    application: str
+    dataset: Dataset
+    batches: set[int | str]
+
+
 class Registry:
     """All applications and data sets of a depot; every method may be called from any thread.
 
@@ -147,7 +156,7 @@ class Registry:
         self._lock = threading.RLock()
         self.applications: dict[str, Application] = {}
         self.datasets: dict[str, DataSet] = {}
-        self.catalog = Catalog()
+        self._names: dict[str, _Entry] = {}
         self._finished: dict[str, None] = {}
         self._released: dict[str, None] = {}
 
@@ -285,7 +294,7 @@ class Registry:
                 return False
             for dataset in list(application.datasets):
                 self.release(dataset)
-            self.catalog.forget_application(name)
+            self._names = {n: each for n, each in self._names.items() if each.application != name}
             application.holders.clear()
             del self.applications[name]
             return True
@@ -328,12 +337,41 @@ class Registry:
     def announce(
         self, name: str, dataset: Dataset, application: str, *, append: bool, batch: int | str | None
     ) -> bool:
-        """Let a name mean a data set: see :meth:`Catalog.announce`."""
+        """Let a name mean a data set as long as its application lasts; return whether that changed anything.
+
+        Parameters
+        ----------
+        name, dataset, application
+            What a reader asks for, what it gets, and the owner.
+        append
+            Whether the endpoints are added to those that the name has; the schema of a data set without endpoints
+            says nothing then.
+        batch
+            Number of a micro-batch, or another name of what is appended; the second time nothing changes.
+
+        Raises
+        ------
+        UsageError
+            The name is another application's, or the schema is another one.
+        """
         with self._lock:
             self.application(application)
-            return self.catalog.announce(
-                name, dataset, application, append=append, batch=batch, over=self._is_over
-            )
+            known = self._names.get(name)
+            if known is not None and known.application != application:
+                if not self._is_over(known.application):
+                    raise UsageError(
+                        "the name is taken by another application",
+                        expected=known.application,
+                        found=application,
+                    )
+                known = None
+            batches: set[int | str] = set()
+            if known is not None and append:
+                if batch is not None and batch in known.batches:
+                    return False
+                dataset, batches = _joined(known.dataset, dataset), known.batches
+            self._names[name] = _Entry(application, dataset, batches if batch is None else batches | {batch})
+            return True
 
     def _is_over(self, name: str) -> bool:
         """Whether all are gone for whom an application was kept: only its lease still runs."""
@@ -341,9 +379,18 @@ class Registry:
         return found is None or (found.was_held and not found.held)
 
     def lookup(self, name: str) -> Dataset:
-        """Return the data set of a name: see :meth:`Catalog.lookup`."""
+        """Return what a name means.
+
+        Raises
+        ------
+        UnknownTicket
+            Nothing.
+        """
         with self._lock:
-            return self.catalog.lookup(name)
+            found = self._names.get(name)
+        if found is None:
+            raise UnknownTicket("the depot knows no data set of that name", found=repr(name[:80]))
+        return found.dataset
 
     def _known(self, name: str) -> DataSet:
         dataset = self.datasets.get(name)
@@ -383,11 +430,12 @@ class Registry:
             for application in list(self.applications.values()):
                 if application.expired:
                     self.end(application.name)
-                elif not (
-                    application.datasets or application.held or self.catalog.is_used_by(application.name)
-                ):
+                elif not (application.datasets or application.held or self._has_name(application)):
                     # It comes back by itself when one of its tasks begins.
                     del self.applications[application.name]
+
+    def _has_name(self, application: Application) -> bool:
+        return any(each.application == application.name for each in self._names.values())
 
     @property
     def empty(self) -> bool:
@@ -400,3 +448,25 @@ def _remember(names: dict[str, None], name: str) -> None:
     names[name] = None
     while len(names) > _REMEMBERED:
         del names[next(iter(names))]
+
+
+def _joined(before: Dataset, more: Dataset) -> Dataset:
+    # Where there is no row nobody has seen a batch, and its schema is a guess: of a time zone, for instance.
+    if not more.endpoints:
+        return before
+    if not before.endpoints:
+        return more
+    if not before.schema.equals(more.schema):
+        raise UsageError(
+            "what is appended has another schema", expected=str(before.schema), found=str(more.schema)
+        )
+
+    def total(first: int | None, second: int | None) -> int | None:
+        return None if first is None or second is None else first + second
+
+    return dataclasses.replace(
+        before,
+        endpoints=(*before.endpoints, *more.endpoints),
+        num_rows=total(before.num_rows, more.num_rows),
+        nbytes=total(before.nbytes, more.nbytes),
+    )
