@@ -1,4 +1,4 @@
-"""Folders that no other user can change: for code that is kept to be run, and for sockets.
+"""Folders that no other user can change, for code that is kept to be run and for sockets; and locks in them.
 
 ``mkdir -p`` gives its mode to the last folder only, the others get what the umask leaves. So here every level is
 made with mode 0700, and every level that is there already is checked.
@@ -7,13 +7,15 @@ made with mode 0700, and every level that is there already is checked.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import stat
+import time
 from typing import Final
 
 from bowstring.errors import UsageError
 
-__all__ = ["check_above", "check_replaceable", "make_folders", "private_folder", "trusted_folder"]
+__all__ = ["check_above", "check_replaceable", "lock", "make_folders", "private_folder", "trusted_folder"]
 
 _PRIVATE: Final = 0o700
 _ANY_OTHER: Final = 0o077
@@ -21,6 +23,21 @@ _WRITE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 _ENTER_BY_OTHERS: Final = stat.S_IXGRP | stat.S_IXOTH
 _ANOTHER: Final = "Name a folder elsewhere, such as one in your home."
 _REMOVE: Final = "Remove it: what is in it may be another user's."
+_PAUSE: Final = 0.005
+
+
+def lock(fd: int, seconds: float) -> bool:
+    """Take the lock of an open file or folder; return false if another process holds it for so many seconds."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(_PAUSE)
+        else:
+            return True
 
 
 def private_folder(folder: str, what: str, hint: str) -> str:

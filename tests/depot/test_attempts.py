@@ -13,8 +13,13 @@ import pytest
 from hypothesis import given
 
 import bowstring as bow
-from bowstring.depot.manifest import unpack_parts
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.materialize import placed
+from bowstring.depot.manifest import Rebuilder, Told, unpack_parts
 from bowstring.depot.protocol import Connection
+from bowstring.limits import DEFAULT_LIMITS
+from bowstring.memory import Pool, cpu
+from bowstring.server.encoder import Encoder
 from bowstring.testing.strategies import record_batches
 from tests.depot.conftest import APP, Connect, Task, commit, held, read, until, until_free
 
@@ -67,6 +72,22 @@ def test_the_depot_hears_while_the_task_writes(
     committed = attempt.commit()
     assert told == [8, 8, 5]
     assert read(committed.endpoint).equals(pa.concat_tables([TABLE] * 20))
+
+
+def test_metadata_stay_as_the_task_encoded_them() -> None:
+    """What a task sends of schema, dictionaries and batches goes to readers of all columns byte for byte."""
+    words = pa.array(["x", "y", None, "x"]).dictionary_encode()
+    batch = Batch.from_arrow(pa.record_batch({"d": words, "l": pa.array([[1], None, [], [2, 3]])}))
+    there = placed(batch, Pool(cpu()).allocator(), {}, in_place=False)
+    encoder = Encoder(there.schema, None, pointers=True, charged=False)
+    sent = [encoder.schema(), *encoder.encode(there)]
+    rebuilt = Rebuilder(DEFAULT_LIMITS)
+    for item in sent:
+        table = np.zeros((0, 3), np.int64) if item.spans is None else item.spans
+        rebuilt.take(Told(item.metadata, table), item.regions)
+    kept = list(rebuilt.source().items(None, pointers=True, make_room=lambda _: True))
+    assert [item.metadata for item in kept] == [item.metadata for item in sent]
+    assert [item.nbytes for item in kept] == [item.nbytes for item in sent]
 
 
 def test_dictionaries_are_shared(depot: bow.depot.Depot) -> None:
@@ -174,7 +195,7 @@ def test_killed_before_the_answer(depot: bow.depot.Depot, task: Callable[..., Ta
     killed = task(
         """
 import os, signal
-from bowstring.depot import connection
+from bowstring.depot import protocol as connection
 depot = bow.depot.connect(folder=folder)
 attempt = depot.begin(application="app", dataset="data")
 attempt.write(table)

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring.depot.handlers import _Slabs
 from bowstring.depot.launch import locked, try_lock
 from bowstring.depot.protocol import Connection, Verb
 from tests.depot.conftest import APP, WAIT, Connect, commit, runs, until
@@ -103,14 +102,3 @@ def test_the_lock_is_given_back_in_spite_of_a_fork(folder: str) -> None:
     os.waitpid(child, 0)
     assert fd is not None
     os.close(fd)
-
-
-def test_what_is_released_while_it_is_prepared() -> None:
-    """Released just when it is encoded for its readers, a stream is no failure of whoever wrote it."""
-    source = _Slabs.of_placed(TABLE.schema, [])
-    with concurrent.futures.ThreadPoolExecutor(1) as threads:
-        with source._lock:
-            prepared = threads.submit(source.prepare, pointers=True)
-            concurrent.futures.wait([prepared], 0.1)
-            source.release()
-        prepared.result(WAIT)

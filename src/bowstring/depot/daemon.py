@@ -23,7 +23,7 @@ from bowstring.errors import BowstringError, RefusedError, UsageError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.server import Server
 from bowstring.transport import Message, dial, listen
-from bowstring.transport.accepting import accept_all
+from bowstring.transport.accepting import accept_all, place_for
 from bowstring.transport.threads import NO_THREAD, run_in_thread
 
 if TYPE_CHECKING:
@@ -110,22 +110,19 @@ class Depot:
 
     def _welcome(self, channel: Channel) -> None:
         session = Session(self, channel)
-        stranger = None
         with self._lock:
-            # Clients of other hosts keep nobody here from coming in, and who only connects there keeps out nobody.
+            # Clients of other hosts keep none of this host from coming in.
             same = [each for each in self._sessions if each.local == session.local]
-            full = len(same) >= _MOST_SESSIONS
-            if full:
-                stranger = next((each for each in same if not (each.local or each.greeted)), None)
-            if self.stopping or (full and stranger is None):
+            may_enter, evicted = place_for(same, _MOST_SESSIONS, _is_unauthenticated)
+            if self.stopping or not may_enter:
                 channel.close()
                 return
-            if stranger is not None:
-                del self._sessions[stranger]
+            if evicted is not None:
+                del self._sessions[evicted]
             self._sessions[session] = None
             self._asked = time.monotonic()
-        if stranger is not None:
-            stranger.close()
+        if evicted is not None:
+            evicted.close()
         try:
             run_in_thread(session.run, name="bowstring-depot-session")
         except NO_THREAD:  # no thread left: that passes, and listening goes on
@@ -269,6 +266,10 @@ class Depot:
             ):
                 channel.send([Message(Verb.DRAIN, [pack({"version": VERSION})])], _DRAIN_SECONDS)
                 channel.receive(_DRAIN_SECONDS)
+
+
+def _is_unauthenticated(session: Session) -> bool:
+    return not (session.local or session.greeted)
 
 
 def _lock_for_life(paths: Paths) -> int:

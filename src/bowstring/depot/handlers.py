@@ -24,7 +24,6 @@ from bowstring.errors import (
     UsageError,
 )
 from bowstring.memory.handle import this_process
-from bowstring.server.materialized import MaterializedSource
 from bowstring.transport import Message
 from bowstring.transport.accepting import Restriction
 from bowstring.transport.descriptors import close_all
@@ -265,7 +264,7 @@ def _commit(session: Session, fields: Fields) -> Answer:
     publication = None
     try:
         attempt.finish()
-        source = _Slabs.of_placed(attempt.rebuilt.schema, attempt.rebuilt.batches)
+        source = attempt.rebuilt.source()
         name = f"{attempt.dataset}/{attempt.partition}.{attempt.number}"
         publication, endpoint = depot.server.offer(name, source, attempt.readers)
         stream = Committed(
@@ -285,19 +284,7 @@ def _commit(session: Session, fields: Fields) -> Answer:
         raise
     finally:
         attempt.let_go(kept)
-    # The first reader finds everything encoded, and the task does not wait for that.
-    session.after.append(lambda: source.prepare(pointers=True))
     return _described(stream), ()
-
-
-class _Slabs(MaterializedSource):
-    """A data set that lies in slabs; that it was released meanwhile is no failure of whoever prepares it."""
-
-    def prepare(self, *, pointers: bool) -> None:
-        """Encode what most readers will ask for, if it is still there."""
-        with self._lock:
-            if not self._released:
-                self._encoded(None, pointers=pointers)
 
 
 def _described(stream: Committed) -> dict[str, Any]:

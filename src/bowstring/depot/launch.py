@@ -18,7 +18,7 @@ from bowstring.depot.client import Depot
 from bowstring.depot.options import Options
 from bowstring.depot.protocol import VERSION, Connection
 from bowstring.errors import BrokenError, DeadlineExceeded, RefusedError
-from bowstring.private_folders import private_folder
+from bowstring.private_folders import lock, private_folder
 from bowstring.transport.socket_file import address_of, runtime_folder
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ __all__ = ["Paths", "connect", "found_or_started", "locked", "try_lock"]
 
 _CONTROL: Final = re.compile(r"depot-(\d+)\.sock")
 _DATA: Final = re.compile(rf"depot-{VERSION}-[0-9a-f]{{12}}\.sock")
-_PAUSE: Final = 0.005
 
 
 class Paths:
@@ -96,18 +95,20 @@ class Paths:
         return found
 
 
-def try_lock(path: str) -> int | None:
-    """Return a descriptor that holds the lock of a file until it is closed; ``None`` where somebody else does."""
+def try_lock(path: str, seconds: float = 0.0) -> int | None:
+    """Return a descriptor that holds the lock of a file until it is closed.
+
+    ``None`` where another process held it for all of `seconds`.
+    """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        return None
+        if lock(fd, seconds):
+            return fd
     except BaseException:
         os.close(fd)
         raise
-    return fd
+    os.close(fd)
+    return None
 
 
 @contextlib.contextmanager
@@ -117,13 +118,11 @@ def locked(path: str, seconds: float) -> Iterator[None]:
     Raises
     ------
     DeadlineExceeded
-        Somebody else held it for all the time.
+        Another process held it for all the time.
     """
-    end = time.monotonic() + seconds
-    while (fd := try_lock(path)) is None:
-        if time.monotonic() >= end:
-            raise DeadlineExceeded(f"another process starts a depot, for more than {seconds:g} s", where=path)
-        time.sleep(_PAUSE)
+    fd = try_lock(path, seconds)
+    if fd is None:
+        raise DeadlineExceeded(f"another process starts a depot, for more than {seconds:g} s", where=path)
     try:
         yield
     finally:

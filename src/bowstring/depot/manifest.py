@@ -1,4 +1,4 @@
-"""How an attempt describes what it wrote, and the batches that this becomes over the slabs lent to it.
+"""How an attempt describes what it wrote, and the data set that this becomes over the slabs lent to it.
 
 Each part is one message of an Arrow stream: its metadata, as IPC encodes it, and where the buffers of its body are:
 (slab, offset, length) of each, the slabs numbered as they were borrowed. One follows another::
@@ -6,7 +6,7 @@ Each part is one message of an Arrow stream: its metadata, as IPC encodes it, an
     u32 length of the metadata | u32 number of buffers | metadata, padded to 8 | i64 × 3 for each buffer
 
 The writer is trusted for the contents, as every producer of the same user is, and for nothing else: its parts are
-checked like what a reader receives.
+checked like what a reader receives. What passes goes to readers as the writer encoded it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
+from bowstring.dissociated.items import IpcMessage
 from bowstring.errors import (
     BowstringError,
     InvalidBody,
@@ -38,6 +39,7 @@ from bowstring.ipc.flatbuf.message import (
     decode_record_batch,
 )
 from bowstring.ipc.flatbuf.schema import decode_schema
+from bowstring.server.materialized import MaterializedSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -119,7 +121,7 @@ _MOST_METADATA: Final = 1 << 30
 
 
 class Rebuilder:
-    """Turns the parts of one attempt into batches.
+    """Turns the parts of one attempt into a data set.
 
     Parameters
     ----------
@@ -133,7 +135,12 @@ class Rebuilder:
         self._layout: Layout | None = None
         self._metadata_bytes = 0
         self.schema: pa.Schema | None = None
-        self.batches: list[Batch] = []
+        self._batches: list[Batch] = []
+        self._encoded: list[IpcMessage] = []
+
+    def source(self) -> MaterializedSource:
+        """Return the data set of what was taken; its metadata stay encoded as the writer sent them."""
+        return MaterializedSource.of_placed(self.schema, self._batches, self._encoded)
 
     def take(self, part: Told, regions: Sequence[Region]) -> None:
         """Take the next part, whose buffers lie in `regions`.
@@ -151,6 +158,7 @@ class Rebuilder:
         message = decode_message(part.metadata, self._limits)
         if message.kind is MessageKind.SCHEMA:
             self._take_schema(message)
+            self._encoded.append(IpcMessage(part.metadata))
             return
         if self._layout is None:
             raise ProtocolError("an attempt says its schema first", found=message.kind.name)
@@ -161,9 +169,16 @@ class Rebuilder:
             layout = self._memo.layout_of(dictionary.id)
             values = self._batch(message, dictionary.batch, layout, part.table, regions, inner=True)
             self._memo.take(dictionary.id, values, is_delta=False)
+            self._keep(part, values)
             return
         header = decode_record_batch(message)
-        self.batches.append(self._batch(message, header, self._layout, part.table, regions))
+        batch = self._batch(message, header, self._layout, part.table, regions)
+        self._batches.append(batch)
+        self._keep(part, batch)
+
+    def _keep(self, part: Told, batch: Batch) -> None:
+        spans = batch.spans
+        self._encoded.append(IpcMessage(part.metadata, spans.table, spans.regions, nbytes=batch.nbytes))
 
     def _take_schema(self, message: Message) -> None:
         if self.schema is not None:

@@ -15,6 +15,7 @@ import urllib.parse
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bowstring import errors
+from bowstring.dissociated.failures import DETAILS, details_of
 from bowstring.errors import (
     BowstringError,
     BrokenError,
@@ -53,7 +54,6 @@ REMOTE_LIMITS: Final[Limits] = DEFAULT_LIMITS.replace(control_bytes=64 << 20, me
 
 _WORDS: Final = (0xB2 << 56) | 0xFFFF_FF00
 _MOST_TEXT: Final = 4096
-_DETAILS: Final = ("expected", "found", "where", "hint")
 
 
 class Verb(enum.IntEnum):
@@ -173,9 +173,9 @@ def pack_failure(error: BaseException) -> bytes:
     if not isinstance(error, BowstringError):
         error = RefusedError("the depot failed", found=f"{type(error).__name__}: {error}"[:2000])
     kind = next(cls.__name__ for cls in type(error).__mro__ if cls.__name__ in errors.__all__)
-    details = {name: getattr(error, name) for name in _DETAILS}
-    said = {name: None if value is None else _printable(value, 2000) for name, value in details.items()}
-    return pack({"kind": kind, "what": _printable(error.what, 1000), **said, "version": VERSION})
+    # A field that is there is never empty.
+    details = {name: "nothing" if text == "" else text for name, text in details_of(error).items()}
+    return pack({"kind": kind, **details, "version": VERSION})
 
 
 def failure_of(body: Any) -> BowstringError:
@@ -183,13 +183,9 @@ def failure_of(body: Any) -> BowstringError:
     fields = Fields(body)
     kind = fields.maybe_text("kind", 100)
     cls = getattr(errors, kind) if kind in errors.__all__ else RefusedError
-    details = {name: fields.maybe_text(name) for name in _DETAILS}
-    made: BowstringError = cls(fields.text("what"), **details)
+    details = {name: fields.maybe_text(name) for name in DETAILS}
+    made: BowstringError = cls(details.pop("what") or "the depot failed", **details)
     return made
-
-
-def _printable(value: object, longest: int) -> str:
-    return str(value)[:longest].encode(errors="backslashreplace").decode()[: 2 * longest] or "nothing"
 
 
 def _is_plain(text: str) -> bool:

@@ -33,9 +33,11 @@ from bowstring.errors import (
     UsageError,
 )
 
-__all__ = ["pack_error", "unpack_error"]
+__all__ = ["DETAILS", "details_of", "pack_error", "unpack_error"]
 
 _MOST_TEXT: Final = 4000
+DETAILS: Final = {"what": 500, "expected": 2000, "found": 2000, "where": 500, "hint": 500}
+"""The parts of an error that travel, and the most characters of each."""
 
 # The kinds of errors that travel, by their name in the message.
 _ERRORS: Final[dict[str, type[BowstringError]]] = {
@@ -80,15 +82,19 @@ def pack_error(error: BaseException) -> bytes:
     if isinstance(error, ClosedError):
         error = BrokenError("the producer closed the stream", found=str(error))
     code = next((_CODES[cls] for cls in type(error).__mro__ if cls in _CODES), "broken")
-    fields = {
-        "code": code,
-        "what": error.what[:500],
-        "expected": None if error.expected is None else str(error.expected)[:500],
-        "found": None if error.found is None else str(error.found)[:2000],
-        "where": None if error.where is None else error.where[:500],
-        "hint": None if error.hint is None else error.hint[:500],
+    return json.dumps({"code": code, **details_of(error)}).encode()
+
+
+def details_of(error: BowstringError) -> dict[str, str | None]:
+    """Return what an error says, each part cut to a length that a message may have and without half characters."""
+    return {
+        name: None if (value := getattr(error, name)) is None else _cut(str(value), most)
+        for name, most in DETAILS.items()
     }
-    return json.dumps(fields).encode()
+
+
+def _cut(text: str, most: int) -> str:
+    return text[:most].encode(errors="backslashreplace").decode()[: 2 * most]
 
 
 def unpack_error(data: bytes | memoryview) -> BowstringError:
@@ -101,10 +107,5 @@ def unpack_error(data: bytes | memoryview) -> BowstringError:
     """
     fields = json_object(bytes(data), "error")
     cls = _ERRORS.get(text_of(fields, "code", 40) or "", BrokenError)
-    return cls(
-        text_of(fields, "what", _MOST_TEXT) or "the peer failed",
-        expected=text_of(fields, "expected", _MOST_TEXT),
-        found=text_of(fields, "found", _MOST_TEXT),
-        where=text_of(fields, "where", _MOST_TEXT),
-        hint=text_of(fields, "hint", _MOST_TEXT),
-    )
+    said = {name: text_of(fields, name, _MOST_TEXT) for name in DETAILS}
+    return cls(said.pop("what") or "the peer failed", **said)

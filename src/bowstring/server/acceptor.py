@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from bowstring.dissociated.producer import Outcome
 from bowstring.errors import ClosedError
 from bowstring.transport import listen
-from bowstring.transport.accepting import accept_next
+from bowstring.transport.accepting import accept_next, place_for
 from bowstring.transport.threads import NO_THREAD, Work, run_in_thread
 
 if TYPE_CHECKING:
@@ -154,21 +154,17 @@ class Acceptor:
     def _serve(self, channel: Channel) -> None:
         """Serve a reader, if it can be let in, until it goes."""
         session = self._session_of(channel)
-        stranger = None
         with self._changed:
-            full = len(self._sessions) >= self._limits.connections
-            if full:
-                # Who only connects keeps nobody out: the first of them goes.
-                stranger = next((each for each in self._sessions if each.is_stranger), None)
-            if self._closed or (full and stranger is None):
-                self.refused += full
+            may_enter, evicted = place_for(self._sessions, self._limits.connections, _is_unauthenticated)
+            if self._closed or not may_enter:
+                self.refused += not may_enter
                 channel.close()
                 return
-            if stranger is not None:
-                del self._sessions[stranger]
+            if evicted is not None:
+                del self._sessions[evicted]
             self._sessions[session] = None
-        if stranger is not None:
-            stranger.close(0.0)
+        if evicted is not None:
+            evicted.close(0.0)
         session.listen()
 
     def ended(self, session: Session, outcome: Outcome) -> None:
@@ -200,3 +196,7 @@ class Acceptor:
             attending = list(self._attending)
         for work in [*attending, *(work for session in sessions for work in session.work)]:
             work.join(max(0.0, deadline - time.monotonic()))
+
+
+def _is_unauthenticated(session: Session) -> bool:
+    return session.is_stranger

@@ -81,11 +81,24 @@ class MaterializedSource:
         self._hold(placed, on_host=pool.device.is_host, lending=lending, pending=pending, pool=pool)
 
     @classmethod
-    def of_placed(cls, schema: pa.Schema, placed: Sequence[Batch]) -> Self:
-        """Return a data set of batches on the host that lie in regions which readers can map already."""
+    def of_placed(
+        cls, schema: pa.Schema, placed: Sequence[Batch], encoded: Sequence[IpcMessage] = ()
+    ) -> Self:
+        """Return a data set of batches on the host that lie in regions which readers can map already.
+
+        Parameters
+        ----------
+        schema, placed
+            The batches and their schema.
+        encoded
+            The messages of a stream of all columns with bodies of pointers, where they are known: they go to
+            readers as they are.
+        """
         made = cls.__new__(cls)
         made.schema = schema
         made._hold(placed, on_host=True)
+        if encoded:
+            made._items[None, True] = _Encoded(list(encoded), [])
         return made
 
     def _hold(

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from bowstring.errors import BowstringError, ClosedError, DeadlineExceeded, LimitExceeded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from bowstring.transport.channel import Channel, Listener
 
-__all__ = ["UNAUTHENTICATED_BYTES", "Restriction", "accept_all", "accept_next"]
+__all__ = ["UNAUTHENTICATED_BYTES", "Restriction", "accept_all", "accept_next", "place_for"]
+
+_Session = TypeVar("_Session")
 
 _ACCEPT_SECONDS: Final = 1.0
 _PAUSE: Final = 0.01
@@ -74,6 +76,29 @@ def accept_next(listener: Listener, turned_away: Callable[[], object]) -> Channe
     # Where no descriptor is left the next one fails at once, too.
     time.sleep(_PAUSE)
     return None
+
+
+def place_for(
+    present: Collection[_Session], most: int, is_unauthenticated: Callable[[Any], bool]
+) -> tuple[bool, _Session | None]:
+    """Return whether one more session may come in, and the session that gives way to it, if one has to.
+
+    A peer that connects and does not authenticate keeps no other peer out: the first of these gives way.
+
+    Examples
+    --------
+    >>> (
+    ...     place_for(["known", "unknown"], 3, "unknown".__eq__),
+    ...     place_for(["known", "unknown"], 2, "unknown".__eq__),
+    ... )
+    ((True, None), (True, 'unknown'))
+    >>> place_for(["known", "known"], 2, "unknown".__eq__)
+    (False, None)
+    """
+    if len(present) < most:
+        return True, None
+    evicted = next((each for each in present if is_unauthenticated(each)), None)
+    return evicted is not None, evicted
 
 
 UNAUTHENTICATED_BYTES: Final = 4096

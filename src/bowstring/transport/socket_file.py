@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import functools
 import os
 import re
@@ -12,13 +11,12 @@ import secrets
 import socket
 import stat
 import tempfile
-import time
 import urllib.parse
 from collections.abc import Iterator
 
 from bowstring.errors import DeadlineExceeded, UsageError
 from bowstring.memory.slab import needing_descriptor
-from bowstring.private_folders import check_replaceable, private_folder
+from bowstring.private_folders import check_replaceable, lock, private_folder
 
 __all__ = ["SocketFile", "address_of", "path_of", "runtime_folder"]
 
@@ -192,15 +190,8 @@ def _folder_locked(folder: str) -> Iterator[None]:
     except OSError as error:
         raise UsageError("the socket's folder cannot be used", found=error.strerror, where=folder) from error
     try:
-        end = time.monotonic() + _LOCK_TIMEOUT
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    raise DeadlineExceeded(f"{folder} was locked for {_LOCK_TIMEOUT:g} s") from None
-                time.sleep(0.01)
+        if not lock(fd, _LOCK_TIMEOUT):
+            raise DeadlineExceeded(f"{folder} was locked for {_LOCK_TIMEOUT:g} s")
         yield
     finally:
         os.close(fd)
