@@ -418,7 +418,8 @@ class Session:
         return Message(outgoing[0].tag, outgoing[0].pieces) if outgoing else None
 
     def _log_end(self, outcome: Outcome, error: BaseException | None) -> None:
-        reader, name = self._channel, self._publication.name if self._publication is not None else None
+        # As text, here and below: a record that a handler keeps must keep no connection, frames or batches.
+        reader, name = str(self._channel), self._publication.name if self._publication is not None else None
         why = f": {error}" if error is not None and str(error) else ""
         if outcome is Outcome.REFUSED:
             _log.warning("refused a reader (%s)%s", reader, why)
@@ -470,9 +471,8 @@ class Session:
 def _log_failure(name: str, error: BaseException) -> None:
     """Log what keeps a data set from being sent, with the traceback where code of the user's raised it."""
     if isinstance(error, BowstringError) and error.__cause__ is None:
-        _log.warning("%r cannot be sent to a reader: %s", name, error)
+        _log.warning("%r cannot be sent to a reader: %s", name, str(error))
     else:
-        # As text: a record that a handler keeps must not keep the frames, and with them batches.
         text = "".join(traceback.format_exception(error.__cause__ or error))
         _log.error("the code that makes the batches of %r raised\n%s", name, text)
 
