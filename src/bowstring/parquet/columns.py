@@ -116,32 +116,39 @@ def meant(
     for field in schema:
         type_ = field.type
         if type_.num_fields or isinstance(type_, pa.BaseExtensionType):
-            found.append(_meant(field, first, groups, fields))
-            first += count_leaves(type_)
+            field, first = _meant(field, first, groups, fields)  # noqa: PLW2901  what it means
+            found.append(field)
         else:
             found.append(fields[first](field) if first in fields else field)
             first += 1
     return pa.schema(found, metadata=schema.metadata)
 
 
-def variants_of(schema: Iterable[pa.Field], first: int = 0) -> Iterator[Variant]:
+def variants_of(schema: Iterable[pa.Field]) -> list[Variant]:
     """Return all fields that are marked as Variants."""
-    for field in schema:
-        type_ = field.type
-        if not type_.num_fields and not isinstance(type_, pa.BaseExtensionType):
+    found: list[Variant] = []
+    _find_variants(schema, 0, found)
+    return found
+
+
+def _find_variants(fields: Iterable[pa.Field], first: int, found: list[Variant]) -> int:
+    """Add the Variants among some fields and inside them; return the number of the leaf behind these."""
+    for field in fields:
+        children = children_of(field.type)
+        if not children:
             first += 1
-            continue
-        end = first + count_leaves(type_)
-        if is_variant(field) and pa.types.is_struct(type_):
-            before = first
-            for child in children_of(type_):
-                leaves = count_leaves(child.type)
-                if child.name == "metadata" and leaves == 1:
-                    yield Variant(field, (first, end), before)
-                before += leaves
+        elif is_variant(field) and pa.types.is_struct(field.type):
+            end, at = first, -1
+            for child in children:
+                before, end = end, end + count_leaves(child.type)
+                if child.name == "metadata" and end == before + 1:
+                    at = before
+            if at >= 0:
+                found.append(Variant(field, (first, end), at))
+            first = end
         else:
-            yield from variants_of(children_of(type_), first)
-        first = end
+            first = _find_variants(children, first, found)
+    return first
 
 
 def leaves_of(paths: Sequence[tuple[str, ...]], column: ColumnPath) -> list[int]:
@@ -192,22 +199,24 @@ def _meant(
     first: int,
     groups: frozenset[tuple[int, int]],
     fields: Mapping[int, Callable[[pa.Field], pa.Field]],
-) -> pa.Field:
+) -> tuple[pa.Field, int]:
+    """Return what a field means, and the number of the leaf behind it."""
     children = children_of(field.type)
     if not children:
-        return fields[first](field) if first in fields else field
-    # A group around a Variant alone has the same leaves, and one child; a Variant has two or more.
-    whole = (first, first + count_leaves(field.type))
-    new = []
+        return fields[first](field) if first in fields else field, first + 1
+    new, end = [], first
     for child in children:
-        new.append(_meant(child, first, groups, fields))
-        first += count_leaves(child.type)
-    if pa.types.is_struct(field.type) and len(children) > 1 and whole in groups:
-        return marked_field(field.with_type(pa.struct([_encoded(child) for child in new])))
+        child, end = _meant(child, end, groups, fields)  # noqa: PLW2901  what it means
+        new.append(child)
+    # A group around a Variant alone has the same leaves, and one child; a Variant has two or more.
+    if len(children) > 1 and (first, end) in groups and pa.types.is_struct(field.type):
+        return marked_field(field.with_type(pa.struct([_encoded(child) for child in new]))), end
     if is_variant(field):
         field = unmarked_field(field)
+    elif all(child is before for child, before in zip(new, children, strict=True)):
+        return field, end
     changed = with_children(field.type, new)
-    return field if changed is None else field.with_type(changed)
+    return field if changed is None else field.with_type(changed), end
 
 
 def _encoded(child: pa.Field) -> pa.Field:

@@ -394,7 +394,9 @@ class ParquetStream(SequentialReader):
     def _row_groups(self, first: _Plan) -> Iterator[tuple[_Plan, int, bool]]:
         for position, source in enumerate(self._sources):
             plan = first if not position else self._open(source)
-            if not alike(plan.file.schema, self._whole) or not alike(plan.output.schema, self._schema):
+            if position and not (
+                alike(plan.file.schema, self._whole) and alike(plan.output.schema, self._schema)
+            ):
                 raise InvalidData(
                     "the files of a stream have different schemas",
                     expected=self._whole.to_string(show_field_metadata=False, show_schema_metadata=False),
@@ -410,7 +412,7 @@ class ParquetStream(SequentialReader):
     def _union(self, first: _Plan) -> pa.Schema:
         """Return the schema of the stream: files may shred a Variant column in different ways."""
         schemas = [first.output.schema]
-        if not any(map(holds_variant, schemas[0])):
+        if len(self._sources) == 1 or not any(map(holds_variant, schemas[0])):
             return schemas[0]
         for source in self._sources[1:]:
             file = OpenFile(source, self._limits, self._int96)

@@ -158,9 +158,11 @@ def alike(one: pa.Schema, other: pa.Schema) -> bool:
 def _bare(field: pa.Field) -> pa.Field:
     if is_variant(field):
         return pa.field(field.name, VariantType())
-    changed = with_children(field.type, [_bare(child) for child in children_of(field.type)])
     bare = field.remove_metadata()
-    return bare if changed is None or not holds_variant(field) else bare.with_type(changed)
+    if not holds_variant(field):
+        return bare
+    changed = with_children(field.type, [_bare(child) for child in children_of(field.type)])
+    return bare if changed is None else bare.with_type(changed)
 
 
 def union_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
