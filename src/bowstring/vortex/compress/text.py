@@ -108,7 +108,7 @@ def _dictionary(texts: _Texts, dtype: DType, depth: int) -> Plan | None:
     rows, array = len(texts.array), texts.array
     sample = sampled(rows)
     some = array if isinstance(sample, slice) else array.take(pa.array(sample))
-    if len(some.unique()) > max(_MOST_DISTINCT * len(some), 1):
+    if len(some.dictionary_encode().dictionary) > max(_MOST_DISTINCT * len(some), 1):
         return None
     coded = array.dictionary_encode()
     held = coded.dictionary
