@@ -21,6 +21,8 @@ __all__ = ["CASE"]
 _ROWS: Final = 4_000_000
 _QUICK_ROWS: Final = 200_000
 _GROUP_ROWS: Final = 500_000
+_ALL: Final = 400_000
+_QUICK_ALL: Final = 20_000
 _SEED: Final = 5
 _OPENED_AT_ONCE: Final = 20
 _COLUMNS: Final = (
@@ -43,6 +45,70 @@ def _table(rows: int) -> pa.Table:
             "few": pa.array(rng.integers(0, 100, rows), mask=rng.random(rows) < 1 / 8),
         }
     )
+
+
+def _all_types(rows: int) -> pa.Table:
+    """A column of each logical type, with nulls."""
+    rng = np.random.default_rng(_SEED)
+    number = pa.array(rng.integers(0, 1 << 31, rows), mask=rng.random(rows) < 1 / 8)
+    small = number.cast(pa.int32())
+    words = pa.array([f"text {each}" for each in range(1000)])
+    text = words.take(pa.array(rng.integers(0, len(words), rows)))
+    raw = pa.array(rng.bytes(16 * rows)[each : each + 16] for each in range(0, 16 * rows, 16))
+    parts = np.zeros(rows, [("months", "<i4"), ("days", "<i4"), ("nanos", "<i8")])
+    parts["months"], parts["nanos"] = rng.integers(0, 99, rows), rng.integers(0, 1 << 31, rows) * 1_000_000
+    points = np.zeros(rows, [("order", "u1"), ("code", "<u4"), ("place", "<f8", 2)])
+    points["order"], points["code"], points["place"] = 1, 1, rng.uniform(-90, 90, (rows, 2))
+    offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(points.dtype.itemsize)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(points.tobytes())]
+    every = [
+        *(
+            (type_, small.cast(pa.uint16(), safe=False).cast(type_))
+            for type_ in (pa.uint16(), pa.int32(), pa.uint32())
+        ),
+        *((type_, number.cast(type_)) for type_ in (pa.int64(), pa.uint64(), pa.float64())),
+        (pa.decimal128(19, 2), number.cast(pa.decimal128(19, 0)).cast(pa.decimal128(21, 2))),
+        (pa.date32(), small.cast(pa.date32())),
+        (pa.time64("us"), number.cast(pa.time64("us"))),
+        (pa.timestamp("ms", "UTC"), number.cast(pa.timestamp("ms", "UTC"))),
+        (pa.string(), text),
+        (pa.json_(), pa.ExtensionArray.from_storage(pa.json_(), text)),
+        (pa.uuid(), pa.ExtensionArray.from_storage(pa.uuid(), raw.cast(pa.binary(16)))),
+    ]
+    fields = [pa.field(f"{number} {type_}", array.type) for number, (type_, array) in enumerate(every)]
+    columns = [array for _, array in every]
+    fields += [
+        pa.field("enum", pa.string(), metadata={"PARQUET:logical_type": "ENUM"}),
+        pa.field("interval", pa.month_day_nano_interval()),
+        bow.geo.field("geometry"),
+        pa.field("list", pa.list_(pa.field("element", pa.int32()))),
+    ]
+    interval = pa.Array.from_buffers(pa.month_day_nano_interval(), rows, [None, pa.py_buffer(parts)])
+    ends = pa.array(np.arange(0, 2 * rows + 1, 2, dtype=np.int32))
+    lists = pa.ListArray.from_arrays(ends, pa.concat_arrays([small, small]), type=fields[-1].type)
+    columns += [text, interval, pa.Array.from_buffers(pa.binary(), rows, buffers), lists]
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+def _of_all_types(folder: str, scale: Scale) -> LineUp:
+    """Read what pyarrow reads, too: as bytes where it does not know the type."""
+    table = _all_types(_QUICK_ALL if scale.quick else _ALL)
+    path = os.path.join(folder, "all types.parquet")
+    bow.parquet.write(table, path, row_group_size=len(table) // 4)
+    alike = [each.name for each in table.schema if each.name not in ("enum", "interval")]
+
+    def read(function: Any, names: list[str]) -> Measured:
+        begin = time.perf_counter()
+        found = function(path, None)
+        seconds = time.perf_counter() - begin
+        return Measured(seconds, "equal: True", f"equal: {found.select(names).equals(table.select(names))}")
+
+    ours, theirs = "bowstring, all types", "pyarrow, all types"
+    ways = (
+        Way(ours, "subject", lambda: read(_ours, table.schema.names), table.nbytes, theirs),
+        Way(theirs, "baseline", lambda: read(_theirs, alike), table.nbytes),
+    )
+    return LineUp("read all types", ways, scale.rounds(15, 3), (Target(ours, "at most", 1.1, theirs),))
 
 
 class _File:
@@ -128,6 +194,7 @@ def _line_ups(scale: Scale) -> Iterator[LineUp]:
         file = _File(folder, _QUICK_ROWS if scale.quick else _ROWS)
         for name, columns in _COLUMNS:
             yield _reading(file, name, columns, scale)
+        yield _of_all_types(folder, scale)
         for count in _WIDE:
             for kind in ("", "structs", "Variants"):
                 yield _opening(folder, count, kind, scale)
