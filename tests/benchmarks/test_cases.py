@@ -105,5 +105,5 @@ def test_parquet_runs_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main(["parquet", "--quick", "--repeat", "1", "--json", str(file)]) == 0
     line_ups = json.loads(file.read_text())["cases"][0]["line_ups"]
     assert [line_up["name"] for line_up in line_ups][:2] == ["read all columns", "read one column of numbers"]
-    assert len(line_ups) == 9
+    assert len(line_ups) == 10
     assert "every byte checked" in capsys.readouterr().out
