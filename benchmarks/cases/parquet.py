@@ -54,7 +54,7 @@ def _all_types(rows: int) -> pa.Table:
     small = number.cast(pa.int32())
     words = pa.array([f"text {each}" for each in range(1000)])
     text = words.take(pa.array(rng.integers(0, len(words), rows)))
-    raw = pa.array(rng.bytes(16 * rows)[each : each + 16] for each in range(0, 16 * rows, 16))
+    uuids = pa.Array.from_buffers(pa.binary(16), rows, [None, pa.py_buffer(rng.bytes(16 * rows))])
     parts = np.zeros(rows, [("months", "<i4"), ("days", "<i4"), ("nanos", "<i8")])
     parts["months"], parts["nanos"] = rng.integers(0, 99, rows), rng.integers(0, 1 << 31, rows) * 1_000_000
     points = np.zeros(rows, [("order", "u1"), ("code", "<u4"), ("place", "<f8", 2)])
@@ -73,7 +73,7 @@ def _all_types(rows: int) -> pa.Table:
         (pa.timestamp("ms", "UTC"), number.cast(pa.timestamp("ms", "UTC"))),
         (pa.string(), text),
         (pa.json_(), pa.ExtensionArray.from_storage(pa.json_(), text)),
-        (pa.uuid(), pa.ExtensionArray.from_storage(pa.uuid(), raw.cast(pa.binary(16)))),
+        (pa.uuid(), pa.ExtensionArray.from_storage(pa.uuid(), uuids)),
     ]
     fields = [pa.field(f"{number} {type_}", array.type) for number, (type_, array) in enumerate(every)]
     columns = [array for _, array in every]
