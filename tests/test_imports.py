@@ -25,3 +25,25 @@ def test_the_doors_import_nothing_that_takes_long() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip() == "set()"
+
+
+def test_the_first_json_imports_nothing_that_takes_long() -> None:
+    """JSON becomes a Variant column, and a value of it an array, without a library that only some columns need.
+
+    Where pandas is installed, pyarrow itself imports it, and pandas pyarrow.compute.
+    """
+    code = (
+        "import sys, importlib.abc\n"
+        "class NoPandas(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'pandas': raise ImportError(name)\n"
+        "sys.meta_path.insert(0, NoPandas())\n"
+        "import bowstring as bow, pyarrow as pa\n"
+        'column = bow.variant.from_json([\'{"a": 1}\', "2"])\n'
+        'bow.variant.get(column, "$.a", pa.int64()).to_numpy(zero_copy_only=False)\n'
+        f"print({HEAVY} & sys.modules.keys())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "set()"

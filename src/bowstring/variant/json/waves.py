@@ -60,6 +60,7 @@ Keys = tuple[_Array, _Array]
 _SORTED: Final = 0x11
 _EMPTY: Final = b"\x01\x00\x00"
 _LARGEST: Final = (1 << 31) - 1
+_FEW_KEYS: Final = 4096
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -333,14 +334,32 @@ def join_keys(chunks: Sequence[Keys]) -> tuple[bytes, list[_Array]]:
     LimitExceeded
         The distinct keys take more than 2 GiB.
     """
-    import pyarrow.compute as pc  # takes long to import
-
     lengths = np.concatenate([np.zeros(1, np.uint64), *(chunk[1] for chunk in chunks)])
     data = np.concatenate([np.zeros(0, np.uint8), *(chunk[0] for chunk in chunks)])
-    offsets = np.cumsum(lengths, dtype=np.int64)
-    keys = pa.LargeBinaryArray.from_buffers(
-        pa.large_binary(), len(lengths) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    )
+    keys = _binary(np.cumsum(lengths, dtype=np.int64), data)
+    names, ranks = _ranked_few(keys) if len(keys) <= _FEW_KEYS else _ranked(keys)
+    bounds = np.cumsum([len(chunk[1]) for chunk in chunks])[:-1]
+    return _metadata(names), np.split(ranks, bounds)
+
+
+def _binary(offsets: _Array, data: Any) -> pa.LargeBinaryArray:
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+
+
+def _ranked_few(keys: pa.LargeBinaryArray) -> tuple[pa.LargeBinaryArray, _Array]:
+    """Return what :func:`_ranked` does, without ``pyarrow.compute``, which takes long to import."""
+    texts = keys.to_pylist()
+    names = sorted(set(texts))
+    ranks = dict(zip(names, range(len(names)), strict=True))
+    offsets = np.cumsum([0, *map(len, names)], dtype=np.int64)
+    return _binary(offsets, b"".join(names)), np.array([ranks[text] for text in texts], np.uint32)
+
+
+def _ranked(keys: pa.LargeBinaryArray) -> tuple[pa.LargeBinaryArray, _Array]:
+    """Return the distinct keys in ascending order, and the rank of each key among them."""
+    import pyarrow.compute as pc
+
     # Sorted, not hashed: Arrow's hash has no seed, so that keys could be chosen to collide.
     order = pc.array_sort_indices(keys)
     ascending = keys.take(order)
@@ -348,8 +367,7 @@ def join_keys(chunks: Sequence[Keys]) -> tuple[bytes, list[_Array]]:
     is_new[1:] = pc.not_equal(ascending[1:], ascending[:-1]).to_numpy(zero_copy_only=False)
     ranks = np.empty(len(keys), np.uint32)
     ranks[order.to_numpy()] = np.cumsum(is_new, dtype=np.uint32) - np.uint32(1)
-    bounds = np.cumsum([len(chunk[1]) for chunk in chunks])[:-1]
-    return _metadata(ascending.filter(pa.array(is_new))), np.split(ranks, bounds)
+    return ascending.filter(pa.array(is_new)), ranks
 
 
 def _metadata(names: pa.LargeBinaryArray) -> bytes:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.dictionary import Dictionary
@@ -139,7 +138,7 @@ class _Keys:
         """Yield the keys of all maps in a column."""
         if column.type.id == pa.lib.Type_MAP and is_text(column.type.key_type):
             keys = column.children[0].children[0]
-            found = self._encoded[keys._index] = pc.dictionary_encode(keys.to_arrow())
+            found = self._encoded[keys._index] = keys.to_arrow().dictionary_encode()
             try:
                 yield from found.dictionary.to_pylist()
             except UnicodeDecodeError as error:
@@ -317,8 +316,10 @@ def _plain(array: pa.Array) -> pa.Array:
     if isinstance(type_, pa.BaseExtensionType):
         return _plain(array.storage)
     if pa.types.is_dictionary(type_):
-        return _plain(pc.take(array.dictionary, array.indices))
+        return _plain(array.dictionary.take(array.indices))
     if pa.types.is_run_end_encoded(type_):
+        import pyarrow.compute as pc  # takes long to import
+
         return _plain(pc.run_end_decode(array))
     if type_.id in _UNIONS:
         return _of_union(array)
@@ -361,11 +362,11 @@ def _of_union(array: pa.UnionArray) -> pa.UnionArray:
 
 def _from_views(array: pa.Array) -> pa.Array:
     """Return views of lists as lists: their elements lie in any order."""
-    lengths = pc.list_value_length(array)
+    lengths = array.value_lengths()
     mask = np.append(array.is_null().to_numpy(zero_copy_only=False), False)
-    ends = np.cumsum(np.append(0, pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False)))
+    ends = np.cumsum(np.append(0, lengths.fill_null(0).to_numpy(zero_copy_only=False)))
     offsets = pa.array(ends.astype(np.int64), mask=mask)
-    return pa.LargeListArray.from_arrays(offsets, _plain(pc.list_flatten(array)))
+    return pa.LargeListArray.from_arrays(offsets, _plain(array.flatten()))
 
 
 def _absolute(array: pa.Array) -> pa.Array:
