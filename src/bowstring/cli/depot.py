@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 _SECONDS = 10.0
+_KINDS_OF_BYTES = ("data", "in_use", "slack", "warm", "lost", "budget")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -78,10 +79,11 @@ def _run(arguments: argparse.Namespace) -> int:
 def _show(status: DepotStatus) -> None:
     drains = ", draining" if status.draining else ""
     print(f"depot, protocol {status.version}, pid {status.pid}, up {duration(status.uptime)}{drains}")
-    memory = status.memory_in_use, status.memory_warm, status.memory_lost, status.memory_budget
-    disk = status.disk_in_use, status.disk_warm, status.disk_lost, status.disk_budget
-    rows = [["memory", *map(size, memory)], ["disk", *map(size, disk)]]
-    print_table(["", "In use", "Warm", "Lost", "Budget"], rows, right=[1, 2, 3, 4])
+    rows = []
+    for kind in ("memory", "disk"):
+        numbers = (getattr(status, f"{kind}_{each}") for each in _KINDS_OF_BYTES)
+        rows.append([kind, *map(size, numbers)])
+    print_table(["", "Data", "Held", "Slack", "Warm", "Lost", "Budget"], rows, right=[1, 2, 3, 4, 5, 6])
     if status.lost_slabs:
         slabs = "1 slab is" if status.lost_slabs == 1 else f"{number(status.lost_slabs)} slabs are"
         print(
@@ -91,7 +93,7 @@ def _show(status: DepotStatus) -> None:
     print(f"{status.clients} clients, {status.readers} readers, {status.waiting} wait for room")
     if status.datasets:
         print_table(
-            ["Data set", "Application", "Streams", "Attempts", "Rows", "Size", "Readers"],
+            ["Data set", "Application", "Streams", "Attempts", "Rows", "Size", "Held", "Readers"],
             [
                 [
                     each.name,
@@ -100,9 +102,10 @@ def _show(status: DepotStatus) -> None:
                     each.attempts,
                     number(each.num_rows),
                     size(each.nbytes),
+                    size(each.held),
                     each.readers,
                 ]
                 for each in status.datasets
             ],
-            right=[2, 3, 4, 5, 6],
+            right=[2, 3, 4, 5, 6, 7],
         )

@@ -193,7 +193,7 @@ class Depot:
 
     def status(self) -> DepotStatus:
         """Say what it holds."""
-        stock = self.slab_pool.statistics
+        stock, held = self.slab_pool.statistics, self.slab_pool.held()
         datasets = tuple(
             DataSetStatus(
                 name=dataset.name,
@@ -203,6 +203,7 @@ class Depot:
                 num_rows=sum(each.num_rows for each in streams),
                 nbytes=sum(each.nbytes for each in streams),
                 readers=sum(each.publication.active for each in streams),
+                held=held.get(dataset.name, 0),
             )
             for dataset, streams in self.registry.overview(_MOST_DATASETS)
         )
@@ -221,6 +222,8 @@ class Depot:
             disk_warm=stock.disk_warm,
             warm_slabs=stock.warm_slabs,
             waiting=stock.waiting,
+            memory_data=stock.memory_data,
+            disk_data=stock.disk_data,
             memory_lost=stock.memory_lost,
             disk_lost=stock.disk_lost,
             lost_slabs=stock.lost_slabs,

@@ -29,9 +29,11 @@ from bowstring.transport.accepting import Restriction
 from bowstring.transport.descriptors import close_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from bowstring.depot.daemon import Depot
+    from bowstring.depot.manifest import Rebuilder
+    from bowstring.depot.slab_pool import SlabPool
     from bowstring.transport import Channel, Received
 
     Answer = tuple[dict[str, Any], tuple[int, ...]]
@@ -264,7 +266,7 @@ def _commit(session: Session, fields: Fields) -> Answer:
     publication = None
     try:
         attempt.finish()
-        source = attempt.rebuilt.source()
+        source = _compact(attempt, kept, depot.slab_pool).source()
         name = f"{attempt.dataset}/{attempt.partition}.{attempt.number}"
         publication, endpoint = depot.server.offer(name, source, attempt.readers)
         stream = Committed(
@@ -285,6 +287,14 @@ def _commit(session: Session, fields: Fields) -> Answer:
     finally:
         attempt.let_go(kept)
     return _described(stream), ()
+
+
+def _compact(attempt: Attempt, kept: Sequence[int], pool: SlabPool) -> Rebuilder:
+    """Return what an attempt wrote, in as little memory as it takes; nobody writes there any more."""
+    if kept:
+        return attempt.rebuilt
+    copied = pool.keep(attempt.dataset, attempt.regions, attempt.rebuilt.used(len(attempt.regions)))
+    return attempt.rebuilt if copied is None else attempt.rebuilt.moved(*copied)
 
 
 def _described(stream: Committed) -> dict[str, Any]:

@@ -137,6 +137,22 @@ class Rebuilder:
         self.schema: pa.Schema | None = None
         self._batches: list[Batch] = []
         self._encoded: list[IpcMessage] = []
+        self._told: list[Told] = []
+        self._ends: dict[int, int] = {}
+
+    def used(self, count: int) -> list[int]:
+        """Return how many of the first bytes of each slab hold data, of the first `count` slabs."""
+        return [self._ends.get(index, 0) for index in range(count)]
+
+    def moved(self, region: Region, offsets: Sequence[int]) -> Rebuilder:
+        """Return the same data set where each slab's part was copied into one region, to an offset there."""
+        made = Rebuilder(self._limits)
+        for part in self._told:
+            table = part.table.copy()
+            table[:, 1] += np.array([*offsets, 0], np.int64)[np.where(table[:, 2] != 0, table[:, 0], -1)]
+            table[:, 0] = 0
+            made.take(Told(part.metadata, table), (region,))
+        return made
 
     def source(self) -> MaterializedSource:
         """Return the data set of what was taken; its metadata stay encoded as the writer sent them."""
@@ -155,6 +171,7 @@ class Rebuilder:
             raise LimitExceeded(
                 "the metadata of one attempt are too large", expected=f"at most {_MOST_METADATA} bytes"
             )
+        self._told.append(part)
         message = decode_message(part.metadata, self._limits)
         if message.kind is MessageKind.SCHEMA:
             self._take_schema(message)
@@ -204,6 +221,8 @@ class Rebuilder:
             raise Unsupported("what lies in a slab must be plain and of metadata version V5")
         check_pairs(header, layout, table[:, 2])
         spans, used = _within(table, regions)
+        for slab, offset, length in table[table[:, 2] != 0].tolist():
+            self._ends[slab] = max(self._ends.get(slab, 0), offset + length)
         # Dictionaries inside a dictionary are looked for when a batch uses it.
         dictionaries = {} if inner else self._memo.complete(layout, header.nodes)
         batch = Batch.from_parts(

@@ -101,6 +101,9 @@ class DataSetStatus:
         Of the committed streams.
     readers
         Who reads one of them now.
+    held
+        Bytes of memory and disk that it takes, attempts that go on included. 0 where a depot of an earlier
+        Bowstring does not say.
     """
 
     name: str
@@ -110,6 +113,7 @@ class DataSetStatus:
     num_rows: int
     nbytes: int
     readers: int
+    held: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -123,9 +127,10 @@ class DepotStatus:
     draining
         Whether it takes no new attempts and ends when nothing is held.
     memory_budget, memory_in_use, memory_warm
-        Of the slabs in memory: the most there may be, lent or full ones, and those kept warm.
+        Bytes of memory: the most there may be; what data sets and attempts hold; what is kept warm for the next
+        attempts, and given back after `Options.warm_seconds`.
     disk_budget, disk_in_use, disk_warm
-        The same of those on disk.
+        The same of disk.
     warm_slabs
         How many are kept warm.
     waiting
@@ -138,6 +143,9 @@ class DepotStatus:
         Slabs that a process has mapped still which the depot lost sight of: a writer whose connection broke
         before its attempt was over, or a reader. They are lent to nobody and take room of the budget until that
         process lets them go, or ends. 0 where a depot of an earlier Bowstring does not say.
+    memory_data, disk_data
+        Bytes of committed data in what is held. The rest (`memory_slack`, `disk_slack`) is what attempts that go on
+        have borrowed, and what is lost to whole pages.
     """
 
     version: int
@@ -159,6 +167,18 @@ class DepotStatus:
     memory_lost: int = 0
     disk_lost: int = 0
     lost_slabs: int = 0
+    memory_data: int = 0
+    disk_data: int = 0
+
+    @property
+    def memory_slack(self) -> int:
+        """How many bytes of memory are held beyond committed data."""
+        return self.memory_in_use - self.memory_data
+
+    @property
+    def disk_slack(self) -> int:
+        """How many bytes of disk are held beyond committed data."""
+        return self.disk_in_use - self.disk_data
 
     def to_json(self) -> dict[str, Any]:
         """Return the status as an object for JSON."""

@@ -3,163 +3,42 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import itertools
-import os
-import resource
 import threading
 import time
-from typing import TYPE_CHECKING, Final, Literal
+import weakref
+from typing import TYPE_CHECKING, Final
 
-from bowstring.errors import ClosedError, DeadlineExceeded, LimitExceeded, OutOfBudget, Unsupported
+from bowstring.depot.slabs import (
+    KINDS,
+    Kind,
+    Lent,
+    LostSlabs,
+    SlabStatistics,
+    check_spare,
+    whole_pages,
+)
+from bowstring.errors import BowstringError, ClosedError, DeadlineExceeded, OutOfBudget
 from bowstring.memory import Region, cpu
 from bowstring.memory.pool import size_class
-from bowstring.memory.slab import reopen
-from bowstring.memory.writable_memfd import (
-    free_pages,
-    make_writable_file,
-    make_writable_memfd,
-    used_elsewhere,
-)
+from bowstring.memory.writable_memfd import free_pages, make_writable_file, make_writable_memfd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Sequence
 
     from bowstring.memory import Slab
 
-__all__ = ["Kind", "Lent", "LostSlabs", "SlabPool", "SlabStatistics", "check_spare"]
+__all__ = ["SlabPool"]
 
-_SPARE: Final = 256
-
-
-def check_spare(fd: int) -> None:
-    """Refuse a slab whose descriptor is one of the last.
-
-    Raises
-    ------
-    LimitExceeded
-        Too few would be left for readers and tasks.
-
-    Examples
-    --------
-    >>> check_spare(3)
-    """
-    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most == resource.RLIM_INFINITY:
-        return
-    # The system gives the lowest number that is free.
-    kept = min(_SPARE, most // 4)
-    if fd >= most - kept:
-        raise LimitExceeded(
-            "no descriptor is left for a slab",
-            expected=f"{kept} of {most} descriptors left for readers",
-            hint="Raise the limit of open files (ulimit -n) where the depot starts, or publish fewer partitions.",
-        )
-
-
-class LostSlabs:
-    """The slabs that take room though the depot has let go of them, for as long as somebody has them mapped."""
-
-    def __init__(self) -> None:
-        self._slabs: list[_Lost] = []
-
-    def add(self, lent: Lent) -> None:
-        """Take the account of a slab that comes home retired."""
-        try:
-            self._slabs.append(_Lost(lent))
-        except (OSError, LimitExceeded, Unsupported):
-            return  # no descriptor is left to watch it by, or no /proc to have one from
-
-    def nbytes(self, kind: Kind) -> int:
-        """Return how many bytes are taken still."""
-        return sum(each.nbytes for each in self._mapped() if each.kind == kind)
-
-    def __len__(self) -> int:
-        return len(self._mapped())
-
-    def _mapped(self) -> list[_Lost]:
-        self._slabs = [each for each in self._slabs if used_elsewhere(each.fd)]
-        return self._slabs
-
-    def clear(self) -> None:
-        """Watch none any more."""
-        self._slabs = []
-
-
-class _Lost:
-    """One slab, by a descriptor that nobody else was sent."""
-
-    def __init__(self, lent: Lent) -> None:
-        self.fd = -1
-        self.kind = lent.kind
-        self.nbytes = lent.slab.nbytes
-        self.fd = reopen(lent.fd, os.O_RDWR)
-
-    def __del__(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-
-
-Kind = Literal["memory", "disk"]
-_KINDS: Final[tuple[Kind, Kind]] = ("memory", "disk")
 # What comes home says nothing: whoever waits looks this often.
 _LOOK: Final = 0.05
 _FULL_SECONDS: Final = 0.5
 # A data set may have thousands of partitions of a few rows.
 _SMALLEST: Final = 64 << 10
-
-
-@dataclasses.dataclass(eq=False, slots=True)
-class Lent:
-    """A slab of the stock.
-
-    Attributes
-    ----------
-    slab
-        As readers, and the depot, map it.
-    fd
-        By which a borrower maps it for writing.
-    kind
-        What it is made of.
-    owner
-        The data set that it is used for, empty where it lies warm, or comes home.
-    since
-        When it became warm, in seconds of the monotonic clock.
-    """
-
-    slab: Slab
-    fd: int
-    kind: Kind
-    owner: str = ""
-    since: float = 0.0
-
-    def __del__(self) -> None:
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SlabStatistics:
-    """What a stock holds: bytes in use, warm and lost, and budgets, of memory and of disk; and how many wait.
-
-    Lost is what is not lent again, as somebody who was lost sight of may look at it.
-    """
-
-    memory_budget: int
-    memory_in_use: int
-    memory_warm: int
-    memory_lost: int
-    disk_budget: int
-    disk_in_use: int
-    disk_warm: int
-    disk_lost: int
-    warm_slabs: int
-    lost_slabs: int
-    waiting: int
-    made: int
-    reused: int
-    retired: int
+# What is less is copied into a slab that the partitions of a data set share.
+_SMALL: Final = 256 << 10
+# Its pages come as it is filled.
+_SHARED: Final = 4 << 20
 
 
 class SlabPool:
@@ -183,6 +62,9 @@ class SlabPool:
         self._total: collections.Counter[Kind] = collections.Counter()
         self._idle: dict[Kind, list[Lent]] = {"memory": [], "disk": []}
         self._lost = LostSlabs()
+        # The slab of each data set that its next small partition goes to; it comes home when none is left in it.
+        self._shared: weakref.WeakValueDictionary[str, Region] = weakref.WeakValueDictionary()
+        self._sharing = threading.Lock()
         self._waiting: collections.deque[object] = collections.deque()
         self._made = self._reused = self._retired = 0
         # Until when the system is not asked again for what it refused, and why it did.
@@ -264,7 +146,7 @@ class SlabPool:
         self, sizes: Sequence[int], owner: str, folder: str, turn: object, mapped: Container[bytes]
     ) -> Lent | None:
         """Return a slab of the first size that there is room for, if it is this one's turn."""
-        for kind, size in itertools.product(_KINDS, sizes):
+        for kind, size in itertools.product(KINDS, sizes):
             with self._changed:
                 if self._closed:
                     raise ClosedError("the depot ends")
@@ -283,7 +165,7 @@ class SlabPool:
                     if kind == "memory"
                     else make_writable_file(cpu(), size, folder)
                 )
-                lent = Lent(slab, fd, kind, owner)
+                lent = Lent(slab, fd, kind, owner, held=size)
                 check_spare(max(slab.fd, fd))
             except BaseException as error:
                 with self._changed:
@@ -304,19 +186,84 @@ class SlabPool:
     def _may_go(self, turn: object, owner: str) -> bool:
         # Those who come anew go in order. Who holds room already goes before them: he gives it back when he is
         # done, and the first of them may wait for just that.
-        return self._waiting[0] is turn or any(self._held[kind, owner] for kind in _KINDS)
+        return self._waiting[0] is turn or any(self._held[kind, owner] for kind in KINDS)
 
     def _warm(self, kind: Kind, size: int, owner: str, mapped: Container[bytes]) -> Lent | None:
-        fitting = [lent for lent in self._idle[kind] if size <= lent.slab.nbytes <= 2 * size]
+        most = min(2 * size, self._free(kind))
+        fitting = [lent for lent in self._idle[kind] if size <= lent.slab.nbytes <= most]
         if not fitting:
             return None
         lent = min(fitting, key=lambda each: (each.slab.uuid not in mapped, each.slab.nbytes))
         self._idle[kind].remove(lent)
-        lent.owner = owner
+        lent.owner, lent.held = owner, lent.slab.nbytes
         self._used[lent.slab.uuid] = lent
-        self._count(kind, owner, lent.slab.nbytes)
+        # It may have lost its tail, and the new owner may fill it.
+        self._take(kind, owner, lent.held)
         self._reused += 1
         return lent
+
+    def keep(
+        self, owner: str, regions: Sequence[Region], used: Sequence[int]
+    ) -> tuple[Region, list[int]] | None:
+        """Hold what an attempt wrote in as little memory as it takes.
+
+        The tails of its slabs are given back. Where it is little, return a copy of it in a slab that the data set's
+        partitions share, and where each slab's part begins there: then its own slabs need not be kept.
+
+        Parameters
+        ----------
+        owner
+            The data set.
+        regions, used
+            The slabs, and how many bytes of each hold data.
+        """
+        pieces = [(region, nbytes) for region, nbytes in zip(regions, used, strict=True) if nbytes]
+        if 0 < sum(used) <= _SMALL and self._in_memory(regions):
+            shared = self._copied(owner, list(zip(regions, used, strict=True)))
+            if shared is not None:
+                return shared
+        for region, nbytes in pieces:
+            with self._changed:
+                lent = self._used[region.uuid]
+                before = lent.held
+                lent.cut(nbytes)
+                lent.data = nbytes
+                self._count(lent.kind, lent.owner, lent.held - before)
+                self._changed.notify_all()
+        return None
+
+    def _in_memory(self, regions: Iterable[Region]) -> bool:
+        with self._changed:
+            return all(self._used[region.uuid].kind == "memory" for region in regions)
+
+    def _copied(self, owner: str, pieces: list[tuple[Region, int]]) -> tuple[Region, list[int]] | None:
+        """Copy into the slab that a data set's partitions share; None where there is no room for a second copy."""
+        with self._sharing:
+            room = sum(whole_pages(nbytes) for _, nbytes in pieces)
+            region = self._shared.get(owner)
+            try:
+                if region is None or self._used[region.uuid].data + room > region.nbytes:
+                    slab, fd = make_writable_memfd(cpu(), _SHARED)
+                    lent = Lent(slab, fd, "memory", owner)
+                    check_spare(max(slab.fd, fd))
+                    region = Region.of_slab(slab, self._home)
+                    with self._changed:
+                        self._used[slab.uuid] = lent
+                    self._shared[owner] = region
+                lent = self._used[region.uuid]
+                with self._changed:
+                    grown = whole_pages(lent.data + room) - lent.held
+                    if grown > self._free("memory"):
+                        return None
+                    self._take("memory", lent.owner, grown)
+                    lent.held += grown
+                offsets = lent.append(pieces)
+            except (BowstringError, OSError):
+                return None  # it stays where it is, in more memory
+            with self._changed:
+                self._count("memory", lent.owner, whole_pages(lent.data) - lent.held)
+                lent.held = whole_pages(lent.data)
+            return region, offsets
 
     def give_up(self, regions: Iterable[Region]) -> None:
         """Count what somebody had who is gone as nobody's: it comes home soon, and may be waited for."""
@@ -324,21 +271,25 @@ class SlabPool:
             for region in regions:
                 lent = self._used.get(region.uuid)
                 if lent is not None and lent.owner:
-                    self._count(lent.kind, lent.owner, -lent.slab.nbytes)
+                    self._count(lent.kind, lent.owner, -lent.held)
                     lent.owner = ""
-                    self._count(lent.kind, "", lent.slab.nbytes)
+                    self._count(lent.kind, "", lent.held)
 
     def _reserve(self, kind: Kind, size: int, owner: str) -> bool:
         if time.monotonic() < self._full_until[kind]:
             return False
-        free = self._free(kind)
-        if size > free:
+        if size > self._free(kind):
             return False
+        self._take(kind, owner, size)
+        return True
+
+    def _take(self, kind: Kind, owner: str, size: int) -> None:
+        """Count bytes as lent, in place of what is kept warm where that takes their room."""
+        free = self._free(kind)
         idle = self._idle[kind]
-        while idle and sum(each.slab.nbytes for each in idle) > free - size:
+        while idle and sum(each.held for each in idle) > free - size:
             _drop(idle.pop(0))
         self._count(kind, owner, size)
-        return True
 
     def _free(self, kind: Kind) -> int:
         """Return how many bytes may be lent where nothing is kept warm."""
@@ -364,8 +315,8 @@ class SlabPool:
         while self._home:
             slab = self._home.popleft()
             lent = self._used.pop(slab.uuid)
-            self._count(lent.kind, lent.owner, -slab.nbytes)
-            lent.owner, lent.since = "", now
+            self._count(lent.kind, lent.owner, -lent.held)
+            lent.owner, lent.since, lent.data = "", now, 0
             if slab.retired:
                 self._retired += 1
                 self._lost.add(lent)
@@ -377,11 +328,11 @@ class SlabPool:
     def _refuse_hopeless(self, size: int, owner: str) -> None:
         with self._changed:
             self._collect()
-            own = {kind: self._held[kind, owner] for kind in _KINDS}
-            others = sum(self._total[kind] - own[kind] + self._lost.nbytes(kind) for kind in _KINDS)
-            fits = any(size <= self._budget[kind] - own[kind] for kind in _KINDS)
+            own = {kind: self._held[kind, owner] for kind in KINDS}
+            others = sum(self._total[kind] - own[kind] + self._lost.nbytes(kind) for kind in KINDS)
+            fits = any(size <= self._budget[kind] - own[kind] for kind in KINDS)
             now = time.monotonic()
-            now_fits = any(size <= self._free(kind) and now >= self._full_until[kind] for kind in _KINDS)
+            now_fits = any(size <= self._free(kind) and now >= self._full_until[kind] for kind in KINDS)
             # Where it fits now it was only not its turn. The system may have less room than the budget says.
             if fits and (others or now_fits):
                 return
@@ -408,7 +359,7 @@ class SlabPool:
         before = time.monotonic() - self._warm_seconds
         with self._changed:
             self._collect()
-            for kind in _KINDS:
+            for kind in KINDS:
                 old = [lent for lent in self._idle[kind] if everything or lent.since <= before]
                 for lent in old:
                     self._idle[kind].remove(lent)
@@ -423,6 +374,15 @@ class SlabPool:
         self.trim(everything=True)
         self._lost.clear()
 
+    def held(self) -> dict[str, int]:
+        """Return how many bytes of memory and disk each data set holds."""
+        with self._changed:
+            self._collect()
+            found: collections.Counter[str] = collections.Counter()
+            for (_, owner), nbytes in self._held.items():
+                found[owner] += nbytes
+            return dict(found)
+
     @property
     def in_use(self) -> int:
         """How many slabs are lent, or hold data."""
@@ -435,13 +395,18 @@ class SlabPool:
         """What the stock holds now, and what it has done."""
         with self._changed:
             self._collect()
-            warm = {kind: sum(lent.slab.nbytes for lent in self._idle[kind]) for kind in _KINDS}
+            warm = {kind: sum(lent.held for lent in self._idle[kind]) for kind in KINDS}
+            data: collections.Counter[Kind] = collections.Counter()
+            for lent in self._used.values():
+                data[lent.kind] += lent.data
             return SlabStatistics(
                 memory_budget=self._budget["memory"],
+                memory_data=data["memory"],
                 memory_in_use=self._total["memory"],
                 memory_warm=warm["memory"],
                 memory_lost=self._lost.nbytes("memory"),
                 disk_budget=self._budget["disk"],
+                disk_data=data["disk"],
                 disk_in_use=self._total["disk"],
                 disk_warm=warm["disk"],
                 disk_lost=self._lost.nbytes("disk"),

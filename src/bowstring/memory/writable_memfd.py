@@ -7,7 +7,6 @@ left, an unlinked file does the same, with its disk space reserved before any pr
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import mmap
@@ -123,10 +122,18 @@ def map_writable_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab
     return Slab(device, memory, address=address, nbytes=nbytes, uuid=uuid, writable=True)
 
 
-def free_pages(fd: int, nbytes: int) -> None:
-    """Give back the memory of a slab that no process reads any more, though some have it mapped still."""
-    with contextlib.suppress(OSError, ValueError), mmap.mmap(fd, nbytes) as memory:
-        memory.madvise(mmap.MADV_REMOVE)
+def free_pages(fd: int, nbytes: int, offset: int = 0) -> bool:
+    """Give back memory of a slab that no process reads any more, though some have it mapped still.
+
+    Size and offset are multiples of the size of a page. A process that reads there finds zeros, and takes memory
+    anew. Return whether the system did it.
+    """
+    try:
+        with mmap.mmap(fd, nbytes, offset=offset) as memory:
+            memory.madvise(mmap.MADV_REMOVE)
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def used_elsewhere(fd: int) -> bool:

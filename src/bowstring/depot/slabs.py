@@ -1,0 +1,199 @@
+"""A slab of the depot: what it counts for, those that are lost, and what the depot says of all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import resource
+from typing import TYPE_CHECKING, Final, Literal
+
+from bowstring.errors import LimitExceeded, Unsupported
+from bowstring.memory import cpu
+from bowstring.memory.slab import reopen
+from bowstring.memory.writable_memfd import free_pages, used_elsewhere
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from bowstring.memory import Region, Slab
+
+__all__ = ["KINDS", "Kind", "Lent", "LostSlabs", "SlabStatistics", "check_spare", "whole_pages"]
+
+Kind = Literal["memory", "disk"]
+KINDS: Final[tuple[Kind, Kind]] = ("memory", "disk")
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+def whole_pages(nbytes: int) -> int:
+    """Return how many bytes the pages take that hold so many.
+
+    Examples
+    --------
+    >>> whole_pages(0), whole_pages(1) >= 4096
+    (0, True)
+    """
+    return -(-nbytes // _PAGE) * _PAGE
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Lent:
+    """A slab of the stock.
+
+    Attributes
+    ----------
+    slab
+        As readers, and the depot, map it.
+    fd
+        By which a borrower maps it for writing.
+    kind
+        What it is made of.
+    owner
+        The data set that it is used for, empty where it lies warm, or comes home.
+    since
+        When it became warm, in seconds of the monotonic clock.
+    held
+        How many bytes of memory or disk it may take: all of it while it is lent, less once its tail was given back.
+    data
+        How many of its bytes were committed.
+    """
+
+    slab: Slab
+    fd: int
+    kind: Kind
+    owner: str = ""
+    since: float = 0.0
+    held: int = 0
+    data: int = 0
+
+    def cut(self, nbytes: int) -> None:
+        """Give back the pages of memory behind the first bytes; views of those, and all mappings, stay true.
+
+        A file keeps its length of disk: a process that writes a mapped page without disk space is killed.
+        """
+        end = whole_pages(nbytes)
+        if (
+            self.kind == "memory"
+            and end < self.slab.nbytes
+            and free_pages(self.fd, self.slab.nbytes - end, end)
+        ):
+            self.held = end
+
+    def append(self, pieces: Iterable[tuple[Region, int]]) -> list[int]:
+        """Copy the beginnings of regions behind the data that are there; return where each lies now.
+
+        Raises
+        ------
+        OSError
+            The system has no memory.
+        """
+        offsets = []
+        for region, nbytes in pieces:
+            offsets.append(self.data)
+            left = memoryview(region.array(0, nbytes))
+            while left:
+                done = os.pwrite(self.fd, left, self.data + nbytes - len(left))
+                left = left[done:]
+            self.data += -(-nbytes // cpu().alignment) * cpu().alignment
+        return offsets
+
+    def __del__(self) -> None:
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SlabStatistics:
+    """What a stock holds: bytes committed, in use, warm and lost, and budgets, of memory and of disk.
+
+    What is in use holds committed data, or is lent to attempts. Lost is what is not lent again, as somebody who was
+    lost sight of may look at it.
+    """
+
+    memory_budget: int
+    memory_data: int
+    memory_in_use: int
+    memory_warm: int
+    memory_lost: int
+    disk_budget: int
+    disk_data: int
+    disk_in_use: int
+    disk_warm: int
+    disk_lost: int
+    warm_slabs: int
+    lost_slabs: int
+    waiting: int
+    made: int
+    reused: int
+    retired: int
+
+
+class LostSlabs:
+    """The slabs that take room though the depot has let go of them, for as long as somebody has them mapped."""
+
+    def __init__(self) -> None:
+        self._slabs: list[_Lost] = []
+
+    def add(self, lent: Lent) -> None:
+        """Take the account of a slab that comes home retired."""
+        try:
+            self._slabs.append(_Lost(lent))
+        except (OSError, LimitExceeded, Unsupported):
+            return  # no descriptor is left to watch it by, or no /proc to have one from
+
+    def nbytes(self, kind: Kind) -> int:
+        """Return how many bytes are taken still."""
+        return sum(each.nbytes for each in self._mapped() if each.kind == kind)
+
+    def __len__(self) -> int:
+        return len(self._mapped())
+
+    def _mapped(self) -> list[_Lost]:
+        self._slabs = [each for each in self._slabs if used_elsewhere(each.fd)]
+        return self._slabs
+
+    def clear(self) -> None:
+        """Watch none any more."""
+        self._slabs = []
+
+
+class _Lost:
+    """One slab, by a descriptor that nobody else was sent."""
+
+    def __init__(self, lent: Lent) -> None:
+        self.fd = -1
+        self.kind = lent.kind
+        self.nbytes = lent.held
+        self.fd = reopen(lent.fd, os.O_RDWR)
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+
+
+_SPARE: Final = 256
+
+
+def check_spare(fd: int) -> None:
+    """Refuse a slab whose descriptor is one of the last.
+
+    Raises
+    ------
+    LimitExceeded
+        Too few would be left for readers and tasks.
+
+    Examples
+    --------
+    >>> check_spare(3)
+    """
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY:
+        return
+    # The system gives the lowest number that is free.
+    kept = min(_SPARE, most // 4)
+    if fd >= most - kept:
+        raise LimitExceeded(
+            "no descriptor is left for a slab",
+            expected=f"{kept} of {most} descriptors left for readers",
+            hint="Raise the limit of open files (ulimit -n) where the depot starts, or publish fewer partitions.",
+        )
