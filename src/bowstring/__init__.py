@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from bowstring.local_server import get, put, release
     from bowstring.memory import Buffer, Device, Pool, Region, cpu
     from bowstring.server import Server, ServerStatistics
+    from bowstring.transport.certificates import TlsConfig
 
 __version__ = "0.1.0.dev0"
 
@@ -57,6 +58,7 @@ __all__ = [  # noqa: PLE0604  the names of the errors are listed where the tree 
     "ServerStatistics",
     "Stream",
     "StreamStatistics",
+    "TlsConfig",
     "connect",
     "cpu",
     "depot",
@@ -90,6 +92,7 @@ _HOMES = {
     "ServerStatistics": "bowstring.server",
     "Stream": "bowstring.client.stream",
     "StreamStatistics": "bowstring.client.stream",
+    "TlsConfig": "bowstring.transport.certificates",
     "connect": "bowstring.client",
     "list_datasets": "bowstring.client",
     "cpu": "bowstring.memory",

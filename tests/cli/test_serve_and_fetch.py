@@ -110,6 +110,13 @@ def test_a_short_token_off_loopback(files: dict[str, Path], capsys: pytest.Captu
     assert "fifteen" not in said
 
 
+def test_plaintext_off_loopback_is_said(files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """Even with a token, plain TCP off loopback is refused where nobody said so, and the hint names the option."""
+    asked = ["serve", str(files[".arrows"]), "--address", "tcp://0.0.0.0:0", "--token", "auto"]
+    assert main(asked) == 2
+    assert "--plaintext" in capsys.readouterr().err
+
+
 SECRET = "a secret of a file: +%&"
 
 
@@ -508,7 +515,7 @@ def test_a_server_without_data_sets_is_listed(capsys: pytest.CaptureFixture[str]
 
 def test_the_advertised_host_is_in_the_uri(files: dict[str, Path], table: pa.Table, start: Any) -> None:
     """A server on all interfaces prints URIs with the host under which others reach it."""
-    options = ["--address", "tcp://0.0.0.0:0", "--token", "auto", "--advertise", "localhost"]
+    options = ["--address", "tcp://0.0.0.0:0", "--token", "auto", "--plaintext", "--advertise", "localhost"]
     server = start("serve", str(files[".arrows"]), *options)
     uri = server.line()
     assert uri.startswith("tcp://localhost:")

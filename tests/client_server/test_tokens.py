@@ -97,7 +97,7 @@ def test_off_loopback_with_a_short_token(length: int) -> None:
     """Other machines can try many tokens, so one that guards against them has at least 16 characters."""
     token = "0123456789abcdef"[:length]
     if length == 16:
-        bow.Server("tcp://0.0.0.0:0", token=token).close()
+        bow.Server("tcp://0.0.0.0:0", token=token, plaintext=True).close()
         return
     with pytest.raises(bow.UsageError, match=r"16 characters.*--token auto") as caught:
         bow.Server("tcp://0.0.0.0:0", token=token)
@@ -105,9 +105,17 @@ def test_off_loopback_with_a_short_token(length: int) -> None:
     bow.Server("tcp://127.0.0.1:0", token=token).close()
 
 
+def test_off_loopback_without_the_word() -> None:
+    """A server does not let data and token cross a network unencrypted before its user has said so."""
+    with pytest.raises(bow.UsageError, match="plaintext=True"):
+        bow.Server("tcp://0.0.0.0:0", token=SECRET)
+    with bow.Server(token=SECRET) as server, pytest.raises(bow.UsageError, match="--plaintext"):
+        server.listen_too("tcp://0.0.0.0:0")
+
+
 def test_off_loopback_with_a_token(serve: Callable[..., bow.Server]) -> None:
     """With a token a server may listen for other machines."""
-    server = serve("tcp://0.0.0.0:0", token=SECRET)
+    server = serve("tcp://0.0.0.0:0", token=SECRET, plaintext=True)
     endpoint = server.publish("t", TABLE)
     local = bow.Endpoint(endpoint.uri.replace("0.0.0.0", "127.0.0.1"), endpoint.ticket)
     assert read(local).equals(TABLE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import bowstring as bow
 from bowstring.dissociated.endpoint import this_host
 from tests.depot.conftest import APP, Connect, commit, read, until_free
+from tests.transport.certified import serving, trusting
 
 TABLE = pa.table({"n": np.arange(1000), "s": pa.array(["x", None] * 500).dictionary_encode()})
 REMOTE = "tcp://127.0.0.1:0"
@@ -97,3 +99,50 @@ def test_an_address_for_others_says_which(connect: Connect, address: Any) -> Non
     """An address that nobody could dial from elsewhere is refused."""
     with pytest.raises(bow.UsageError):
         connect(tcp=address)
+
+
+def test_over_tls(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A depot that was started with a certificate serves readers and drivers of other hosts by TLS, and only so."""
+    depot = connect(options={"tls": serving()})
+    with pytest.raises(bow.UsageError, match="tls://"):
+        connect(tcp=REMOTE)
+    there = connect(tcp="tls://127.0.0.1:0")
+    endpoint = commit(depot, [TABLE]).endpoint
+    elsewhere(monkeypatch)
+    with bow.connect(endpoint, tls=trusting()) as stream:
+        assert stream.stats.path == "tls: packed"
+        assert stream.read_all().to_pydict() == TABLE.to_pydict()
+    assert there.remote_address is not None
+    with pytest.raises(bow.AccessDenied, match="certificate"):
+        bow.depot.connect(address=there.remote_address)
+    with bow.depot.connect(address=there.remote_address, tls=trusting()) as driver:
+        assert driver.status().pid == depot.status().pid
+        assert driver.release("data")
+    until_free(depot)
+
+
+def test_plaintext_is_said(connect: Connect) -> None:
+    """A depot listens off loopback without encryption only where it was started with that word."""
+    connect()
+    address = f"tcp://{_own_address()}:0"
+    with pytest.raises(bow.UsageError, match="plaintext=True"):
+        connect(tcp=address)
+
+
+def test_a_depot_with_the_word_listens(connect: Connect) -> None:
+    """With it, it does."""
+    depot = connect(options={"plaintext": True}, tcp=f"tcp://{_own_address()}:0")
+    assert depot.remote_address is not None
+
+
+def _own_address() -> str:
+    """Return an address of this host that others could reach."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this host has no address but its own")
+        found = str(probe.getsockname()[0])
+    if found.startswith("127."):
+        pytest.skip("this host has no address but its own")
+    return found

@@ -6,9 +6,18 @@ from collections.abc import Callable
 
 import pytest
 
+from bowstring import transport
 from bowstring.testing.transport_kit import CHANNEL_CHECKS, LISTENER_CHECKS, Maker, pairs_at
 
-ADDRESSES = ["inproc:", "unix:", "tcp://", "tcp://[::1]:0"]
+ADDRESSES = ["inproc:", "unix:", "tcp://", "tls://", "tcp://[::1]:0", "tls://[::1]:0", "tls://localhost:0"]
+
+pytestmark = pytest.mark.usefixtures("certified")
+
+
+@pytest.fixture
+def certified(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ``tls:`` have certificates without a word, for the length of a test."""
+    monkeypatch.setitem(transport._modules, "tls", "tests.transport.certified")
 
 
 def name_of(thing: object) -> str:
@@ -16,7 +25,7 @@ def name_of(thing: object) -> str:
 
 
 @pytest.mark.parametrize("check", CHANNEL_CHECKS, ids=name_of)
-@pytest.mark.parametrize("address", ADDRESSES[:3])
+@pytest.mark.parametrize("address", ADDRESSES[:4])
 def test_channel(no_leaks: None, address: str, check: Callable[[Maker], None]) -> None:
     """A channel of this transport passes the check and leaves nothing behind."""
     check(pairs_at(address))

@@ -11,8 +11,9 @@ from bowstring.errors import UsageError
 
 if TYPE_CHECKING:
     from bowstring.dissociated.endpoint import Endpoint
+    from bowstring.transport.certificates import TlsConfig
 
-__all__ = ["VARIABLE", "endpoint_with_token", "parser", "token_apart"]
+__all__ = ["VARIABLE", "endpoint_with_token", "parser", "tls_config", "token_apart"]
 
 VARIABLE: Final = "BOWSTRING_TOKEN"
 _MOST_OF_A_TOKEN: Final = 1024
@@ -83,12 +84,15 @@ def _demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 def _serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     serve = _command(commands, "serve", "publish Parquet, Arrow or Feather files until Ctrl-C")
     serve.add_argument("files", nargs="+", metavar="FILE", help="each file is a data set")
-    serve.add_argument("--address", default="unix:", help="unix:[PATH] (the default) or tcp://HOST:PORT")
+    serve.add_argument(
+        "--address", default="unix:", help="unix:[PATH] (the default), tls://HOST:PORT or tcp://HOST:PORT"
+    )
     serve.add_argument(
         "--advertise",
         metavar="HOST",
-        help="the host that printed URIs name, where the address is tcp://0.0.0.0:PORT",
+        help="the host that printed URIs name, where the address is tls://0.0.0.0:PORT",
     )
+    _tls_of_server(serve)
     secret = serve.add_mutually_exclusive_group()
     secret.add_argument(
         "--token",
@@ -113,9 +117,12 @@ def _serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 def _list(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     listing = _command(commands, "list", "show the data sets that a server offers")
     listing.add_argument(
-        "address", metavar="ADDRESS", help="unix:PATH, tcp://HOST:PORT, or a URI that it printed"
+        "address",
+        metavar="ADDRESS",
+        help="unix:PATH, tls://HOST:PORT, tcp://HOST:PORT, or a URI that it printed",
     )
     _token_file(listing, "the server's token is in this file, or in BOWSTRING_TOKEN")
+    _tls_of_reader(listing)
 
 
 def _fetch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -128,6 +135,7 @@ def _fetch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     fetch.add_argument("--ticket", help="which data set, where the URI does not say it")
     _token_file(fetch, _OF_READERS)
+    _tls_of_reader(fetch)
     fetch.add_argument(
         "--to", metavar="FILE", help=".parquet, .arrow, .feather, .arrows, .vortex (a stream) or .csv"
     )
@@ -149,6 +157,7 @@ def _inspect(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     inspect.add_argument("source", metavar="FILE|URI")
     inspect.add_argument("--ticket", help="which data set, where a URI does not say it")
     _token_file(inspect, _OF_READERS)
+    _tls_of_reader(inspect)
     inspect.add_argument(
         "--most",
         type=positive,
@@ -174,7 +183,10 @@ def _depot(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     run.add_argument("--memory", type=positive, metavar="BYTES", help="the most memory for data")
     run.add_argument("--disk", type=count, metavar="BYTES", help="the most of files where memory is used up")
     run.add_argument("--spill-folder", metavar="FOLDER", help="where those files are made")
-    run.add_argument("--tcp", metavar="tcp://HOST:0", help="where other hosts reach it, too")
+    run.add_argument(
+        "--tcp", metavar="tls://HOST:0", help="where other hosts reach it, too; or tcp://, with --plaintext"
+    )
+    _tls_of_server(run)
     run.add_argument(
         "--idle-seconds", type=positive, metavar="S", help="end after holding nothing for so long"
     )
@@ -182,6 +194,43 @@ def _depot(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def _token_file(options: argparse._ActionsContainer, text: str) -> None:
     options.add_argument("--token-file", metavar="FILE", help=text)
+
+
+def _tls_of_server(options: argparse._ActionsContainer) -> None:
+    options.add_argument("--tls-cert", metavar="FILE", help="the certificate for tls:, in PEM")
+    options.add_argument("--tls-key", metavar="FILE", help="its private key, where that is another file")
+    options.add_argument(
+        "--tls-ca", metavar="FILE", help="take only readers with a certificate of these authorities"
+    )
+    options.add_argument(
+        "--plaintext", action="store_true", help="let data and token cross the network unencrypted (tcp:)"
+    )
+
+
+def _tls_of_reader(options: argparse._ActionsContainer) -> None:
+    options.add_argument(
+        "--tls-ca", metavar="FILE", help="authorities to trust on tls:, in PEM (default: the system's)"
+    )
+    options.add_argument("--tls-cert", metavar="FILE", help="the certificate to show, where one is asked for")
+    options.add_argument("--tls-key", metavar="FILE", help="its private key, where that is another file")
+
+
+def tls_config(arguments: argparse.Namespace) -> TlsConfig | None:
+    """Return what the options say of certificates; ``None`` where they say nothing.
+
+    Raises
+    ------
+    UsageError
+        There is a key without its certificate.
+    """
+    given = arguments.tls_cert, arguments.tls_key, arguments.tls_ca
+    if not any(given):
+        return None
+    from bowstring.transport.certificates import TlsConfig
+
+    if arguments.tls_key and not arguments.tls_cert:
+        raise UsageError("a key without its certificate", hint="Give --tls-cert, too.")
+    return TlsConfig(cert=given[0], key=given[1], ca=given[2])
 
 
 def positive(text: str) -> int:
@@ -225,7 +274,9 @@ def token_apart(path: str | None) -> str | None:
     return _token_in(path) if path is not None else os.environ.get(VARIABLE) or None
 
 
-def endpoint_with_token(uri: str, ticket: str | None, path: str | None) -> Endpoint:
+def endpoint_with_token(
+    uri: str, ticket: str | None, path: str | None, tls: TlsConfig | None = None
+) -> Endpoint:
     """Return the endpoint of a URI, or of a name at an address.
 
     Its token is that of the file, else its own, else that of the environment.
@@ -243,7 +294,8 @@ def endpoint_with_token(uri: str, ticket: str | None, path: str | None) -> Endpo
 
     token = token_apart(path)
     if is_address(uri):
-        return named_endpoint(uri, None if ticket is None else ticket.encode(), token, DEFAULT_LIMITS)
+        name = None if ticket is None else ticket.encode()
+        return named_endpoint(uri, name, token, DEFAULT_LIMITS, tls)
     endpoint = endpoint_of(uri, ticket)
     if token is None or (path is None and Location.parse(endpoint.uri).token is not None):
         return endpoint

@@ -7,6 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+from bowstring.cli.arguments import tls_config
 from bowstring.cli.terminal import duration, number, print_table, size
 from bowstring.depot import Options, connect
 from bowstring.errors import BrokenError
@@ -60,6 +61,8 @@ def _run(arguments: argparse.Namespace) -> int:
         "disk_budget": arguments.disk,
         "spill_folder": arguments.spill_folder,
         "idle_seconds": arguments.idle_seconds,
+        "plaintext": arguments.plaintext,
+        "tls": tls_config(arguments),
     }
     options = Options(**{name: value for name, value in given.items() if value is not None})
     paths = Paths(arguments.folder)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from bowstring.cli.arguments import endpoint_with_token
+from bowstring.cli.arguments import endpoint_with_token, tls_config
 from bowstring.cli.files import check_compress, check_extension, file_sink
 from bowstring.cli.terminal import clipped, duration, number, print_table, progress, shown, size
 from bowstring.client import connect
@@ -36,8 +36,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.compress:
         check_compress(arguments.to)
     began = time.monotonic()
-    endpoint = endpoint_with_token(arguments.uri, arguments.name or arguments.ticket, arguments.token_file)
-    with connect(endpoint, columns=arguments.columns) as stream:
+    tls, name = tls_config(arguments), arguments.name or arguments.ticket
+    endpoint = endpoint_with_token(arguments.uri, name, arguments.token_file, tls)
+    with connect(endpoint, columns=arguments.columns, tls=tls) as stream:
         preview = Preview(stream.schema)
         if arguments.to is None:
             taken = _read(stream, arguments.limit, preview.add)

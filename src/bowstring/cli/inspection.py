@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring import ipc
-from bowstring.cli.arguments import endpoint_with_token
+from bowstring.cli.arguments import endpoint_with_token, tls_config
 from bowstring.cli.facts import Facts, batch_facts, metadata_facts, node_facts, schema_facts, tree_of
 from bowstring.cli.files import DataFile, Format, recognise
 from bowstring.cli.terminal import FAILED, as_json, print_tree
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from bowstring.client.stream import Stream
     from bowstring.dissociated.endpoint import Endpoint, Location
     from bowstring.memory import Region
+    from bowstring.transport.certificates import TlsConfig
     from bowstring.vortex import EncodedBatch, Encoding
 
 __all__ = ["run"]
@@ -73,8 +74,9 @@ def run(arguments: argparse.Namespace) -> int:
 def _inspection_of(source: str, arguments: argparse.Namespace) -> Callable[[Facts, int], None]:
     """Return what looks at a file or data set: it adds facts until all is seen, or an error is raised."""
     if _SCHEME.match(source) and not os.path.exists(source):
-        endpoint = endpoint_with_token(source, arguments.ticket, arguments.token_file)
-        return functools.partial(_inspect_endpoint, endpoint)
+        tls = tls_config(arguments)
+        endpoint = endpoint_with_token(source, arguments.ticket, arguments.token_file, tls)
+        return functools.partial(_inspect_endpoint, endpoint, tls)
     return functools.partial(_inspect_file, recognise(source))
 
 
@@ -296,14 +298,14 @@ def _encoding_tree(encoding: Encoding) -> Facts:
     return facts
 
 
-def _inspect_endpoint(endpoint: Endpoint, facts: Facts, most: int) -> None:
+def _inspect_endpoint(endpoint: Endpoint, tls: TlsConfig | None, facts: Facts, most: int) -> None:
     """Add what a data set is; one that can be read only once is gone for others by the `most` batches fetched."""
     facts |= {
         "connections": [_location(location) for location in endpoint.locations],
         "ticket": endpoint.ticket.decode(errors="replace"),
         "ticket_base64": base64.urlsafe_b64encode(endpoint.ticket).decode(),
     }
-    with connect(endpoint) as stream:
+    with connect(endpoint, tls=tls) as stream:
         _look_at(stream, facts, most)
 
 

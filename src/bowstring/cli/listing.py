@@ -6,7 +6,7 @@ import datetime as dt
 import json
 from typing import TYPE_CHECKING, Any
 
-from bowstring.cli.arguments import token_apart
+from bowstring.cli.arguments import tls_config, token_apart
 from bowstring.cli.terminal import clipped, number, print_table, shown, size
 from bowstring.client.names import list_datasets
 
@@ -22,7 +22,8 @@ _COLUMNS_WIDTH = 60
 
 def run(arguments: argparse.Namespace) -> int:
     """Print a line for each data set, or with ``--json`` a list of objects."""
-    found = list_datasets(arguments.address, token=token_apart(arguments.token_file))
+    tls = tls_config(arguments)
+    found = list_datasets(arguments.address, token=token_apart(arguments.token_file), tls=tls)
     if arguments.json:
         print(json.dumps([_facts(info) for info in found]))
         return 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from bowstring.cli.arguments import VARIABLE, token_apart
+from bowstring.cli.arguments import VARIABLE, tls_config, token_apart
 from bowstring.cli.files import DataFile, recognise
 from bowstring.cli.terminal import number, progress, shown, size
 from bowstring.dissociated.endpoint import Endpoint
@@ -35,7 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
     files = [recognise(path) for path in arguments.files]
     called = _names(arguments.files, arguments.name)
     token, way = _token(arguments)
-    with Server(arguments.address, token=token, advertise=arguments.advertise) as server:
+    secure = {"tls": tls_config(arguments), "plaintext": arguments.plaintext}
+    with Server(arguments.address, token=token, **secure, advertise=arguments.advertise) as server:
         ways = [file.nbytes > _RESIDENT_BYTES if arguments.lazy is None else arguments.lazy for file in files]
         offered = list(zip(called, files, ways, strict=True))
         # All or none: what was printed can be read.

@@ -49,6 +49,7 @@ from bowstring.transport.descriptors import close_all
 from bowstring.transport.threads import run_in_thread
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Sequence
 
     import pyarrow as pa
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.dissociated.endpoint import Endpoint
     from bowstring.ipc.compression.device.decompress import DeviceBodies
+    from bowstring.transport.certificates import TlsConfig
 
 __all__ = ["Connection"]
 
@@ -81,6 +83,8 @@ class Connection:
         Where work on batches of a device is queued.
     bodies
         Makes what decompresses for a device, where batches shall be on one.
+    tls
+        Whom to trust on ``tls:``.
 
     Raises
     ------
@@ -96,9 +100,10 @@ class Connection:
         limits: Limits,
         streams: Sequence[Any] = (),
         bodies: Callable[..., DeviceBodies] | None = None,
+        tls: TlsConfig | ssl.SSLContext | None = None,
     ) -> None:
         # First of all: what follows here is done while the server makes its answer.
-        opened = open_wires(endpoint, hello, pool, limits)
+        opened = open_wires(endpoint, hello, pool, limits, tls)
         self._wires, last = opened.wires, opened.locations[-1]
         self._passed_over = f"; not taken: {opened.passed_over}" if opened.passed_over else ""
         self.endpoint = endpoint

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from bowstring.dissociated.endpoint import Endpoint, Location
 from bowstring.dissociated.listing import DatasetInfo, ListingReader, ask_for_list
@@ -20,13 +20,22 @@ from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.transport import check_scheme, dial
 from bowstring.transport.framing import as_messages
 
+if TYPE_CHECKING:
+    import ssl
+
+    from bowstring.transport.certificates import TlsConfig
+
 __all__ = ["is_address", "list_datasets", "location_of", "named_endpoint"]
 
 _MOST_SHOWN: Final = 20
 
 
 def list_datasets(
-    address: str, *, token: str | None = None, limits: Limits = DEFAULT_LIMITS
+    address: str,
+    *,
+    token: str | None = None,
+    tls: TlsConfig | ssl.SSLContext | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> list[DatasetInfo]:
     """Return what a server offers now, by name.
 
@@ -37,6 +46,8 @@ def list_datasets(
         one of its data sets.
     token
         The server's secret. Over ``tcp:`` a server without one tells nobody what it offers.
+    tls
+        Whom to trust, and what to show, on ``tls:``.
     limits
         Bounds and deadlines.
 
@@ -68,7 +79,7 @@ def list_datasets(
         )
     deadline = time.monotonic() + limits.reply_timeout
     reader = ListingReader(limits)
-    channel = dial(location.address, limits, limits.connect_timeout)
+    channel = dial(location.address, limits, limits.connect_timeout, tls=tls)
     try:
         channel.send(as_messages(ask_for_list(location), channel), limits.connect_timeout)
         while not reader.complete:
@@ -125,7 +136,13 @@ def location_of(address: str, token: str | None = None) -> Location:
     return (endpoint if token is None else endpoint.with_token(token)).locations[0]
 
 
-def named_endpoint(address: str, name: bytes | None, token: str | None, limits: Limits) -> Endpoint:
+def named_endpoint(
+    address: str,
+    name: bytes | None,
+    token: str | None,
+    limits: Limits,
+    tls: TlsConfig | ssl.SSLContext | None = None,
+) -> Endpoint:
     """Return the endpoint that an address and a name stand for; without a name, that of the only data set there.
 
     Raises
@@ -135,7 +152,7 @@ def named_endpoint(address: str, name: bytes | None, token: str | None, limits: 
     """
     location = location_of(address, token)
     if name is None:
-        found = [each.name for each in list_datasets(address, token=token, limits=limits)]
+        found = [each.name for each in list_datasets(address, token=token, tls=tls, limits=limits)]
         if len(found) != 1:
             raise UnknownTicket(
                 "the server offers no data set" if not found else "the server offers several data sets",

@@ -24,9 +24,11 @@ from bowstring.memory.buffer import PrivateMemory
 from bowstring.transport import check_scheme
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Sequence
 
     from bowstring.memory import Allocator, Road
+    from bowstring.transport.certificates import TlsConfig
 
 __all__ = ["connect", "endpoint_of"]
 
@@ -39,6 +41,7 @@ def connect(
     *,
     ticket: str | bytes | None = None,
     token: str | None = None,
+    tls: TlsConfig | ssl.SSLContext | None = None,
     shard: tuple[int, int] | None = None,
     columns: Sequence[str] | None = None,
     device: Device | str | None = None,
@@ -64,6 +67,9 @@ def connect(
         Which data set, where a URI does not say it: the same as `name`.
     token
         The server's secret, where the source does not have it.
+    tls
+        Whom to trust on ``tls:``, and which certificate to show: by default the authorities of this system, and
+        none. With it nothing crosses a network unencrypted: addresses of ``tcp:`` off loopback are not taken.
     shard
         ``(i, n)``: the i-th of n parts, counted from 0, which together are the data set. A published table is cut
         into contiguous ranges of rows by the producer, which copies nothing but what must be aligned anew; of a
@@ -142,11 +148,11 @@ def connect(
     if decode is not None:
         if writable:
             raise UsageError("decoded batches are read-only", found="connect(writable=True, decode='device')")
-        encoded = functools.partial(connect, device=device, mode=mode, ordered=ordered, pool=pool)
+        encoded = functools.partial(connect, device=device, mode=mode, ordered=ordered, pool=pool, tls=tls)
         opened = encoded(source, name, ticket=ticket, token=token, shard=shard, stream=stream, limits=limits)
         return _decoded(opened, chosen, limits)
     part = _shard(shard)
-    source = _source(source, _ticket(name, ticket), token, limits)
+    source = _source(source, _ticket(name, ticket), token, limits, tls)
     target = device_named(device)
     if target is None and pool is not None and not pool.device.is_host:
         target = pool.device
@@ -171,7 +177,7 @@ def connect(
         reading = () if mode == "copy" or target is not None else streams
         waits = bool(reading) and addresses_of(reading) is not None
         hello = Hello(chosen, limits.window_bytes, pointers=True, events=waits, shard=part)
-        connection = Connection(endpoint, hello, private or landing, limits, reading, bodies)
+        connection = Connection(endpoint, hello, private or landing, limits, reading, bodies, tls)
         try:
             return EndpointStream(
                 connection,
@@ -255,7 +261,13 @@ def _chosen(columns: Any) -> tuple[str, ...] | None:
     return chosen
 
 
-def _source(source: Any, ticket: bytes | None, token: str | None, limits: Limits) -> Endpoint | Dataset:
+def _source(
+    source: Any,
+    ticket: bytes | None,
+    token: str | None,
+    limits: Limits,
+    tls: TlsConfig | ssl.SSLContext | None,
+) -> Endpoint | Dataset:
     """Return what a user means by a source, as endpoints.
 
     Raises
@@ -267,7 +279,7 @@ def _source(source: Any, ticket: bytes | None, token: str | None, limits: Limits
     """
     if isinstance(source, str):
         if is_address(source):
-            return named_endpoint(source, ticket, token, limits)
+            return named_endpoint(source, ticket, token, limits, tls)
         source = endpoint_of(source, ticket)
     elif ticket is not None and isinstance(source, Endpoint):
         source = dataclasses.replace(source, ticket=ticket)

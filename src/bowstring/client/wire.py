@@ -27,6 +27,7 @@ from bowstring.transport.framing import as_messages, lazy_memory
 from bowstring.transport.scatter_read import Rows, cut
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from bowstring.memory import Allocator, Buffer, Pool
     from bowstring.memory.buffer import PrivateMemory
     from bowstring.transport import Channel
+    from bowstring.transport.certificates import TlsConfig
 
 __all__ = ["Opened", "Run", "Runs", "Wire", "note_turned_away", "open_wires"]
 
@@ -152,7 +154,13 @@ class Opened(NamedTuple):
     passed_over: str
 
 
-def open_wires(endpoint: Endpoint, hello: Hello, pool: Pool | PrivateMemory, limits: Limits) -> Opened:
+def open_wires(
+    endpoint: Endpoint,
+    hello: Hello,
+    pool: Pool | PrivateMemory,
+    limits: Limits,
+    tls: TlsConfig | ssl.SSLContext | None = None,
+) -> Opened:
     """Connect to the best offer of an endpoint that works, and ask for the data set on each of its connections.
 
     Raises
@@ -164,11 +172,11 @@ def open_wires(endpoint: Endpoint, hello: Hello, pool: Pool | PrivateMemory, lim
     passed_over = [f"{each.address}: {each.why_not()}" for each in _better(endpoint, candidates[0])]
     for offer in candidates[:-1]:
         try:
-            return _open(offer, endpoint.ticket, hello, pool, limits, passed_over)
+            return _open(offer, endpoint.ticket, hello, pool, limits, passed_over, tls)
         except (AccessDenied, BrokenError, DeadlineExceeded) as error:
             passed_over.append(f"{offer.address}: {without_frames(error).what}")
     try:
-        return _open(candidates[-1], endpoint.ticket, hello, pool, limits, passed_over)
+        return _open(candidates[-1], endpoint.ticket, hello, pool, limits, passed_over, tls)
     except (AccessDenied, BrokenError, DeadlineExceeded) as error:
         if passed_over:
             error.hint = "; ".join([*([error.hint] if error.hint else []), *passed_over])
@@ -186,13 +194,14 @@ def _open(
     pool: Pool | PrivateMemory,
     limits: Limits,
     passed_over: Sequence[str],
+    tls: TlsConfig | ssl.SSLContext | None,
 ) -> Opened:
     allocator = pool.allocator(prepare=False)
     locations = offer.locations
     wires: list[Wire] = []
     try:
         for location in locations:
-            channel = dial(location.address, limits, limits.connect_timeout)
+            channel = dial(location.address, limits, limits.connect_timeout, tls=tls)
             wires.append(Wire(channel, allocator))
             place = this_process().place if hello.pointers and channel.passes_memory else None
             wires[-1].send(_opening(location, bytes(ticket), hello, place), limits.connect_timeout)

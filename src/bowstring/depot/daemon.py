@@ -81,7 +81,9 @@ class Depot:
         self._listen(paths.control)
 
     def _listen(self, address: str) -> Listener:
-        listener = listen(address, CONTROL_LIMITS if address.startswith("unix:") else REMOTE_LIMITS)
+        is_local = address.startswith("unix:")
+        limits, tls = (CONTROL_LIMITS, None) if is_local else (REMOTE_LIMITS, self.options.tls)
+        listener = listen(address, limits, tls=tls)
         self._listeners.append(listener)
         run_in_thread(self._accept, listener, name="bowstring-depot-accept")
         return listener
@@ -167,17 +169,18 @@ class Depot:
         with self._lock:
             if self.remote_address is None:
                 parts = urllib.parse.urlsplit(address)
-                if parts.scheme != "tcp" or parts.hostname in (None, "0.0.0.0", "::"):  # noqa: S104  refused
+                expected = "tcp" if self.options.tls is None else "tls"
+                if parts.scheme != expected or parts.hostname in (None, "0.0.0.0", "::"):  # noqa: S104  refused
                     raise UsageError(
                         "an address for others says which of this host's it is",
-                        expected="tcp://host:0",
+                        expected=f"{expected}://host:0",
                         found=repr(address),
                     )
-                self.server.listen_too(address)
+                self.server.listen_too(address, tls=self.options.tls, plaintext=self.options.plaintext)
                 # A second port, whatever the first one is.
                 host = parts.netloc.rpartition("@")[2]
                 bare = host[: host.rindex(":")] if parts.port is not None else host
-                control = self._listen(f"tcp://{bare}:0")
+                control = self._listen(f"{parts.scheme}://{bare}:0")
                 self.remote_address = f"{control.uri}?token={self.token}"
             return self.remote_address
 

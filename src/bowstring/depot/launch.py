@@ -22,7 +22,10 @@ from bowstring.private_folders import lock, private_folder
 from bowstring.transport.socket_file import address_of, runtime_folder
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Iterator
+
+    from bowstring.transport.certificates import TlsConfig
 
 __all__ = ["Paths", "connect", "found_or_started", "locked", "try_lock"]
 
@@ -286,6 +289,7 @@ def connect(
     address: str | None = None,
     folder: str | None = None,
     tcp: str | None = None,
+    tls: TlsConfig | ssl.SSLContext | None = None,
     options: Options | None = None,
     timeout: float = 30.0,
 ) -> Depot:
@@ -302,8 +306,12 @@ def connect(
         ``BOWSTRING_DEPOT`` names in the environment.
     tcp
         An address of this host (``tcp://192.0.2.7:0``) at which readers and drivers on other hosts find the depot,
-        too. The first one that is asked for stays. The token, requests and data cross the network unencrypted: who
-        listens there can read, and release, everything.
+        too. The first one that is asked for stays. Off loopback the depot must have been started with
+        ``Options(tls=…)``, and the address is ``tls://192.0.2.7:0``; or with ``Options(plaintext=True)``: then the
+        token, requests and data cross the network unencrypted, and who listens there can read, and release,
+        everything.
+    tls
+        Whom to trust, and what to show, where `address` is one of ``tls:``.
     options
         For a depot that is started.
     timeout
@@ -339,7 +347,7 @@ def connect(
     assert where is not None
 
     def find(seconds: float) -> Connection:
-        return Connection(where, seconds)
+        return Connection(where, seconds, tls)
 
     def find_or_start() -> Connection:
         if paths is None or not start:

@@ -7,10 +7,13 @@ import json
 import os
 import shutil
 import tempfile
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from bowstring.errors import ProtocolError, UsageError
 from bowstring.memory import default_budget
+
+if TYPE_CHECKING:
+    from bowstring.transport.certificates import TlsConfig
 
 __all__ = ["DataSetStatus", "DepotStatus", "Options"]
 
@@ -33,6 +36,10 @@ class Options:
         How long a depot that holds nothing waits to be asked for something, before it ends.
     warm_seconds
         How long slabs that nobody uses are kept.
+    plaintext
+        Whether token and data may cross a network unencrypted: whether it may listen at ``tcp:`` off loopback.
+    tls
+        The certificate of a depot that listens at ``tls:``.
 
     Examples
     --------
@@ -46,25 +53,45 @@ class Options:
     lease_seconds: float = 600.0
     idle_seconds: float = 300.0
     warm_seconds: float = 60.0
+    plaintext: bool = False
+    tls: TlsConfig | None = None
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name == "spill_folder" or value is None:
+            if field.name in ("spill_folder", "plaintext", "tls") or value is None:
                 continue
             if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
                 raise UsageError(
                     f"Options.{field.name} is not a number that means anything", found=repr(value)
                 )
+        tls: Any = self.tls
+        if tls is not None and not isinstance(tls, _config()):
+            raise UsageError("a depot is another process, and takes a TlsConfig", found=repr(tls)[:80])
+
+    def __setstate__(self, state: list[Any]) -> None:
+        # A pickle of an earlier version has fewer fields: new ones are at the end, and keep their defaults.
+        fields = dataclasses.fields(self)
+        for field, value in zip(
+            fields, [*state, *(each.default for each in fields[len(state) :])], strict=True
+        ):
+            object.__setattr__(self, field.name, value)
 
     def to_json(self) -> str:
         """Return the options as text."""
-        return json.dumps(dataclasses.asdict(self))
+        fields = dataclasses.asdict(self)
+        if self.tls is not None:  # a depot has a working folder of its own
+            paths = fields["tls"].items()
+            fields["tls"] = {name: path and os.path.abspath(path) for name, path in paths}
+        return json.dumps(fields)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Return the options that a text says."""
-        return cls(**json.loads(text))
+        fields = json.loads(text)
+        if fields.get("tls") is not None:
+            fields["tls"] = _config()(**fields["tls"])
+        return cls(**fields)
 
     @property
     def folder(self) -> str:
@@ -85,6 +112,12 @@ class Options:
             return shutil.disk_usage(self.folder).free // 2
         except OSError:
             return 0
+
+
+def _config() -> type[TlsConfig]:
+    from bowstring.transport.certificates import TlsConfig  # and `ssl`, which few need
+
+    return TlsConfig
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -29,9 +29,11 @@ from bowstring.transport import Message, dial
 from bowstring.transport.descriptors import close_all
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Sequence
 
     from bowstring.limits import Limits
+    from bowstring.transport.certificates import TlsConfig
 
 __all__ = [
     "CONTROL_LIMITS",
@@ -210,9 +212,11 @@ class Connection:
     Parameters
     ----------
     address
-        ``unix:/path`` or ``tcp://host:port``, with ``?token=…`` where one is needed.
+        ``unix:/path``, ``tcp://host:port`` or ``tls://host:port``, with ``?token=…`` where one is needed.
     seconds
         How long the depot may take to say hello.
+    tls
+        Whom to trust on ``tls:``.
 
     Raises
     ------
@@ -226,11 +230,11 @@ class Connection:
         It does not answer.
     """
 
-    def __init__(self, address: str, seconds: float) -> None:
+    def __init__(self, address: str, seconds: float, tls: TlsConfig | ssl.SSLContext | None = None) -> None:
         where, _, query = address.partition("?")
         token = dict(urllib.parse.parse_qsl(query)).get("token")
         self._lock = threading.Lock()
-        self._channel = dial(where, CONTROL_LIMITS, seconds)
+        self._channel = dial(where, CONTROL_LIMITS, seconds, tls=tls)
         try:
             said: dict[str, Any] = {"version": VERSION}
             if token is not None:

@@ -14,11 +14,13 @@ from bowstring.transport.accepting import accept_next, place_for
 from bowstring.transport.threads import NO_THREAD, Work, run_in_thread
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
     from bowstring.limits import Limits
     from bowstring.server.session import Session
     from bowstring.transport import Channel, Listener
+    from bowstring.transport.certificates import TlsConfig
 
 __all__ = ["Acceptor"]
 
@@ -81,7 +83,12 @@ class Acceptor:
         """The classes of the connections that come in, in the order of `addresses`."""
         return [listener.channels for listener in self._listeners]
 
-    def listen(self, address: str) -> str:
+    @property
+    def all_known(self) -> bool:
+        """Whether all who come in are processes of this user, or have shown a certificate."""
+        return all(each.channels.authenticated or each.asks_certificates for each in self._listeners)
+
+    def listen(self, address: str, tls: TlsConfig | ssl.SSLContext | None = None) -> str:
         """Take readers at an address; return it as a transport dials it.
 
         Raises
@@ -89,7 +96,7 @@ class Acceptor:
         UsageError
             The address is malformed, or in use.
         """
-        listener = listen(address, self._limits)
+        listener = listen(address, self._limits, tls=tls)
         with self._changed:
             self._listeners.append(listener)
         try:

@@ -4,28 +4,48 @@ from __future__ import annotations
 
 import math
 from numbers import Integral, Real
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from bowstring.errors import UsageError
 from bowstring.limits import Limits
 from bowstring.memory import Pool
-from bowstring.transport import is_loopback
+from bowstring.transport import encrypts, is_loopback
 
-__all__ = ["advertised_host", "check_door", "check_offer", "check_seconds", "check_token"]
+if TYPE_CHECKING:
+    import ssl
+
+    from bowstring.transport.certificates import TlsConfig
+
+__all__ = [
+    "advertised_host",
+    "check_address",
+    "check_door",
+    "check_exposed",
+    "check_offer",
+    "check_seconds",
+]
 
 _SHORTEST_TOKEN: Final = 16
 _MOST_NAME: Final = 1024  # bytes; a ticket begins with the name, and has a bound of its own
 
 
-def check_door(address: Any, token: Any, pool: Any, limits: Any) -> None:
+def check_door(
+    address: Any,
+    token: Any,
+    pool: Any,
+    limits: Any,
+    *,
+    plaintext: bool = False,
+    tls: TlsConfig | ssl.SSLContext | None = None,
+) -> None:
     """Refuse what no server can be made of.
 
     Raises
     ------
     UsageError
-        One of the arguments means nothing, or the address needs a token.
+        One of the arguments means nothing, or the address needs a token or encryption.
     """
     if not isinstance(address, str):
         raise UsageError(
@@ -37,25 +57,81 @@ def check_door(address: Any, token: Any, pool: Any, limits: Any) -> None:
         raise UsageError("not a pool", expected="a bowstring.Pool", found=repr(pool))
     if not isinstance(limits, Limits):
         raise UsageError("not limits", expected="a bowstring.Limits", found=repr(limits))
-    check_token(token, address)
+    check_address(address, token, plaintext=plaintext, tls=tls)
 
 
-def check_token(token: str | None, address: str) -> None:
-    """Refuse an address that other machines reach where there is no token, or one that is soon guessed.
+def check_address(
+    address: str,
+    token: str | None,
+    *,
+    plaintext: bool = False,
+    tls: TlsConfig | ssl.SSLContext | None = None,
+) -> None:
+    """Refuse an address of a transport that other machines reach and that is not protected (`check_exposed`).
 
     Raises
     ------
     UsageError
-        The token is missing, or too short.
+        It is not protected.
+    """
+    if not is_loopback(address):
+        certified = tls is not None and _asks_certificates(tls)
+        check_exposed(address, token, encrypted=encrypts(address), certified=certified, plaintext=plaintext)
+
+
+def _asks_certificates(tls: TlsConfig | ssl.SSLContext) -> bool:
+    from bowstring.transport.certificates import asks_certificates  # and `ssl`, which others need not load
+
+    return asks_certificates(tls)
+
+
+def check_exposed(
+    address: str, token: str | None, *, encrypted: bool, certified: bool = False, plaintext: bool = False
+) -> None:
+    """Refuse an address that other machines reach, unless its server knows its readers and nobody can listen in.
+
+    This is the one rule for all that listens: servers, their further addresses, depots, Flight.
+
+    Parameters
+    ----------
+    address
+        For the error.
+    token
+        What readers must give. One that is soon guessed is none.
+    encrypted
+        Whether what crosses the network is encrypted.
+    certified
+        Whether readers must show a certificate.
+    plaintext
+        Whether the user has said that data and token may cross the network unencrypted.
+
+    Raises
+    ------
+    UsageError
+        The token is missing or too short; or nothing is encrypted, and the user has not said that this is meant.
+
+    Examples
+    --------
+    >>> check_exposed("tcp://0.0.0.0:4711", "0123456789abcdef", encrypted=False, plaintext=True)
+    >>> check_exposed("tcp://0.0.0.0:4711", "0123456789abcdef", encrypted=False)
+    Traceback (most recent call last):
+    bowstring.errors.UsageError: data and token would cross the network unencrypted; ...
     """
     length = 0 if token is None else len(token)
-    if length < _SHORTEST_TOKEN and not is_loopback(address):
+    if length < _SHORTEST_TOKEN and not certified:
         raise UsageError(
             "a server that other machines can reach needs a token",
             expected=f"at least {_SHORTEST_TOKEN} characters",
             found=f"{length} characters" if length else "no token",
             where=address,
             hint="Give token=secrets.token_urlsafe(), on the command line --token auto, or listen on 127.0.0.1.",
+        )
+    if not (encrypted or plaintext):
+        raise UsageError(
+            "data and token would cross the network unencrypted",
+            where=address,
+            hint="Listen on tls: (grpc+tls: for Flight) with a certificate, or say plaintext=True, on the command "
+            "line --plaintext, where everybody on the network may read them.",
         )
 
 
@@ -67,8 +143,10 @@ def advertised_host(host: Any, address: str) -> str:
     UsageError
         It is no host, or the address has none.
     """
-    if not address.startswith("tcp:"):
-        raise UsageError("only an address of tcp: has a host to advertise", found=address, where="advertise")
+    if not address.startswith(("tcp:", "tls:")):
+        raise UsageError(
+            "only an address of tcp: or tls: has a host to advertise", found=address, where="advertise"
+        )
     text = host if isinstance(host, str) else ""
     plain = text.removeprefix("[").removesuffix("]")
     is_name = bool(plain) and all(each.isalnum() or each in "-._:%" for each in plain)

@@ -29,12 +29,13 @@ from bowstring.errors import (
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import Pool, kept_for_good
 from bowstring.server.acceptor import Acceptor
-from bowstring.server.arguments import advertised_host, check_door, check_offer, check_seconds, check_token
+from bowstring.server.arguments import advertised_host, check_address, check_door, check_offer, check_seconds
 from bowstring.server.catalogue import Catalogue, Publication
 from bowstring.server.session import Session
 from bowstring.server.sources import source_of
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterator
 
     import pyarrow as pa
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from bowstring.dissociated.producer import Outcome, Role
     from bowstring.memory import PoolStatistics
     from bowstring.server.sources import Source
+    from bowstring.transport.certificates import TlsConfig
 
 __all__ = ["Server", "ServerStatistics"]
 
@@ -59,10 +61,16 @@ class Server(Closing):
     ----------
     address
         ``"unix:"`` (the default: a socket in a private folder), ``"unix:/path"``, ``"tcp://host:port"``
-        (port 0 picks one), or ``"inproc:name"``.
+        (port 0 picks one), ``"tls://host:port"``, or ``"inproc:name"``.
     token
         A secret that readers must give; it is part of the endpoints' URIs. Off the loopback interface there
-        must be one, of 16 characters or more: ``secrets.token_urlsafe()`` makes one.
+        must be one, of 16 characters or more: ``secrets.token_urlsafe()`` makes one. Readers that must show a
+        certificate need none.
+    tls
+        The certificate of a server at ``tls:``; with ``TlsConfig(ca=…)`` those of its readers must be of that
+        authority.
+    plaintext
+        Whether data and token may cross a network unencrypted; without it, ``tcp:`` listens on loopback only.
     advertise
         The host that URIs name, for an address such as ``"tcp://0.0.0.0:4711"``, under which nobody reaches it.
     pool
@@ -93,11 +101,13 @@ class Server(Closing):
         address: str = "unix:",
         *,
         token: str | None = None,
+        tls: TlsConfig | ssl.SSLContext | None = None,
+        plaintext: bool = False,
         advertise: str | None = None,
         pool: Pool | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        check_door(address, token, pool, limits)
+        check_door(address, token, pool, limits, plaintext=plaintext, tls=tls)
         self._advertise = None if advertise is None else advertised_host(advertise, address)
         self.limits = limits
         self._own_pool = pool is None
@@ -109,7 +119,7 @@ class Server(Closing):
         self._catalogue = Catalogue(self._changed)
         self._closed = False
         self._acceptor = Acceptor(functools.partial(Session, self), limits, self._changed)
-        self._acceptor.listen(address)
+        self._acceptor.listen(address, tls)
         _servers.add(self)
 
     @property
@@ -226,7 +236,7 @@ class Server(Closing):
     @property
     def _names_open(self) -> bool:
         """Whether every reader of this server may ask by name."""
-        return self._token is not None or all(each.authenticated for each in self._acceptor.channels)
+        return self._token is not None or self._acceptor.all_known
 
     def offer(self, name: str, source: Source, readers: int | None = None) -> tuple[Publication, Endpoint]:
         """Offer what somebody else has prepared; that `name` is new is his business.
@@ -241,20 +251,27 @@ class Server(Closing):
             self._catalogue.enter(publication)
         return publication, self._endpoint(publication.ticket, separate=False)
 
-    def listen_too(self, address: str) -> str:
+    def listen_too(
+        self, address: str, *, tls: TlsConfig | ssl.SSLContext | None = None, plaintext: bool = False
+    ) -> str:
         """Take readers on one more address, too; return it as a transport dials it.
 
         Endpoints that are made from now on name both addresses. ``publish(readers=…)`` counts the readers of both
         together.
 
+        Parameters
+        ----------
+        address, tls, plaintext
+            As for the server's first address.
+
         Raises
         ------
         UsageError
-            The address is malformed, in use, or needs a token.
+            The address is malformed, in use, or needs a token or encryption.
         """
         self._check()
-        check_token(self._token, address)
-        return self._acceptor.listen(address)
+        check_address(address, self._token, plaintext=plaintext, tls=tls)
+        return self._acceptor.listen(address, tls)
 
     def _endpoint(self, ticket: bytes, *, separate: bool) -> Endpoint:
         location = self._location

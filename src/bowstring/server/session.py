@@ -96,7 +96,11 @@ class Session:
     @property
     def is_stranger(self) -> bool:
         """Whether anybody could be there: it came over a network, and has not been let in."""
-        return self._publication is None and not self._channel.authenticated
+        return self._publication is None and not self._is_known
+
+    @property
+    def _is_known(self) -> bool:
+        return self._channel.authenticated or self._channel.certified
 
     def _spawn(self, target: Any, name: str) -> None:
         self.work.append(run_in_thread(target, name=name))
@@ -173,7 +177,7 @@ class Session:
                 self._begin(ticket)
                 self._channel.restriction = None
             case ListWanted():
-                self._send(list_of(self._server.infos(authenticated=self._channel.authenticated)))
+                self._send(list_of(self._server.infos(authenticated=self._is_known)))
                 self._finish()
             case Pinged():
                 self._pay_pongs()
@@ -203,7 +207,7 @@ class Session:
         role = self._protocol.role or Role.BOTH
         shard = hello.shard if hello is not None else None
         publication = self._server.admit(
-            ticket, role, authenticated=self._channel.authenticated, shards=1 if shard is None else shard[1]
+            ticket, role, authenticated=self._is_known, shards=1 if shard is None else shard[1]
         )
         self._publication = publication
         self._source = source = publication.source if shard is None else publication.source.shard(*shard)

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.columnar.batch import Batch
+from bowstring.depot import Options
 from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Pool, cpu
@@ -81,11 +82,12 @@ class StayingTask:
 
     def _server(self, ends: contextlib.ExitStack, pool: Pool) -> Server:
         """Return a server for readers of this host and, where there are other hosts, for those, too."""
-        elsewhere = own_address(self.order.driver)
+        options = self.order.options or Options()
+        elsewhere = own_address(self.order.driver, options)
         token = None if elsewhere is None else secrets.token_hex(16)
         server = ends.enter_context(Server(token=token, pool=pool))
         if elsewhere is not None:
-            server.listen_too(elsewhere)
+            server.listen_too(elsewhere, tls=options.tls, plaintext=options.plaintext)
         return server
 
     def _offer(self, server: Server, data: list[Batch], partition: int) -> Ticket:

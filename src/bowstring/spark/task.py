@@ -241,7 +241,9 @@ class DepotTask:
             return Ticket(partition)
         order = self.order
         with contextlib.ExitStack() as ends:
-            held = ends.enter_context(depot.connect(options=order.options, tcp=own_address(order.driver)))
+            held = ends.enter_context(
+                depot.connect(options=order.options, tcp=own_address(order.driver, order.options))
+            )
             # The executor lives as long as the application does on this host, a worker's process does not.
             held.hold(order.application, order.lease_seconds, watch_pid=executor_pid())
             _free(held, order.given_up)
@@ -301,8 +303,8 @@ def executor_pid() -> int | None:
     return None
 
 
-def own_address(driver: str | None) -> str | None:
-    """Return an address of this host at which the driver's host, and others, reach it.
+def own_address(driver: str | None, options: depot.Options | None = None) -> str | None:
+    """Return an address of this host at which the driver's host, and others, reach it; of ``tls:`` if they say so.
 
     Raises
     ------
@@ -318,6 +320,7 @@ def own_address(driver: str | None) -> str | None:
         return None
     found = socket.getaddrinfo(driver.strip("[]"), _ANY_PORT, type=socket.SOCK_DGRAM)
     failure: OSError | None = None
+    scheme = "tls" if options is not None and options.tls is not None else "tcp"
     for family, kind, _, _, place in sorted(found, key=lambda each: each[0] != socket.AF_INET):
         with socket.socket(family, kind) as probe:
             try:
@@ -326,7 +329,7 @@ def own_address(driver: str | None) -> str | None:
             except OSError as error:
                 failure = error
             else:
-                return f"tcp://{spelled((probe.getsockname()[0], 0))}"
+                return f"{scheme}://{spelled((probe.getsockname()[0], 0))}"
     raise failure or OSError(errno.EADDRNOTAVAIL, "the driver's host has no address", driver)
 
 

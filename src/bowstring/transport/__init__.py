@@ -6,6 +6,7 @@ scheme   address                            attachments         peer
 inproc   ``inproc:name``                    any objects         this process
 unix     ``unix:/path/to.sock``, ``unix:``  file descriptors    pid, uid, pidfd; same user only
 tcp      ``tcp://host:port``, ``tcp://``    none                its address
+tls      ``tls://host:port``, ``tls://``    none                its address, and its certificate if asked
 ======== ================================== =================== =======================================
 
 No transport starts a thread. A transport is loaded on first use, and another one can be added with
@@ -17,12 +18,17 @@ from __future__ import annotations
 
 import functools
 import importlib
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from bowstring.errors import UsageError
+from bowstring.errors import AccessDenied, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory.slab import needing_descriptor
 from bowstring.transport.channel import Carries, Channel, Land, Landing, Listener, Message, Peer, Received
+
+if TYPE_CHECKING:
+    import ssl
+
+    from bowstring.transport.certificates import TlsConfig
 
 __all__ = [
     "Carries",
@@ -35,6 +41,7 @@ __all__ = [
     "Received",
     "check_scheme",
     "dial",
+    "encrypts",
     "is_loopback",
     "listen",
     "register",
@@ -42,7 +49,10 @@ __all__ = [
 
 
 class Transport(Protocol):
-    """What a module must offer to be registered as a transport."""
+    """What a module must offer to be registered as a transport.
+
+    One whose connections are encrypted says ``encrypts = True``; its `listen` and `dial` take ``tls=`` besides.
+    """
 
     def listen(self, address: str, limits: Limits) -> Listener:
         """Listen on an address of the transport's scheme."""
@@ -58,6 +68,7 @@ _modules = {
     "inproc": "bowstring.transport.inproc",
     "unix": "bowstring.transport.unix",
     "tcp": "bowstring.transport.tcp",
+    "tls": "bowstring.transport.tls",
 }
 
 
@@ -81,22 +92,26 @@ def register(scheme: str, module: str) -> None:
         raise UsageError(f"the scheme {scheme!r} is taken", found=taken)
 
 
-def listen(address: str, limits: Limits = DEFAULT_LIMITS) -> Listener:
+def listen(
+    address: str, limits: Limits = DEFAULT_LIMITS, *, tls: TlsConfig | ssl.SSLContext | None = None
+) -> Listener:
     """Listen on an address.
 
     Parameters
     ----------
     address
-        ``inproc:name``, ``unix:/path`` or ``tcp://host:port``; what is left out is chosen: ``inproc:``,
-        ``unix:`` (a private folder), ``tcp://`` (loopback, a free port). Characters that mean something in a
-        URI are percent-encoded, and there is no query: that belongs to the protocol.
+        ``inproc:name``, ``unix:/path``, ``tcp://host:port`` or ``tls://host:port``; what is left out is chosen:
+        ``inproc:``, ``unix:`` (a private folder), ``tcp://`` (loopback, a free port). Characters that mean
+        something in a URI are percent-encoded, and there is no query: that belongs to the protocol.
     limits
         Bounds for everything that is received.
+    tls
+        The certificates, for ``tls:``.
 
     Raises
     ------
     UsageError
-        The address means nothing, or is in use.
+        The address means nothing, or is in use; or `tls` is given for another scheme, or missing.
     LimitExceeded
         This process has no descriptor left.
 
@@ -107,10 +122,21 @@ def listen(address: str, limits: Limits = DEFAULT_LIMITS) -> Listener:
     True
     """
     with needing_descriptor(f"a listener at {address}"):
-        return _transport(address).listen(address, limits)
+        if not encrypts(address):
+            if tls is not None:
+                raise UsageError("certificates are for tls:", found=f"tls=… for {address}")
+            return _transport(address).listen(address, limits)
+        encrypted: Any = _transport(address)
+        return cast("Listener", encrypted.listen(address, limits, tls=tls))
 
 
-def dial(address: str, limits: Limits = DEFAULT_LIMITS, deadline: float | None = None) -> Channel:
+def dial(
+    address: str,
+    limits: Limits = DEFAULT_LIMITS,
+    deadline: float | None = None,
+    *,
+    tls: TlsConfig | ssl.SSLContext | None = None,
+) -> Channel:
     """Connect to the address of a listener.
 
     Parameters
@@ -122,6 +148,8 @@ def dial(address: str, limits: Limits = DEFAULT_LIMITS, deadline: float | None =
     deadline
         Time in seconds to reach the listener; ``limits.connect_timeout`` unless given. A name server may
         take its own time on top.
+    tls
+        Whom to trust, and what to show, on ``tls:``; whoever gives it wants nothing to cross a network unencrypted.
 
     Raises
     ------
@@ -130,7 +158,7 @@ def dial(address: str, limits: Limits = DEFAULT_LIMITS, deadline: float | None =
     DeadlineExceeded
         Nobody answered in time.
     AccessDenied
-        The listener belongs to another user.
+        The listener belongs to another user; or the connection would not be encrypted, and there is `tls`.
     UsageError
         The address means nothing.
     LimitExceeded
@@ -145,7 +173,12 @@ def dial(address: str, limits: Limits = DEFAULT_LIMITS, deadline: float | None =
     """
     seconds = limits.connect_timeout if deadline is None else deadline
     with needing_descriptor(f"a connection to {address}"):
-        return _transport(address).dial(address, limits, seconds)
+        if not encrypts(address):
+            if tls is not None and not is_loopback(address):
+                raise AccessDenied("the connection would not be encrypted", found=f"tls=… for {address}")
+            return _transport(address).dial(address, limits, seconds)
+        encrypted: Any = _transport(address)
+        return cast("Channel", encrypted.dial(address, limits, seconds, tls=tls))
 
 
 def is_loopback(address: str) -> bool:
@@ -163,6 +196,17 @@ def is_loopback(address: str) -> bool:
     return _transport(address).is_loopback(address)
 
 
+def encrypts(address: str) -> bool:
+    """Return whether what goes over connections to the address is encrypted.
+
+    Examples
+    --------
+    >>> encrypts("tcp://127.0.0.1:4711"), encrypts("tls://127.0.0.1:4711")
+    (False, True)
+    """
+    return bool(getattr(_transport(address), "encrypts", False))
+
+
 def check_scheme(address: str) -> str:
     """Return the scheme of an address, if there is a transport for it.
 
@@ -177,7 +221,7 @@ def check_scheme(address: str) -> str:
     'tcp'
     >>> check_scheme("http://127.0.0.1/x")
     Traceback (most recent call last):
-    bowstring.errors.UsageError: unknown scheme; expected inproc:, unix:, tcp:; found 'http://127.0.0.1/x'
+    bowstring.errors.UsageError: unknown scheme; expected inproc:, unix:, tcp:, tls:; found 'http://127.0.0.1/x'
     """
     scheme, colon, _ = address.partition(":")
     if not colon or scheme not in _modules:

@@ -185,6 +185,9 @@ class Channel(Closing):
         (``"object"``), as a key for remote reads (``"rkey"``), or not at all (``None``).
     authenticated
         Whether the peer is known to be a process of this user.
+    certified
+        Whether the peer has shown a certificate of an authority that this end trusts (``tls:`` with clients'
+        certificates).
     ordered
         Whether all messages arrive in the order in which they were sent, untagged and tagged ones together.
     lands_on_device
@@ -221,6 +224,7 @@ class Channel(Closing):
     address: str
     peer: Peer
     limits: Limits
+    certified: bool = False
     restriction: Restriction | None = None
     last_words: Callable[[BowstringError], Message | None] | None = None
 
@@ -380,10 +384,13 @@ class Listener(Closing):
         ``inproc:name``.
     channels
         The class of the connections.
+    asks_certificates
+        Whether all who are let in have shown a certificate (:attr:`Channel.certified`).
     """
 
     uri: str
     channels: ClassVar[type[Channel]]
+    asks_certificates: bool = False
 
     @abc.abstractmethod
     def accept(self, timeout: float) -> Channel | None:

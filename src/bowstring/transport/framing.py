@@ -149,11 +149,14 @@ def check_beginning(begun: bytes) -> None:
     """
     magic = begun[: len(_MAGIC)]
     if magic != _MAGIC[: len(magic)]:
+        is_tls = begun[:1] in (b"\x15", b"\x16") and begun[1:2] in (b"", b"\x03")
         raise ProtocolError(
             "the peer does not speak Bowstring's framing",
             expected=_MAGIC,
             found=f"{begun[:4]!r}...",
-            hint="Something else uses this address, or bytes were lost on the way.",
+            hint="It speaks TLS: the one end says tls:, and the other tcp:."
+            if is_tls
+            else "Something else uses this address, or bytes were lost on the way.",
         )
     if len(begun) > len(_MAGIC) and begun[len(_MAGIC)] != _VERSION:
         raise ProtocolError(

@@ -1,7 +1,7 @@
 """``tcp:``, messages over a TCP connection; bodies go straight from and into the buffers.
 
-There is no authentication here: who listens off loopback asks for a token one floor up, and
-:func:`is_loopback` tells.
+There is no authentication here, and no encryption: the server refuses an address off loopback without a token and
+``plaintext=True``, and :func:`is_loopback` tells. ``tls:`` makes its connections here, too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,18 @@ from bowstring.transport.peer import Peer, milliseconds
 from bowstring.transport.scatter_read import Rows
 from bowstring.transport.sockets import StreamChannel
 
-__all__ = ["TcpChannel", "TcpListener", "dial", "is_loopback", "listen", "spelled"]
+__all__ = [
+    "TcpChannel",
+    "TcpListener",
+    "connected",
+    "dial",
+    "host_and_port",
+    "is_loopback",
+    "listen",
+    "listening",
+    "set_options",
+    "spelled",
+]
 
 _LOOPBACK = "127.0.0.1"
 # Milliseconds that the rest of a body is waited for by who only looks.
@@ -44,12 +55,7 @@ class TcpChannel(StreamChannel):
     takes_rows = True
 
     def __init__(self, sock: socket.socket, address: str, peer: Peer, limits: Limits) -> None:
-        # Requests are small and answered at once: nothing is gained by waiting to fill a segment.
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A host that is gone says nothing. The kernels ask each other, also while nobody here does.
-        for option, value in _KEEP_ALIVE:
-            sock.setsockopt(*option, value)
-        _hold_nothing_back(sock)
+        set_options(sock)
         super().__init__(sock, address, peer, limits)
 
     def _fill_and_look(self, body: memoryview) -> int:
@@ -142,6 +148,16 @@ class TcpChannel(StreamChannel):
             raise self._lost(error, missing) from error
 
 
+def set_options(sock: socket.socket) -> None:
+    """Set what every connection of ours over TCP has."""
+    # Requests are small and answered at once: nothing is gained by waiting to fill a segment.
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # A host that is gone says nothing. The kernels ask each other, also while nobody here does.
+    for option, value in _KEEP_ALIVE:
+        sock.setsockopt(*option, value)
+    _hold_nothing_back(sock)
+
+
 def _hold_nothing_back(sock: socket.socket) -> None:
     """Let the kernel not look for a bottleneck between two processes of one machine, where there is none.
 
@@ -175,7 +191,18 @@ def listen(address: str, limits: Limits) -> Listener:
     UsageError
         The address means nothing, is not one of this machine, or is in use.
     """
-    host, port = _parse(address)
+    return TcpListener(listening(address), limits)
+
+
+def listening(address: str) -> socket.socket:
+    """Return a socket that listens on ``scheme://host:port``.
+
+    Raises
+    ------
+    UsageError
+        As for :func:`listen`.
+    """
+    host, port = host_and_port(address)
     failure: OSError | None = None
     for family, place in _look_up(address, host, port):
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -185,7 +212,7 @@ def listen(address: str, limits: Limits) -> Listener:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             sock.bind(place)
             sock.listen(socket.SOMAXCONN)
-            return TcpListener(sock, limits)
+            return sock
         except OSError as error:
             sock.close()
             failure = without_frames(error)
@@ -206,8 +233,20 @@ def dial(address: str, limits: Limits, deadline: float) -> TcpChannel:
     UsageError
         The address means nothing.
     """
+    sock, peer = connected(address, deadline)
+    return TcpChannel(sock, address, peer, limits)
+
+
+def connected(address: str, deadline: float) -> tuple[socket.socket, Peer]:
+    """Return a socket that is connected to ``scheme://host:port``, and who is at its other end.
+
+    Raises
+    ------
+    BrokenError, DeadlineExceeded, UsageError
+        As for :func:`dial`.
+    """
     milliseconds(deadline, "deadline")
-    host, port = _parse(address)
+    host, port = host_and_port(address)
     if port == 0:
         raise UsageError("a port to dial is needed", found=address)
     end = time.monotonic() + deadline
@@ -216,7 +255,7 @@ def dial(address: str, limits: Limits, deadline: float) -> TcpChannel:
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             _connect(sock, place, end)
-            return TcpChannel(sock, address, Peer.at(spelled(sock.getpeername())), limits)
+            return sock, Peer.at(spelled(sock.getpeername()))
         except OSError as error:
             sock.close()
             failure = without_frames(error)
@@ -254,7 +293,7 @@ def is_loopback(address: str) -> bool:
     >>> is_loopback("tcp://[::1]:4711"), is_loopback("tcp://192.0.2.1:4711"), is_loopback("tcp://")
     (True, False, True)
     """
-    host, port = _parse(address)
+    host, port = host_and_port(address)
     return all(_is_loopback(str(place[0])) for _, place in _look_up(address, host, port))
 
 
@@ -265,16 +304,31 @@ def _is_loopback(host: str) -> bool:
     return found.is_loopback
 
 
-def _parse(address: str) -> tuple[str, int]:
-    """Return host and port of an address."""
+def host_and_port(address: str) -> tuple[str, int]:
+    """Return host and port of an address; loopback and 0 where they are left out.
+
+    Raises
+    ------
+    UsageError
+        It is not ``scheme://host:port``.
+
+    Examples
+    --------
+    >>> host_and_port("tls://[::1]:4711"), host_and_port("tcp://")
+    (('::1', 4711), ('127.0.0.1', 0))
+    """
+    scheme = address.partition(":")[0]
     with contextlib.suppress(ValueError):
         parts = urllib.parse.urlsplit(address)
         port = parts.port or 0
         extra = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
-        if parts.scheme == "tcp" and address.startswith("tcp://") and not extra:
+        if address.startswith(f"{scheme}://") and not extra:
             return parts.hostname or _LOOPBACK, port
+    name = "TLS" if scheme == "tls" else "TCP"
     raise UsageError(
-        "not an address of a TCP listener", expected="tcp://host:port, IPv6 in brackets", found=repr(address)
+        f"not an address of a {name} listener",
+        expected=f"{scheme}://host:port, IPv6 in brackets",
+        found=repr(address),
     )
 
 

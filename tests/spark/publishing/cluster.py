@@ -46,6 +46,7 @@ def start() -> Any:
     """Return a session with two executors of two slots, and a GPU for each task."""
     config = {
         "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
         "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "1",
         "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
         "spark.task.resource.gpu.amount": "1",

@@ -20,6 +20,8 @@ from tests.spark.publishing import standalone
 from tests.spark.publishing.local import ROWS, SUM, numbers, total
 
 _HERE, _THERE = "10.231.7.1", "10.231.7.2"
+# The wire is between these two.
+_OPEN = bow.depot.Options(plaintext=True)
 _FAR = {"BOWSTRING_HOST": "the-other-host"}
 
 
@@ -60,7 +62,7 @@ def _namespace() -> list[str]:
 
 def another_host(session: Any) -> None:
     """The worker's host keeps the data; this one reads them by TCP, waits for it, and frees them there."""
-    published = bow.spark.publish(numbers(session), "far", readers=1)
+    published = bow.spark.publish(numbers(session), "far", readers=1, depot_options=_OPEN)
     assert {endpoint.host for endpoint in published} == {_FAR["BOWSTRING_HOST"]}
     assert all(_THERE in str(endpoint) for endpoint in published)
     with bow.connect(published) as stream:
@@ -81,8 +83,10 @@ def what_failed_there_is_freed(session: Any) -> None:
         yield from batches
 
     with pytest.raises(Exception, match="the last one fails"):
-        bow.spark.publish(numbers(session).mapInArrow(fails, "id bigint, text string"), "failed")
-    published = bow.spark.publish(numbers(session), "next")
+        bow.spark.publish(
+            numbers(session).mapInArrow(fails, "id bigint, text string"), "failed", depot_options=_OPEN
+        )
+    published = bow.spark.publish(numbers(session), "next", depot_options=_OPEN)
     [there] = application_of(session).depots
     assert [each.name.partition("#")[0] for each in there.status().datasets] == ["next"]
     published.release()
@@ -90,7 +94,7 @@ def what_failed_there_is_freed(session: Any) -> None:
 
 def tasks_that_stay_there(session: Any) -> None:
     """Tasks of the other host that stay meet the driver here, and their data are read by TCP."""
-    published = bow.spark.publish(numbers(session, 2), "stay", mode="barrier", readers=1)
+    published = bow.spark.publish(numbers(session, 2), "stay", mode="barrier", readers=1, depot_options=_OPEN)
     assert total(published) == (ROWS, SUM)
     published.wait_released(30.0)
 

@@ -24,7 +24,10 @@ MIB = 1 << 20
 
 
 def pairs_at(address: str) -> Maker:
-    """Return a maker of connections over ``address``: dialled end first, accepted end second."""
+    """Return a maker of connections over ``address``: dialled end first, accepted end second.
+
+    They have met: one message went each way, so that nothing is left of a handshake that takes both.
+    """
 
     @contextlib.contextmanager
     def make(limits: Limits) -> Iterator[tuple[Channel, Channel]]:
@@ -32,6 +35,10 @@ def pairs_at(address: str) -> Maker:
             there = listener.accept(PATIENCE)
             assert there is not None, "nobody came"
             with there:
+                for one, other in ((here, there), (there, here)):
+                    sending = in_thread(send, one, Message(None))
+                    next_from(other)
+                    sending.result()
                 yield here, there
 
     return make

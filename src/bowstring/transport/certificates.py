@@ -1,0 +1,164 @@
+"""Certificates for ``tls:``: which ones an end shows, and whom it trusts."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import ssl
+from collections.abc import Iterator
+
+from bowstring.errors import BowstringError, UsageError
+
+__all__ = ["TlsConfig", "asks_certificates", "client_context", "server_context"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TlsConfig:
+    """The certificates of one end of ``tls:`` connections, as paths of PEM files. It pickles.
+
+    Parameters
+    ----------
+    cert
+        The certificate that this end shows, with those that lead to its authority. A server must have one.
+    key
+        The private key of `cert`, not encrypted; by default it is in the same file.
+    ca
+        The authorities that this end trusts. A client trusts those of its system by default. A server that has this
+        asks its clients for certificates, and lets no others in.
+
+    Examples
+    --------
+    >>> TlsConfig(cert="/etc/bowstring/server.pem", ca="/etc/bowstring/ca.pem").key is None
+    True
+    """
+
+    cert: str | os.PathLike[str] | None = None
+    key: str | os.PathLike[str] | None = None
+    ca: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, str | os.PathLike | None):
+                raise UsageError(f"TlsConfig.{field.name} is the path of a PEM file", found=repr(value)[:80])
+        if self.key is not None and self.cert is None:
+            raise UsageError("a key without its certificate", hint="TlsConfig(cert=…, key=…)")
+
+    def for_server(self) -> ssl.SSLContext:
+        """Return what a server shakes hands by.
+
+        Raises
+        ------
+        UsageError
+            There is no certificate, or a file cannot be read.
+        """
+        if self.cert is None:
+            raise UsageError(
+                "a TLS server needs a certificate",
+                hint="TlsConfig(cert=…, key=…), on the command line --tls-cert and --tls-key.",
+            )
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        # Nobody resumes a session, and what a client leaves unread can cut off what it sent.
+        context.num_tickets = 0
+        self._load(context)
+        if self.ca is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+    def for_client(self) -> ssl.SSLContext:
+        """Return what a client shakes hands by.
+
+        Raises
+        ------
+        UsageError
+            A file cannot be read.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        self._load(context)
+        if self.ca is None:
+            context.load_default_certs()
+        return context
+
+    def _load(self, context: ssl.SSLContext) -> None:
+        if self.cert is not None:
+            with _reading("certificate and key", self.cert, self.key):
+                context.load_cert_chain(self.cert, self.key, _no_password)
+        if self.ca is not None:
+            with _reading("trusted authorities", self.ca):
+                context.load_verify_locations(self.ca)
+
+
+@contextlib.contextmanager
+def _reading(what: str, *paths: str | os.PathLike[str] | None) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        if isinstance(error, BowstringError):
+            raise
+        why = error.reason if isinstance(error, ssl.SSLError) else getattr(error, "strerror", None)
+        raise UsageError(
+            f"{what} cannot be read",
+            expected="PEM files that belong together",
+            found=why or str(error),
+            where=", ".join(os.fspath(path) for path in paths if path is not None),
+        ) from error
+
+
+def _no_password() -> str:
+    # OpenSSL would ask for it on the terminal.
+    raise UsageError("the private key is encrypted", hint="Give an ssl.SSLContext that has loaded it.")
+
+
+def server_context(tls: TlsConfig | ssl.SSLContext | None) -> ssl.SSLContext:
+    """Return what a server shakes hands by.
+
+    Raises
+    ------
+    UsageError
+        There is nothing to do so by, or it is for clients.
+    """
+    if isinstance(tls, ssl.SSLContext):
+        return _of_side(tls, ssl.PROTOCOL_TLS_SERVER)
+    return _checked(tls or TlsConfig()).for_server()
+
+
+def client_context(tls: TlsConfig | ssl.SSLContext | None) -> ssl.SSLContext:
+    """Return what a client shakes hands by.
+
+    Raises
+    ------
+    UsageError
+        It is for servers.
+    """
+    if isinstance(tls, ssl.SSLContext):
+        return _of_side(tls, ssl.PROTOCOL_TLS_CLIENT)
+    return _checked(tls or TlsConfig()).for_client()
+
+
+def asks_certificates(tls: TlsConfig | ssl.SSLContext | None) -> bool:
+    """Whether a server with it lets only clients in that have a certificate of a trusted authority."""
+    if isinstance(tls, ssl.SSLContext):
+        return tls.verify_mode == ssl.CERT_REQUIRED
+    return tls is not None and tls.ca is not None
+
+
+def _of_side(context: ssl.SSLContext, protocol: int) -> ssl.SSLContext:
+    if context.protocol not in (protocol, ssl.PROTOCOL_TLS):
+        side = "server" if protocol == ssl.PROTOCOL_TLS_SERVER else "client"
+        raise UsageError(
+            f"the SSLContext is not one of a {side}",
+            expected=f"ssl.SSLContext(ssl.PROTOCOL_TLS_{side.upper()})",
+            found=repr(context.protocol),
+        )
+    return context
+
+
+def _checked(tls: TlsConfig) -> TlsConfig:
+    if not isinstance(tls, TlsConfig):
+        raise UsageError(
+            "not what TLS is spoken by", expected="a TlsConfig or an ssl.SSLContext", found=repr(tls)
+        )
+    return tls

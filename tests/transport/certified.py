@@ -1,0 +1,74 @@
+"""Certificates of an authority that is made for the run, and ``tls:`` with them by default."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import tempfile
+from pathlib import Path
+
+import trustme
+
+import bowstring as bow
+from bowstring.limits import Limits
+from bowstring.transport import Listener, tls
+
+encrypts = True
+is_loopback = tls.is_loopback
+
+
+@dataclasses.dataclass(frozen=True)
+class Authority:
+    """An authority, and the folder of its files."""
+
+    ca: trustme.CA
+    folder: Path
+
+    @property
+    def path(self) -> str:
+        """The authority's own certificate."""
+        return self._written("ca.pem", self.ca.cert_pem)
+
+    def issue(self, *names: str, **options: object) -> str:
+        """Return a new certificate of some hosts, with its key and what leads to the authority, in one file."""
+        cert = self.ca.issue_cert(*names, **options)  # type: ignore[arg-type]  # as trustme takes them
+        file = f"{len(list(self.folder.iterdir()))}-{names[0].replace(':', '_')}.pem"
+        return self._written(file, cert.private_key_and_cert_chain_pem)
+
+    def _written(self, name: str, blob: trustme.Blob) -> str:
+        path = self.folder / name
+        blob.write_to_path(str(path))
+        return str(path)
+
+
+@functools.cache
+def authority(name: str = "the trusted one") -> Authority:
+    """Return one of the authorities of this run, by whatever name."""
+    folder = tempfile.TemporaryDirectory(prefix="bowstring-tests-")
+    _folders.append(folder)  # until the interpreter ends
+    return Authority(trustme.CA(organization_name=name), Path(folder.name))
+
+
+_folders: list[tempfile.TemporaryDirectory[str]] = []
+
+
+@functools.cache
+def serving() -> bow.TlsConfig:
+    """Return what a server on loopback shows."""
+    return bow.TlsConfig(cert=authority().issue("127.0.0.1", "::1", "localhost"))
+
+
+@functools.cache
+def trusting() -> bow.TlsConfig:
+    """Return what a client of such a server trusts."""
+    return bow.TlsConfig(ca=authority().path)
+
+
+def listen(address: str, limits: Limits, **_: object) -> Listener:
+    """Listen as ``tls:`` does, with the certificate for loopback."""
+    return tls.listen(address, limits, serving())
+
+
+def dial(address: str, limits: Limits, deadline: float, **_: object) -> tls.TlsChannel:
+    """Dial as ``tls:`` does, and trust the authority."""
+    return tls.dial(address, limits, deadline, trusting())
