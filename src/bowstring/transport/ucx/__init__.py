@@ -1,0 +1,1 @@
+"""``ucx:``, the transport that the specification was made for."""
