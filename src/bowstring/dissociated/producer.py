@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bowstring.dissociated.addresses import Ledger
 from bowstring.dissociated.credits import Window
 from bowstring.dissociated.failures import pack_error
-from bowstring.dissociated.items import IpcMessage, IpcMessageRun, Lending, OutgoingRun, used_regions
+from bowstring.dissociated.items import IpcMessage, Lending, used_regions
 from bowstring.dissociated.tags import POINTERS, SEQUENCE_MASK, Control, Want, body_tag
 from bowstring.dissociated.wire import (
     END,
@@ -320,15 +320,6 @@ class ProducerProtocol:
     def send(self, item: IpcMessage) -> list[Outgoing]:
         """Return the messages for the next item of the stream, and count what they lend and cost."""
         return self._said(item, self.cost(item))
-
-    def send_run(self, run: IpcMessageRun) -> OutgoingRun | None:
-        """Return the messages of a run of packed items, or ``None`` where they must go one by one."""
-        if self.pointers or self.role is not Role.BOTH or not self.window.has_room(run.nbytes):
-            return None
-        self.window.charge(run.nbytes)
-        said = run.said(self.sequence)
-        self.sequence = (self.sequence + len(run.items)) & SEQUENCE_MASK
-        return said
 
     def _said(self, item: IpcMessage, cost: int) -> list[Outgoing]:
         messages: list[Outgoing] = []

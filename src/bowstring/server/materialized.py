@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import collections
 import threading
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.materialize import Lender, placed_compact, wholly_lent
-from bowstring.dissociated.items import in_runs, regions_of
+from bowstring.dissociated.items import regions_of
 from bowstring.errors import UnknownTicket, UsageError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Pending, default_pool, settle_devices
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.columnar.materialize import Lending
-    from bowstring.dissociated.items import IpcMessage, IpcMessageRun
+    from bowstring.dissociated.items import IpcMessage
     from bowstring.memory import Allocator, Device, Pool, Region
     from bowstring.server.sources import MakeRoom
 
@@ -33,13 +33,6 @@ _MOST_SELECTIONS: Final = 16
 # Bitmaps of a shard that begins at such a row are views, and need not be moved by bits.
 _ALIGNED_ROWS: Final = 64
 _ROWS_WORTH_ALIGNING: Final = 16 * _ALIGNED_ROWS
-
-
-class _Encoded(NamedTuple):
-    """The items of a selection of columns, and the same in runs, where the bodies are packed."""
-
-    items: list[IpcMessage]
-    runs: list[IpcMessage | IpcMessageRun]
 
 
 class MaterializedSource:
@@ -98,7 +91,7 @@ class MaterializedSource:
         made.schema = schema
         made._hold(placed, on_host=True)
         if encoded:
-            made._items[None, True] = _Encoded(list(encoded), [])
+            made._items[None, True] = list(encoded)
         return made
 
     def _hold(
@@ -116,7 +109,7 @@ class MaterializedSource:
         self._batches: list[Batch] = list(placed)
         self.lending = lending
         self.pending = pending
-        self._items: collections.OrderedDict[tuple[Any, ...], _Encoded] = collections.OrderedDict()
+        self._items: collections.OrderedDict[tuple[Any, ...], list[IpcMessage]] = collections.OrderedDict()
         self._on_host = on_host
         self._lock = threading.RLock()
         self._released = False
@@ -134,17 +127,13 @@ class MaterializedSource:
     ) -> Iterator[IpcMessage]:
         """Return the items, encoded once for each selection of columns."""
         if pointers or self._on_host:
-            return iter(self._encoded(columns, pointers=pointers).items)
+            return iter(self._encoded(columns, pointers=pointers))
         # Bodies of a device are copied to the host to be sent, one after the other, and not kept.
         return self._encode(columns, pointers=pointers)
 
-    def runs(self, columns: tuple[str, ...] | None) -> Iterator[IpcMessage | IpcMessageRun] | None:
-        """Return the items with packed bodies, many together; ``None`` where they are not kept."""
-        return iter(self._encoded(columns, pointers=False).runs) if self._on_host else None
-
     def regions(self, columns: tuple[str, ...] | None, first: int | None = None) -> list[Region]:
         """Return the regions that a stream of these columns points into, or its first messages do."""
-        return regions_of(self._encoded(columns, pointers=True).items[:first])
+        return regions_of(self._encoded(columns, pointers=True)[:first])
 
     def prepare(self, *, pointers: bool) -> None:
         """Encode what most readers will ask for."""
@@ -192,15 +181,14 @@ class MaterializedSource:
         made._on_host = self._on_host
         return made
 
-    def _encoded(self, columns: tuple[str, ...] | None, *, pointers: bool) -> _Encoded:
+    def _encoded(self, columns: tuple[str, ...] | None, *, pointers: bool) -> list[IpcMessage]:
         key = (columns, pointers)
         with self._lock:
             if self._released:
                 raise UnknownTicket("the data set is no longer offered")
             found = self._items.pop(key, None)
             if found is None:
-                items = list(self._encode(columns, pointers=pointers))
-                found = _Encoded(items, [] if pointers else list(in_runs(items)))
+                found = list(self._encode(columns, pointers=pointers))
             self._items[key] = found
             while len(self._items) > _MOST_SELECTIONS:
                 self._items.popitem(last=False)

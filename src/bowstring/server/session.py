@@ -10,7 +10,6 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.dissociated.items import IpcMessageRun
 from bowstring.dissociated.listing import list_of
 from bowstring.dissociated.producer import (
     Answered,
@@ -44,9 +43,9 @@ from bowstring.transport.framing import as_messages
 from bowstring.transport.threads import Work, run_in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from bowstring.dissociated.items import IpcMessage, Said
+    from bowstring.dissociated.items import IpcMessage
     from bowstring.server import Server
     from bowstring.server.catalogue import Publication
     from bowstring.server.sources import Source
@@ -307,13 +306,10 @@ class Session:
         ):
             return
         welcome = welcome_to(self._channel, protocol, source, publication.ticket)
-        waiting: list[Said] = [*ahead(protocol, source, self._channel), *protocol.welcome(welcome)]
+        waiting: list[Outgoing] = [*ahead(protocol, source, self._channel), *protocol.welcome(welcome)]
         columns = hello.columns if hello is not None else None
         room = Room(protocol, self._server.pool, self._limits, self._changed, self._is_over, self._send)
-        runs = None if protocol.pointers else source.runs(columns)
-        items: Iterator[IpcMessage | IpcMessageRun] = (
-            source.items(columns, pointers=protocol.pointers, make_room=room.make) if runs is None else runs
-        )
+        items = source.items(columns, pointers=protocol.pointers, make_room=room.make)
         together = _FIRST_TOGETHER
         nbytes = 0
         try:
@@ -321,14 +317,13 @@ class Session:
                 room.found()
                 nbytes += 0 if protocol.pointers else item.nbytes
                 waiting = self._offer(item, waiting)
-                goes = source.charged or isinstance(item, IpcMessageRun)
                 del item  # what the reader frees must not stay alive here
                 if self._stopped or self._over:
                     # What was lent must reach the reader, who frees it.
                     self._send(waiting)
                     return
                 # A lazily produced batch goes at once; resident ones go many at a time, but for the first.
-                if goes or len(waiting) >= together or nbytes >= _MOST_BYTES:
+                if source.charged or len(waiting) >= together or nbytes >= _MOST_BYTES:
                     together = min(4 * together, _TOGETHER)
                     nbytes = 0
                     waiting = self._send(waiting)
@@ -344,10 +339,8 @@ class Session:
     def _is_over(self) -> bool:
         return self._stopped or self._over
 
-    def _offer(self, item: IpcMessage | IpcMessageRun, waiting: list[Said]) -> list[Said]:
-        """Return `waiting` with the messages of an item, or a run, behind it, once there is credit for them."""
-        if isinstance(item, IpcMessageRun):
-            return self._offer_run(item, waiting)
+    def _offer(self, item: IpcMessage, waiting: list[Outgoing]) -> list[Outgoing]:
+        """Return `waiting` with the messages of an item behind it, once there is credit for them."""
         protocol = self._protocol
         with self._changed:
             if self._over:
@@ -365,26 +358,15 @@ class Session:
                 self._changed.wait(self._limits.heartbeat)
             return [] if self._is_over() else [*protocol.send(item)]
 
-    def _offer_run(self, run: IpcMessageRun, waiting: list[Said]) -> list[Said]:
-        with self._changed:
-            said = self._protocol.send_run(run)
-        if said is not None:
-            return [*waiting, said]
-        for item in run.items:
-            waiting = self._offer(item, waiting)
-            if self._is_over():  # the item may not have been said, and no other may go in its place
-                break
-        return waiting
-
     # Both.
 
-    def _send(self, outgoing: Sequence[Said]) -> list[Said]:
+    def _send(self, outgoing: Sequence[Outgoing]) -> list[Outgoing]:
         with self._sending:
             self._send_now(outgoing)
         self._pay_pongs()
         return []
 
-    def _send_now(self, outgoing: Sequence[Said]) -> None:
+    def _send_now(self, outgoing: Sequence[Outgoing]) -> None:
         try:
             self._channel.send(as_messages(outgoing, self._channel), self._limits.stall_timeout)
         except DeadlineExceeded:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.columnar.materialize import Lending
-    from bowstring.dissociated.items import IpcMessage, IpcMessageRun
+    from bowstring.dissociated.items import IpcMessage
     from bowstring.memory import Allocator, Device, Pending, Pool, Region
 
 __all__ = ["MakeRoom", "Source", "StreamingSource", "source_of"]
@@ -57,9 +57,6 @@ class Source(Protocol):
 
         `make_room` is called when the pool has none for a batch; it waits until there may be some.
         """
-
-    def runs(self, columns: tuple[str, ...] | None) -> Iterator[IpcMessage | IpcMessageRun] | None:
-        """Return the same with packed bodies, many items together; ``None`` where they are made one by one."""
 
     def regions(self, columns: tuple[str, ...] | None, first: int | None = None) -> list[Region]:
         """Return regions that a stream of these columns will point into, as far as they are known beforehand.
@@ -187,9 +184,6 @@ class StreamingSource:
         self._pool = pool
         self.devices: tuple[Device, ...] = () if pool.device.is_host else (pool.device,)
         self._seconds = seconds
-
-    def runs(self, columns: tuple[str, ...] | None) -> None:
-        """Return ``None``: each batch is made when it is asked for."""
 
     def items(
         self, columns: tuple[str, ...] | None, *, pointers: bool, make_room: MakeRoom

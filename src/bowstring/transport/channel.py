@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from bowstring.memory import Region
     from bowstring.transport.accepting import Restriction
-    from bowstring.transport.framing import Prepared
     from bowstring.transport.scatter_read import Rows
 
     # NumPy tells type checkers of its buffers from Python 3.12 on only.
@@ -115,14 +114,10 @@ class Message:
         if self.tag is not None and not 0 <= self.tag < _TAG_END:
             raise UsageError("a tag is an unsigned 64-bit number", found=self.tag)
         try:
-            views: list[bytes | memoryview] = []
-            for piece in self.pieces:
-                view = piece if type(piece) is bytes else _bytes_of(piece)
-                if view:
-                    views.append(view)
+            views = [piece if type(piece) is bytes else _bytes_of(piece) for piece in self.pieces]
         except TypeError as error:
             raise UsageError("a piece of a message must be C-contiguous bytes", found=str(error)) from error
-        return views
+        return [view for view in views if view]
 
 
 def _bytes_of(piece: Any) -> memoryview:
@@ -196,8 +191,6 @@ class Channel(Closing):
         How many one message may have.
     takes_rows
         Whether `receive_rows` can be of use.
-    takes_prepared
-        Whether `send` takes messages that were prepared once, to be sent many times.
     address
         The address that was dialled or listened on.
     peer
@@ -220,7 +213,6 @@ class Channel(Closing):
     lands_on_device: ClassVar[bool] = False
     most_attachments: ClassVar[int] = 0
     takes_rows: ClassVar[bool] = False
-    takes_prepared: ClassVar[bool] = False
     address: str
     peer: Peer
     limits: Limits
@@ -241,7 +233,7 @@ class Channel(Closing):
         """Let go of attachments that were received and are of no use."""
 
     @abc.abstractmethod
-    def send(self, messages: Sequence[Message | Prepared], deadline: float) -> None:
+    def send(self, messages: Sequence[Message], deadline: float) -> None:
         """Send all messages, in order, one after the other.
 
         Parameters

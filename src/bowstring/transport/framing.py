@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -42,13 +42,11 @@ from bowstring.transport.channel import Channel, Land, Landing, Message
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bowstring.dissociated.items import Said
 
 __all__ = [
     "HEADER_BYTES",
     "Header",
     "Place",
-    "Prepared",
     "Run",
     "Views",
     "advance",
@@ -197,9 +195,6 @@ def check_length(tag: int | None, length: int, limits: Limits) -> None:
 # In larger calls the kernel's two ends wait for each other: 128 MiB took a tenth longer in calls of 8 MiB.
 _MOST_BYTES = 1 << 20
 
-# Up to here a piece is copied to go with its neighbours, where it is sent many times.
-_SMALL = 4096
-
 Views = list[bytes | memoryview]
 
 
@@ -212,47 +207,7 @@ class Run:
     attachments: tuple[object, ...] = ()
 
 
-class Prepared:
-    """Messages that are sent together, as they are, many times: what it takes to send them is done once.
-
-    Parameters
-    ----------
-    messages
-        In order, without attachments. Their pieces are read in place each time.
-
-    Examples
-    --------
-    >>> prepared = Prepared([Message(None, [b"ab", b"c"]), Message(7, [memoryview(b"cd")])])
-    >>> [len(view) for view in prepared.views]
-    [51, 2]
-    """
-
-    __slots__ = ("nbytes", "views")
-
-    def __init__(self, messages: Iterable[Message]) -> None:
-        self.views: Views = []
-        small: list[bytes] = []  # headers, metadata, padding: each costs a call as much as a body does
-        for view in (view for message in messages for view in _framed(message).views):
-            if isinstance(view, bytes) and len(view) <= _SMALL:
-                small.append(view)
-                continue
-            self.views += [b"".join(small)] if small else []
-            self.views.append(view)
-            small.clear()
-        self.views += [b"".join(small)] if small else []
-        self.nbytes = sum(map(len, self.views))
-
-
-def _framed(message: Message) -> Run:
-    views = message.views()
-    length = sum(map(len, views))
-    header = pack_header(message.tag, len(message.attachments), length)
-    return Run([header, *views], HEADER_BYTES + length, message.attachments)
-
-
-def gathered(
-    messages: Sequence[Message | Prepared], check: Callable[[tuple[object, ...]], None]
-) -> list[Run]:
+def gathered(messages: Sequence[Message], check: Callable[[tuple[object, ...]], None]) -> list[Run]:
     """Return what goes out in one call each: a message with descriptors begins a run of its own.
 
     Parameters
@@ -263,21 +218,21 @@ def gathered(
         Refuses attachments.
     """
     runs: list[Run] = []
-    joins = False  # whether the next one can go with the last
+    run: Run | None = None
     for message in messages:
-        if isinstance(message, Prepared):
-            runs.append(Run(message.views.copy(), message.nbytes))
-            joins = False
-            continue
+        views = message.views()
+        nbytes = sum(map(len, views))
         if message.attachments:
             check(message.attachments)
-        framed = _framed(message)
-        if joins and not framed.attachments:
-            runs[-1].views += framed.views
-            runs[-1].nbytes += framed.nbytes
-        else:
-            runs.append(framed)
-        joins = runs[-1].nbytes < _MOST_BYTES
+            run = None
+        if run is None:
+            run = Run([], 0, message.attachments)
+            runs.append(run)
+        run.views.append(pack_header(message.tag, len(message.attachments), nbytes))
+        run.views += views
+        run.nbytes += HEADER_BYTES + nbytes
+        if run.nbytes >= _MOST_BYTES:
+            run = None
     return runs
 
 
@@ -370,19 +325,9 @@ def _writable(buffer: Buffer) -> tuple[Any, Prepare]:
     return place, lambda arrived: region.prepare(offset + arrived) - offset
 
 
-def as_messages(outgoing: Sequence[Said], channel: Channel) -> list[Message | Prepared]:
+def as_messages(outgoing: Sequence[Outgoing], channel: Channel) -> list[Message]:
     """Return messages for a channel; a region goes as the channel can carry it."""
-    messages: list[Message | Prepared] = []
-    for each in outgoing:
-        if isinstance(each, Outgoing):
-            messages.append(_message(each, channel))
-        elif channel.takes_prepared:
-            if each.made is None:
-                each.made = Prepared(_message(one, channel) for one in each.messages())
-            messages.append(each.made)
-        else:
-            messages += [_message(one, channel) for one in each.messages()]
-    return messages
+    return [_message(each, channel) for each in outgoing]
 
 
 def _message(outgoing: Outgoing, channel: Channel) -> Message:

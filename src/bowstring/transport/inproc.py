@@ -25,7 +25,6 @@ from bowstring.transport.peer import Peer, milliseconds
 
 if TYPE_CHECKING:
     from bowstring.memory import Region
-    from bowstring.transport.framing import Prepared
 
 __all__ = ["InprocChannel", "InprocListener", "dial", "is_loopback", "listen"]
 
@@ -103,11 +102,9 @@ class InprocChannel(Channel):
     def attachments_of(self, region: Region) -> tuple[object, ...]:
         return (region,)
 
-    def send(self, messages: Sequence[Message | Prepared], deadline: float) -> None:
+    def send(self, messages: Sequence[Message], deadline: float) -> None:
         milliseconds(deadline, "deadline")
-        checked = [(message, message.views()) for message in messages if isinstance(message, Message)]
-        if len(checked) < len(messages):
-            raise UsageError("prepared messages go over sockets alone", where=str(self))
+        checked = [(message, message.views()) for message in messages]
         if any(len(message.attachments) > _MOST_ATTACHMENTS for message, _ in checked):
             raise UsageError("too many attachments on one message", expected=f"at most {_MOST_ATTACHMENTS}")
         self._check_open()

@@ -25,7 +25,6 @@ from bowstring.transport.framing import (
     HEADER_BYTES,
     Header,
     Place,
-    Prepared,
     Run,
     Views,
     advance,
@@ -67,7 +66,6 @@ class StreamChannel(Channel):
     """
 
     most_attachments = 0
-    takes_prepared = True
 
     def __init__(self, sock: socket.socket, address: str, peer: Peer, limits: Limits) -> None:
         sock.settimeout(None)
@@ -105,7 +103,7 @@ class StreamChannel(Channel):
 
     # -- sending ------------------------------------------------------------------------------------------
 
-    def send(self, messages: Sequence[Message | Prepared], deadline: float) -> None:
+    def send(self, messages: Sequence[Message], deadline: float) -> None:
         check_seconds(deadline, "deadline")
         runs = gathered(messages, self._check_attachments)
         self._usage.enter(self)

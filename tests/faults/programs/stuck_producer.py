@@ -15,10 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 import bowstring as bow
-from bowstring.dissociated.items import Said
 from bowstring.dissociated.wire import Outgoing
 from bowstring.server.session import Session
-from bowstring.transport import Message, listen
+from bowstring.transport import listen
 from bowstring.transport.framing import Header, as_messages, encode_header
 
 ROWS = 20_000
@@ -32,18 +31,13 @@ def stuck() -> None:
     threading.Event().wait()
 
 
-def one_by_one(outgoing: Sequence[Said]) -> list[Outgoing]:
-    return [one for each in outgoing for one in ([each] if isinstance(each, Outgoing) else each.messages())]
-
-
-def send_until_stuck(session: Session, outgoing: Sequence[Said]) -> None:
+def send_until_stuck(session: Session, outgoing: Sequence[Outgoing]) -> None:
     assert session._publication is not None
     kind, _, step = session._publication.name.partition("-")
-    for each in one_by_one(outgoing):
+    for each in outgoing:
         if said[session] == int(step):
             if kind == "half":
                 (message,) = as_messages([each], session._channel)
-                assert isinstance(message, Message)
                 body = b"".join(bytes(view) for view in message.views())
                 whole = encode_header(Header(message.tag, 0, len(body))) + body
                 session._channel._sock.sendall(whole[: len(whole) // 2])  # type: ignore[attr-defined]
