@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bowstring.cli import doctor, main
-from bowstring.cli.doctor import examine, paths
+from bowstring.cli.doctor import paths
 from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.gpus import Look
 from bowstring.cli.doctor.sharing import try_connections, try_shared_memory
@@ -27,7 +27,8 @@ say_what_is_there(say, Check("", State.ABSENT, "not there", "Install it."), [], 
 
 def use(monkeypatch: pytest.MonkeyPatch, look: str = NO_GPU, programs: Programs = REAL) -> None:
     """Let doctor run other programs in its children."""
-    monkeypatch.setattr(doctor, "examine", lambda: examine(look, programs))
+    monkeypatch.setattr(doctor, "LOOK", look)
+    monkeypatch.setattr(doctor, "REAL", programs)
 
 
 def test_doctor_tries_everything(capsys: pytest.CaptureFixture[str]) -> None:

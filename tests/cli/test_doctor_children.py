@@ -237,9 +237,7 @@ def test_time_is_bounded() -> None:
 INTERRUPTED = """
 import os, sys
 from bowstring.cli import doctor, main
-from bowstring.cli.doctor import examine
-look = f"import os, time; open({sys.argv[1]!r}, 'w').write(f'{{os.getpid()}}.'); time.sleep(600)"
-doctor.examine = lambda: examine(look)
+doctor.LOOK = f"import os, time; open({sys.argv[1]!r}, 'w').write(f'{{os.getpid()}}.'); time.sleep(600)"
 sys.exit(main(["doctor"]))
 """
 

@@ -8,11 +8,21 @@ from typing import Any
 
 import pytest
 
+from bowstring.cli.doctor import environment
 from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.environment import find_gpu_files, find_limits, find_namespaces
 from bowstring.cli.doctor.packages import find_gpu_software, find_packages
 from bowstring.cli.doctor.sharing import try_shared_memory
 from bowstring.kernels import archive, library
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let doctor look at a machine whose files a test writes, and which no engine of containers started."""
+    monkeypatch.setattr(environment, "_ROOT", tmp_path)
+    for name in ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER", "KUBERNETES_SERVICE_HOST", "container"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
 
 
 def put(root: Path, path: str, text: str = "") -> None:
@@ -28,7 +38,7 @@ def by_name(checks: list[Check]) -> dict[str, Check]:
 
 
 @pytest.mark.parametrize(
-    ("path", "text", "environment", "kind"),
+    ("path", "text", "variables", "kind"),
     [
         (".dockerenv", "", {}, "Docker"),
         ("run/.containerenv", "", {}, "Podman"),
@@ -43,11 +53,18 @@ def by_name(checks: list[Check]) -> dict[str, Check]:
     ],
 )
 def test_kinds_of_containers(
-    tmp_path: Path, path: str, text: str, environment: dict[str, str], kind: str
+    machine: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    text: str,
+    variables: dict[str, str],
+    kind: str,
 ) -> None:
     """A container is known by what its engine leaves in it."""
-    put(tmp_path, path, text)
-    assert kind in find_namespaces(tmp_path, environment)[0].detail
+    put(machine, path, text)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert kind in find_namespaces()[0].detail
 
 
 def namespaces(root: Path, process: str, **numbers: int) -> None:
@@ -57,18 +74,18 @@ def namespaces(root: Path, process: str, **numbers: int) -> None:
         (root / "proc" / process / "ns" / name).symlink_to(f"{name}:[{number}]")
 
 
-def test_namespaces_of_the_host(tmp_path: Path) -> None:
+def test_namespaces_of_the_host(machine: Path) -> None:
     """The first namespaces are known by their numbers."""
-    namespaces(tmp_path, "self", pid=4026531836, ipc=4026531839, user=4026531837, net=7, mnt=8)
-    namespaces(tmp_path, "1", net=7, mnt=8)
-    assert {check.state for check in find_namespaces(tmp_path, {})} == {State.OK}
+    namespaces(machine, "self", pid=4026531836, ipc=4026531839, user=4026531837, net=7, mnt=8)
+    namespaces(machine, "1", net=7, mnt=8)
+    assert {check.state for check in find_namespaces()} == {State.OK}
 
 
-def test_namespaces_of_a_container(tmp_path: Path) -> None:
+def test_namespaces_of_a_container(machine: Path) -> None:
     """Namespaces of a container's own are told, with their numbers, and how two containers share one."""
-    namespaces(tmp_path, "self", pid=4026532111, ipc=4026532112, user=4026531837, net=7, mnt=9)
-    namespaces(tmp_path, "1", net=7, mnt=8)
-    found = by_name(find_namespaces(tmp_path, {}))
+    namespaces(machine, "self", pid=4026532111, ipc=4026532112, user=4026531837, net=7, mnt=9)
+    namespaces(machine, "1", net=7, mnt=8)
+    found = by_name(find_namespaces())
     states = {name: check.state for name, check in found.items() if name != "container"}
     own, host = State.ABSENT, State.OK
     assert states == {
@@ -83,10 +100,10 @@ def test_namespaces_of_a_container(tmp_path: Path) -> None:
     assert "--ipc" in str(found["ipc namespace"].hint)
 
 
-def test_no_proc(tmp_path: Path) -> None:
+def test_no_proc(machine: Path) -> None:
     """Without /proc nothing is told of namespaces and control groups, and nothing raises."""
-    assert all(check.state is State.ABSENT for check in find_namespaces(tmp_path, {})[1:])
-    assert by_name(find_limits(tmp_path))["control group"].detail == "no limit of memory"
+    assert all(check.state is State.ABSENT for check in find_namespaces()[1:])
+    assert by_name(find_limits())["control group"].detail == "no limit of memory"
 
 
 @pytest.mark.parametrize(
@@ -100,12 +117,12 @@ def test_no_proc(tmp_path: Path) -> None:
         ("nonsense", {"$memory.max": "nonsense"}, "no limit"),
     ],
 )
-def test_limits_of_control_groups(tmp_path: Path, group: str, files: dict[str, str], limit: str) -> None:
+def test_limits_of_control_groups(machine: Path, group: str, files: dict[str, str], limit: str) -> None:
     """The least limit of the groups that a process lies in counts, in both versions."""
-    put(tmp_path, "proc/self/cgroup", f"{group}\n")
+    put(machine, "proc/self/cgroup", f"{group}\n")
     for path, text in files.items():
-        put(tmp_path, path.replace("$", "sys/fs/cgroup/"), text)
-    assert limit in by_name(find_limits(tmp_path))["control group"].detail
+        put(machine, path.replace("$", "sys/fs/cgroup/"), text)
+    assert limit in by_name(find_limits())["control group"].detail
 
 
 @pytest.mark.parametrize(
@@ -116,10 +133,10 @@ def test_limits_of_control_groups(tmp_path: Path, group: str, files: dict[str, s
         ("", State.ABSENT),
     ],
 )
-def test_huge_pages(tmp_path: Path, text: str, state: State) -> None:
+def test_huge_pages(machine: Path, text: str, state: State) -> None:
     """Huge pages of shared memory are told by what the kernel has chosen."""
-    put(tmp_path, "sys/kernel/mm/transparent_hugepage/shmem_enabled", text)
-    assert by_name(find_limits(tmp_path))["huge pages"].state is state
+    put(machine, "sys/kernel/mm/transparent_hugepage/shmem_enabled", text)
+    assert by_name(find_limits())["huge pages"].state is state
 
 
 def test_limits_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,24 +161,24 @@ def test_yama(monkeypatch: pytest.MonkeyPatch, scope: str, state: State) -> None
     assert by_name(try_shared_memory())["pidfd_getfd"].state is state
 
 
-def test_no_gpu_at_all(tmp_path: Path) -> None:
+def test_no_gpu_at_all(machine: Path) -> None:
     """A machine without a GPU has one line about it."""
-    [only] = find_gpu_files(tmp_path)
+    [only] = find_gpu_files()
     assert (only.state, "--gpus all" in str(only.hint)) == (State.ABSENT, True)
 
 
-def test_all_of_a_gpu(tmp_path: Path) -> None:
+def test_all_of_a_gpu(machine: Path) -> None:
     """Nodes, capabilities, channels and modules are found where the driver puts them."""
     for name in ("nvidia0", "nvidia10", "nvidia2", "nvidiactl", "nvidia-uvm", "nvidia-caps/nvidia-cap1"):
-        put(tmp_path, f"dev/{name}")
-    put(tmp_path, "dev/nvidia-caps-imex-channels/channel0")
-    put(tmp_path, "sys/module/nvidia_peermem/version")
+        put(machine, f"dev/{name}")
+    put(machine, "dev/nvidia-caps-imex-channels/channel0")
+    put(machine, "sys/module/nvidia_peermem/version")
     put(
-        tmp_path,
+        machine,
         "proc/driver/nvidia/version",
         "NVRM version: NVIDIA UNIX x86_64  580.95.05\nGCC version: x\n",
     )
-    found = by_name(find_gpu_files(tmp_path))
+    found = by_name(find_gpu_files())
     assert {check.state for check in found.values()} == {State.OK}
     assert found["GPU device nodes"].detail == "nvidia0, nvidia2, nvidia10"
     assert found["kernel's driver"].detail == "NVIDIA UNIX x86_64 580.95.05"
@@ -175,21 +192,21 @@ def test_all_of_a_gpu(tmp_path: Path) -> None:
         (["nvidia0", "nvidiactl"], State.BROKEN, "lacks nvidia-uvm"),
     ],
 )
-def test_nodes_that_are_missing(tmp_path: Path, nodes: list[str], state: State, said: str) -> None:
+def test_nodes_that_are_missing(machine: Path, nodes: list[str], state: State, said: str) -> None:
     """A container that got half of a GPU's nodes is told which ones it lacks."""
-    put(tmp_path, "proc/driver/nvidia/version", "NVRM version: x")
+    put(machine, "proc/driver/nvidia/version", "NVRM version: x")
     for name in nodes:
-        put(tmp_path, f"dev/{name}")
-    found = by_name(find_gpu_files(tmp_path))["GPU device nodes"]
+        put(machine, f"dev/{name}")
+    found = by_name(find_gpu_files())["GPU device nodes"]
     assert (found.state, said in found.detail) == (state, True)
 
 
-def test_nodes_that_are_forbidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_that_are_forbidden(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes that this user may not open are named."""
     for name in ("nvidia0", "nvidiactl", "nvidia-uvm"):
-        put(tmp_path, f"dev/{name}")
+        put(machine, f"dev/{name}")
     monkeypatch.setattr(os, "access", lambda path, _mode: "uvm" not in str(path))
-    found = by_name(find_gpu_files(tmp_path))["GPU device nodes"]
+    found = by_name(find_gpu_files())["GPU device nodes"]
     assert (found.state, found.detail) == (State.BROKEN, "may not be used: nvidia-uvm")
 
 

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from bowstring.cli import doctor, main
-from bowstring.cli.doctor import examine, paths
+from bowstring.cli.doctor import paths
 from bowstring.cli.doctor.check import Check, State
-from bowstring.cli.doctor.gpus import Seen, _described, read_topology
+from bowstring.cli.doctor.gpus import Seen, _described
 from bowstring.cli.doctor.packages import BINDINGS, CUPY
 from bowstring.cli.doctor.paths import Path, try_paths
 from bowstring.cli.doctor.topology import Topology
-from bowstring.cli.doctor.trials import Outcome, Programs
+from bowstring.cli.doctor.trials import REAL, Outcome, Programs
 from bowstring.testing import fake_device
-from tests.memory.fake_nvml import FakeNvml, divided, gpu, two_linked
+from tests.memory.fake_nvml import FakeNvml, divided, gpu, topology_read, two_linked
 
 FAKE = Programs(preload=("bowstring.testing", "tests.cli.lendable"))
 READY = [Check(CUPY, State.OK), Check(BINDINGS, State.OK), Check("CUDA driver", State.OK)]
@@ -44,7 +44,7 @@ def test_what_was_asked_in_place_and_copied(monkeypatch: pytest.MonkeyPatch) -> 
     outcomes(
         monkeypatch, Outcome(first_view=0.1, path="unix: mapped", why="x; copied were 8 bytes", copied="y")
     )
-    found = by_name(try_paths(READY, Seen((), ("cuda:0", "cuda:1"), None)))
+    found = by_name(try_paths(READY, Seen((), ("cuda:0", "cuda:1"), None), REAL))
     [obstacle] = found["cuda:0: in place"].in_the_way
     assert obstacle.what == "the bytes came otherwise: unix: mapped: x; copied were 8 bytes; y"
     assert found["cuda:0: mapped"].works
@@ -68,7 +68,7 @@ def test_no_road_without_its_software(monkeypatch: pytest.MonkeyPatch, check: st
     """What is missing for a GPU is in the way of its roads, with what installs it, and nothing is tried."""
     outcomes(monkeypatch, Outcome(first_view=0.1, path="unix: mapped", why="x"))
     checks = [each for each in READY if each.name != check] + [Check(check, State.ABSENT, "gone", "get it")]
-    found = by_name(try_paths(checks, Seen((), ("cuda:0",), None)))
+    found = by_name(try_paths(checks, Seen((), ("cuda:0",), None), REAL))
     for name in ("unix: mapped CUDA memory", "unix: CUDA memory in place", "GPU to GPU"):
         assert not found[name].tried
         assert [(each.what, each.hint) for each in found[name].in_the_way] == [(f"{check}: gone", "get it")]
@@ -77,9 +77,9 @@ def test_no_road_without_its_software(monkeypatch: pytest.MonkeyPatch, check: st
 def test_no_visible_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a variable hides every GPU, it is what is in the way."""
     outcomes(monkeypatch, Outcome(first_view=0.1, path="unix: mapped", why="x"))
-    topology = read_topology(two_linked(), {"CUDA_VISIBLE_DEVICES": ""})
+    topology = topology_read(two_linked(), {"CUDA_VISIBLE_DEVICES": ""})
     checks = [*READY, *_described(topology)]
-    [hidden] = by_name(try_paths(checks, Seen((), (), topology)))["GPU to GPU"].in_the_way
+    [hidden] = by_name(try_paths(checks, Seen((), (), topology), REAL))["GPU to GPU"].in_the_way
     assert "CUDA_VISIBLE_DEVICES: ''; 0 of 2 devices are visible" in hidden.what
     assert hidden.hint is not None
 
@@ -97,13 +97,13 @@ def causes(monkeypatch: pytest.MonkeyPatch, topology: Topology, *more: Check) ->
     names = tuple(
         f"cuda:{number}" for number in range(len(topology.visible.shown if topology.visible else ()))
     )
-    found = by_name(try_paths([*READY, *more], Seen((), names, topology)))
+    found = by_name(try_paths([*READY, *more], Seen((), names, topology), REAL))
     return {name: " | ".join(each.what for each in path.in_the_way) for name, path in found.items()}
 
 
 def test_gpus_without_peer_access(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the chipset forbids peer access, it is in the way between two GPUs, not within one."""
-    found = causes(monkeypatch, read_topology(NoPeers(gpu(0), gpu(1)), {}))
+    found = causes(monkeypatch, topology_read(NoPeers(gpu(0), gpu(1)), {}))
     assert "peer access of GPU 0 and GPU 1: chipset not supported" in found["cuda:0 → cuda:1"]
     assert "peer access" not in found["cuda:0: mapped"]
 
@@ -111,13 +111,13 @@ def test_gpus_without_peer_access(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_numbers_are_matched_by_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
     """CUDA's numbers are those that CUDA_VISIBLE_DEVICES makes, NVML's are the machine's."""
     nvml = NoPeers(gpu(0), gpu(1), gpu(2))
-    found = causes(monkeypatch, read_topology(nvml, {"CUDA_VISIBLE_DEVICES": "2,1"}))
+    found = causes(monkeypatch, topology_read(nvml, {"CUDA_VISIBLE_DEVICES": "2,1"}))
     assert "peer access of GPU 2 and GPU 1" in found["cuda:0 → cuda:1"]
 
 
 def test_divided_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a MIG instance, handles in place meet the boundary of GPU instances."""
-    found = causes(monkeypatch, read_topology(divided(), {}))
+    found = causes(monkeypatch, topology_read(divided(), {}))
     assert "GPU 0 is divided (MIG)" in found["cuda:0: in place"]
     assert "divided" not in found["cuda:0: mapped"]
 
@@ -126,7 +126,7 @@ def test_settings_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits and namespaces that were found before are named where a road fails."""
     address = Check("address space", State.ABSENT, "1 GiB", "ulimit -v unlimited")
     pids = Check("pid namespace", State.ABSENT, "its own", "--pid")
-    found = causes(monkeypatch, read_topology(two_linked(), {}), address, pids)
+    found = causes(monkeypatch, topology_read(two_linked(), {}), address, pids)
     assert "address space: 1 GiB" in found["cuda:0: mapped"]
     assert "pid namespace" not in found["cuda:0: mapped"]
     assert "pid namespace: its own" in found["cuda:0: in place"]
@@ -153,14 +153,14 @@ def test_what_is_said_of_gpus(
     machine: FakeNvml, environment: dict[str, str], name: str, state: State, said: str
 ) -> None:
     """Each GPU, and what this process may use, is one line; what keeps it from being used has a hint."""
-    found = {check.name: check for check in _described(read_topology(machine, environment))}[name]
+    found = {check.name: check for check in _described(topology_read(machine, environment))}[name]
     assert (found.state, said in found.detail) == (state, True), found
     assert found.hint or found.state is State.OK
 
 
 def test_modes_and_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU that only one process may use, or whose memory fails, has a hint."""
-    whole = read_topology(two_linked(), {})
+    whole = topology_read(two_linked(), {})
     first = dataclasses.replace(whole.gpus[0], compute_mode="exclusive process")
     second = dataclasses.replace(whole.gpus[1], ecc_errors=3)
     checks = {each.name: each for each in _described(dataclasses.replace(whole, gpus=(first, second)))}
@@ -173,11 +173,10 @@ LOOK = """
 from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.child import be_a_child
 from bowstring.cli.doctor.gpus import say_what_is_there
-from bowstring.cli.doctor.gpus import read_topology
-from tests.memory.fake_nvml import {machine}
+from tests.memory.fake_nvml import {machine}, topology_read
 _, say = be_a_child()
 driver = Check("", State.OK, "CUDA 13.0: Fake 0; Fake 1")
-say_what_is_there(say, driver, {devices}, read_topology({machine}(), {{}}))
+say_what_is_there(say, driver, {devices}, topology_read({machine}(), {{}}))
 """
 
 
@@ -188,7 +187,7 @@ def test_a_whole_report(
     """The report of a machine with GPUs has them, the roads between them, and fits into 100 columns."""
     monkeypatch.setattr("bowstring.cli.doctor.find_gpu_software", lambda _cuda: READY[:2])
     look = LOOK.format(machine=machine, devices=[])
-    monkeypatch.setattr(doctor, "examine", lambda: examine(look))
+    monkeypatch.setattr(doctor, "LOOK", look)
     assert main(["doctor"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 100, max(lines, key=len)
@@ -203,7 +202,8 @@ def test_a_report_for_programs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     """The same in JSON, with the roads of the devices, tried."""
     monkeypatch.setattr("bowstring.cli.doctor.find_gpu_software", lambda _cuda: READY[:2])
     look = LOOK.format(machine="two_linked", devices=["fake:0"])
-    monkeypatch.setattr(doctor, "examine", lambda: examine(look, FAKE))
+    monkeypatch.setattr(doctor, "LOOK", look)
+    monkeypatch.setattr(doctor, "REAL", FAKE)
     assert main(["doctor", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert [each["name"] for each in facts["topology"]["gpus"]] == ["NVIDIA H200"] * 2

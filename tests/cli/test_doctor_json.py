@@ -11,10 +11,9 @@ import pytest
 
 from bowstring.cli.doctor import VERSION, Report, as_json, examine
 from bowstring.cli.doctor.check import Check, State
-from bowstring.cli.doctor.gpus import read_topology
 from bowstring.cli.doctor.paths import Obstacle, Path
 from bowstring.cli.doctor.topology import MigInstance, Topology
-from tests.memory.fake_nvml import FakeNvml, divided, gpu, two_linked
+from tests.memory.fake_nvml import FakeNvml, divided, gpu, topology_read, two_linked
 
 DOCUMENT = File(__file__).parents[2] / "docs" / "doctor.md"
 TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null", dict: "object"}
@@ -51,14 +50,14 @@ def reports() -> Iterator[Report]:
     yield Report(checks, Topology("there is no driver"), [works, fails])
     for variable in ({}, {"CUDA_VISIBLE_DEVICES": "0,9"}):
         for machine in (two_linked(), divided(), FakeNvml(gpu(0), gpu(1, name="NVIDIA L4"))):
-            yield Report(checks, read_topology(machine, variable), [works])
+            yield Report(checks, topology_read(machine, variable), [works])
     unknown = two_linked()
     for call in [name for name in vars(FakeNvml) if name.startswith("nvmlDeviceGet")]:
         if call not in ("nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetNvLinkState"):
             unknown.refuse[call] = RuntimeError("no")
-    yield Report(checks, read_topology(unknown, {}), [works])
+    yield Report(checks, topology_read(unknown, {}), [works])
     instance = MigInstance(0, None, None, None, None)
-    whole = read_topology(divided(), {})
+    whole = topology_read(divided(), {})
     first = dataclasses.replace(whole.gpus[0], mig_instances=(instance,))
     yield Report(checks, dataclasses.replace(whole, gpus=(first,), driver=None, cuda=None), [works])
 
@@ -80,7 +79,7 @@ def test_the_version_is_the_documents() -> None:
 @pytest.mark.parametrize("machine", [two_linked, divided])
 def test_every_class_is_printed_whole(machine: Any) -> None:
     """No field of a topology is lost on the way to JSON."""
-    topology = read_topology(machine(), {})
+    topology = topology_read(machine(), {})
     printed = as_json(Report({}, topology, [Path("unix: mapped", "", tried=True)]))["topology"]
     assert set(printed) == {field.name for field in dataclasses.fields(topology)}
 

@@ -22,6 +22,7 @@ from tests.memory.fake_nvml import (
     NVMLError_NotSupported,
     divided,
     gpu,
+    topology_read,
     two_linked,
 )
 
@@ -38,7 +39,7 @@ ERRORS = [
 @pytest.mark.parametrize("as_bytes", [False, True])
 def test_everything_is_told(as_bytes: bool) -> None:
     """Two linked GPUs are described in full, whether the module gives text or bytes."""
-    found = read_topology(two_linked(as_bytes=as_bytes), {})
+    found = topology_read(two_linked(as_bytes=as_bytes), {})
     assert (found.why_not, found.driver, found.cuda) == (None, "580.95.05", "13.0")
     first = found.gpus[0]
     assert (first.name, first.uuid, first.bus_id) == ("NVIDIA H200", FIRST, "00000000:1B:00.0")
@@ -60,10 +61,10 @@ def test_everything_is_told(as_bytes: bool) -> None:
 @pytest.mark.parametrize("machine", [two_linked, divided])
 def test_any_call_may_be_refused(machine: Any, call: str, error: type[NVMLError]) -> None:
     """Whatever NVML does not answer is not told, with its name, and everything else is."""
-    whole = read_topology(machine(), {})
+    whole = topology_read(machine(), {})
     nvml = machine()
     nvml.refuse[call] = error()
-    found = read_topology(nvml, {})
+    found = topology_read(nvml, {})
     asked = nvml.calls[call] > 0
     if call == "nvmlInit":
         assert found.why_not == f"NVML cannot be used: {error.__name__}: {error.text}"
@@ -84,7 +85,7 @@ def test_a_function_that_is_not_there() -> None:
     """An older module that lacks a function loses that fact only."""
     nvml = two_linked()
     nvml.refuse["nvmlDeviceGetP2PStatus"] = AttributeError("no such function")
-    there = read_topology(nvml, {}).pair(0, 1)
+    there = topology_read(nvml, {}).pair(0, 1)
     assert there is not None
     assert (there.read, there.ancestor) == (None, "across NUMA nodes")
 
@@ -95,20 +96,20 @@ def test_answers_of_an_unknown_form() -> None:
     for name in CALLS:
         if name not in ("nvmlInit", "nvmlShutdown", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"):
             setattr(nvml, name, lambda *_arguments: object())
-    found = read_topology(nvml, {})
+    found = topology_read(nvml, {})
     assert [each.memory_total for each in found.gpus] == [None, None]
 
 
 def test_one_gpu_is_lost() -> None:
     """A GPU that fell off the bus is named by its error, and the others are there."""
-    found = read_topology(FakeNvml(gpu(0, lost=True), gpu(1)), {})
+    found = topology_read(FakeNvml(gpu(0, lost=True), gpu(1)), {})
     assert [each.index for each in found.gpus] == [1]
     assert any("GPU is lost" in each for each in found.untold)
 
 
 def test_instances() -> None:
     """MIG instances are found in whatever slots they are; empty slots are nothing to tell."""
-    found = read_topology(divided(), {})
+    found = topology_read(divided(), {})
     assert found.gpus[0].mig is True
     assert [(each.index, each.gpu_instance, each.memory_total) for each in found.gpus[0].mig_instances] == [
         (0, 1, 18 * GIB),
@@ -127,7 +128,7 @@ def test_no_module(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("machine", [two_linked, divided])
 def test_a_topology_goes_through_json(machine: Any) -> None:
     """What a child prints is read back as it was."""
-    found = read_topology(machine(), {"CUDA_VISIBLE_DEVICES": "0,7"})
+    found = topology_read(machine(), {"CUDA_VISIBLE_DEVICES": "0,7"})
     assert topology_of(json.loads(json.dumps(dataclasses.asdict(found)))) == found
 
 
@@ -168,7 +169,7 @@ MIG_A, MIG_B = "MIG-00000000-aaaa-bbbb-cccc-dddddddddddd", "MIG-00000001-aaaa-bb
 def test_visible_devices(value: str | None, shown: tuple[str, ...], wrong: int) -> None:
     """Numbers, UUIDs and their beginnings are found in their order, up to the first wrong one, which is named."""
     environment = {} if value is None else {"CUDA_VISIBLE_DEVICES": value}
-    found = visible_devices(read_topology(two_linked(), {}).gpus, environment)
+    found = visible_devices(topology_read(two_linked(), {}).gpus, environment)
     assert found.shown == shown
     assert set(found.hidden) == {FIRST, SECOND} - set(shown)
     assert len(found.wrong) == wrong
@@ -190,14 +191,14 @@ def test_visible_devices(value: str | None, shown: tuple[str, ...], wrong: int) 
 def test_visible_instances(value: str | None, shown: str | None) -> None:
     """A process sees one MIG instance, by either of its names, and the first of a GPU that is divided."""
     environment = {} if value is None else {"CUDA_VISIBLE_DEVICES": value}
-    found = visible_devices(read_topology(divided(), {}).gpus, environment)
+    found = visible_devices(topology_read(divided(), {}).gpus, environment)
     assert found.shown == (() if shown is None else (shown,))
 
 
 @pytest.mark.parametrize(("order", "said"), [(None, 1), ("FASTEST_FIRST", 1), ("PCI_BUS_ID", 0)])
 def test_numbers_of_unlike_gpus(order: str | None, said: int) -> None:
     """Where GPUs differ, CUDA's numbers may not be NVML's, and that is said unless both go by the bus."""
-    gpus = read_topology(FakeNvml(gpu(0), gpu(1, name="NVIDIA L4")), {}).gpus
+    gpus = topology_read(FakeNvml(gpu(0), gpu(1, name="NVIDIA L4")), {}).gpus
     environment = {"CUDA_VISIBLE_DEVICES": "1"} | ({} if order is None else {"CUDA_DEVICE_ORDER": order})
     assert len(visible_devices(gpus, environment).notes) == said
 
@@ -205,6 +206,6 @@ def test_numbers_of_unlike_gpus(order: str | None, said: int) -> None:
 @given(st.text(alphabet="0123456789-GPUMI,/af +\0é", max_size=40))
 def test_any_value_of_the_variable(value: str) -> None:
     """Whatever the variable holds, each device is shown or hidden, none is both, and nothing raises."""
-    gpus = read_topology(divided(), {}).gpus
+    gpus = topology_read(divided(), {}).gpus
     found = visible_devices(gpus, {"CUDA_VISIBLE_DEVICES": value})
     assert sorted(found.shown + found.hidden) == sorted([MIG_A, MIG_B, SECOND])

@@ -212,9 +212,10 @@ print(seen)
 # Warm mappings.
 
 
-def test_warm_mappings_are_bounded_and_the_same_memory() -> None:
+def test_warm_mappings_are_bounded_and_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept mapped is found by its name, is the very memory that is lent, and no more than was allowed."""
-    mapped = WarmMappings(most_bytes=2 * MIB)
+    monkeypatch.setattr("bowstring.depot.writing._MOST_BYTES", 2 * MIB)
+    mapped = WarmMappings()
     lent = [make_writable_memfd(cpu(), MIB) for _ in range(3)]
     try:
         for slab, fd in lent:

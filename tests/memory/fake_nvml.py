@@ -4,8 +4,15 @@
 from __future__ import annotations
 
 import collections
+import sys
 import types
+from collections.abc import Mapping
 from typing import Any
+
+import pytest
+
+from bowstring.cli.doctor.gpus import read_topology
+from bowstring.cli.doctor.topology import Topology
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -197,3 +204,14 @@ def divided() -> FakeNvml:
     """Return a machine with a GPU in two MIG instances, and one that is whole."""
     parts = {0: instance(0, 1), 3: instance(1, 2)}
     return FakeNvml(gpu(0, mig=True, instances=parts), gpu(1, mig=False))
+
+
+def topology_read(nvml: FakeNvml, environment: Mapping[str, str]) -> Topology:
+    """Return what doctor reads of a machine in a process with these variables."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "pynvml", nvml)
+        for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+            patch.delenv(name, raising=False)
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        return read_topology()

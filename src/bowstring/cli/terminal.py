@@ -122,10 +122,8 @@ def print_table(
     rows: Sequence[Sequence[object]],
     *,
     right: Sequence[int] = (),
-    title: str | None = None,
-    stream: TextIO | None = None,
 ) -> None:
-    """Print a table.
+    """Print a table to standard output.
 
     Parameters
     ----------
@@ -135,10 +133,6 @@ def print_table(
         Cells, which are printed as text.
     right
         Columns that are aligned on the right: numbers.
-    title
-        What stands above.
-    stream
-        Standard output by default.
 
     Examples
     --------
@@ -148,20 +142,17 @@ def print_table(
     UA             3
     WN            12
     """
-    stream = sys.stdout if stream is None else stream
     cells = [[shown(cell) for cell in row] for row in rows]
-    if wants_rich(stream):
-        _print_rich(headings, cells, right, title, stream)
+    if wants_rich(sys.stdout):
+        _print_rich(headings, cells, right)
         return
-    if title:
-        print(title, file=stream)
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     lines = [_line(row, widths, right) for row in cells]
     if any(headings):
         heading = _line(headings, widths, right)
         rule = "─" * max(sum(widths) + 2 * (len(widths) - 1), 0)
         lines = [heading, rule, *lines]
-    print("\n".join(lines), file=stream)
+    print("\n".join(lines))
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> str:
@@ -176,8 +167,6 @@ def _print_rich(
     headings: Sequence[str],
     cells: Sequence[Sequence[str]],
     right: Sequence[int],
-    title: str | None,
-    stream: TextIO,
 ) -> None:
     from rich import box
     from rich.console import Console
@@ -185,9 +174,6 @@ def _print_rich(
     from rich.text import Text
 
     table = Table(
-        title=Text(title) if title else None,
-        title_justify="left",
-        title_style="bold",
         box=box.SIMPLE_HEAD if any(headings) else None,
         show_header=any(headings),
         header_style="bold",
@@ -198,7 +184,7 @@ def _print_rich(
         table.add_column(Text(heading), justify="right" if index in right else "left", overflow="fold")
     for row in cells:
         table.add_row(*map(Text, row))
-    Console(file=stream, highlight=False).print(table)
+    Console(file=sys.stdout, highlight=False).print(table)
 
 
 @dataclasses.dataclass(slots=True)
@@ -215,8 +201,8 @@ class Branch:
         return branch
 
 
-def print_tree(root: Branch, stream: TextIO | None = None) -> None:
-    """Print a tree.
+def print_tree(root: Branch) -> None:
+    """Print a tree to standard output.
 
     Examples
     --------
@@ -228,10 +214,9 @@ def print_tree(root: Branch, stream: TextIO | None = None) -> None:
     └── id: int64
         └── data 24 bytes
     """
-    stream = sys.stdout if stream is None else stream
-    print(shown(root.label), file=stream)
+    print(shown(root.label))
     for line in _tree_lines(root, ""):
-        print(line, file=stream)
+        print(line)
 
 
 def _tree_lines(branch: Branch, indent: str) -> Iterator[str]:
@@ -249,7 +234,7 @@ _BAR_WIDTH = 30
 
 
 @contextlib.contextmanager
-def progress(what: str, rows: int | None, *, quiet: bool = False) -> Iterator[Advance]:
+def progress(what: str, rows: int | None) -> Iterator[Advance]:
     """Show how far the reading is, for the time of a ``with`` block.
 
     Parameters
@@ -258,16 +243,14 @@ def progress(what: str, rows: int | None, *, quiet: bool = False) -> Iterator[Ad
         What is read.
     rows
         How many rows there are, where that is known.
-    quiet
-        Show nothing.
 
     Examples
     --------
-    >>> with progress("trips", 100, quiet=True) as advance:
+    >>> with progress("trips", 100) as advance:
     ...     advance(60, 480)
     """
     stream = sys.stderr
-    if quiet or not stream.isatty():
+    if not stream.isatty():
         yield lambda _rows, _nbytes: None
     elif wants_rich(stream):
         with _rich_bar(what, rows, stream) as advance:

@@ -57,16 +57,9 @@ _MOST: Final = 256
 
 
 class WarmMappings:
-    """Writable mappings of slabs by UUID: those that nobody writes now.
+    """Writable mappings of slabs by UUID: those that nobody writes now."""
 
-    Parameters
-    ----------
-    most_bytes
-        How much may stay mapped. What the depot gives up is kept by a mapping until the next attempt begins.
-    """
-
-    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._idle: collections.OrderedDict[bytes, Slab] = collections.OrderedDict()
 
@@ -97,9 +90,7 @@ class WarmMappings:
         """Keep the mapping of a slab that nobody here writes any more."""
         with self._lock:
             self._idle[slab.uuid] = slab
-            while (
-                len(self._idle) > _MOST or sum(each.nbytes for each in self._idle.values()) > self._most_bytes
-            ):
+            while len(self._idle) > _MOST or sum(each.nbytes for each in self._idle.values()) > _MOST_BYTES:
                 self._idle.popitem(last=False)
 
     def names(self) -> list[str]:

@@ -42,8 +42,8 @@ def incoming(batches: Iterable[pa.RecordBatch]) -> tuple[pa.Schema | None, Itera
     return convert.schema, map(convert, itertools.chain((first,), present))
 
 
-def joined(batches: Iterable[pa.RecordBatch], least: int = _BATCH_BYTES) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of some batches in batches of about so many bytes, or of what they were where that is more.
+def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of some batches in batches of about 2 MiB, or of what they were where that is more.
 
     Where rows are few bytes, what a reader pays for each batch is more than what this copy costs. What is large
     enough is not copied, so nothing that is joined becomes too large for 32-bit offsets.
@@ -54,12 +54,12 @@ def joined(batches: Iterable[pa.RecordBatch], least: int = _BATCH_BYTES) -> Iter
         if not batch.num_rows:
             continue
         size = batch.nbytes
-        if waiting and size >= least:
+        if waiting and size >= _BATCH_BYTES:
             yield _one(waiting)
             waiting, nbytes = [], 0
         waiting.append(batch)
         nbytes += size
-        if nbytes >= least:
+        if nbytes >= _BATCH_BYTES:
             yield _one(waiting)
             waiting, nbytes = [], 0
     if waiting:

@@ -16,7 +16,7 @@ from bowstring.cli.doctor.packages import find_gpu_software, find_packages
 from bowstring.cli.doctor.paths import Path, default_path, try_paths
 from bowstring.cli.doctor.sharing import try_connections, try_shared_memory
 from bowstring.cli.doctor.topology import Gpu, Topology
-from bowstring.cli.doctor.trials import REAL, Programs
+from bowstring.cli.doctor.trials import REAL
 from bowstring.cli.terminal import clipped, duration, shown, size
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if report.default.works else 1
 
 
-_LOOK_SECONDS = 30.0
+# For the look at GPUs, which runs beside the other checks.
+_LOOK_SECONDS: Final = 30.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,19 +60,9 @@ class Report:
         return default_path(self.paths)
 
 
-def examine(program: str = LOOK, programs: Programs = REAL, seconds: float = _LOOK_SECONDS) -> Report:
-    """Look at everything, and try every path.
-
-    Parameters
-    ----------
-    program
-        Program of the child that looks for GPUs.
-    programs
-        Programs of the two processes of a trial.
-    seconds
-        For the look at GPUs, which runs beside the other checks.
-    """
-    with Look.begin(program) as look:
+def examine() -> Report:
+    """Look at everything, and try every path."""
+    with Look.begin(LOOK) as look:
         groups = {
             "Packages": find_packages(),
             "Namespaces": find_namespaces(),
@@ -79,11 +70,11 @@ def examine(program: str = LOOK, programs: Programs = REAL, seconds: float = _LO
             "Shared memory": try_shared_memory(),
             "Connections": try_connections(),
         }
-        seen: Seen = look.end(seconds)
+        seen: Seen = look.end(_LOOK_SECONDS)
     cuda = None if seen.topology is None else seen.topology.cuda
     groups["GPUs"] = [*seen.checks, *find_gpu_files(), *find_gpu_software(cuda)]
     checks = [check for group in groups.values() for check in group]
-    return Report(groups, seen.topology, try_paths(checks, seen, programs))
+    return Report(groups, seen.topology, try_paths(checks, seen, REAL))
 
 
 _WIDTH: Final = 100

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -15,47 +14,43 @@ from bowstring.memory import default_budget
 
 __all__ = ["find_gpu_files", "find_limits", "find_namespaces"]
 
+# Where `/proc`, `/sys` and `/dev` are, and the files of container engines.
+_ROOT: Final = Path("/")
 _ENOUGH_FILES: Final = 256
 _ENOUGH_SHARED: Final = 1 << 30
 _UNLIMITED_GROUP: Final = 1 << 60  # control groups of version 1 write a huge number where there is no limit
 
 
-def find_limits(root: Path = Path("/")) -> list[Check]:
-    """Return one check for each bound.
-
-    Parameters
-    ----------
-    root
-        Where ``/proc``, ``/sys`` and ``/dev`` are looked for.
-    """
+def find_limits() -> list[Check]:
+    """Return one check for each bound."""
     return [
         Check("memory budget", State.OK, f"{size(default_budget())} (half of what this process may use)"),
-        _control_group(root),
-        _shared_folder(root),
+        _control_group(),
+        _shared_folder(),
         _open_files(),
         _locked(),
         _address_space(),
-        _huge_pages(root),
+        _huge_pages(),
     ]
 
 
-def _control_group(root: Path) -> Check:
-    found = _group_limit(root)
+def _control_group() -> Check:
+    found = _group_limit()
     if found is None:
         return Check("control group", State.OK, "no limit of memory")
     return Check("control group", State.OK, f"at most {size(found)} of memory; shared pages count, too")
 
 
-def _group_limit(root: Path) -> int | None:
+def _group_limit() -> int | None:
     limits: list[int] = []
     with contextlib.suppress(OSError):
-        for line in (root / "proc/self/cgroup").read_text().splitlines():
+        for line in (_ROOT / "proc/self/cgroup").read_text().splitlines():
             _, _, rest = line.partition(":")
             controllers, _, path = rest.partition(":")
             if not controllers:
-                folder, name = root / "sys/fs/cgroup", "memory.max"
+                folder, name = _ROOT / "sys/fs/cgroup", "memory.max"
             elif "memory" in controllers.split(","):
-                folder, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+                folder, name = _ROOT / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
             else:
                 continue
             limits += _limits_above(folder, path, name)
@@ -74,9 +69,9 @@ def _limits_above(folder: Path, path: str, name: str) -> list[int]:
     return found
 
 
-def _shared_folder(root: Path) -> Check:
+def _shared_folder() -> Check:
     hint = "docker run --shm-size 8g. Bowstring's memory is no file there, but that of other libraries is."
-    name, folder = "shared memory files", root.joinpath("dev", "shm")
+    name, folder = "shared memory files", _ROOT.joinpath("dev", "shm")
     try:
         found = os.statvfs(folder)
     except OSError as error:
@@ -124,9 +119,9 @@ def _address_space() -> Check:
     )
 
 
-def _huge_pages(root: Path) -> Check:
+def _huge_pages() -> Check:
     try:
-        text = (root / "sys/kernel/mm/transparent_hugepage/shmem_enabled").read_text()
+        text = (_ROOT / "sys/kernel/mm/transparent_hugepage/shmem_enabled").read_text()
     except OSError:
         return Check("huge pages", State.ABSENT, "not told")
     chosen = text.partition("[")[2].partition("]")[0]
@@ -157,38 +152,30 @@ _MARKS: Final = {
 }
 
 
-def find_namespaces(root: Path = Path("/"), environment: Mapping[str, str] | None = None) -> list[Check]:
-    """Return the kind of container, and one check for each namespace that a hand-over may cross.
-
-    Parameters
-    ----------
-    root
-        Where ``/proc`` and the files of container engines are looked for.
-    environment
-        Variables by which some engines are known; this process's by default.
-    """
-    kind = _container(root, os.environ if environment is None else environment)
+def find_namespaces() -> list[Check]:
+    """Return the kind of container, and one check for each namespace that a hand-over may cross."""
+    kind = _container()
     container = Check("container", State.OK, kind or "none that shows")
-    return [container, *(_namespace(name, hint, root) for name, hint in _HINTS.items())]
+    return [container, *(_namespace(name, hint) for name, hint in _HINTS.items())]
 
 
-def _container(root: Path, environment: Mapping[str, str]) -> str | None:
-    if (root / ".dockerenv").exists():
+def _container() -> str | None:
+    if (_ROOT / ".dockerenv").exists():
         return "Docker (/.dockerenv)"
-    if (root / "run/.containerenv").exists():
+    if (_ROOT / "run/.containerenv").exists():
         return "Podman (/run/.containerenv)"
     for variable in ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"):
-        if variable in environment:
+        if variable in os.environ:
             return f"Apptainer ({variable})"
-    if "KUBERNETES_SERVICE_HOST" in environment:
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
         return "Kubernetes (KUBERNETES_SERVICE_HOST)"
-    if environment.get("container"):
-        return f"{environment['container']} (the variable `container`)"
-    groups = _text(root / "proc/1/cgroup")
+    if os.environ.get("container"):  # noqa: SIM112  systemd and Podman write it so
+        return f"{os.environ['container']} (the variable `container`)"  # noqa: SIM112
+    groups = _text(_ROOT / "proc/1/cgroup")
     for mark, name in _MARKS.items():
         if mark in groups:
             return f"{name} (/proc/1/cgroup)"
-    for line in _text(root / "proc/self/mountinfo").splitlines():
+    for line in _text(_ROOT / "proc/self/mountinfo").splitlines():
         fields = line.split()
         if len(fields) > 4 and fields[4] == "/" and " - overlay " in line:
             return "of an unknown kind (the root is an overlay)"
@@ -201,14 +188,14 @@ def _text(path: Path) -> str:
     return ""
 
 
-def _namespace(name: str, hint: str, root: Path) -> Check:
+def _namespace(name: str, hint: str) -> Check:
     title = f"{name} namespace"
-    own = _number(root / f"proc/self/ns/{name}")
+    own = _number(_ROOT / f"proc/self/ns/{name}")
     if own is None:
         return Check(title, State.ABSENT, "not told (/proc is not mounted?)", hint)
     if own == _FIRST.get(name):
         return Check(title, State.OK, f"{own}, the host's")
-    first = _number(root / f"proc/1/ns/{name}")
+    first = _number(_ROOT / f"proc/1/ns/{name}")
     if name in _FIRST:
         return Check(title, State.ABSENT, f"{own}, not the host's", hint)
     if first is None:
@@ -229,24 +216,18 @@ _NODES: Final = "GPU device nodes"
 _GIVE: Final = "Start the container with its GPUs: docker run --gpus all"
 
 
-def find_gpu_files(root: Path = Path("/")) -> list[Check]:
-    """Return one check for each; where nothing of a GPU is there, that is the one check.
-
-    Parameters
-    ----------
-    root
-        Where ``/dev``, ``/proc`` and ``/sys`` are looked for.
-    """
-    gpus = sorted((root / "dev").glob("nvidia[0-9]*"), key=lambda path: (len(path.name), path.name))
-    module = _read(root / "proc/driver/nvidia/version")
+def find_gpu_files() -> list[Check]:
+    """Return one check for each; where nothing of a GPU is there, that is the one check."""
+    gpus = sorted((_ROOT / "dev").glob("nvidia[0-9]*"), key=lambda path: (len(path.name), path.name))
+    module = _read(_ROOT / "proc/driver/nvidia/version")
     if not gpus and module is None:
         return [Check(_NODES, State.ABSENT, "none (/dev/nvidia0), and no driver in the kernel", _GIVE)]
     return [
-        _nodes(root, gpus),
+        _nodes(gpus),
         Check("kernel's driver", *_told(module)),
-        _capabilities(root),
-        _channels(root),
-        _peer_memory(root),
+        _capabilities(),
+        _channels(),
+        _peer_memory(),
     ]
 
 
@@ -261,8 +242,8 @@ def _read(path: Path) -> str | None:
     return None
 
 
-def _nodes(root: Path, gpus: list[Path]) -> Check:
-    needed = [root / "dev" / name for name in ("nvidiactl", "nvidia-uvm")]
+def _nodes(gpus: list[Path]) -> Check:
+    needed = [_ROOT / "dev" / name for name in ("nvidiactl", "nvidia-uvm")]
     missing = [path.name for path in needed if not path.exists()]
     forbidden = [
         path.name for path in (*gpus, *needed) if path.exists() and not os.access(path, os.R_OK | os.W_OK)
@@ -278,8 +259,8 @@ def _nodes(root: Path, gpus: list[Path]) -> Check:
     return Check(_NODES, State.OK, ", ".join(path.name for path in gpus))
 
 
-def _capabilities(root: Path) -> Check:
-    found = sorted((root / "dev/nvidia-caps").glob("nvidia-cap*"))
+def _capabilities() -> Check:
+    found = sorted((_ROOT / "dev/nvidia-caps").glob("nvidia-cap*"))
     readable = [path.name for path in found if os.access(path, os.R_OK)]
     name, hint = "MIG capabilities", "Needed for MIG alone; a container gets those of its instances."
     if not found:
@@ -287,8 +268,8 @@ def _capabilities(root: Path) -> Check:
     return Check(name, State.OK, f"{len(readable)} of {len(found)} in /dev/nvidia-caps may be read")
 
 
-def _channels(root: Path) -> Check:
-    found = sorted((root / "dev/nvidia-caps-imex-channels").glob("channel*"))
+def _channels() -> Check:
+    found = sorted((_ROOT / "dev/nvidia-caps-imex-channels").glob("channel*"))
     usable = [path.name for path in found if os.access(path, os.R_OK)]
     name = "IMEX channels"
     if usable:
@@ -297,8 +278,8 @@ def _channels(root: Path) -> Check:
     return Check(name, State.ABSENT, f"{seen}; fabric handles need one, Bowstring does not", None)
 
 
-def _peer_memory(root: Path) -> Check:
+def _peer_memory() -> Check:
     name = "nvidia-peermem"
-    if (root / "sys/module/nvidia_peermem").exists():
+    if (_ROOT / "sys/module/nvidia_peermem").exists():
         return Check(name, State.OK, "loaded")
     return Check(name, State.ABSENT, "not loaded; for RDMA of a GPU's memory", "modprobe nvidia-peermem")

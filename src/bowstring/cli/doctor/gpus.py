@@ -68,7 +68,7 @@ class Look:
 
     @classmethod
     @contextlib.contextmanager
-    def begin(cls, program: str = LOOK) -> Iterator[Look]:
+    def begin(cls, program: str) -> Iterator[Look]:
         """Start to look."""
         with Child(program, {}) as child:
             yield cls(child)
@@ -215,26 +215,14 @@ _MOST_INSTANCES: Final = 64
 _UNCORRECTED, _SINCE_LOADED = 1, 0
 
 
-def read_topology(nvml: Any = None, environment: Mapping[str, str] | None = None) -> Topology:
+def read_topology() -> Topology:
     """Ask NVML for the GPUs of this machine. Never raises: what cannot be known is ``None``, and in `untold`.
 
     A broken driver may hang or crash the process that asks: ask in a child where that must not be.
-
-    Parameters
-    ----------
-    nvml
-        The module ``pynvml`` of ``nvidia-ml-py``; imported by default.
-    environment
-        Where ``CUDA_VISIBLE_DEVICES`` may be set; this process's by default.
-
-    Examples
-    --------
-    >>> read_topology(nvml=object()).why_not.partition(":")[0]
-    'NVML cannot be used'
     """
     try:
         # nvidia-ml-py tells nothing but how to install it where there is no driver: `nvmlInit` says so.
-        module = importlib.import_module("pynvml") if nvml is None else nvml
+        module = importlib.import_module("pynvml")
         module.nvmlInit()
     except ImportError:
         return Topology("nvidia-ml-py is not installed")
@@ -242,7 +230,7 @@ def read_topology(nvml: Any = None, environment: Mapping[str, str] | None = None
         return Topology(f"NVML cannot be used: {_said(error)}")
     asked = _Asked(module)
     try:
-        return asked.topology(os.environ if environment is None else environment)
+        return asked.topology(os.environ)
     finally:
         asked.ask("nvmlShutdown", read=_anything)
 

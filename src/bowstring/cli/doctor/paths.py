@@ -10,7 +10,7 @@ from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.gpus import CUDA, Seen
 from bowstring.cli.doctor.packages import BINDINGS, CUPY, GPU_KERNELS, UCX
 from bowstring.cli.doctor.topology import Gpu, Topology
-from bowstring.cli.doctor.trials import IN_PLACE, REAL, Outcome, Programs, Trial, run_trials
+from bowstring.cli.doctor.trials import IN_PLACE, Outcome, Programs, Trial, run_trials
 
 __all__ = ["Obstacle", "Path", "default_path", "try_paths"]
 
@@ -94,9 +94,7 @@ def default_path(found: Sequence[Path]) -> Path:
     return next(path for path in found if path.name == _MAPPED.name)
 
 
-def try_paths(
-    checks: Iterable[Check], seen: Seen, programs: Programs = REAL, host_seconds: float = _HOST_SECONDS
-) -> list[Path]:
+def try_paths(checks: Iterable[Check], seen: Seen, programs: Programs) -> list[Path]:
     """Return all paths, each tried where that is possible.
 
     Parameters
@@ -107,11 +105,9 @@ def try_paths(
         Its GPUs.
     programs
         What the processes of a trial run.
-    host_seconds
-        For each answer of a process that needs no GPU.
     """
     by_name = {check.name: check for check in checks}
-    outcomes = run_trials("cpu", [trial for trial, _ in _HOST], host_seconds, programs)
+    outcomes = run_trials("cpu", [trial for trial, _ in _HOST], _HOST_SECONDS, programs)
     found = [
         _path(trial, meaning, outcome, _causes(by_name, _HOST_CHECKS[trial.way]))
         for (trial, meaning), outcome in zip(_HOST, outcomes, strict=True)
