@@ -104,7 +104,7 @@ def test_what_a_lost_reader_looks_at_is_within_the_budget(
     assert reader.hear() == "lost"
     depot.release("data")
     until_free(depot)
-    with pytest.raises(bow.DeadlineExceeded, match="lost sight"):
+    with pytest.raises(bow.OutOfBudget, match="lost sight"):
         commit(depot, TWO, "other", wait=0.3)
     reader.kill()
     assert read(commit(depot, TWO, "other").endpoint).equals(TWO)

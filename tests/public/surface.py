@@ -204,9 +204,11 @@ def _spark_options() -> str:
     try:
         options.ReadOptions.of({"": ""})
     except bow.UsageError as error:
-        known = re.findall(r"'([a-z_]+)'", str(error.expected))
+        known = re.findall(r"[a-z_]+", str(error.expected).removeprefix("some of"))
     writer = (ROOT / "src/bowstring/spark/writer.py").read_text(encoding="utf-8")
-    written = sorted(set(re.findall(r'options\.get\(\s*"([a-z_]+)"', writer)))
+    named = re.search(r"_OPTIONS: Final = \((.*?)\)", writer, re.DOTALL)
+    assert named is not None
+    written = sorted(re.findall(r'"([a-z_]+)"', named[1]))
     assert known
     assert written
     return "\n".join(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import threading
+import time
 import types
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,7 +21,7 @@ import pytest
 import bowstring as bow
 from bowstring.depot import Depot
 from bowstring.spark import application_lease, sessions
-from bowstring.spark.publishing import _Job, _Publication
+from bowstring.spark.publication import Job, Keep, Publication
 from bowstring.spark.task import DepotTask, Order
 from bowstring.spark.tickets import Ticket
 from tests.client_server.conftest import until
@@ -72,10 +75,13 @@ def stopped() -> Iterator[threading.Event]:
 def publish(folder: str, stopped: threading.Event) -> Iterator[Callable[..., bow.spark.PublishedDataset]]:
     """Return a function that publishes a frame as :func:`bowstring.spark.publish` does."""
     application = application_lease.Application("app", stopped.is_set)
+    numbers = itertools.count()
 
-    def make(frame: Frame, readers: int | None = None, stay: float = 0.0) -> bow.spark.PublishedDataset:
-        order = Order("app", f"d#{len(application._stays)}", readers)
-        work = _Publication("d", order, application, _Job(frame, DepotTask, SCHEMA), None, stay)
+    def make(
+        frame: Frame, readers: int | None = None, stay: float = 0.0, **given: Any
+    ) -> bow.spark.PublishedDataset:
+        order = Order("app", f"d#{next(numbers)}", readers)
+        work = Publication(order, application, Job(frame, DepotTask, SCHEMA), None, Keep(stay=stay, **given))
         return work.dataset(work.run(order), recoverable=True, fresh=True)
 
     yield make
@@ -174,12 +180,100 @@ def test_what_was_given_up_is_freed_once(folder: str, monkeypatch: pytest.Monkey
 
 def test_when_spark_has_stopped(publish: Callable[..., Any], stopped: threading.Event) -> None:
     """Data sets are freed when Spark has stopped, but for those that were to stay."""
-    publish(Frame([1]))
+    goes = publish(Frame([1]))
     stays = publish(Frame([2]), stay=60.0)
+    assert len(goes) == 1
     stopped.set()
     with bow.depot.connect() as depot:
         until(lambda: [each.name for each in depot.status().datasets] == ["d#1"])
     assert rows(stays) == [2]
+
+
+def names() -> list[str]:
+    """Return what has a name in the depot of this host."""
+    return [each.name for each in bow.list_datasets("depot:")]
+
+
+def data_sets() -> list[str]:
+    """Return what the depot holds."""
+    with bow.depot.connect() as depot:
+        return [each.name for each in depot.status().datasets]
+
+
+def test_a_name_is_replaced_when_the_new_one_is_whole(publish: Callable[..., Any]) -> None:
+    """Five reruns of a cell hold one copy; a job that fails leaves what was there, and its memory."""
+    for number in range(5):
+        flights = publish(Frame([number, number]), name="flights")
+        assert len(data_sets()) == 1
+        assert rows(bow.spark.dataset("flights")) == rows(flights) == [number, number]
+    assert names() == ["flights"]
+    with bow.connect("depot:flights") as stream:
+        kept = stream.read_all()
+        publish(Frame([9]), name="flights")
+        assert kept["n"].to_pylist() == [4, 4]
+        del kept
+    frame = Frame([1])
+    frame.after = lambda: (_ for _ in ()).throw(RuntimeError("the job fails"))
+    with pytest.raises(RuntimeError):
+        publish(frame, name="flights")
+    assert rows(bow.spark.dataset("flights")) == [9]
+    with pytest.raises(bow.UsageError, match="there already"):
+        publish(Frame([3]), name="flights", replace=False)
+    assert rows(bow.spark.dataset("flights")) == [9]
+    bow.spark.drop("flights")
+    assert names() == []
+    with pytest.raises(bow.UnknownTicket):
+        bow.spark.drop("flights")
+
+
+def test_without_a_name_it_ends_with_its_handle(publish: Callable[..., Any]) -> None:
+    """What has no name is freed when the last handle is gone; a stream that reads it is one."""
+    first = publish(Frame([1], [2]))
+    again = first.republish()
+    del first
+    stream = bow.connect(again)
+    del again
+    time.sleep(1.2)
+    assert [batch["n"].to_arrow().to_pylist() for batch in stream] == [[1], [2]]
+    stream.close()
+    del stream
+    until(lambda: data_sets() == [])
+    named = publish(Frame([1]), name="stays")
+    del named
+    time.sleep(1.2)
+    assert rows(bow.spark.dataset("stays")) == [1]
+
+
+def test_a_with_block_releases(publish: Callable[..., Any]) -> None:
+    """At the end of the block data and name are gone; what a notebook shows says so."""
+    with publish(Frame([1, 2], [], [3]), name="a <b>") as block:
+        shown = block._repr_html_()
+        assert "a &lt;b&gt;" in shown
+        for text in ("<td>3</td>", "24 bytes", "<td>2</td>", "available", socket.gethostname()):
+            assert text in shown
+        assert names() == ["a <b>"]
+    assert (names(), data_sets()) == ([], [])
+    assert "<td>released</td>" in block._repr_html_()
+    assert "unknown here" in bow.spark.PublishedDataset(block.endpoints, block.schema)._repr_html_()
+
+
+def test_time_to_live(publish: Callable[..., Any]) -> None:
+    """After ttl seconds data and name are freed, though the handle is there."""
+    kept = publish(Frame([1]), name="short", ttl=1.0)
+    assert rows(kept) == [1]
+    until(lambda: (names(), data_sets()) == ([], []))
+
+
+def test_stay_counts_from_the_end(publish: Callable[..., Any], stopped: threading.Event) -> None:
+    """What stays goes after its seconds, though a process that the depot watches lives on, and so does its name."""
+    stays = publish(Frame([2]), stay=1.5, name="stays")
+    with bow.depot.connect() as depot:
+        # The driver of a local session is such a process.
+        depot.hold("app", watch_pid=os.getpid())
+    stopped.set()
+    time.sleep(0.8)
+    assert rows(bow.spark.dataset("stays")) == rows(stays) == [2]
+    until(lambda: (names(), data_sets()) == ([], []), 4.0)
 
 
 def test_applications_are_forgotten() -> None:

@@ -10,7 +10,7 @@ from bowstring import __version__
 from bowstring.errors import UsageError
 
 if TYPE_CHECKING:
-    from bowstring.dissociated.endpoint import Endpoint
+    from bowstring.dissociated.endpoint import Dataset, Endpoint
     from bowstring.transport.certificates import TlsConfig
 
 __all__ = ["VARIABLE", "endpoint_with_token", "parser", "tls_config", "token_apart"]
@@ -276,8 +276,8 @@ def token_apart(path: str | None) -> str | None:
 
 def endpoint_with_token(
     uri: str, ticket: str | None, path: str | None, tls: TlsConfig | None = None
-) -> Endpoint:
-    """Return the endpoint of a URI, or of a name at an address.
+) -> Endpoint | Dataset:
+    """Return the endpoint of a URI, or of a name at an address; the data set of a name in this host's depot.
 
     Its token is that of the file, else its own, else that of the environment.
 
@@ -288,11 +288,13 @@ def endpoint_with_token(
     """
     # The command line starts quickly: what connects is imported by the commands that do.
     from bowstring.client import endpoint_of
-    from bowstring.client.names import is_address, named_endpoint
+    from bowstring.client.names import depot_dataset, is_address, is_depot, named_endpoint
     from bowstring.dissociated.endpoint import Location
     from bowstring.limits import DEFAULT_LIMITS
 
     token = token_apart(path)
+    if is_depot(uri):
+        return depot_dataset(uri, ticket)
     if is_address(uri):
         name = None if ticket is None else ticket.encode()
         return named_endpoint(uri, name, token, DEFAULT_LIMITS, tls)

@@ -18,6 +18,7 @@ from bowstring.cli.files import DataFile, Format, recognise
 from bowstring.cli.terminal import FAILED, as_json, print_tree
 from bowstring.client import connect
 from bowstring.columnar import Layout
+from bowstring.dissociated.endpoint import Dataset
 from bowstring.errors import BowstringError, InvalidMetadata
 from bowstring.ipc.body.check_scalar import check
 from bowstring.ipc.flatbuf.message import (
@@ -298,13 +299,16 @@ def _encoding_tree(encoding: Encoding) -> Facts:
     return facts
 
 
-def _inspect_endpoint(endpoint: Endpoint, tls: TlsConfig | None, facts: Facts, most: int) -> None:
+def _inspect_endpoint(endpoint: Endpoint | Dataset, tls: TlsConfig | None, facts: Facts, most: int) -> None:
     """Add what a data set is; one that can be read only once is gone for others by the `most` batches fetched."""
-    facts |= {
-        "connections": [_location(location) for location in endpoint.locations],
-        "ticket": endpoint.ticket.decode(errors="replace"),
-        "ticket_base64": base64.urlsafe_b64encode(endpoint.ticket).decode(),
-    }
+    if isinstance(endpoint, Dataset):
+        facts |= {"endpoints": len(endpoint)}
+    else:
+        facts |= {
+            "connections": [_location(location) for location in endpoint.locations],
+            "ticket": endpoint.ticket.decode(errors="replace"),
+            "ticket_base64": base64.urlsafe_b64encode(endpoint.ticket).decode(),
+        }
     with connect(endpoint, tls=tls) as stream:
         _look_at(stream, facts, most)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.dissociated.endpoint import Endpoint, Location
+from bowstring.dissociated.endpoint import Dataset, Endpoint, Location
 from bowstring.dissociated.listing import DatasetInfo, ListingReader, ask_for_list
 from bowstring.dissociated.tags import Want
 from bowstring.errors import (
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
 
     from bowstring.transport.certificates import TlsConfig
 
-__all__ = ["is_address", "list_datasets", "location_of", "named_endpoint"]
+__all__ = ["depot_dataset", "is_address", "is_depot", "list_datasets", "location_of", "named_endpoint"]
 
 _MOST_SHOWN: Final = 20
+_DEPOT: Final = "depot:"
 
 
 def list_datasets(
@@ -43,7 +45,7 @@ def list_datasets(
     ----------
     address
         Where it listens: ``"unix:/run/app/tables.sock"``, ``"tcp://host:port"``, ``"inproc:name"``, or the URI of
-        one of its data sets.
+        one of its data sets. ``"depot:"`` is the depot of this host, where Spark's data sets have their names.
     token
         The server's secret. Over ``tcp:`` a server without one tells nobody what it offers.
     tls
@@ -72,6 +74,10 @@ def list_datasets(
     >>> [(each.name, each.rows) for each in found]
     [('trips', 3), ('zones', 3)]
     """
+    if is_depot(address):
+        with _depot() as depot:
+            infos: list[DatasetInfo] = depot.list_datasets()
+            return infos
     location = location_of(address, token)
     if location.hello is None:
         raise Unsupported(
@@ -112,6 +118,44 @@ def is_address(text: str) -> bool:
     (True, False)
     """
     return ":" in text and "?" not in text
+
+
+def is_depot(address: str) -> bool:
+    """Whether a text is the address of this host's depot, with a name or without one.
+
+    Examples
+    --------
+    >>> is_depot("depot:trips"), is_depot("unix:/run/depot.sock")
+    (True, False)
+    """
+    return address.startswith(_DEPOT)
+
+
+def depot_dataset(address: str, name: str | None = None) -> Dataset:
+    """Return the data set that ``depot:NAME`` stands for, or ``depot:`` and a name.
+
+    Raises
+    ------
+    UnknownTicket
+        This host's depot knows no such name.
+    BrokenError
+        There is no depot.
+    """
+    named = address.removeprefix(_DEPOT) or name
+    with _depot() as depot:
+        if not named:
+            raise UnknownTicket(
+                "which data set of the depot?",
+                expected="a name: depot:NAME",
+                found=_shown([each.name for each in depot.list_datasets()]) or "no names",
+            )
+        found: Dataset = depot.lookup(named)
+        return found
+
+
+def _depot() -> Any:
+    # It stands above this floor: the names that it keeps are reached by its own client.
+    return importlib.import_module("bowstring.depot").connect(start=False)
 
 
 def location_of(address: str, token: str | None = None) -> Location:

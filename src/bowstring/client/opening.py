@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from bowstring.client.connection import Connection
 from bowstring.client.dataset import CROWDED, DatasetStream
 from bowstring.client.device import addresses_of
-from bowstring.client.names import is_address, named_endpoint
+from bowstring.client.names import depot_dataset, is_address, is_depot, named_endpoint
 from bowstring.client.stream import EndpointStream, Stream, device_named
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.dissociated.wire import Hello
@@ -59,7 +59,8 @@ def connect(
     ----------
     source
         The address of a server (``"unix:/run/app/tables.sock"``, ``"tcp://host:port"``), an endpoint, the URI that
-        one prints, or a data set of many endpoints.
+        one prints, or a data set of many endpoints; ``"depot:trips"`` is what Spark published as ``trips`` on this
+        host.
     name
         The name of the data set, with an address; without it, the only one there. Over ``tcp:`` a server answers to
         names only if it has a token.
@@ -278,6 +279,8 @@ def _source(
         It is the address of a server that offers another number of data sets than one, and there is no name.
     """
     if isinstance(source, str):
+        if is_depot(source):
+            return depot_dataset(source, None if ticket is None else ticket.decode())
         if is_address(source):
             return named_endpoint(source, ticket, token, limits, tls)
         source = endpoint_of(source, ticket)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from bowstring.closing import Closing
 from bowstring.depot.options import DepotStatus
-from bowstring.depot.protocol import Fields, Verb, pack
+from bowstring.depot.protocol import Connection, Fields, Verb, pack
 from bowstring.depot.writing import Attempt, Committed, warm_mappings
 from bowstring.dissociated.endpoint import Dataset, Endpoint
+from bowstring.dissociated.listing import DatasetInfo
 from bowstring.errors import (
     BowstringError,
     BrokenError,
@@ -24,16 +25,15 @@ from bowstring.errors import (
 from bowstring.memory.handle import this_process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     import pyarrow as pa
-
-    from bowstring.depot.protocol import Connection
 
 __all__ = ["Depot"]
 
 _ANSWER_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 10.0
+_ELSEWHERE_SECONDS: Final = 10.0
 
 
 class Depot(Closing):
@@ -181,10 +181,17 @@ class Depot(Closing):
             self._ask(Verb.HOLD, each)
         self._held[application] = said
 
-    def settle(self, dataset: str, endpoints: Iterable[Endpoint]) -> int:
+    def settle(self, dataset: str, endpoints: Iterable[Endpoint], *, ttl: float | None = None) -> int:
         """Keep these streams of a data set, and free all others of it; return how many are kept.
 
         Attempts that go on fail. Later ones may add streams, for another call that names those, too.
+
+        Parameters
+        ----------
+        dataset, endpoints
+            Its name, and the streams.
+        ttl
+            After how many seconds they are freed; when they are released, or the application ends, by default.
 
         Raises
         ------
@@ -192,7 +199,8 @@ class Depot(Closing):
             The depot has no such data set.
         """
         tickets = [endpoint.ticket.hex() for endpoint in endpoints]
-        return self._ask(Verb.SETTLE, {"dataset": dataset, "tickets": tickets}).number("kept")
+        fields: dict[str, Any] = {"dataset": dataset, "tickets": tickets}
+        return self._ask(Verb.SETTLE, fields if ttl is None else {**fields, "ttl": ttl}).number("kept")
 
     def offered(self, dataset: str) -> tuple[Committed, ...]:
         """Return the committed streams of a data set that are offered still."""
@@ -226,10 +234,19 @@ class Depot(Closing):
         connection, _ = self._begun(Verb.WAIT_RELEASED, fields, timeout + _ANSWER_SECONDS)
         self._take_back(connection)
 
-    def end(self, application: str) -> bool:
-        """Free all that belongs to an application; return whether the depot knew it."""
+    def end(self, application: str, *, stays: Mapping[str, float] | None = None) -> bool:
+        """Free what belongs to an application; return whether the depot knew it.
+
+        Parameters
+        ----------
+        application
+            Which one.
+        stays
+            Data sets that are kept for so many seconds more, and their names with them.
+        """
         self._held.pop(application, None)
-        return self._ask(Verb.END, {"application": application}).flag("known")
+        fields = {"application": application, "stays": dict(stays or {})}
+        return self._ask(Verb.END, fields).flag("known")
 
     def announce(
         self,
@@ -239,8 +256,14 @@ class Depot(Closing):
         application: str,
         append: bool = False,
         batch: int | None = None,
+        new: bool = False,
+        part: str | None = None,
+        depots: Iterable[str] = (),
+        ttl: float | None = None,
     ) -> bool:
         """Let a name mean a data set, for :meth:`lookup`, as long as its application lasts.
+
+        What it meant before is freed at the same moment here, and then on other hosts.
 
         Parameters
         ----------
@@ -254,6 +277,15 @@ class Depot(Closing):
             Whether its endpoints are added to those that the name has.
         batch
             Number of a micro-batch: appended the second time, it changes nothing.
+        new
+            Whether the name must mean nothing yet.
+        part
+            The data set of the depots that holds the streams, by the name that :meth:`begin` was given: it is
+            released with the name.
+        depots
+            Where depots of other hosts that hold streams of it are asked to release them.
+        ttl
+            After how many seconds the name is forgotten.
 
         Returns
         -------
@@ -263,15 +295,32 @@ class Depot(Closing):
         Raises
         ------
         UsageError
-            The name is another application's, or what is appended has another schema.
+            The name is another application's, or taken, or what is appended has another schema.
         """
         fields = {"name": name, "dataset": dataset.to_json(), "application": application, "append": append}
+        fields |= {"new": new, "part": part, "depots": list(depots), "ttl": ttl}
         if batch is not None:
             fields["batch"] = batch
         elif append:
             # Asked again because the connection was lost, it must not be added twice.
             fields["once"] = secrets.token_hex(8)
-        return self._ask(Verb.ANNOUNCE, fields).flag("changed")
+        answer = self._ask(Verb.ANNOUNCE, fields)
+        _release_elsewhere(answer)
+        return answer.flag("changed")
+
+    def drop(self, name: str) -> None:
+        """Free what a name means, on all hosts. Readers keep what they have.
+
+        Raises
+        ------
+        UnknownTicket
+            It means nothing.
+        """
+        _release_elsewhere(self._ask(Verb.DROP, {"name": name}))
+
+    def list_datasets(self) -> list[DatasetInfo]:
+        """Return what all names mean."""
+        return [DatasetInfo.unpack(each.encode()) for each in self._ask(Verb.LIST, {}).texts("names")]
 
     def lookup(self, name: str) -> Dataset:
         """Return the data set that a name means.
@@ -380,3 +429,16 @@ class Depot(Closing):
     def __repr__(self) -> str:
         # What ends up in logs must not let anybody in.
         return f"<Depot {self.address.partition('?')[0]}{' closed' if self._closed else ''}>"
+
+
+def _release_elsewhere(answer: Fields) -> None:
+    """Release what a depot says that depots of other hosts hold; one that cannot be reached has a lease."""
+    replaced = Fields(pack(answer.raw().get("replaced", {})))
+    for part in replaced.raw():
+        for address in replaced.texts(part):
+            with contextlib.suppress(BowstringError):
+                connection = Connection(address, _ELSEWHERE_SECONDS)
+                try:
+                    connection.ask(Verb.RELEASE, {"dataset": part, "final": False}, _ELSEWHERE_SECONDS)
+                finally:
+                    connection.close()

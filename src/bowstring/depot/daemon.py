@@ -196,7 +196,7 @@ class Depot:
 
     def status(self) -> DepotStatus:
         """Say what it holds."""
-        stock, held = self.slab_pool.statistics, self.slab_pool.held()
+        stock, held, waiting = self.slab_pool.statistics, self.slab_pool.held(), self.slab_pool.waiting()
         datasets = tuple(
             DataSetStatus(
                 name=dataset.name,
@@ -207,6 +207,7 @@ class Depot:
                 nbytes=sum(each.nbytes for each in streams),
                 readers=sum(each.publication.active for each in streams),
                 held=held.get(dataset.name, 0),
+                waiting=waiting.get(dataset.name, 0),
             )
             for dataset, streams in self.registry.overview(_MOST_DATASETS)
         )

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.depot.manifest import Attempt
+from bowstring.depot.names import Announcement
 from bowstring.depot.protocol import VERSION, Fields, Verb, pack, pack_failure
 from bowstring.depot.registry import Committed, Holder
 from bowstring.dissociated.endpoint import Dataset, this_host
@@ -339,7 +340,8 @@ def _hold(session: Session, fields: Fields) -> Answer:
 
 def _answer_settle(session: Session, fields: Fields) -> Answer:
     tickets = [bytes.fromhex(each) for each in fields.texts("tickets")]
-    return {"kept": session.depot.registry.settle(fields.text("dataset"), tickets)}, ()
+    ttl = fields.maybe_seconds("ttl")
+    return {"kept": session.depot.registry.settle(fields.text("dataset"), tickets, ttl)}, ()
 
 
 def _release(session: Session, fields: Fields) -> Answer:
@@ -348,7 +350,15 @@ def _release(session: Session, fields: Fields) -> Answer:
 
 
 def _end(session: Session, fields: Fields) -> Answer:
-    return {"known": session.depot.registry.end(fields.text("application"))}, ()
+    said = fields.raw().get("stays", {})
+    if not isinstance(said, dict):
+        raise ProtocolError("stays in a message of the depot", expected="an object", found=repr(said)[:80])
+    stays = Fields(pack(said))
+    return {
+        "known": session.depot.registry.end(
+            fields.text("application"), {name: stays.seconds(name) for name in said}
+        )
+    }, ()
 
 
 def _offered(session: Session, fields: Fields) -> Answer:
@@ -369,14 +379,28 @@ def _wait_released(session: Session, fields: Fields) -> Answer:
 
 
 def _announce(session: Session, fields: Fields) -> Answer:
-    changed = session.depot.registry.announce(
+    part = fields.maybe_text("part", _LONGEST_NAME)
+    said = Announcement(
         fields.text("name"),
         Dataset.from_json(fields.text("dataset", 1 << 26)),
         fields.text("application"),
         append=fields.flag("append"),
+        new=fields.flag("new"),
         batch=fields.maybe_text("once", 32) or fields.maybe_number("batch"),
+        part=part,
+        depots=tuple(fields.texts("depots")),
+        ttl=fields.maybe_seconds("ttl"),
     )
-    return {"changed": changed}, ()
+    changed, replaced = session.depot.registry.announce(said)
+    return {"changed": changed, "replaced": replaced}, ()
+
+
+def _drop(session: Session, fields: Fields) -> Answer:
+    return {"replaced": session.depot.registry.drop(fields.text("name"))}, ()
+
+
+def _list(session: Session, fields: Fields) -> Answer:  # noqa: ARG001  every answer takes the same
+    return {"names": [each.pack().decode() for each in session.depot.registry.named()]}, ()
 
 
 def _lookup(session: Session, fields: Fields) -> Answer:
@@ -414,6 +438,8 @@ HANDLERS: Final[dict[int, Callable[[Session, Fields], Answer]]] = {
     Verb.WAIT_RELEASED: _wait_released,
     Verb.ANNOUNCE: _announce,
     Verb.LOOKUP: _lookup,
+    Verb.DROP: _drop,
+    Verb.LIST: _list,
     Verb.STATUS: _status,
     Verb.LISTEN: _listen,
     Verb.STOP: _stop,

@@ -137,6 +137,8 @@ class DataSetStatus:
     held
         Bytes of memory and disk that it takes, attempts that go on included. 0 where a depot of an earlier
         Bowstring does not say.
+    waiting
+        Attempts at it that wait for room.
     """
 
     name: str
@@ -147,6 +149,7 @@ class DataSetStatus:
     nbytes: int
     readers: int
     held: int = 0
+    waiting: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

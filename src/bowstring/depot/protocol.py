@@ -48,7 +48,7 @@ __all__ = [
     "pack_failure",
 ]
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 CONTROL_LIMITS: Final[Limits] = DEFAULT_LIMITS.replace(control_bytes=64 << 20)
 # Of clients on other hosts, who write nothing.
@@ -77,6 +77,8 @@ class Verb(enum.IntEnum):
     WAIT_RELEASED = _WORDS | 0x25
     ANNOUNCE = _WORDS | 0x26
     LOOKUP = _WORDS | 0x27
+    DROP = _WORDS | 0x28
+    LIST = _WORDS | 0x29
     STATUS = _WORDS | 0x30
     LISTEN = _WORDS | 0x31
     STOP = _WORDS | 0x32
@@ -124,6 +126,10 @@ class Fields:
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < 1e9:
             raise _wrong(name, "a number of seconds", value)
         return float(value)
+
+    def maybe_seconds(self, name: str) -> float | None:
+        """Return a time, or ``None`` where there is none."""
+        return None if self._fields.get(name) is None else self.seconds(name)
 
     def text(self, name: str, longest: int = _MOST_TEXT) -> str:
         """Return a string that can be printed, and is not empty."""

@@ -9,14 +9,16 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from bowstring.dissociated.endpoint import Dataset
+from bowstring.depot.names import Names
+from bowstring.dissociated.listing import DatasetInfo
 from bowstring.errors import RefusedError, UnknownTicket, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from bowstring.depot.manifest import Attempt
-    from bowstring.dissociated.endpoint import Endpoint
+    from bowstring.depot.names import Announcement
+    from bowstring.dissociated.endpoint import Dataset, Endpoint
     from bowstring.server.catalogue import Publication
 
 __all__ = ["Application", "Committed", "DataSet", "Holder", "Registry"]
@@ -89,12 +91,13 @@ class Committed:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class DataSet:
-    """The streams of a data set that are offered, by ticket, and the attempts that go on."""
+    """The streams of a data set that are offered, by ticket, the attempts that go on, and until when it is kept."""
 
     name: str
     application: str
     streams: dict[bytes, Committed] = dataclasses.field(default_factory=dict)
     attempts: set[Attempt] = dataclasses.field(default_factory=set)
+    until: float | None = None
 
 
 class Application:
@@ -133,15 +136,6 @@ class Application:
         return time.monotonic() >= self._expires
 
 
-@dataclasses.dataclass(slots=True)
-class _Entry:
-    """A name, whose it is, what it means, and which micro-batches made it."""
-
-    application: str
-    dataset: Dataset
-    batches: set[int | str]
-
-
 class Registry:
     """All applications and data sets of a depot; every method may be called from any thread.
 
@@ -156,7 +150,7 @@ class Registry:
         self._lock = threading.RLock()
         self.applications: dict[str, Application] = {}
         self.datasets: dict[str, DataSet] = {}
-        self._names: dict[str, _Entry] = {}
+        self._names = Names(self._is_over)
         self._finished: dict[str, None] = {}
         self._released: dict[str, None] = {}
 
@@ -245,10 +239,10 @@ class Registry:
             dataset.streams[stream.publication.ticket] = stream
             self.applications[dataset.application].renew()
 
-    def settle(self, name: str, tickets: Iterable[bytes]) -> int:
+    def settle(self, name: str, tickets: Iterable[bytes], ttl: float | None = None) -> int:
         """Keep these streams of a data set and free all others; return how many are kept.
 
-        Attempts that go on fail with their next request.
+        Attempts that go on fail with their next request. With `ttl` what is kept is freed after so many seconds.
 
         Raises
         ------
@@ -262,6 +256,8 @@ class Registry:
             self._cancel(dataset, "the data set was settled without this attempt")
             for ticket in [ticket for ticket in dataset.streams if ticket not in kept]:
                 dataset.streams.pop(ticket).publication.withdraw()
+            if ttl is not None:
+                dataset.until = time.monotonic() + ttl
             return len(dataset.streams)
 
     def release(self, name: str, *, final: bool = False) -> bool:
@@ -273,6 +269,7 @@ class Registry:
         with self._lock:
             if final:
                 _remember(self._released, name)
+            self._names.released(name)
             dataset = self.datasets.pop(name, None)
             if dataset is None:
                 return False
@@ -286,17 +283,35 @@ class Registry:
             _remember(self._finished, name)
             return True
 
-    def end(self, name: str) -> bool:
-        """Free all that belongs to an application; return whether there was anything."""
+    def end(self, name: str, stays: Mapping[str, float]) -> bool:
+        """Free what belongs to an application; return whether there was anything.
+
+        Parameters
+        ----------
+        name
+            Which one.
+        stays
+            Data sets that are kept for some seconds more.
+        """
         with self._lock:
             application = self.applications.get(name)
             if application is None:
                 return False
-            for dataset in list(application.datasets):
-                self.release(dataset)
-            self._names = {n: each for n, each in self._names.items() if each.application != name}
+            for dataset in list(application.datasets.values()):
+                if dataset.name in stays:
+                    self._cancel(dataset, "the application has ended")
+                    until = time.monotonic() + stays[dataset.name]
+                    dataset.until = until if dataset.until is None else min(until, dataset.until)
+                else:
+                    self.release(dataset.name)
+            stay = max((stays.get(each, 0.0) for each in application.datasets), default=0.0)
+            self._names.end(name, stay)
+            # A process that lives on, such as the driver's of local sessions, keeps nothing longer.
             application.holders.clear()
-            del self.applications[name]
+            application.lease_seconds = stay
+            application.renew()
+            if not application.datasets:
+                del self.applications[name]
             return True
 
     def offered(self, name: str) -> list[Committed]:
@@ -334,44 +349,41 @@ class Registry:
             first = list(self.datasets.values())[:most]
             return [(dataset, list(dataset.streams.values())) for dataset in first]
 
-    def announce(
-        self, name: str, dataset: Dataset, application: str, *, append: bool, batch: int | str | None
-    ) -> bool:
-        """Let a name mean a data set as long as its application lasts; return whether that changed anything.
+    def announce(self, said: Announcement) -> tuple[bool, dict[str, tuple[str, ...]]]:
+        """Let a name mean a data set; what it meant before is freed here at the same moment.
 
-        Parameters
-        ----------
-        name, dataset, application
-            What a reader asks for, what it gets, and the owner.
-        append
-            Whether the endpoints are added to those that the name has; the schema of a data set without endpoints
-            says nothing then.
-        batch
-            Number of a micro-batch, or another name of what is appended; the second time nothing changes.
+        Returns
+        -------
+        changed
+            Whether that changed anything.
+        replaced
+            The data sets that it meant before, and where other depots hold them.
 
         Raises
         ------
         UsageError
-            The name is another application's, or the schema is another one.
+            The name is taken, or the schema is another one.
         """
         with self._lock:
-            self.application(application)
-            known = self._names.get(name)
-            if known is not None and known.application != application:
-                if not self._is_over(known.application):
-                    raise UsageError(
-                        "the name is taken by another application",
-                        expected=known.application,
-                        found=application,
-                    )
-                known = None
-            batches: set[int | str] = set()
-            if known is not None and append:
-                if batch is not None and batch in known.batches:
-                    return False
-                dataset, batches = _joined(known.dataset, dataset), known.batches
-            self._names[name] = _Entry(application, dataset, batches if batch is None else batches | {batch})
-            return True
+            self.application(said.application)
+            changed, replaced = self._names.announce(said)
+            for part in replaced:
+                self.release(part)
+            return changed, replaced
+
+    def drop(self, name: str) -> dict[str, tuple[str, ...]]:
+        """Free what a name means, here; return its data sets, and where other depots hold them.
+
+        Raises
+        ------
+        UnknownTicket
+            It means nothing.
+        """
+        with self._lock:
+            parts = self._names.drop(name)
+            for part in parts:
+                self.release(part)
+            return parts
 
     def _is_over(self, name: str) -> bool:
         """Whether all are gone for whom an application was kept: only its lease still runs."""
@@ -387,10 +399,28 @@ class Registry:
             Nothing.
         """
         with self._lock:
-            found = self._names.get(name)
-        if found is None:
-            raise UnknownTicket("the depot knows no data set of that name", found=repr(name[:80]))
-        return found.dataset
+            return self._names.lookup(name).dataset
+
+    def named(self) -> list[DatasetInfo]:
+        """Return what all names mean."""
+        with self._lock:
+            self._sweep()
+            return [
+                DatasetInfo(
+                    name,
+                    entry.dataset.schema,
+                    entry.dataset.num_rows,
+                    entry.dataset.nbytes,
+                    sum(self._readers(part) for part in entry.parts),
+                    entry.since,
+                    "+".join(entry.parts).encode(),
+                )
+                for name, entry in self._names
+            ]
+
+    def _readers(self, part: str) -> int:
+        dataset = self.datasets.get(part)
+        return 0 if dataset is None else sum(each.publication.active for each in dataset.streams.values())
 
     def _known(self, name: str) -> DataSet:
         dataset = self.datasets.get(name)
@@ -427,15 +457,17 @@ class Registry:
         """Forget what was read to its end, and end the applications whose lease ran out."""
         with self._lock:
             self._sweep()
+            now = time.monotonic()
+            for dataset in list(self.datasets.values()):
+                if dataset.until is not None and now >= dataset.until:
+                    self.release(dataset.name)
+            self._names.tidy()
             for application in list(self.applications.values()):
                 if application.expired:
-                    self.end(application.name)
-                elif not (application.datasets or application.held or self._has_name(application)):
+                    self.end(application.name, {})
+                elif not (application.datasets or application.held or self._names.any_of(application.name)):
                     # It comes back by itself when one of its tasks begins.
                     del self.applications[application.name]
-
-    def _has_name(self, application: Application) -> bool:
-        return any(each.application == application.name for each in self._names.values())
 
     @property
     def empty(self) -> bool:
@@ -448,25 +480,3 @@ def _remember(names: dict[str, None], name: str) -> None:
     names[name] = None
     while len(names) > _REMEMBERED:
         del names[next(iter(names))]
-
-
-def _joined(before: Dataset, more: Dataset) -> Dataset:
-    # Where there is no row nobody has seen a batch, and its schema is a guess: of a time zone, for instance.
-    if not more.endpoints:
-        return before
-    if not before.endpoints:
-        return more
-    if not before.schema.equals(more.schema):
-        raise UsageError(
-            "what is appended has another schema", expected=str(before.schema), found=str(more.schema)
-        )
-
-    def total(first: int | None, second: int | None) -> int | None:
-        return None if first is None or second is None else first + second
-
-    return dataclasses.replace(
-        before,
-        endpoints=(*before.endpoints, *more.endpoints),
-        num_rows=total(before.num_rows, more.num_rows),
-        nbytes=total(before.nbytes, more.nbytes),
-    )

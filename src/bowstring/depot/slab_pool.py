@@ -18,7 +18,7 @@ from bowstring.depot.slabs import (
     check_spare,
     whole_pages,
 )
-from bowstring.errors import BowstringError, ClosedError, DeadlineExceeded, OutOfBudget
+from bowstring.errors import BowstringError, ClosedError, OutOfBudget
 from bowstring.memory import Region, cpu
 from bowstring.memory.pool import size_class
 from bowstring.memory.writable_memfd import free_pages, make_writable_file, make_writable_memfd
@@ -33,12 +33,21 @@ __all__ = ["SlabPool"]
 # What comes home says nothing: whoever waits looks this often.
 _LOOK: Final = 0.05
 _FULL_SECONDS: Final = 0.5
+_NAMED: Final = 8
 # A data set may have thousands of partitions of a few rows.
 _SMALLEST: Final = 64 << 10
 # What is less is copied into a slab that the partitions of a data set share.
 _SMALL: Final = 256 << 10
 # Its pages come as it is filled.
 _SHARED: Final = 4 << 20
+
+
+class _Turn:
+    """The place in the queue of an attempt that borrows, and whether it has to wait."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        self.waits = False
 
 
 class SlabPool:
@@ -65,7 +74,7 @@ class SlabPool:
         # The slab of each data set that its next small partition goes to; it comes home when none is left in it.
         self._shared: weakref.WeakValueDictionary[str, Region] = weakref.WeakValueDictionary()
         self._sharing = threading.Lock()
-        self._waiting: collections.deque[object] = collections.deque()
+        self._waiting: collections.deque[_Turn] = collections.deque()
         self._made = self._reused = self._retired = 0
         # Until when the system is not asked again for what it refused, and why it did.
         self._full_until: dict[Kind, float] = {"memory": 0.0, "disk": 0.0}
@@ -113,16 +122,14 @@ class SlabPool:
         Raises
         ------
         OutOfBudget
-            All room is held by the owner itself, so that waiting could never end.
-        DeadlineExceeded
-            There was no room in time.
+            There was no room in time, or all room is held by the owner itself, so that waiting could never end.
         ClosedError
             The depot ends.
         """
         size = size_class(nbytes, _SMALLEST)
         sizes = sorted({size, max(size, size_class(wanted, _SMALLEST))}, reverse=True)
         end = time.monotonic() + wait
-        turn = object()
+        turn = _Turn(owner)
         with self._changed:
             self._waiting.append(turn)
         try:
@@ -131,6 +138,7 @@ class SlabPool:
                 if lent is not None:
                     return lent, Region.of_slab(lent.slab, self._home)
                 self._refuse_hopeless(size, owner)
+                turn.waits = True
                 left = end - time.monotonic()
                 if left <= 0:
                     raise self._too_late(size, wait)
@@ -143,7 +151,7 @@ class SlabPool:
                 self._changed.notify_all()
 
     def _try(
-        self, sizes: Sequence[int], owner: str, folder: str, turn: object, mapped: Container[bytes]
+        self, sizes: Sequence[int], owner: str, folder: str, turn: _Turn, mapped: Container[bytes]
     ) -> Lent | None:
         """Return a slab of the first size that there is room for, if it is this one's turn."""
         for kind, size in itertools.product(KINDS, sizes):
@@ -183,7 +191,7 @@ class SlabPool:
                 return lent
         return None
 
-    def _may_go(self, turn: object, owner: str) -> bool:
+    def _may_go(self, turn: _Turn, owner: str) -> bool:
         # Those who come anew go in order. Who holds room already goes before them: he gives it back when he is
         # done, and the first of them may wait for just that.
         return self._waiting[0] is turn or any(self._held[kind, owner] for kind in KINDS)
@@ -343,14 +351,19 @@ class SlabPool:
                 hint="Give the depot a larger budget, or publish less at once.",
             )
 
-    def _too_late(self, size: int, wait: float) -> DeadlineExceeded:
+    def _too_late(self, size: int, wait: float) -> OutOfBudget:
         found = self.statistics
-        return DeadlineExceeded(
+        held = sorted(self.held().items(), key=lambda each: -each[1])
+        owners = ", ".join(
+            f"{owner or 'attempts that were lost'}: {nbytes}" for owner, nbytes in held[:_NAMED]
+        )
+        return OutOfBudget(
             "the depot had no room in time",
             expected=f"{size} bytes within {wait:g} s",
             found=f"{found.memory_in_use} of {found.memory_budget} bytes of memory in use, "
             f"{found.disk_in_use} of {found.disk_budget} of disk, {found.memory_lost + found.disk_lost} held by "
-            f"processes that the depot lost sight of, {found.waiting} waiting{self._refusal}",
+            f"processes that the depot lost sight of, {found.waiting} waiting; data sets hold {owners or 'nothing'}"
+            f"{', …' * (len(held) > _NAMED)}{self._refusal}",
             hint="Let readers read, release data sets, or give the depot a larger budget.",
         )
 
@@ -383,6 +396,11 @@ class SlabPool:
                 found[owner] += nbytes
             return dict(found)
 
+    def waiting(self) -> dict[str, int]:
+        """Return how many attempts at each data set wait for room."""
+        with self._changed:
+            return dict(collections.Counter(turn.owner for turn in self._waiting if turn.waits))
+
     @property
     def in_use(self) -> int:
         """How many slabs are lent, or hold data."""
@@ -412,7 +430,7 @@ class SlabPool:
                 disk_lost=self._lost.nbytes("disk"),
                 warm_slabs=sum(map(len, self._idle.values())),
                 lost_slabs=len(self._lost),
-                waiting=len(self._waiting),
+                waiting=sum(turn.waits for turn in self._waiting),
                 made=self._made,
                 reused=self._reused,
                 retired=self._retired,

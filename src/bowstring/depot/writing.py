@@ -168,7 +168,7 @@ class LentAllocator:
 
         Raises
         ------
-        OutOfBudget, DeadlineExceeded
+        OutOfBudget
             The depot has no room.
         """
         if nbytes < 0:
@@ -292,9 +292,7 @@ class Attempt:
         UsageError
             It is no Arrow data, or has another schema than what was written before.
         OutOfBudget
-            The depot has no room, and waiting for it could never end.
-        DeadlineExceeded
-            The depot had no room in time.
+            The depot had no room in time, or waiting for it could never end.
         """
         self._open()
         schema, source = batches(data, self.schema)

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bowstring.spark.publishing import dataset, publish
+    from bowstring.spark.publishing import dataset, drop, publish
     from bowstring.spark.sessions import session, session_config
     from bowstring.spark.task import task_address, task_device
     from bowstring.spark.tickets import PublishedDataset
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PublishedDataset",
     "dataset",
+    "drop",
     "publish",
     "session",
     "session_config",
@@ -28,6 +29,7 @@ __all__ = [
 _HOMES = {
     "PublishedDataset": "bowstring.spark.tickets",
     "dataset": "bowstring.spark.publishing",
+    "drop": "bowstring.spark.publishing",
     "publish": "bowstring.spark.publishing",
     "session": "bowstring.spark.sessions",
     "session_config": "bowstring.spark.sessions",

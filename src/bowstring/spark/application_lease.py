@@ -10,16 +10,19 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring import depot
+from bowstring.depot.launch import Paths
 from bowstring.dissociated.endpoint import Endpoint
 from bowstring.errors import BowstringError
+from bowstring.spark.task import driver_identity
 from bowstring.transport.threads import run_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from bowstring.depot import Options
     from bowstring.spark.tickets import Ticket
 
-__all__ = ["Application", "addresses_of", "application_of"]
+__all__ = ["Application", "addresses_elsewhere", "addresses_of", "application_of"]
 
 _LOOK: Final = 0.5
 _RENEWALS: Final = 4
@@ -54,7 +57,11 @@ class Application:
         self._held: dict[str, float] = {}
         self._stays: dict[str, dict[str, float]] = {}
         self._closed = threading.Event()
+        self._ending = threading.Lock()
         self._thread: Any = None
+        self._catalog: depot.Depot | None = None
+        # What finalizers leave: they may run in the midst of anything.
+        self._forgotten: collections.deque[tuple[str, list[depot.Depot]]] = collections.deque()
         self.given_up: collections.deque[str] = collections.deque(maxlen=_MOST_GIVEN_UP)
 
     def hold(
@@ -75,19 +82,53 @@ class Application:
         for address in addresses_of(tickets):
             found.append(self._depot(address))
             with self._lock:
-                self._leases[address] = max(lease_seconds, self._leases.get(address, 0.0))
                 self._stays.setdefault(address, {})[dataset] = stay
-                lease, held = self._leases[address], self._held.get(address)
-            if (
-                lease != held
-            ):  # an open connection goes on holding, and holds anew where it must connect again
-                found[-1].hold(self.name, lease)
-                with self._lock:
-                    self._held[address] = lease
-        with self._lock:
-            if found and self._thread is None:
-                self._thread = run_in_thread(self._watch, name="bowstring-spark-lease")
+            self._hold(found[-1], address, lease_seconds)
         return found
+
+    def _hold(self, held: depot.Depot, address: str, lease_seconds: float) -> None:
+        with self._lock:
+            self._leases[address] = max(lease_seconds, self._leases.get(address, 0.0))
+            lease, before = self._leases[address], self._held.get(address)
+        # An open connection goes on holding, and holds anew where it must connect again.
+        if lease != before:
+            held.hold(self.name, lease)
+            with self._lock:
+                self._held[address] = lease
+        with self._lock:
+            if self._thread is None:
+                self._thread = run_in_thread(self._watch, name="bowstring-spark-lease")
+
+    def catalog(self, options: Options | None, lease_seconds: float) -> depot.Depot:
+        """Return the depot of this host, which keeps the names; it is started where there is none."""
+        address = depot_address()
+        with self._lock:
+            known = self._depots.get(address)
+        if known is None:
+            opened = depot.connect(options=options)
+            with self._lock:
+                known = self._depots.setdefault(address, opened)
+            if known is not opened:
+                opened.close()
+        self._hold(known, address, lease_seconds)
+        self._catalog = known
+        return known
+
+    def known_catalog(self) -> depot.Depot | None:
+        """Return the depot that keeps the names, where anything was named."""
+        return self._catalog
+
+    def forget(self, dataset: str, depots: list[depot.Depot]) -> None:
+        """Release a data set soon, from any thread and at any time: its last handle is gone."""
+        self._forgotten.append((dataset, depots))
+
+    def _free_forgotten(self) -> None:
+        while self._forgotten:
+            dataset, depots = self._forgotten.popleft()
+            for held in depots:
+                # One that is gone has freed all it had.
+                with contextlib.suppress(BowstringError):
+                    held.release(dataset)
 
     @property
     def depots(self) -> list[depot.Depot]:
@@ -110,6 +151,7 @@ class Application:
             if self._ended():
                 self.end()
                 return
+            self._free_forgotten()
             with self._lock:
                 leases = dict(self._leases)
             if leases and time.monotonic() > renewed + min(leases.values()) / _RENEWALS:
@@ -129,31 +171,32 @@ class Application:
                 lost.close()
 
     def end(self) -> None:
-        """Tell all depots that the application has ended. Idempotent."""
+        """Tell all depots that the application has ended: what shall not stay is freed now. Idempotent."""
         self._closed.set()
-        with self._lock:
-            depots, self._depots = self._depots, {}
-            stays = dict(self._stays)
-        for address, held in depots.items():
-            with contextlib.suppress(BowstringError):
-                self._leave(held, stays.get(address, {}))
-            held.close()
-
-    def _leave(self, held: depot.Depot, stays: dict[str, float]) -> None:
-        """Free what shall not stay, and let the lease of the rest run out."""
-        longest = max(stays.values(), default=0.0)
-        if longest <= 0:
-            held.end(self.name)
-            return
-        for dataset, stay in stays.items():
-            if stay <= 0:
-                held.release(dataset)
-        held.hold(self.name, longest)
+        with self._ending:
+            with self._lock:
+                depots, self._depots = self._depots, {}
+                stays = {address: dict(each) for address, each in self._stays.items()}
+            for address, held in depots.items():
+                kept = {dataset: stay for dataset, stay in stays.get(address, {}).items() if stay > 0}
+                with contextlib.suppress(BowstringError):
+                    held.end(self.name, stays=kept)
+                held.close()
 
 
 def addresses_of(tickets: Iterable[Ticket]) -> list[str]:
     """Return where this process finds the depots that keep some streams, each once."""
     return sorted({_address_of(ticket) for ticket in tickets if ticket.depot})
+
+
+def addresses_elsewhere(tickets: Iterable[Ticket]) -> list[str]:
+    """Return where depots of other hosts are asked that keep some streams, each once."""
+    return [address for address in addresses_of(tickets) if not address.startswith("unix:")]
+
+
+def depot_address() -> str:
+    """Return where the depot of this host is."""
+    return Paths().control
 
 
 def _address_of(ticket: Ticket) -> str:
@@ -167,15 +210,30 @@ _lock = threading.Lock()
 def application_of(spark: Any) -> Application:
     """Return the application of a session; there is one for each in this process."""
     context = spark.sparkContext
-    name = f"{context.applicationId}-{context.startTime}"
+    session = f"{context.applicationId}-{context.startTime}"
 
     def stopped() -> bool:
         return context._jsc is None
 
     with _lock:
-        for known in [each for each, application in _applications.items() if application._ended()]:
-            del _applications[known]
-        return _applications.setdefault(name, Application(name, stopped))
+        over = [_applications.pop(each) for each, known in list(_applications.items()) if known._ended()]
+    for each in over:
+        # The next one has the name of this one, where one process of Java has both.
+        each.end()
+    with _lock:
+        known = _applications.get(session)
+        if known is None:
+            known = _applications[session] = Application(_identity(context) or session, stopped)
+        return known
+
+
+def _identity(context: Any) -> str | None:
+    """Return what tasks and other processes of the driver call the application, where that can be known."""
+    try:
+        pid = int(context._jvm.java.lang.ProcessHandle.current().pid())
+    except Exception:  # noqa: BLE001  whatever a gateway to Java raises that is not one
+        return None
+    return driver_identity(pid)
 
 
 @atexit.register

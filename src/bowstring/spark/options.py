@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final, Self
 
 import pyarrow as pa
@@ -15,11 +16,38 @@ from bowstring.client.stream import chosen_columns
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import UsageError
 
-__all__ = ["ReadOptions"]
+__all__ = ["ReadOptions", "known_options"]
 
 _SOURCES: Final = ("path", "uri", "url", "dataset", "name")
 _OTHERS: Final = ("ticket", "depot", "columns", "truncate", "pushfilters", "maxendpointspertrigger")
-_KNOWN: Final = frozenset((*_SOURCES, *_OTHERS))
+# What Spark adds by itself.
+_SPARKS: Final = frozenset(("checkpointlocation", "queryname"))
+
+
+def known_options(options: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
+    """Return options by their names in lower case.
+
+    Raises
+    ------
+    UsageError
+        One of them is not known.
+
+    Examples
+    --------
+    >>> known_options({"Name": "trips"}, ["name", "readers"])
+    {'name': 'trips'}
+    """
+    given = {name.lower(): value for name, value in options.items() if name.lower() not in _SPARKS}
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], known, 1)
+        raise UsageError(
+            'format("bowstring") has no such option',
+            expected=f"some of {', '.join(sorted(known))}",
+            found=", ".join(unknown),
+            hint=f"Did you mean {near[0]}?" if near else None,
+        )
+    return given
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,8 +57,9 @@ class ReadOptions:
     Attributes
     ----------
     uris
-        What endpoints print, one for each line of the option ``path`` (what ``load`` is given), ``uri`` or
-        ``url``. Only the last one's value is hidden in Spark's plans (``spark.sql.redaction.options.regex``).
+        What endpoints print, one for each line of the option ``path`` (what ``load`` is given; without a colon it
+        is the name), ``uri`` or ``url``. Only the last one's value is hidden in Spark's plans
+        (``spark.sql.redaction.options.regex``).
     ticket
         The data set, where the one URI does not say it.
     dataset
@@ -73,15 +102,17 @@ class ReadOptions:
         >>> ReadOptions.of({"name": "trips", "columns": "id, fare"}).columns
         ('id', 'fare')
         """
-        given = {name.lower(): value for name, value in options.items()}
-        unknown = sorted(set(given) - _KNOWN)
-        if unknown:
-            raise UsageError("no such option", expected=f"some of {sorted(_KNOWN)}", found=unknown)
+        given = known_options(options, (*_SOURCES, *_OTHERS))
+        path = given.get("path")
+        if path and ":" not in path:
+            # What has no colon is no URI, but a name.
+            del given["path"]
+            given["name"] = given.get("name") or path
         sources = [name for name in _SOURCES if given.get(name)]
         if len(sources) != 1:
             raise UsageError(
                 "which data set?",
-                expected="one of load(uri) and the options uri, url, dataset, name",
+                expected="one of load(name), load(uri) and the options uri, url, dataset, name",
                 found=", ".join(sources) or "none",
             )
         text = next((given[name] for name in ("path", "uri", "url") if given.get(name)), "")

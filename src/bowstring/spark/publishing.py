@@ -2,53 +2,44 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import functools
 import secrets
-import time
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
 
 from bowstring import depot
-from bowstring.errors import (
-    BowstringError,
-    BrokenError,
-    InvalidData,
-    MissingDependency,
-    UnknownTicket,
-    UsageError,
-)
-from bowstring.limits import DEFAULT_LIMITS
+from bowstring.errors import BrokenError, MissingDependency, UnknownTicket, UsageError
 from bowstring.server.arguments import check_offer
-from bowstring.spark.application_lease import Application, application_of
+from bowstring.spark.application_lease import application_of
 from bowstring.spark.barrier import publish_in_tasks
 from bowstring.spark.parquet_scan import ScanTask, pieces_of, scan_of
+from bowstring.spark.publication import Job, Keep, Publication
 from bowstring.spark.schemas import check_columns, published_schema
 from bowstring.spark.sessions import warn_of_memory_limit
-from bowstring.spark.task import LEASE_SECONDS, DepotTask, Order
-from bowstring.spark.tickets import COLUMNS, Control, PublishedDataset, Ticket, dataset_of
+from bowstring.spark.task import LEASE_SECONDS, WAIT_SECONDS, DepotTask, Order
+from bowstring.spark.waiting import no_room, watched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    import pyarrow as pa
-
-    from bowstring.depot import Depot, Options
+    from bowstring.depot import Options
     from bowstring.dissociated.endpoint import Dataset
+    from bowstring.spark.tickets import PublishedDataset
 
-__all__ = ["dataset", "publish"]
+__all__ = ["dataset", "drop", "publish"]
 
 
 def publish(
     df: Any,
-    name: str,
+    name: str | None = None,
     *,
+    replace: bool = True,
+    ttl: float | None = None,
     readers: int | None = None,
     mode: Literal["depot", "barrier"] = "depot",
     scan: Literal["spark", "tasks"] = "spark",
     recoverable: bool = False,
     profile: Any = None,
     device: str | None = None,
+    wait_for_room: float = WAIT_SECONDS,
     lease_seconds: float = LEASE_SECONDS,
     stay_seconds: float = 0.0,
     depot_options: Options | None = None,
@@ -63,7 +54,16 @@ def publish(
     df : pyspark.sql.DataFrame
         What to publish; it is computed once, by this call.
     name
-        What to call the data set.
+        What to call the data set: any process of the driver's host finds it then (:func:`dataset`,
+        ``bow.connect("depot:NAME")``, ``spark.read.format("bowstring").load(NAME)``). It is kept until it is
+        replaced, dropped or released, or the application ends. Without a name it is freed when nothing refers to
+        what this function returns.
+    replace
+        Whether it takes the place of what this application published under the name before, at the moment at which
+        it is whole: until then readers find the earlier one, and both take memory. A job that fails leaves the
+        earlier one. With ``False`` a name that is taken is an error.
+    ttl
+        After how many seconds the data are freed.
     readers
         How many readers read the data set to its end before it is freed; any number by default.
     mode
@@ -80,6 +80,9 @@ def publish(
     device
         With ``mode="barrier"``, where the data are put: ``"gpu"`` for the GPU that Spark gave the task, or the name
         of a device. The host by default.
+    wait_for_room
+        How long a task waits for room in the depot of its host, in seconds; each later attempt of a task that Spark
+        tries again waits a tenth of it.
     lease_seconds
         How long a depot keeps the data after it has lost sight of the application, in seconds.
     stay_seconds
@@ -97,7 +100,10 @@ def publish(
     MissingDependency
         PySpark is not installed.
     UsageError
-        This is no data frame of Spark, or the options contradict each other.
+        This is no data frame of Spark, the options contradict each other, or the name is taken by another
+        application, or at all where ``replace=False``.
+    OutOfBudget
+        A depot had no room in time; says which data sets hold the memory.
     InvalidData
         Partitions have different schemas.
     Unsupported
@@ -113,163 +119,68 @@ def publish(
     1000
     """
     _check(df, name, mode, scan, readers, device=device, recoverable=recoverable)
+    _check_times(ttl=ttl, wait_for_room=wait_for_room, lease_seconds=lease_seconds, stay_seconds=stay_seconds)
     warn_of_memory_limit(functools.partial(_setting, df.sparkSession), gpus=device is not None)
     application = application_of(df.sparkSession)
+    if not replace and name is not None:
+        _check_free(name)
     order = Order(
         application.name,
-        f"{name}#{secrets.token_hex(8)}",
+        f"{quote(name or '', safe='')}#{secrets.token_hex(8)}",
         readers,
         lease_seconds,
         None,
         depot_options,
         _driver_host(df.sparkSession),
         tuple(application.given_up),
+        wait_for_room,
     )
     if mode == "barrier":
-        return publish_in_tasks(df, name, order, profile=profile, device=device)
-    work = _Publication(name, order, application, _job(df, scan), profile, stay_seconds)
+        return publish_in_tasks(df, name or "", order, profile=profile, device=device)
+    keep = Keep(name, replace, ttl, stay_seconds)
+    work = Publication(order, application, _job(df, scan), profile, keep)
     try:
-        return work.dataset(work.run(order), recoverable=recoverable, fresh=True)
-    except BaseException:
+        with watched(df.sparkSession, order, application, name):
+            tickets = work.run(order)
+        return work.dataset(tickets, recoverable=recoverable, fresh=True)
+    except BaseException as error:
+        refused = no_room(error, order, application, name)
         work.abandon()
+        if refused is not None:
+            raise refused from error
         raise
 
 
-@dataclasses.dataclass(frozen=True)
-class _Job:
-    """What Spark runs: a data frame, what is done with its partitions, and the schema of what comes out."""
-
-    df: Any
-    task: Callable[[Order], Any]
-    schema: pa.Schema
-
-
-def _job(df: Any, scan: str) -> _Job:
+def _job(df: Any, scan: str) -> Job:
     schema = published_schema(df)
     if scan == "spark":
-        return _Job(df, DepotTask, schema)
+        return Job(df, DepotTask, schema)
     spark = df.sparkSession
     read = scan_of(df)
     pieces = pieces_of(read.files, spark.sparkContext.defaultParallelism)
     numbers = spark.range(0, len(pieces), 1, max(1, len(pieces)))
-    return _Job(numbers, lambda order: ScanTask(order, pieces, read.columns, schema), schema)
+    return Job(numbers, lambda order: ScanTask(order, pieces, read.columns, schema), schema)
 
 
-class _Publication:
-    """One data set in depots, for as long as the driver wants something of it."""
+def _check_times(**seconds: Any) -> None:
+    for name, value in seconds.items():
+        if value is None:
+            continue
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < float("inf"):
+            raise UsageError(f"{name} is not a number of seconds", found=repr(value))
 
-    def __init__(
-        self, name: str, order: Order, application: Application, job: _Job, profile: Any, stay: float
-    ) -> None:
-        self._name = name
-        self._order = order
-        self._application = application
-        self._job = job
-        self._profile = profile
-        self._stay = stay
-        self._tickets: dict[int, Ticket] = {}
-        self._depots: list[Depot] = []
 
-    def run(self, order: Order) -> list[Ticket]:
-        """Let the tasks publish; return their tickets."""
-        job = self._job.df.mapInArrow(self._job.task(order), COLUMNS, profile=self._profile)
-        return [Ticket.of_row(row) for row in job.collect()]
-
-    def dataset(
-        self, tickets: Iterable[Ticket], *, recoverable: bool, fresh: bool = False
-    ) -> PublishedDataset:
-        """Take tickets in, and tell the depots what the data set is: what other attempts left is freed.
-
-        A fresh one was read by nobody yet, and must be whole.
-        """
-        self._tickets |= {ticket.partition: ticket for ticket in tickets}
-        order = self._order
-        found = dataset_of(
-            self._tickets.values(),
-            self._job.schema,
-            name=self._name,
-            id=order.dataset,
-            application=order.application,
-        )
-        self._depots = self._application.hold(
-            order.dataset, self._tickets.values(), order.lease_seconds, self._stay
-        )
-        kept = 0
-        for held in self._depots:
-            # What all its readers have read by now is gone, and need not be there.
-            with contextlib.suppress(UnknownTicket):
-                kept += held.settle(order.dataset, found.endpoints)
-        if kept < len(found.endpoints) and (fresh or order.readers is None):
-            raise BrokenError(
-                "a depot ended and took streams of the data set with it",
-                expected=f"{len(found.endpoints)} streams",
-                found=f"{kept} streams",
-                hint="Publish it again.",
-            )
-        control = Control(self._release, self._wait_released, self._republish if recoverable else None)
-        return PublishedDataset(
-            found.endpoints, found.schema, found.num_rows, found.nbytes, found.metadata, control
-        )
-
-    def abandon(self) -> None:
-        """Free what tasks committed for a job that failed: where this process can reach it now, elsewhere later."""
-        self._application.given_up.append(self._order.dataset)
-        with contextlib.suppress(BowstringError), depot.connect(start=False) as here:
-            here.release(self._order.dataset, final=True)
-        for held in self._application.depots:
-            with contextlib.suppress(BowstringError):
-                held.release(self._order.dataset, final=True)
-
-    def _release(self) -> None:
-        for held in self._depots:
-            # One that is gone has freed all it had.
-            with contextlib.suppress(BowstringError):
-                held.release(self._order.dataset)
-
-    def _wait_released(self, timeout: float | None) -> None:
-        end = time.monotonic() + (DEFAULT_LIMITS.release_timeout if timeout is None else timeout)
-        for held in self._depots:
-            held.wait_released(self._order.dataset, max(0.0, end - time.monotonic()))
-
-    def _lost(self) -> frozenset[int]:
-        offered: set[str] = set()
-        for held in self._depots:
-            with contextlib.suppress(BowstringError):
-                offered |= {str(each.endpoint) for each in held.offered(self._order.dataset)}
-        return frozenset(
-            ticket.partition
-            for ticket in self._tickets.values()
-            if ticket.endpoint and ticket.endpoint not in offered
-        )
-
-    def _republish(self, partitions: frozenset[int] | None) -> PublishedDataset:
-        wanted = self._lost() if partitions is None else partitions
-        unknown = wanted - self._tickets.keys()
-        if unknown:
-            raise UsageError("the data set has no such partitions", found=sorted(unknown))
-        if not wanted:
-            return self.dataset((), recoverable=True)
-        order = Order(**{**vars(self._order), "only": wanted})
-        tickets = self.run(order)
-        missing = wanted - {ticket.partition for ticket in tickets}
-        if missing:
-            raise InvalidData(
-                "Spark made other partitions this time",
-                expected=f"partitions {sorted(wanted)[:8]}",
-                found=f"none of {sorted(missing)[:8]}",
-                hint="Persist the data frame before it is published, or publish it anew.",
-            )
-        for ticket in tickets:
-            before = self._tickets[ticket.partition]
-            if ticket.num_rows != before.num_rows:
-                raise InvalidData(
-                    "Spark made another partition this time",
-                    expected=f"{before.num_rows} rows",
-                    found=f"{ticket.num_rows} rows",
-                    where=f"partition {ticket.partition}",
-                    hint="Persist the data frame before it is published, or publish it anew.",
-                )
-        return self.dataset(tickets, recoverable=True)
+def _check_free(name: str) -> None:
+    try:
+        with depot.connect(start=False) as catalog:
+            catalog.lookup(name)
+    except (BrokenError, UnknownTicket):
+        return
+    raise UsageError(
+        "a data set of that name is there already",
+        found=repr(name),
+        hint=f"bow.spark.drop({name!r}) frees it, and replace=True (the default) takes its place.",
+    )
 
 
 def _driver_host(session: Any) -> str | None:
@@ -285,7 +196,14 @@ def _setting(session: Any, name: str) -> str | None:
 
 
 def _check(
-    df: Any, name: str, mode: str, scan: str, readers: int | None, *, device: str | None, recoverable: bool
+    df: Any,
+    name: str | None,
+    mode: str,
+    scan: str,
+    readers: int | None,
+    *,
+    device: str | None,
+    recoverable: bool,
 ) -> None:
     try:
         import pyspark.sql  # noqa: F401
@@ -301,7 +219,9 @@ def _check(
         raise UsageError("no such mode", expected="'depot' or 'barrier'", found=repr(mode))
     if scan not in ("spark", "tasks") or (scan == "tasks" and mode == "barrier"):
         raise UsageError("no such scan", expected="'spark', or 'tasks' through a depot", found=repr(scan))
-    check_offer(name, None, readers)
+    check_offer(name or "", None, readers)
+    if name == "":
+        raise UsageError("an empty name", hint="Leave it out for a data set that is freed with its handle.")
     check_columns(df)
     if mode == "depot" and device is not None:
         raise UsageError(
@@ -312,7 +232,7 @@ def _check(
 
 
 def dataset(name: str, *, address: str | None = None) -> Dataset:
-    """Return the data set that was written under a name: ``df.write.format("bowstring").option("name", …)``.
+    """Return the data set of a name: of :func:`publish`, or of ``df.write.format("bowstring").save(name)``.
 
     One that a streaming query writes grows: ask again, and take the endpoints behind those that you know.
 
@@ -343,3 +263,29 @@ def dataset(name: str, *, address: str | None = None) -> Dataset:
     """
     with depot.connect(address=address, start=False) as catalog:
         return catalog.lookup(name)
+
+
+def drop(name: str, *, address: str | None = None) -> None:
+    """Free the data set of a name, on all hosts: no new readers, those that read keep what they have.
+
+    Parameters
+    ----------
+    name
+        What it was called.
+    address
+        The depot to ask (:attr:`bowstring.depot.Depot.remote_address`), where Spark's driver is on another host.
+
+    Raises
+    ------
+    UnknownTicket
+        Nothing has that name.
+    BrokenError
+        There is no depot.
+
+    Examples
+    --------
+    >>> bow.spark.publish(df, "flights")  # doctest: +SKIP
+    >>> bow.spark.drop("flights")  # doctest: +SKIP
+    """
+    with depot.connect(address=address, start=False) as catalog:
+        catalog.drop(name)

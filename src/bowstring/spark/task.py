@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bowstring import depot
 from bowstring.errors import NotOnDevice, UsageError
 from bowstring.memory import device_by_name
+from bowstring.memory.handle import start_time
 from bowstring.spark.input_batches import incoming
 from bowstring.spark.tickets import Ticket
 from bowstring.transport.tcp import spelled
@@ -31,8 +32,10 @@ __all__ = [
     "LEASE_SECONDS",
     "DepotTask",
     "Order",
+    "driver_identity",
     "executor_pid",
     "freeze_imports",
+    "lasting_pid",
     "own_address",
     "reason",
     "running_task",
@@ -180,6 +183,10 @@ def device_of(name: str | None) -> Any:
 
 LEASE_SECONDS: Final = 120.0
 """How long a depot keeps data by default after it has lost sight of their application, in seconds."""
+WAIT_SECONDS: Final = 30.0
+"""How long tasks wait for room in a depot by default, in seconds."""
+# Of each later attempt at a partition: one that found no room has waited for all of the time.
+_AGAIN: Final = 0.1
 _JAVA: Final = "java"
 _MOST_ANCESTORS: Final = 8
 _ANY_PORT: Final = 9
@@ -209,6 +216,8 @@ class Order:
     given_up
         Data sets of jobs that failed, which the driver could not free on hosts that it does not know: each task
         does so where it runs.
+    wait
+        How long a task waits for room in a depot, in seconds.
     """
 
     application: str
@@ -219,6 +228,7 @@ class Order:
     options: Options | None = None
     driver: str | None = None
     given_up: tuple[str, ...] = ()
+    wait: float = WAIT_SECONDS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,9 +242,12 @@ class DepotTask:
         context = running_task()
         partition = context.partitionId()
         if self.order.only is None or partition in self.order.only:
-            yield self.publish(batches, partition, context.taskAttemptId()).as_batch()
+            wait = self.order.wait * (_AGAIN if context.attemptNumber() else 1.0)
+            yield self.publish(batches, partition, context.taskAttemptId(), wait).as_batch()
 
-    def publish(self, batches: Iterable[pa.RecordBatch], partition: int, attempt: int) -> Ticket:
+    def publish(
+        self, batches: Iterable[pa.RecordBatch], partition: int, attempt: int, wait: float | None = None
+    ) -> Ticket:
         """Write some batches to the depot, and return the ticket of the committed stream."""
         schema, present = incoming(batches)
         if schema is None:
@@ -245,7 +258,7 @@ class DepotTask:
                 depot.connect(options=order.options, tcp=own_address(order.driver, order.options))
             )
             # The executor lives as long as the application does on this host, a worker's process does not.
-            held.hold(order.application, order.lease_seconds, watch_pid=executor_pid())
+            held.hold(order.application, order.lease_seconds, watch_pid=lasting_pid(order.application))
             _free(held, order.given_up)
             writing = ends.enter_context(
                 held.begin(
@@ -256,6 +269,7 @@ class DepotTask:
                     schema=schema,
                     readers=order.readers,
                     spill_folder=_local_folder(),
+                    wait=order.wait if wait is None else wait,
                 )
             )
             for batch in present:
@@ -289,18 +303,40 @@ def executor_pid() -> int | None:
 
     Between it and a worker there is a daemon, or not, as ``spark.python.use.daemon`` says.
     """
-    pid = os.getppid()
+    return _line_to_java()[0]
+
+
+def lasting_pid(application: str) -> int | None:
+    """Return a process of this host that lives as long as an application does there; ``None`` where there is none.
+
+    It is the executor, but in local sessions and other processes of the driver's: there Java goes on when Spark has
+    stopped, and its daemon of Python workers does not.
+    """
+    java, child = _line_to_java()
+    if java is None or child == os.getpid() or driver_identity(java) != application:
+        return java
+    return child
+
+
+def driver_identity(pid: int) -> str:
+    """Return what an application is called whose driver is a process of this host."""
+    return f"driver-{socket.gethostname()}-{pid}-{start_time(pid)}"
+
+
+def _line_to_java() -> tuple[int | None, int]:
+    """Return the process of Java that this process descends from, and its child in this line."""
+    child, pid = os.getpid(), os.getppid()
     for _ in range(_MOST_ANCESTORS):
         try:
             if Path(f"/proc/{pid}/comm").read_text().strip() == _JAVA:
-                return pid
+                return pid, child
             # Behind the name, which may hold anything, come the state and the parent.
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            child, pid = pid, int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
         except (OSError, ValueError, IndexError):
-            return None
+            break
         if pid <= 1:
-            return None
-    return None
+            break
+    return None, child
 
 
 def own_address(driver: str | None, options: depot.Options | None = None) -> str | None:

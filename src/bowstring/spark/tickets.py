@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from typing import TYPE_CHECKING, Any, Final
+import html
+import socket
+from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from bowstring.cli.terminal import number, size
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import InvalidData, UsageError
 
@@ -128,11 +132,14 @@ class Control:
         Waits, at most so many seconds, until all of it was read and freed.
     republish
         Publishes some partitions again, and returns the data set; ``None`` where Spark cannot make them again.
+    state
+        Says what has become of it; ``None`` where nobody can know.
     """
 
     release: Callable[[], None]
     wait_released: Callable[[float | None], None]
     republish: Callable[[frozenset[int] | None], PublishedDataset] | None = None
+    state: Callable[[], str] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +147,8 @@ class PublishedDataset(Dataset):
     """A :class:`bowstring.Dataset` of :func:`bowstring.spark.publish`; elsewhere it is a plain one.
 
     ``metadata`` says the ``name``, the ``id`` and the ``application`` of the data set, and the ``partitions`` that
-    its endpoints are.
+    its endpoints are. Used in a ``with`` block it is released at the end of the block. One without a name is freed
+    when nothing refers to it any more; streams that read it refer to it.
     """
 
     control: Control | None = dataclasses.field(default=None, repr=False, compare=False)
@@ -148,6 +156,28 @@ class PublishedDataset(Dataset):
     def release(self) -> None:
         """Free the data: no new readers, those that read keep what they have. Idempotent."""
         self._control.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks: name, rows, bytes, partitions, hosts and state."""
+        state = None if self.control is None else self.control.state
+        facts = {
+            "Name": self.metadata.get("name") or "(none: freed with this object)",
+            "Rows": number(self.num_rows),
+            "Size": size(self.nbytes or 0),
+            "Partitions": number(len(self.endpoints)),
+            "Hosts": ", ".join(sorted({_host_of(each) for each in self.endpoints})) or "none",
+            "State": "unknown here" if state is None else state(),
+        }
+        rows = "".join(
+            f"<tr><th>{name}</th><td>{html.escape(str(value))}</td></tr>" for name, value in facts.items()
+        )
+        return f"<table><caption>bowstring data set</caption>{rows}</table>"
 
     def wait_released(self, timeout: float | None = None) -> None:
         """Wait until every stream was read to the end by its readers and freed.
@@ -202,3 +232,12 @@ class PublishedDataset(Dataset):
     def __reduce__(self) -> tuple[Any, ...]:
         # The control is of this process: whoever gets the data set gets a plain one.
         return Dataset, (self.endpoints, self.schema, self.num_rows, self.nbytes, self.metadata)
+
+
+def _host_of(endpoint: Endpoint) -> str:
+    """Return the name of the host that offers a stream, as far as its URI tells."""
+    for uri in (endpoint.elsewhere, endpoint.uri):
+        host = urlsplit(uri).hostname if uri else None
+        if host:
+            return host
+    return socket.gethostname() if endpoint.is_here else str(endpoint.host)

@@ -7,7 +7,6 @@ import dataclasses
 import hashlib
 import os
 import secrets
-import socket
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -16,10 +15,19 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from bowstring import depot
 from bowstring.errors import BowstringError, BrokenError, UnknownTicket, UsageError
-from bowstring.memory.handle import start_time
-from bowstring.spark.application_lease import addresses_of
+from bowstring.spark.application_lease import addresses_elsewhere, addresses_of
+from bowstring.spark.options import known_options
 from bowstring.spark.schemas import differences
-from bowstring.spark.task import LEASE_SECONDS, DepotTask, Order, executor_pid, running_task
+from bowstring.spark.task import (
+    LEASE_SECONDS,
+    WAIT_SECONDS,
+    DepotTask,
+    Order,
+    driver_identity,
+    executor_pid,
+    lasting_pid,
+    running_task,
+)
 from bowstring.spark.tickets import Ticket, dataset_of
 
 if TYPE_CHECKING:
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DatasetStreamWriter", "DatasetWriter", "Written"]
 
+_OPTIONS: Final = ("name", "path", "readers", "lease_seconds", "ttl", "wait_for_room")
 _BATCH: Final = "streaming.sql.batchId"
 _QUERY: Final = "sql.streaming.queryId"
 _RUN: Final = "spark.jobGroup.id"
@@ -57,7 +66,7 @@ class _Target:
         The schema of a data set without rows.
     application
         Spark's driver, which holds the lease: it has an executor's life, and more.
-    readers, lease_seconds
+    readers, lease_seconds, ttl, wait
         As for :func:`bowstring.spark.publish`.
     """
 
@@ -66,30 +75,36 @@ class _Target:
     application: str
     readers: int | None
     lease_seconds: float
+    ttl: float | None
+    wait: float
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: pa.Schema) -> _Target:
-        name = options.get("name") or options.get("path")
+        given = known_options(options, _OPTIONS)
+        name = given.get("name") or given.get("path")
         if not name:
             raise UsageError(
-                "the data set needs a name", hint='df.write.format("bowstring").option("name", "events")…'
+                "the data set needs a name",
+                hint='df.write.format("bowstring").mode("overwrite").save("events")',
             )
-        readers = options.get("readers")
-        try:
-            wanted = None if readers is None else int(readers)
-            if wanted is not None and wanted < 1:
-                raise UsageError("a data set needs a reader", found=f"readers={readers}")
-            return cls(
-                name,
-                schema,
-                _driver(),
-                wanted,
-                float(options.get("lease_seconds", LEASE_SECONDS)),
-            )
-        except ValueError as error:
+        if ":" in name and not given.get("name"):
             raise UsageError(
-                "an option is not a number", expected="readers, lease_seconds", found=str(error)
-            ) from error
+                "save() takes a name, and what has a colon is a URI for load()",
+                found=repr(name[:200]),
+                hint='.option("name", …) takes any text.',
+            )
+        readers = _number(given, "readers", None)
+        if readers is not None and (readers < 1 or readers != int(readers)):
+            raise UsageError("a data set needs a reader", found=f"readers={given['readers']}")
+        return cls(
+            name,
+            schema,
+            _driver(),
+            None if readers is None else int(readers),
+            _number(given, "lease_seconds", LEASE_SECONDS) or 0.0,
+            _number(given, "ttl", None),
+            _number(given, "wait_for_room", WAIT_SECONDS) or 0.0,
+        )
 
     def check_append(self) -> None:
         """Refuse to append what has another schema than the data set that is there; in the driver, before any task.
@@ -119,7 +134,7 @@ class _Target:
         return "#".join([quote(self.name, safe=""), *parts])
 
     def order(self, dataset: str) -> Order:
-        return Order(self.application, dataset, self.readers, self.lease_seconds)
+        return Order(self.application, dataset, self.readers, self.lease_seconds, wait=self.wait)
 
     def write(self, batches: Iterable[pa.RecordBatch], dataset: str, query: str = "") -> Written:
         context = running_task()
@@ -141,18 +156,20 @@ class _Target:
                 found=f"{kept} streams",
             )
         with depot.connect() as catalog:
-            catalog.hold(self.application, self.lease_seconds, watch_pid=executor_pid())
-            new = catalog.announce(self.name, found, application=self.application, append=append, batch=batch)
-            if not append:
-                self._release_others(catalog, dataset)
-            known = catalog.lookup(self.name)
-        if not new:
-            # The first commit of this batch stands, and what came now is freed.
-            self._settle(tickets, dataset, known)
-        elif not append:
-            for address in addresses_of(tickets):
-                with depot.connect(address=address, start=False) as held:
-                    self._release_others(held, dataset)
+            catalog.hold(self.application, self.lease_seconds, watch_pid=lasting_pid(self.application))
+            new = catalog.announce(
+                self.name,
+                found,
+                application=self.application,
+                append=append,
+                batch=batch,
+                part=dataset,
+                depots=addresses_elsewhere(tickets),
+                ttl=self.ttl,
+            )
+            if not new:
+                # The first commit of this batch stands, and what came now is freed.
+                self._settle(tickets, dataset, catalog.lookup(self.name))
 
     def _settle(self, tickets: Iterable[Ticket], dataset: str, found: Dataset) -> int:
         """Keep what a data set names, free what else its tasks wrote, and return how many streams are kept."""
@@ -162,27 +179,24 @@ class _Target:
                 contextlib.suppress(UnknownTicket),
                 depot.connect(address=address, start=False) as held,
             ):
-                kept += held.settle(dataset, found.endpoints)
+                kept += held.settle(dataset, found.endpoints, ttl=self.ttl)
         return kept
-
-    def _release_others(self, held: depot.Depot, dataset: str) -> None:
-        """Free what the name meant before: nobody finds it any more."""
-        ours = self.data_set("")
-
-        def is_old(each: Any) -> bool:
-            known = each.application == self.application and each.name.startswith(ours)
-            return bool(known and each.name != dataset)
-
-        # A depot tells of so many at once.
-        while old := [each.name for each in held.status().datasets if is_old(each)]:
-            for name in old:
-                held.release(name)
 
     def abort(self, messages: Iterable[Any], dataset: str) -> None:
         """Free what tasks wrote for a job that failed, and what they write yet."""
         for address in addresses_of(_tickets(messages)):
             with contextlib.suppress(BowstringError), depot.connect(address=address, start=False) as held:
                 held.release(dataset, final=True)
+
+
+def _number(given: Mapping[str, str], name: str, default: float | None) -> float | None:
+    try:
+        found = default if name not in given else float(given[name])
+    except ValueError:
+        found = -1.0
+    if found is not None and not 0 <= found < float("inf"):
+        raise UsageError(f"the option {name} is not a number above 0", found=given[name])
+    return found
 
 
 def _key(query: str, batch: int) -> int:
@@ -196,8 +210,7 @@ def _tickets(messages: Iterable[Any]) -> list[Ticket]:
 
 def _driver() -> str:
     """Return an identity of the process of Spark's driver, which is this process's ancestor."""
-    pid = executor_pid() or os.getpid()
-    return f"driver-{socket.gethostname()}-{pid}-{start_time(pid)}"
+    return driver_identity(executor_pid() or os.getpid())
 
 
 class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]  # PySpark has no types
@@ -206,7 +219,8 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]  # PySpark has
     Parameters
     ----------
     options
-        ``name``; ``readers`` and ``lease_seconds`` as for :func:`bowstring.spark.publish`.
+        ``name``, or what ``save`` is given; ``readers``, ``lease_seconds``, ``ttl`` and ``wait_for_room`` as for
+        :func:`bowstring.spark.publish`.
     schema
         The schema of the data set, as Bowstring has it.
     overwrite

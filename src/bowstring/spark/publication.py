@@ -1,0 +1,206 @@
+"""One data set in depots, as its driver keeps it: the job that makes it, its name, its lost partitions, its end."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from bowstring import depot
+from bowstring.errors import BowstringError, BrokenError, InvalidData, UnknownTicket, UsageError
+from bowstring.limits import DEFAULT_LIMITS
+from bowstring.spark.application_lease import Application, addresses_elsewhere
+from bowstring.spark.task import Order
+from bowstring.spark.tickets import COLUMNS, Control, PublishedDataset, Ticket, dataset_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import pyarrow as pa
+
+    from bowstring.depot import Depot
+    from bowstring.dissociated.endpoint import Dataset
+
+__all__ = ["Job", "Keep", "Publication"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Keep:
+    """How long a data set is kept, and under which name.
+
+    Attributes
+    ----------
+    name
+        What it is called; ``None`` for one that is freed with its handle.
+    replace
+        Whether the name may mean something already.
+    ttl
+        After how many seconds it is freed; ``None`` for as long as the application.
+    stay
+        For how many seconds it is kept after the end of the application.
+    """
+
+    name: str | None = None
+    replace: bool = True
+    ttl: float | None = None
+    stay: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What Spark runs: a data frame, what is done with its partitions, and the schema of what comes out."""
+
+    df: Any
+    task: Callable[[Order], Any]
+    schema: pa.Schema
+
+
+class Publication:
+    """One data set in depots, for as long as the driver wants something of it."""
+
+    def __init__(self, order: Order, application: Application, job: Job, profile: Any, keep: Keep) -> None:
+        self._order = order
+        self._application = application
+        self._job = job
+        self._profile = profile
+        self._keep = keep
+        self._tickets: dict[int, Ticket] = {}
+        self._depots: list[Depot] = []
+        self._released = False
+
+    def run(self, order: Order) -> list[Ticket]:
+        """Let the tasks publish; return their tickets."""
+        job = self._job.df.mapInArrow(self._job.task(order), COLUMNS, profile=self._profile)
+        return [Ticket.of_row(row) for row in job.collect()]
+
+    def dataset(
+        self, tickets: Iterable[Ticket], *, recoverable: bool, fresh: bool = False
+    ) -> PublishedDataset:
+        """Take tickets in, and tell the depots what the data set is: what other attempts left is freed.
+
+        A fresh one was read by nobody yet, and must be whole.
+        """
+        self._tickets |= {ticket.partition: ticket for ticket in tickets}
+        order = self._order
+        found = dataset_of(
+            self._tickets.values(),
+            self._job.schema,
+            name=self._keep.name,
+            id=order.dataset,
+            application=order.application,
+        )
+        self._depots = self._application.hold(
+            order.dataset, self._tickets.values(), order.lease_seconds, self._keep.stay
+        )
+        kept = 0
+        for held in self._depots:
+            # What all its readers have read by now is gone, and need not be there.
+            with contextlib.suppress(UnknownTicket):
+                kept += held.settle(order.dataset, found.endpoints, ttl=self._keep.ttl)
+        if kept < len(found.endpoints) and (fresh or order.readers is None):
+            raise BrokenError(
+                "a depot ended and took streams of the data set with it",
+                expected=f"{len(found.endpoints)} streams",
+                found=f"{kept} streams",
+                hint="Publish it again.",
+            )
+        if self._keep.name is not None:
+            self._announce(self._keep.name, found, new=fresh and not self._keep.replace)
+        elif fresh:
+            # All handles of it refer to this object, and nothing else does.
+            weakref.finalize(self, self._application.forget, order.dataset, self._depots).atexit = False
+        control = Control(
+            self._release, self._wait_released, self._republish if recoverable else None, self._state
+        )
+        return PublishedDataset(
+            found.endpoints, found.schema, found.num_rows, found.nbytes, found.metadata, control
+        )
+
+    def abandon(self) -> None:
+        """Free what tasks committed for a job that failed: where this process can reach it now, elsewhere later."""
+        self._application.given_up.append(self._order.dataset)
+        with contextlib.suppress(BowstringError), depot.connect(start=False) as here:
+            here.release(self._order.dataset, final=True)
+        for held in self._application.depots:
+            with contextlib.suppress(BowstringError):
+                held.release(self._order.dataset, final=True)
+
+    def _announce(self, name: str, found: Dataset, *, new: bool) -> None:
+        """Let the name mean this data set from now on: what it meant before is freed at this moment."""
+        order = self._order
+        self._application.catalog(order.options, order.lease_seconds).announce(
+            name,
+            found,
+            application=order.application,
+            new=new,
+            part=order.dataset,
+            depots=addresses_elsewhere(self._tickets.values()),
+            ttl=self._keep.ttl,
+        )
+
+    def _release(self) -> None:
+        self._released = True
+        catalog = self._application.known_catalog()
+        if catalog is not None and catalog not in self._depots:
+            with contextlib.suppress(BowstringError):
+                catalog.release(self._order.dataset)
+        for held in self._depots:
+            # One that is gone has freed all it had.
+            with contextlib.suppress(BowstringError):
+                held.release(self._order.dataset)
+
+    def _wait_released(self, timeout: float | None) -> None:
+        end = time.monotonic() + (DEFAULT_LIMITS.release_timeout if timeout is None else timeout)
+        for held in self._depots:
+            held.wait_released(self._order.dataset, max(0.0, end - time.monotonic()))
+
+    def _state(self) -> str:
+        """Return what has become of it: ``available``, ``released``, or how much of it is gone."""
+        if self._released:
+            return "released"
+        gone, parts = len(self._lost()), sum(bool(ticket.endpoint) for ticket in self._tickets.values())
+        if not gone:
+            return "available"
+        return "released, or lost" if gone == parts else f"{gone} of {parts} partitions are gone"
+
+    def _lost(self) -> frozenset[int]:
+        offered: set[str] = set()
+        for held in self._depots:
+            with contextlib.suppress(BowstringError):
+                offered |= {str(each.endpoint) for each in held.offered(self._order.dataset)}
+        return frozenset(
+            ticket.partition
+            for ticket in self._tickets.values()
+            if ticket.endpoint and ticket.endpoint not in offered
+        )
+
+    def _republish(self, partitions: frozenset[int] | None) -> PublishedDataset:
+        wanted = self._lost() if partitions is None else partitions
+        unknown = wanted - self._tickets.keys()
+        if unknown:
+            raise UsageError("the data set has no such partitions", found=sorted(unknown))
+        if not wanted:
+            return self.dataset((), recoverable=True)
+        order = Order(**{**vars(self._order), "only": wanted})
+        tickets = self.run(order)
+        missing = wanted - {ticket.partition for ticket in tickets}
+        if missing:
+            raise InvalidData(
+                "Spark made other partitions this time",
+                expected=f"partitions {sorted(wanted)[:8]}",
+                found=f"none of {sorted(missing)[:8]}",
+                hint="Persist the data frame before it is published, or publish it anew.",
+            )
+        for ticket in tickets:
+            before = self._tickets[ticket.partition]
+            if ticket.num_rows != before.num_rows:
+                raise InvalidData(
+                    "Spark made another partition this time",
+                    expected=f"{before.num_rows} rows",
+                    found=f"{ticket.num_rows} rows",
+                    where=f"partition {ticket.partition}",
+                    hint="Persist the data frame before it is published, or publish it anew.",
+                )
+        return self.dataset(tickets, recoverable=True)

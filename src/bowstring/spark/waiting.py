@@ -1,0 +1,182 @@
+"""Tasks that wait for room in a depot: the driver says at once what holds the memory, and names it in the error."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+from bowstring import depot
+from bowstring.cli.terminal import size
+from bowstring.errors import BowstringError, OutOfBudget
+from bowstring.spark.task import reason
+from bowstring.transport.threads import run_in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bowstring.depot import DepotStatus
+    from bowstring.spark.application_lease import Application
+    from bowstring.spark.task import Order
+
+__all__ = ["label", "no_room", "watched"]
+
+_LOG: Final = logging.getLogger("bowstring.spark")
+_LOOK: Final = 0.3
+_SHOWN: Final = 5
+_ASK_SECONDS: Final = 30.0
+# Beyond it a new data set may well have to wait, and the job says what is held.
+_NEARLY_FULL: Final = 0.5
+
+
+def label(dataset: str) -> str:
+    """Return what the user calls a data set of the depot.
+
+    Examples
+    --------
+    >>> label("trips%20%232#0a1b2c3d"), label("#0a1b2c3d")
+    ("'trips #2'", 'one without a name')
+    """
+    name, mark, _ = dataset.partition("#")
+    if not mark:
+        return repr(dataset)
+    return repr(unquote(name)) if name else "one without a name"
+
+
+def _holders(status: DepotStatus, but: str) -> list[tuple[str, int]]:
+    """Return which data sets hold memory, the largest first: what the user calls each, and how many bytes."""
+    held: dict[str, int] = {}
+    for each in status.datasets:
+        if each.name != but and each.held:
+            held[label(each.name)] = held.get(label(each.name), 0) + each.held
+    return sorted(held.items(), key=lambda each: -each[1])
+
+
+def _told(held: list[tuple[str, int]]) -> str:
+    more = ", …" if len(held) > _SHOWN else ""
+    return ", ".join(f"{name} {size(nbytes)}" for name, nbytes in held[:_SHOWN]) + more
+
+
+def _room(status: DepotStatus) -> str:
+    used, budget = status.memory_in_use + status.memory_lost, status.memory_budget
+    disk = (
+        f" and {size(status.disk_in_use)} of {size(status.disk_budget)} of disk" if status.disk_budget else ""
+    )
+    return f"{size(used)} of {size(budget)} of memory{disk}"
+
+
+class _Watch:
+    """Looks at the depots that this process knows while a job runs."""
+
+    def __init__(self, order: Order, application: Application) -> None:
+        self._order = order
+        self._application = application
+        self._here: depot.Depot | None = None
+        self._over = threading.Event()
+
+    def statuses(self) -> list[DepotStatus]:
+        """Return what the depots say of themselves that can be asked."""
+        if self._here is None:
+            with contextlib.suppress(BowstringError):
+                self._here = depot.connect(start=False)
+        known = {each.address: each for each in self._application.depots}
+        if self._here is not None:
+            known.setdefault(self._here.address, self._here)
+        found = []
+        for each in known.values():
+            with contextlib.suppress(BowstringError):
+                found.append(each.status())
+        return found
+
+    def run(self) -> None:
+        """Warn when tasks of the job begin to wait for room."""
+        warned = False
+        while not self._over.wait(_LOOK):
+            for status in self.statuses():
+                mine = [each for each in status.datasets if each.name == self._order.dataset]
+                if warned or not mine or not mine[0].waiting:
+                    continue
+                warned = True
+                held = _told(_holders(status, self._order.dataset)) or "attempts that go on"
+                _LOG.warning(
+                    "publishing %s waits for room in the depot, for at most %g s: %s are in use, held by %s. "
+                    "Release what is not needed (bow.spark.drop(name), or del of its handle), or give the depot a "
+                    "larger budget.",
+                    label(self._order.dataset),
+                    self._order.wait,
+                    _room(status),
+                    held,
+                )
+
+    def close(self) -> None:
+        """Look no more."""
+        self._over.set()
+        if self._here is not None:
+            self._here.close()
+
+
+@contextlib.contextmanager
+def watched(session: Any, order: Order, application: Application, name: str | None) -> Iterator[None]:
+    """Watch a job that publishes, in a ``with`` block: its description says what a full depot holds."""
+    watch = _Watch(order, application)
+    context = session.sparkContext
+    before = context.getLocalProperty(_DESCRIPTION)
+    if before is None:
+        context.setLocalProperty(_DESCRIPTION, _description(watch, order, name))
+    thread = run_in_thread(watch.run, name="bowstring-spark-watch")
+    try:
+        yield
+    finally:
+        watch.close()
+        thread.join(_LOOK + _ASK_SECONDS)
+        if before is None:
+            context.setLocalProperty(_DESCRIPTION, None)
+
+
+_DESCRIPTION: Final = "spark.job.description"
+
+
+def _description(watch: _Watch, order: Order, name: str | None) -> str:
+    text = f"bowstring: publish {'a data set without a name' if name is None else repr(name)}"
+    for status in watch.statuses():
+        if status.memory_in_use > _NEARLY_FULL * status.memory_budget:
+            held = _told(_holders(status, order.dataset))
+            text += f"; the depot holds {_room(status)}" + (f": {held}" if held else "")
+    return text
+
+
+def no_room(
+    error: BaseException, order: Order, application: Application, name: str | None
+) -> OutOfBudget | None:
+    """Return the error for a job that failed for lack of room, in the user's words; ``None`` for others."""
+    said = reason(error)
+    if not (isinstance(error, OutOfBudget) or said.startswith("OutOfBudget")):
+        return None
+    watch = _Watch(order, application)
+    try:
+        statuses = watch.statuses()
+    finally:
+        watch.close()
+    held: list[tuple[str, int]] = []
+    for status in statuses:
+        held += _holders(status, order.dataset)
+    names = [each for each, _ in held if each.startswith(("'", '"'))]
+    hint = (
+        "Give the depot a larger budget (depot_options=bow.depot.Options(memory_budget=…)), or publish less."
+    )
+    if held:
+        free = " or ".join(f"bow.spark.drop({each})" for each in names[:2]) or "release() of its handle"
+        hint = f"Free what is not needed: {free}. {hint}"
+    if name is not None and repr(name) in names:
+        hint = (
+            f"The earlier {name!r} is kept until the new one is whole, so both need room: bow.spark.drop({name!r}) "
+            f"first frees the earlier one. {hint}"
+        )
+    return OutOfBudget(
+        f"no room in the depot to publish {label(order.dataset)}",
+        expected=f"room within {order.wait:g} s",
+        found=f"{'; '.join(map(_room, statuses)) or said}, held by {_told(held) or 'this data set itself'}",
+        hint=hint,
+    )

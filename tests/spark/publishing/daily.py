@@ -1,0 +1,213 @@
+"""Scenarios of daily use: cells that are run again, names, full depots, and what ends a data set."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bowstring as bow
+from tests.spark.publishing.local import MIB, held, numbers, streams, wait_for
+
+ROWS = 1_000_000
+OPTIONS = bow.depot.Options(memory_budget=64 * MIB, disk_budget=0)
+
+
+def start() -> Any:
+    """Return a session as a user makes one: whose settings are Spark's, but for Java and Python."""
+    return bow.spark.session(master="local[2]", config={"spark.ui.enabled": "false"})
+
+
+def taken() -> int:
+    """Return how many bytes the depot's memory files take beyond what is warm, as the kernel says."""
+    status, found = held(), {}
+    for fd in Path(f"/proc/{status.pid}/fd").iterdir():
+        try:
+            if "/memfd:bowstring" in str(fd.readlink()):
+                found[fd.stat().st_ino] = fd.stat().st_blocks * 512
+        except OSError:
+            continue
+    return sum(found.values()) - int(status.memory_warm)
+
+
+def count(name: str) -> int:
+    """Return how many rows a name of the depot means."""
+    with bow.connect(f"depot:{name}") as stream:
+        return sum(batch.num_rows for batch in stream)
+
+
+def a_cell_that_is_run_again(session: Any) -> None:
+    """Five runs of a cell hold one copy, of 1.1 times the data."""
+    for _ in range(5):
+        published = bow.spark.publish(numbers(session, 4, ROWS), "cell", depot_options=OPTIONS)
+    assert published.nbytes is not None
+    wait_for(lambda: streams("cell") == 4)
+    assert taken() <= 1.1 * published.nbytes
+    assert "available" in published._repr_html_()
+    bow.spark.drop("cell")
+    wait_for(lambda: held().memory_in_use == 0)
+
+
+def one_kind_of_name(session: Any) -> None:
+    """What is published and what is saved under a name is the same to whoever looks for it."""
+    frame = numbers(session, 2, 1000)
+    bow.spark.publish(frame, "one")
+    frame.limit(10).write.format("bowstring").mode("overwrite").save("two")
+    assert [(each.name, each.rows) for each in bow.list_datasets("depot:")] == [("one", 1000), ("two", 10)]
+    for name, rows in (("one", 1000), ("two", 10)):
+        assert bow.spark.dataset(name).num_rows == count(name) == rows
+        assert session.read.format("bowstring").load(name).count() == rows
+    frame.limit(20).write.format("bowstring").mode("overwrite").save("one")
+    bow.spark.publish(frame, "two")
+    assert (count("one"), count("two")) == (20, 1000)
+    assert (streams("one"), streams("two")) == (1, 2)
+    frame.write.format("bowstring").mode("append").save("two")
+    assert count("two") == 2000
+    for name in ("one", "two"):
+        bow.spark.drop(name)
+    assert bow.list_datasets("depot:") == []
+    wait_for(lambda: held().memory_in_use == 0)
+    with pytest.raises(Exception, match=r"Did you mean lease_seconds\?"):
+        frame.write.format("bowstring").option("lease_secnds", 3).mode("overwrite").save("three")
+    with pytest.raises(Exception, match="knows no data set of that name"):
+        session.read.format("bowstring").load("three")
+    bow.spark.publish(frame, "three", replace=False)
+    with pytest.raises(bow.UsageError, match="there already"):
+        bow.spark.publish(frame, "three", replace=False)
+    bow.spark.drop("three")
+
+
+def a_full_depot(session: Any) -> None:
+    """Waiting for room is told at once, is bounded, and ends in an error that names what holds the memory."""
+    records: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            records.append(record.getMessage())
+
+    handler = Keep()
+    logging.getLogger("bowstring.spark").addHandler(handler)
+    first = bow.spark.publish(numbers(session, 4, 3 * ROWS), "first")
+    assert first.num_rows == 3 * ROWS
+    began = time.monotonic()
+    with pytest.raises(bow.OutOfBudget) as caught:
+        bow.spark.publish(numbers(session, 4, 2 * ROWS), "second", wait_for_room=3.0)
+    assert time.monotonic() - began < 20.0
+    assert re.search(r"held by 'first' [0-9.]+ MiB.*bow.spark.drop\('first'\)", str(caught.value)), (
+        caught.value
+    )
+    [said] = records
+    assert "publishing 'second' waits for room" in said
+    assert "held by 'first'" in said
+    with pytest.raises(bow.OutOfBudget, match="The earlier 'first' is kept until the new one is whole"):
+        bow.spark.publish(numbers(session, 4, 2 * ROWS), "first", wait_for_room=0.5)
+    assert count("first") == 3 * ROWS
+    timer = threading.Timer(2.0, bow.spark.drop, ["first"])
+    timer.start()
+    assert bow.spark.publish(numbers(session, 4, 2 * ROWS), "second").num_rows == 2 * ROWS
+    timer.join()
+    bow.spark.drop("second")
+    logging.getLogger("bowstring.spark").removeHandler(handler)
+
+
+PROGRAM = """
+import os, signal, sys, time
+import bowstring as bow
+spark = bow.spark.session(master="local[1]", config={"spark.ui.enabled": "false"})
+frame = spark.range(1000)
+bow.spark.publish(frame, "named", lease_seconds=2.0)
+kept = bow.spark.publish(frame, lease_seconds=2.0)
+bow.spark.publish(frame, "stays", stay_seconds=6.0, lease_seconds=2.0)
+frame.write.format("bowstring").option("lease_seconds", 2).mode("overwrite").save("saved")
+print("ready", flush=True)
+sys.stdin.readline()
+end = sys.argv[1]
+if end == "stop":
+    spark.stop()
+    print("stopped", flush=True)
+    sys.stdin.readline()
+elif end == "kill":
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def what_ends_a_program(session: Any) -> None:
+    """Data of a program go when Spark stops, when it ends or when it is killed, and stay for stay_seconds."""
+    for end, stays in (("stop", True), ("exit", True), ("kill", False)):
+        program: Any = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, end], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert program.stdout.readline() == "ready\n"
+        names = {each.name for each in bow.list_datasets("depot:")}
+        assert names == {"named", "stays", "saved"}, names
+        assert len(held().datasets) == 4
+        program.stdin.write("\n")
+        program.stdin.flush()
+        if end == "stop":
+            assert program.stdout.readline() == "stopped\n"
+        began = time.monotonic()
+        if stays:
+            wait_for(lambda: [each.name.split("#")[0] for each in held().datasets] == ["stays"], 5.0)
+            assert count("stays") == 1000
+        wait_for(lambda: held().datasets == () and not bow.list_datasets("depot:"), 15.0)
+        # A driver that is killed takes its Java along, which may take a moment, and then the lease runs.
+        assert time.monotonic() - began > (5.0 if stays else 1.5)
+        if end == "stop":
+            program.stdin.write("\n")
+            program.stdin.flush()
+        program.stdin.close()
+        program.stdout.close()
+        assert program.wait(60.0) == (-signal.SIGKILL if end == "kill" else 0)
+
+
+def what_ends_a_data_set(session: Any) -> None:
+    """The handle, release(), drop, the next one of the name, ttl, readers and the depot's death, one by one."""
+    frame = numbers(session, 2, 1000)
+
+    def gone() -> bool:
+        return held().datasets == () and bow.list_datasets("depot:") == []
+
+    published = bow.spark.publish(frame)
+    assert len(held().datasets) == 1
+    del published
+    wait_for(gone, 5.0)
+    published = bow.spark.publish(frame, "kept")
+    del published
+    time.sleep(1.5)
+    assert count("kept") == 1000
+    bow.spark.dataset("kept")
+    bow.spark.publish(frame, "kept").release()
+    assert gone()
+    with bow.spark.publish(frame, "kept"):
+        assert count("kept") == 1000
+    assert gone()
+    bow.spark.publish(frame, "short", ttl=2.0)
+    wait_for(gone, 6.0)
+    once = bow.spark.publish(frame, "once", readers=1)
+    assert count("once") == 1000
+    once.wait_released(20.0)
+    wait_for(lambda: held().datasets == ())
+    lost = bow.spark.publish(frame, "lost", recoverable=True)
+    os.kill(held().pid, signal.SIGKILL)
+    time.sleep(0.5)
+    assert lost.republish().num_rows == 1000
+    assert count("lost") == 1000
+    bow.spark.drop("lost")
+
+
+SCENARIOS = [
+    a_cell_that_is_run_again,
+    one_kind_of_name,
+    a_full_depot,
+    what_ends_a_data_set,
+    what_ends_a_program,
+]
