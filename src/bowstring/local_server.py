@@ -122,7 +122,7 @@ def release(endpoint: Endpoint | str) -> None:
     found = Endpoint.parse(endpoint) if isinstance(endpoint, str) else endpoint
     with _lock:
         server = _server
-    if server is None or all(each.address != server.address for each in found.locations):
+    if server is None or all(each.address != server.address for each in found.offers):
         raise UsageError(
             "only what this process has put can be released here",
             found=str(found.uri)[:200],

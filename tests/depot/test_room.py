@@ -402,7 +402,7 @@ def test_the_next_try_waits_for_the_lost_one() -> None:
 
         depot: Any = SimpleNamespace(slab_pool=stock, registry=Registry(1.0))
         peer = SimpleNamespace(exited=exited)
-        channel: Any = SimpleNamespace(carries="fds", limits=bow.Limits(), peer=peer, close=lambda: None)
+        channel: Any = SimpleNamespace(passes_memory="fd", limits=bow.Limits(), peer=peer, close=lambda: None)
         session = Session(depot, channel)
         session.attempt = lost
         session._settle()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -10,6 +11,7 @@ from bowstring.dissociated.endpoint import Dataset, Endpoint, Location
 from bowstring.dissociated.listing import DatasetInfo, ListingReader, ask_for_list
 from bowstring.dissociated.tags import Want
 from bowstring.errors import (
+    AccessDenied,
     BrokenError,
     DeadlineExceeded,
     ProtocolError,
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
     from bowstring.transport.certificates import TlsConfig
 
-__all__ = ["depot_dataset", "is_address", "is_depot", "list_datasets", "location_of", "named_endpoint"]
+__all__ = ["depot_dataset", "is_address", "is_depot", "list_datasets", "named_endpoint"]
 
 _MOST_SHOWN: Final = 20
 _DEPOT: Final = "depot:"
@@ -78,7 +80,14 @@ def list_datasets(
         with _depot() as depot:
             infos: list[DatasetInfo] = depot.list_datasets()
             return infos
-    location = location_of(address, token)
+    *first, last = _locations(address, token)
+    for location in first:
+        with contextlib.suppress(AccessDenied, BrokenError, DeadlineExceeded):
+            return _list(location, tls, limits)
+    return _list(last, tls, limits)
+
+
+def _list(location: Location, tls: TlsConfig | ssl.SSLContext | None, limits: Limits) -> list[DatasetInfo]:
     if location.hello is None:
         raise Unsupported(
             "a server of the plain protocol has no list of its data sets", where=location.address
@@ -158,8 +167,8 @@ def _depot() -> Any:
     return importlib.import_module("bowstring.depot").connect(start=False)
 
 
-def location_of(address: str, token: str | None = None) -> Location:
-    """Return how a server of ours is spoken to at an address, or at the location of a URI.
+def _locations(address: str, token: str | None) -> list[Location]:
+    """Return how a server of ours is spoken to at an address, or at each location that a URI offers, best first.
 
     Raises
     ------
@@ -175,9 +184,10 @@ def location_of(address: str, token: str | None = None) -> Location:
     text = str(address).strip()
     check_scheme(text.partition("?")[0][:200])
     if "?" not in text:
-        return Location(text, int(Want.DATA), int(Want.FREE), None, int(Want.HELLO), token)
+        return [Location(text, int(Want.DATA), int(Want.FREE), None, int(Want.HELLO), token)]
     endpoint = Endpoint.parse(text, b"")
-    return (endpoint if token is None else endpoint.with_token(token)).locations[0]
+    endpoint = endpoint if token is None else endpoint.with_token(token)
+    return [offer.locations[0] for offer in endpoint.candidates()]
 
 
 def named_endpoint(
@@ -194,7 +204,7 @@ def named_endpoint(
     UnknownTicket
         Without a name: there is no data set, or there are several; the error names them.
     """
-    location = location_of(address, token)
+    [location] = _locations(address, token)
     if name is None:
         found = [each.name for each in list_datasets(address, token=token, tls=tls, limits=limits)]
         if len(found) != 1:

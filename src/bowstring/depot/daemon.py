@@ -20,9 +20,9 @@ from bowstring.depot.protocol import CONTROL_LIMITS, REMOTE_LIMITS, VERSION, Ver
 from bowstring.depot.registry import Registry
 from bowstring.depot.slab_pool import SlabPool
 from bowstring.errors import BowstringError, RefusedError, UsageError
-from bowstring.limits import DEFAULT_LIMITS
+from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.server import Server
-from bowstring.transport import Message, dial, listen
+from bowstring.transport import Message, dial, encrypts, listen
 from bowstring.transport.accepting import accept_all, place_for
 from bowstring.transport.threads import NO_THREAD, run_in_thread
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bowstring.depot.launch import Paths
     from bowstring.depot.options import Options
     from bowstring.transport import Channel, Listener
+    from bowstring.transport.certificates import TlsConfig
 
 __all__ = ["Depot", "run", "serve"]
 
@@ -78,11 +79,9 @@ class Depot:
         self._sessions: dict[Session, None] = {}
         self._listeners: list[Listener] = []
         self._started = self._asked = time.monotonic()
-        self._listen(paths.control)
+        self._listen(paths.control, CONTROL_LIMITS)
 
-    def _listen(self, address: str) -> Listener:
-        is_local = address.startswith("unix:")
-        limits, tls = (CONTROL_LIMITS, None) if is_local else (REMOTE_LIMITS, self.options.tls)
+    def _listen(self, address: str, limits: Limits, tls: TlsConfig | None = None) -> Listener:
         listener = listen(address, limits, tls=tls)
         self._listeners.append(listener)
         run_in_thread(self._accept, listener, name="bowstring-depot-accept")
@@ -169,18 +168,18 @@ class Depot:
         with self._lock:
             if self.remote_address is None:
                 parts = urllib.parse.urlsplit(address)
-                expected = "tcp" if self.options.tls is None else "tls"
-                if parts.scheme != expected or parts.hostname in (None, "0.0.0.0", "::"):  # noqa: S104  refused
+                wrong = encrypts(address) != (self.options.tls is not None)
+                if wrong or parts.hostname in (None, "0.0.0.0", "::"):  # noqa: S104  refused
                     raise UsageError(
                         "an address for others says which of this host's it is",
-                        expected=f"{expected}://host:0",
+                        expected="tcp://host:0" if self.options.tls is None else "tls://host:0",
                         found=repr(address),
                     )
                 self.server.listen_too(address, tls=self.options.tls, plaintext=self.options.plaintext)
                 # A second port, whatever the first one is.
                 host = parts.netloc.rpartition("@")[2]
                 bare = host[: host.rindex(":")] if parts.port is not None else host
-                control = self._listen(f"{parts.scheme}://{bare}:0")
+                control = self._listen(f"{parts.scheme}://{bare}:0", REMOTE_LIMITS, self.options.tls)
                 self.remote_address = f"{control.uri}?token={self.token}"
             return self.remote_address
 

@@ -60,7 +60,7 @@ class Session:
     def __init__(self, depot: Depot, channel: Channel) -> None:
         self.depot = depot
         self.channel = channel
-        self.local = channel.carries == "fds"
+        self.local = channel.passes_memory == "fd"
         self.greeted = False
         self.attempt: Attempt | None = None
         self.holder: Holder | None = None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["Dataset", "Endpoint", "Location", "Offer", "is_within_reach", "this_host"]
+__all__ = ["Dataset", "Endpoint", "Location", "Offer", "this_host"]
 
 _OF_ENDPOINTS: Final = frozenset({"ticket", "data", "elsewhere", "host", "others"})
 _MOST_OFFERS: Final = 16
@@ -51,8 +51,8 @@ class Offer:
     --------
     >>> Offer("tcp://127.0.0.1:4711?want_data=7").why_not()
     ''
-    >>> Offer("unix:/not/there.sock?want_data=7").why_not()
-    'there is no such socket here'
+    >>> Offer("unix:/run/a.sock?want_data=7", host="another").why_not().partition(",")[0]
+    'it is on host another'
     """
 
     uri: str
@@ -69,7 +69,7 @@ class Offer:
         """Return why a reader in this process lacks what this way needs, in words; empty if it lacks nothing."""
         if self.host is not None and self.host != this_host():
             return f"it is on host {self.host}, and this is host {this_host()}"
-        return "" if is_within_reach(self.address) else "there is no such socket here"
+        return ""
 
     @property
     def address(self) -> str:
@@ -205,10 +205,7 @@ class Endpoint:
         BrokenError
             The server is on another host, and nothing is offered to readers of this one.
         """
-        offers = self.offers
-        found = [each for each in offers if not each.why_not()]
-        # A socket that is not there may be there in a moment: dialling it says best what is wrong.
-        found = found or [each for each in offers if each.host in (None, this_host())][:1]
+        found = [each for each in self.offers if not each.why_not()]
         if not found:
             raise BrokenError(
                 "the data set is on another host, and is not offered to others",
@@ -359,23 +356,6 @@ def this_host() -> str:
     True
     """
     return os.environ.get("BOWSTRING_HOST") or _of_boot()
-
-
-def is_within_reach(address: str) -> bool:
-    """Return whether an address of this host may be one of this process, too: containers see files of their own.
-
-    Examples
-    --------
-    >>> is_within_reach("tcp://127.0.0.1:1"), is_within_reach("unix:/not/there.sock")
-    (True, False)
-    """
-    scheme, _, path = address.partition(":")
-    if scheme != "unix":
-        return True
-    try:
-        return os.path.exists(urllib.parse.unquote_to_bytes(os.fsencode(path)))
-    except (UnicodeEncodeError, ValueError):  # no file has such a name, as dialling it says
-        return True
 
 
 @functools.cache

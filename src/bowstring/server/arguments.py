@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import urllib.parse
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Final
 
@@ -143,10 +144,10 @@ def advertised_host(host: Any, address: str) -> str:
     UsageError
         It is no host, or the address has none.
     """
-    if not address.startswith(("tcp:", "tls:")):
-        raise UsageError(
-            "only an address of tcp: or tls: has a host to advertise", found=address, where="advertise"
-        )
+    if (
+        "://" not in address or urllib.parse.urlsplit(address).path
+    ):  # a socket's file, or a name in this process
+        raise UsageError("this address has no host to advertise", found=address, where="advertise")
     text = host if isinstance(host, str) else ""
     plain = text.removeprefix("[").removesuffix("]")
     is_name = bool(plain) and all(each.isalnum() or each in "-._:%" for each in plain)

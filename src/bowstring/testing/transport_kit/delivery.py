@@ -161,7 +161,7 @@ def check_both_directions(make: Maker) -> None:
 def check_attachments(make: Maker) -> None:
     """Attachments arrive with their message, in order, as many as were sent; or the transport refuses them."""
     with make(DEFAULT_LIMITS) as (here, there):
-        if here.carries == "nothing":
+        if not here.most_attachments:
             with raises(UsageError):
                 send(here, Message(1, [b"not sent"]), Message(None, [b"x"], (object(),)))
             assert there.receive(0.0) is None
@@ -182,7 +182,7 @@ def check_attachments(make: Maker) -> None:
 
 
 def _attachment(channel: Channel, stack: contextlib.ExitStack, name: str) -> object:
-    if channel.carries == "objects":
+    if channel.passes_memory == "object":
         return [name]
     fd = os.memfd_create(name)
     stack.callback(os.close, fd)
@@ -191,7 +191,7 @@ def _attachment(channel: Channel, stack: contextlib.ExitStack, name: str) -> obj
 
 
 def _read_attachment(channel: Channel, thing: Any) -> str:
-    if channel.carries == "objects":
+    if channel.passes_memory == "object":
         return str(thing[0])
     try:
         assert not os.get_inheritable(thing), "a descriptor that would leak into other programs"
