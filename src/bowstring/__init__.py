@@ -23,6 +23,7 @@ from bowstring.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from bowstring import depot as depot
+    from bowstring import flight as flight
     from bowstring import geo as geo
     from bowstring import ipc as ipc
     from bowstring import parquet as parquet
@@ -63,6 +64,7 @@ __all__ = [  # noqa: PLE0604  the names of the errors are listed where the tree 
     "cpu",
     "depot",
     "errors",
+    "flight",
     "geo",
     "get",
     "ipc",
@@ -104,6 +106,7 @@ _MODULES = frozenset(
     {
         "columnar",
         "depot",
+        "flight",
         "geo",
         "ipc",
         "kernels",

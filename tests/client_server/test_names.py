@@ -60,6 +60,7 @@ def test_a_server_lists_what_it_offers(serve: Callable[..., bow.Server], address
     assert (second.name, second.rows, second.readers) == ("b", 3, 1)
     assert second.schema.equals(TABLE.schema)
     assert second.nbytes is not None
+    assert second.published_at is not None
     assert begin <= second.published_at <= time.time()
     assert server.statistics.idle == server.statistics.refused == 0
 

@@ -34,6 +34,7 @@ ROOT = Path(__file__).parents[2]
 MODULES: Final = {
     "bowstring": "bowstring",
     "depot": "bowstring.depot",
+    "flight": "bowstring.flight",
     "geo": "bowstring.geo",
     "ipc": "bowstring.ipc",
     "memory": "bowstring.memory",

@@ -18,7 +18,7 @@ from bowstring.cli.files import DataFile, Format, recognise
 from bowstring.cli.terminal import FAILED, as_json, print_tree
 from bowstring.client import connect
 from bowstring.columnar import Layout
-from bowstring.dissociated.endpoint import Dataset
+from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import BowstringError, InvalidMetadata
 from bowstring.ipc.body.check_scalar import check
 from bowstring.ipc.flatbuf.message import (
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bowstring.client.stream import Stream
-    from bowstring.dissociated.endpoint import Endpoint, Location
+    from bowstring.dissociated.endpoint import Location
     from bowstring.memory import Region
     from bowstring.transport.certificates import TlsConfig
     from bowstring.vortex import EncodedBatch, Encoding
@@ -302,13 +302,14 @@ def _encoding_tree(encoding: Encoding) -> Facts:
 def _inspect_endpoint(endpoint: Endpoint | Dataset, tls: TlsConfig | None, facts: Facts, most: int) -> None:
     """Add what a data set is; one that can be read only once is gone for others by the `most` batches fetched."""
     if isinstance(endpoint, Dataset):
-        facts |= {"endpoints": len(endpoint)}
+        facts["endpoints"] = len(endpoint)
+    elif any(each.by_flight for each in endpoint.offers):
+        facts["offers"] = [each.address for each in endpoint.offers]
     else:
-        facts |= {
-            "connections": [_location(location) for location in endpoint.locations],
-            "ticket": endpoint.ticket.decode(errors="replace"),
-            "ticket_base64": base64.urlsafe_b64encode(endpoint.ticket).decode(),
-        }
+        facts["connections"] = [_location(location) for location in endpoint.locations]
+    if isinstance(endpoint, Endpoint):
+        facts["ticket"] = endpoint.ticket.decode(errors="replace")
+        facts["ticket_base64"] = base64.urlsafe_b64encode(endpoint.ticket).decode()
     with connect(endpoint, tls=tls) as stream:
         _look_at(stream, facts, most)
 

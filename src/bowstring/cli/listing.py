@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
             number(info.rows),
             "" if info.nbytes is None else size(info.nbytes),
             info.readers,
-            _time(info).strftime("%Y-%m-%d %H:%M:%S"),
+            "" if (time := _time(info)) is None else time.strftime("%Y-%m-%d %H:%M:%S"),
             clipped(", ".join(map(shown, info.schema.names)), _COLUMNS_WIDTH),
         ]
         for info in found
@@ -45,8 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _time(info: DatasetInfo) -> dt.datetime:
-    return dt.datetime.fromtimestamp(info.published_at).astimezone()
+def _time(info: DatasetInfo) -> dt.datetime | None:
+    known = info.published_at
+    return None if known is None else dt.datetime.fromtimestamp(known).astimezone()
 
 
 def _facts(info: DatasetInfo) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def _facts(info: DatasetInfo) -> dict[str, Any]:
         "rows": info.rows,
         "bytes": info.nbytes,
         "readers": info.readers,
-        "published_at": _time(info).isoformat(),
+        "published_at": None if (time := _time(info)) is None else time.isoformat(),
         "schema": [
             {"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in info.schema
         ],

@@ -7,7 +7,7 @@ import importlib
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.dissociated.endpoint import Dataset, Endpoint, Location
+from bowstring.dissociated.endpoint import Dataset, Endpoint, Location, is_flight
 from bowstring.dissociated.listing import DatasetInfo, ListingReader, ask_for_list
 from bowstring.dissociated.tags import Want
 from bowstring.errors import (
@@ -46,8 +46,9 @@ def list_datasets(
     Parameters
     ----------
     address
-        Where it listens: ``"unix:/run/app/tables.sock"``, ``"tcp://host:port"``, ``"inproc:name"``, or the URI of
-        one of its data sets. ``"depot:"`` is the depot of this host, where Spark's data sets have their names.
+        Where it listens: ``"unix:/run/app/tables.sock"``, ``"tcp://host:port"``, ``"inproc:name"``,
+        ``"grpc://host:port"`` (any server of Arrow Flight), or the URI of one of its data sets. ``"depot:"`` is the
+        depot of this host, where Spark's data sets have their names.
     token
         The server's secret. Over ``tcp:`` a server without one tells nobody what it offers.
     tls
@@ -80,6 +81,10 @@ def list_datasets(
         with _depot() as depot:
             infos: list[DatasetInfo] = depot.list_datasets()
             return infos
+    if is_flight(address):
+        from bowstring.client.flight import list_flights  # and with it pyarrow's
+
+        return list_flights(address, token, tls, limits)
     *first, last = _locations(address, token)
     for location in first:
         with contextlib.suppress(AccessDenied, BrokenError, DeadlineExceeded):
@@ -187,7 +192,7 @@ def _locations(address: str, token: str | None) -> list[Location]:
         return [Location(text, int(Want.DATA), int(Want.FREE), None, int(Want.HELLO), token)]
     endpoint = Endpoint.parse(text, b"")
     endpoint = endpoint if token is None else endpoint.with_token(token)
-    return [offer.locations[0] for offer in endpoint.candidates()]
+    return [offer.locations[0] for offer in endpoint.candidates() if not offer.by_flight]
 
 
 def named_endpoint(
@@ -196,14 +201,20 @@ def named_endpoint(
     token: str | None,
     limits: Limits,
     tls: TlsConfig | ssl.SSLContext | None = None,
-) -> Endpoint:
+) -> Endpoint | Dataset:
     """Return the endpoint that an address and a name stand for; without a name, that of the only data set there.
+
+    A Flight server may have many endpoints for one name.
 
     Raises
     ------
     UnknownTicket
         Without a name: there is no data set, or there are several; the error names them.
     """
+    if is_flight(address):
+        from bowstring.client.flight import located
+
+        return located(address, name, token, tls, limits)
     [location] = _locations(address, token)
     if name is None:
         found = [each.name for each in list_datasets(address, token=token, tls=tls, limits=limits)]

@@ -13,7 +13,7 @@ from bowstring.client.connection import Connection
 from bowstring.client.dataset import CROWDED, DatasetStream
 from bowstring.client.device import addresses_of
 from bowstring.client.names import depot_dataset, is_address, is_depot, named_endpoint
-from bowstring.client.stream import EndpointStream, Stream, device_named
+from bowstring.client.stream import EndpointStream, Incoming, Stream, device_named
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.dissociated.wire import Hello
 from bowstring.errors import UsageError
@@ -59,8 +59,8 @@ def connect(
     ----------
     source
         The address of a server (``"unix:/run/app/tables.sock"``, ``"tcp://host:port"``), an endpoint, the URI that
-        one prints, or a data set of many endpoints; ``"depot:trips"`` is what Spark published as ``trips`` on this
-        host.
+        one prints, a data set of many endpoints, or ``"grpc://host:port/name"`` of any server of Arrow Flight;
+        ``"depot:trips"`` is what Spark published as ``trips`` on this host.
     name
         The name of the data set, with an address; without it, the only one there. Over ``tcp:`` a server answers to
         names only if it has a token.
@@ -178,7 +178,16 @@ def connect(
         reading = () if mode == "copy" or target is not None else streams
         waits = bool(reading) and addresses_of(reading) is not None
         hello = Hello(chosen, limits.window_bytes, pointers=True, events=waits, shard=part)
-        connection = Connection(endpoint, hello, private or landing, limits, reading, bodies, tls)
+
+        def connected(endpoint: Endpoint) -> Connection:
+            return Connection(endpoint, hello, private or landing, limits, reading, bodies, tls)
+
+        if any(each.by_flight for each in endpoint.offers):
+            from bowstring.client import flight  # and with it pyarrow's
+
+            connection: Incoming = flight.opened(endpoint, hello, limits, tls, connected)
+        else:
+            connection = connected(endpoint)
         try:
             return EndpointStream(
                 connection,

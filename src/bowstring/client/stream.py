@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import threading
 import weakref
-from typing import TYPE_CHECKING, Literal, NoReturn, Self
+from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, Self
 
 import pyarrow as pa
 
@@ -20,13 +20,14 @@ from bowstring.memory import Device, Pool, Road, default_pool, device_by_name
 from bowstring.memory.buffer import PrivateMemory
 
 if TYPE_CHECKING:
-    from bowstring.client.connection import Connection
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.dissociated.endpoint import Dataset, Endpoint
+    from bowstring.dissociated.wire import Welcome
+    from bowstring.ipc.compression.device.decompress import DeviceBodies
     from bowstring.memory import Allocator
 
-__all__ = ["Counters", "EndpointStream", "Stream", "StreamStatistics"]
+__all__ = ["Counters", "EndpointStream", "Incoming", "Stream", "StreamStatistics"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -206,6 +207,56 @@ class Stream(Closing):
         )
 
 
+class Incoming(Protocol):
+    """What brings in a stream: a connection by our protocol, or Flight's ``DoGet``."""
+
+    endpoint: Endpoint
+    counters: Counters
+
+    @property
+    def extended(self) -> bool:
+        """Whether the server chooses the columns, as it was told."""
+
+    @property
+    def welcome(self) -> Welcome | None:
+        """What the server said of the stream, if it did."""
+
+    @property
+    def path(self) -> tuple[str, str]:
+        """The road that the bodies take, and the reason."""
+
+    @property
+    def bodies(self) -> DeviceBodies | None:
+        """What decompresses on a device."""
+
+    @property
+    def peer(self) -> object:
+        """Who is at the other end."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the connection is not there any more."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the user asked for nothing more."""
+
+    def schema(self) -> pa.Schema:
+        """Return the schema of the batches."""
+
+    def next(self) -> Batch:
+        """Return the next batch, waiting for it."""
+
+    def close(self) -> None:
+        """Ask for nothing more."""
+
+    def abandon(self) -> None:
+        """Ask for nothing more, where nobody holds the stream any more."""
+
+    def check_process(self) -> None:
+        """Refuse to go on in the child of a fork."""
+
+
 class EndpointStream(Stream):
     """The stream of one endpoint; made by :func:`bowstring.connect`.
 
@@ -233,7 +284,7 @@ class EndpointStream(Stream):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Incoming,
         columns: tuple[str, ...] | None,
         device: Device | None,
         pool: Pool,

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["Dataset", "Endpoint", "Location", "Offer", "this_host"]
+__all__ = ["Dataset", "Endpoint", "Location", "Offer", "is_flight", "this_host"]
 
+_FLIGHT: Final = frozenset({"grpc", "grpc+tcp", "grpc+tls", "grpc+unix"})
 _OF_ENDPOINTS: Final = frozenset({"ticket", "data", "elsewhere", "host", "others"})
 _MOST_OFFERS: Final = 16
 _OFFER_FIELDS: Final = 3
@@ -70,6 +71,11 @@ class Offer:
         if self.host is not None and self.host != this_host():
             return f"it is on host {self.host}, and this is host {this_host()}"
         return ""
+
+    @property
+    def by_flight(self) -> bool:
+        """Whether it is a server of Arrow Flight, which is asked with ``DoGet`` and no transport dials."""
+        return is_flight(self.uri)
 
     @property
     def address(self) -> str:
@@ -317,7 +323,7 @@ def _endpoint(text: str, ticket: bytes | None) -> Endpoint:
     others = _others(said["others"]) if "others" in said else ()
     endpoint = Endpoint(uri, ticket, said.get("data"), said.get("elsewhere"), said.get("host"), others)
     for offer in endpoint.offers:
-        _ = offer.locations  # each of which must be one
+        _ = offer.by_flight or offer.locations  # each of which must be one
     return endpoint
 
 
@@ -342,6 +348,17 @@ def _is_offer(row: Any) -> bool:
 
 def _with_query(uri: str, extra: dict[str, str]) -> str:
     return f"{uri}{'&' if '?' in uri else '?'}{urllib.parse.urlencode(extra)}"
+
+
+def is_flight(address: str) -> bool:
+    """Return whether an address is one of a server of Arrow Flight.
+
+    Examples
+    --------
+    >>> is_flight("grpc+tls://tables.example.org:4711/trips"), is_flight("tcp://127.0.0.1:4711")
+    (True, False)
+    """
+    return address.partition(":")[0] in _FLIGHT
 
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")

@@ -46,7 +46,7 @@ class DatasetInfo:
     readers
         How many readers read it now.
     published_at
-        When it was published, in seconds since the beginning of 1970.
+        When it was published, in seconds since the beginning of 1970; ``None`` where a Flight server does not say.
     ticket
         What stands for this version of it alone, whatever takes its name later.
 
@@ -65,7 +65,7 @@ class DatasetInfo:
     rows: int | None
     nbytes: int | None
     readers: int
-    published_at: float
+    published_at: float | None
     ticket: bytes = dataclasses.field(repr=False)
 
     def pack(self) -> bytes:

@@ -26,6 +26,7 @@ __all__ = [
     "check_exposed",
     "check_offer",
     "check_seconds",
+    "check_token",
 ]
 
 _SHORTEST_TOKEN: Final = 16
@@ -52,13 +53,24 @@ def check_door(
         raise UsageError(
             "not an address", expected='text such as "unix:/path" or "tcp://127.0.0.1:0"', found=repr(address)
         )
-    if token is not None and not (isinstance(token, str) and token and token.isascii()):
-        raise UsageError("a token must be ASCII and not empty", found=type(token).__name__)
+    check_token(token)
     if not isinstance(pool, Pool | None):
         raise UsageError("not a pool", expected="a bowstring.Pool", found=repr(pool))
     if not isinstance(limits, Limits):
         raise UsageError("not limits", expected="a bowstring.Limits", found=repr(limits))
     check_address(address, token, plaintext=plaintext, tls=tls)
+
+
+def check_token(token: Any) -> None:
+    """Refuse a token that no URI or header can hold.
+
+    Raises
+    ------
+    UsageError
+        It is empty, or not ASCII text.
+    """
+    if token is not None and not (isinstance(token, str) and token and token.isascii()):
+        raise UsageError("a token must be ASCII and not empty", found=type(token).__name__)
 
 
 def check_address(

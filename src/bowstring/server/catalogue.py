@@ -6,6 +6,7 @@ import difflib
 import fractions
 import heapq
 import logging
+import math
 import secrets
 import threading
 import time
@@ -69,12 +70,32 @@ class Catalogue:
             verb = "published" if before is None else "replaced"
             _log.info("%s %r: %s rows", verb, publication.name, publication.source.num_rows)
             if ttl is not None:
-                self._expiry.add(publication, ttl)
+                publication.ttl = ttl
+                publication.renew()
+                self._expiry.add(publication)
 
     def enter(self, publication: Publication) -> None:
         """Offer a data set whose name is known to be new."""
         with self._changed:
             self._publications[publication.ticket] = publication
+
+    def renew(self, name: str) -> float | None:
+        """Let a data set that is withdrawn after some time have all of that time again.
+
+        Returns
+        -------
+        float or None
+            When it is withdrawn now, in seconds since the beginning of 1970; ``None`` where it is not.
+
+        Raises
+        ------
+        UnknownTicket
+            None of that name is offered.
+        """
+        with self._changed:
+            publication = self.named(name)
+            publication.renew()
+            return publication.expires_at
 
     def check_free(self, name: str) -> None:
         """Refuse a name that a data set has which is offered."""
@@ -217,14 +238,17 @@ class _Expiry:
         self._added = 0
         self._thread: threading.Thread | None = None
 
-    def add(self, publication: Publication, seconds: float) -> None:
-        """Withdraw a data set after some seconds; called under the condition."""
-        self._added += 1
-        heapq.heappush(self._waiting, (time.monotonic() + seconds, self._added, publication))
+    def add(self, publication: Publication) -> None:
+        """Withdraw a data set when its time is over; called under the condition."""
+        self._push(publication)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="expiry (bowstring)", daemon=True)
             self._thread.start()
         self._changed.notify_all()
+
+    def _push(self, publication: Publication) -> None:
+        self._added += 1
+        heapq.heappush(self._waiting, (publication.expires, self._added, publication))
 
     def close(self) -> None:
         """Withdraw nothing any more, and wait for the thread."""
@@ -241,7 +265,10 @@ class _Expiry:
                 at, _, publication = self._waiting[0]
                 if publication.released or at <= time.monotonic():
                     heapq.heappop(self._waiting)
-                    publication.withdraw()
+                    if publication.released or publication.expires <= at:
+                        publication.withdraw()
+                    else:  # it was renewed
+                        self._push(publication)
                 else:
                     self._changed.wait(at - time.monotonic())
             self._thread = None
@@ -288,6 +315,8 @@ class Publication:
         self._taken = fractions.Fraction(0)
         self.active = 0
         self.published = time.time()
+        self.ttl: float | None = None
+        self.expires = math.inf  # on the monotonic clock
         self.replaced = False
         self.withdrawn = False
         self.released = False
@@ -297,6 +326,16 @@ class Publication:
     def offered(self) -> bool:
         """Whether its name stands for it."""
         return not (self.replaced or self.withdrawn or self.released)
+
+    def renew(self) -> None:
+        """Withdraw it no sooner than `ttl` from now on."""
+        if self.ttl is not None:
+            self.expires = time.monotonic() + self.ttl
+
+    @property
+    def expires_at(self) -> float | None:
+        """When it is withdrawn, in seconds since the beginning of 1970; ``None`` where that is not known."""
+        return None if self.ttl is None else time.time() + self.expires - time.monotonic()
 
     def info(self) -> DatasetInfo:
         """Return what readers may know of it."""

@@ -131,6 +131,16 @@ class MaterializedSource:
         # Bodies of a device are copied to the host to be sent, one after the other, and not kept.
         return self._encode(columns, pointers=pointers)
 
+    def batches(self) -> Iterator[Batch]:
+        """Yield the batches, when all work on them is done."""
+        with self._lock:
+            if self._released:
+                raise UnknownTicket("the data set is no longer offered")
+            found, pending = list(self._batches), self.pending
+        if pending is not None and not pending.done:
+            settle_devices(self.devices)
+        return iter(found)
+
     def regions(self, columns: tuple[str, ...] | None, first: int | None = None) -> list[Region]:
         """Return the regions that a stream of these columns points into, or its first messages do."""
         return regions_of(self._encoded(columns, pointers=True)[:first])

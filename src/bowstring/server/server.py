@@ -413,6 +413,26 @@ class Server(Closing):
             )
         return self._catalogue.infos()
 
+    def offered(self) -> list[tuple[Publication, Endpoint]]:
+        """Return what is offered now, by name, and the endpoint that stands for the name of each."""
+        self._check()
+        found = sorted(self._catalogue.offered(), key=lambda each: each.name)
+        by_name = self._names_open
+        return [
+            (each, self._endpoint(each.name.encode() if by_name else each.ticket, separate=False))
+            for each in found
+        ]
+
+    def renew(self, name: str) -> float | None:
+        """Let a data set that has a time have all of it again (:meth:`Catalogue.renew`)."""
+        self._check()
+        return self._catalogue.renew(name)
+
+    @property
+    def token(self) -> str | None:
+        """The secret that readers must give."""
+        return self._token
+
     def token_matches(self, token: str | None) -> bool:
         """Whether a reader may come in; takes the same time for every wrong token."""
         if self._token is None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bowstring.columnar.batch import batches
@@ -56,6 +57,15 @@ class Source(Protocol):
         """Return the items of one stream of the data set, the schema first.
 
         `make_room` is called when the pool has none for a batch; it waits until there may be some.
+        """
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the batches as they lie, to be read within this process while the data set is.
+
+        Raises
+        ------
+        UnknownTicket
+            They are there no more.
         """
 
     def regions(self, columns: tuple[str, ...] | None, first: int | None = None) -> list[Region]:
@@ -189,25 +199,28 @@ class StreamingSource:
         self, columns: tuple[str, ...] | None, *, pointers: bool, make_room: MakeRoom
     ) -> Iterator[IpcMessage]:
         """Yield the items, producing each batch when it is asked for."""
+        allocator = self._pool.allocator()
+        schema, batches = self._begun()
+        encoder = Encoder(schema, columns, pointers=pointers, charged=True)
+        yield encoder.schema()
+        # Batches that share a dictionary go on sharing it, for as long as one of them is there.
+        known: weakref.WeakKeyDictionary[Dictionary, Dictionary] = weakref.WeakKeyDictionary()
+        with contextlib.closing(batches):
+            for batch in batches:
+                yield from encoder.encode(_placed(batch, allocator, known, make_room, self._seconds))
+                del batch  # what the reader frees must not stay alive here
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield each batch when it is asked for, where its producer has put it."""
+        return self._begun()[1]
+
+    def _begun(self) -> tuple[pa.Schema, Generator[Batch]]:
         if self._produce is None:
             raise UnknownTicket("the data set was withdrawn")
         schema, source = _begun(self._produce)
         if not schema.equals(self.schema, check_metadata=False):
             raise InvalidData("the producer changed its schema", expected=str(self.schema), found=str(schema))
-        allocator = self._pool.allocator()
-        encoder = Encoder(schema, columns, pointers=pointers, charged=True)
-        yield encoder.schema()
-        # Batches that share a dictionary go on sharing it, for as long as one of them is there.
-        known: weakref.WeakKeyDictionary[Dictionary, Dictionary] = weakref.WeakKeyDictionary()
-        iterator = iter(source)
-        try:
-            while (batch := _produced(iterator)) is not None:
-                yield from encoder.encode(_placed(batch, allocator, known, make_room, self._seconds))
-                del batch  # what the reader frees must not stay alive here
-        finally:
-            close = getattr(iterator, "close", None)
-            if close is not None:
-                close()
+        return schema, _all_produced(iter(source))
 
     def regions(
         self,
@@ -267,6 +280,17 @@ def _produced(iterator: Iterator[Batch]) -> Batch | None:
         return next(iterator, None)
     except Exception as error:
         raise _failed(error) from error
+
+
+def _all_produced(iterator: Iterator[Batch]) -> Generator[Batch]:
+    try:
+        while (batch := _produced(iterator)) is not None:
+            yield batch
+            del batch  # what the reader frees must not stay alive here
+    finally:
+        close = getattr(iterator, "close", None)
+        if close is not None:
+            close()
 
 
 def _placed(

@@ -23,7 +23,17 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from bowstring.errors import AccessDenied, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory.slab import needing_descriptor
-from bowstring.transport.channel import Carries, Channel, Land, Landing, Listener, Message, Peer, Received
+from bowstring.transport.channel import (
+    Carries,
+    Channel,
+    Land,
+    Landing,
+    Listener,
+    Message,
+    Passes,
+    Peer,
+    Received,
+)
 
 if TYPE_CHECKING:
     import ssl
@@ -42,8 +52,10 @@ __all__ = [
     "check_scheme",
     "dial",
     "encrypts",
+    "is_known",
     "is_loopback",
     "listen",
+    "passes_memory",
     "register",
 ]
 
@@ -51,7 +63,8 @@ __all__ = [
 class Transport(Protocol):
     """What a module must offer to be registered as a transport.
 
-    One whose connections are encrypted says ``encrypts = True``; its `listen` and `dial` take ``tls=`` besides.
+    One whose connections are encrypted says ``encrypts = True``; its `listen` and `dial` take ``tls=`` besides. One
+    that hands memory over to other processes says ``passes_memory``, as its channels do.
     """
 
     def listen(self, address: str, limits: Limits) -> Listener:
@@ -205,6 +218,29 @@ def encrypts(address: str) -> bool:
     (False, True)
     """
     return bool(getattr(_transport(address), "encrypts", False))
+
+
+def is_known(address: str) -> bool:
+    """Return whether there is a transport for the scheme of an address.
+
+    Examples
+    --------
+    >>> is_known("unix:/run/x.sock"), is_known("fabric://192.0.2.1")
+    (True, False)
+    """
+    return address.partition(":")[0] in _modules
+
+
+def passes_memory(address: str) -> Passes | None:
+    """Return how memory reaches a peer at the address, if it does (:attr:`Channel.passes_memory`).
+
+    Examples
+    --------
+    >>> passes_memory("unix:/run/x.sock"), passes_memory("tcp://127.0.0.1:4711")
+    ('fd', None)
+    """
+    found: Passes | None = getattr(_transport(address), "passes_memory", None)
+    return found
 
 
 def check_scheme(address: str) -> str:

@@ -14,7 +14,7 @@ import time
 import urllib.parse
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bowstring.errors import BowstringError, BrokenError, ClosedError, DeadlineExceeded, UsageError
 from bowstring.limits import Limits
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from bowstring.memory import Region
 
 __all__ = ["InprocChannel", "InprocListener", "dial", "is_loopback", "listen"]
+
+# What the registry of transports says without a connection.
+passes_memory: Final = "object"
 
 # What may lie in a queue before a sender waits, as in the buffer of a socket; one message may always go.
 _QUEUE_BYTES = 4 << 20

@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bowstring.errors import (
     AccessDenied,
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from bowstring.memory import Region
 
 __all__ = ["UnixChannel", "UnixListener", "dial", "is_loopback", "listen"]
+
+# What the registry of transports says without a connection.
+passes_memory: Final = "fd"
 
 _SEND_BUFFER = 512 * 1024
 _NO_ANCILLARY: tuple[tuple[int, int, array.array[int]], ...] = ()

@@ -1,0 +1,546 @@
+"""Arrow Flight: the endpoints of a data set as a server tells them, and ``DoGet`` where nothing else works."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import ssl
+import threading
+import time
+import urllib.parse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import pyarrow as pa
+
+from bowstring.client.stream import Counters
+from bowstring.columnar.batch import Batch
+from bowstring.dissociated.endpoint import Dataset, Endpoint, Offer
+from bowstring.dissociated.listing import DatasetInfo
+from bowstring.dissociated.location import Location, with_token
+from bowstring.errors import (
+    AccessDenied,
+    BowstringError,
+    BrokenError,
+    ClosedError,
+    DeadlineExceeded,
+    EndOfStream,
+    ForkedError,
+    InvalidData,
+    MissingDependency,
+    ProducerFailed,
+    UnknownTicket,
+    Unsupported,
+    UsageError,
+    without_frames,
+)
+from bowstring.transport import is_known, passes_memory
+from bowstring.transport.tcp import is_loopback
+from bowstring.transport.threads import run_in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from bowstring.client.connection import Connection
+    from bowstring.dissociated.wire import Hello
+    from bowstring.limits import Limits
+    from bowstring.transport.certificates import TlsConfig
+
+__all__ = ["MARK", "REUSE", "DoGet", "list_flights", "located", "opened"]
+
+MARK: Final = "bowstring"
+"""The key in ``app_metadata`` by which a server of ours is known."""
+REUSE: Final = "arrow-flight-reuse-connection://?"
+"""The location that is the server which was asked."""
+_MOST_OFFERS: Final = 17
+_AHEAD: Final = 2
+
+
+class _Server:
+    """A Flight server, as a client of it.
+
+    Parameters
+    ----------
+    uri
+        ``grpc://host:port``, maybe with a token.
+    tls, limits
+        As for ``connect``.
+    """
+
+    def __init__(self, uri: str, tls: TlsConfig | ssl.SSLContext | None, limits: Limits) -> None:
+        try:
+            from pyarrow import flight
+        except ImportError as error:
+            raise MissingDependency("this pyarrow came without Arrow Flight", found=str(error)) from error
+        self.address = uri.partition("?")[0]
+        token = _token_of(uri)
+        self._headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
+        self.limits = limits
+        with self.asking():
+            self.client = flight.FlightClient(self.address, **_certificates(self.address, tls))
+
+    def options(self, seconds: float | None) -> Any:
+        """Return what goes with a call that may take so long."""
+        from pyarrow import flight
+
+        # Bodies of gRPC lie anywhere, and numbers must not.
+        aligned = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.DataTypeSpecific)
+        return flight.FlightCallOptions(timeout=seconds, headers=self._headers, read_options=aligned)
+
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[None]:
+        """Raise what Flight raises as errors of ours."""
+        try:
+            yield
+        except (pa.ArrowException, KeyError, OSError) as error:
+            if isinstance(error, BowstringError):
+                raise
+            raise _failure(error, self.address) from None
+
+    def info(self, path: tuple[str, ...]) -> Any:
+        """Return the FlightInfo of a data set.
+
+        Raises
+        ------
+        UnknownTicket
+            There is none at that path.
+        """
+        from pyarrow import flight
+
+        with self.asking():
+            descriptor = flight.FlightDescriptor.for_path(*path)
+            return self.client.get_flight_info(descriptor, self.options(self.limits.connect_timeout))
+
+    def infos(self) -> list[Any]:
+        """Return the FlightInfo of each data set."""
+        with self.asking():
+            return list(self.client.list_flights(b"", self.options(self.limits.reply_timeout)))
+
+    def close(self) -> None:
+        """Hang up."""
+        with contextlib.suppress(pa.ArrowException):
+            self.client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _certificates(address: str, tls: TlsConfig | ssl.SSLContext | None) -> dict[str, Any]:
+    """Return what a client of Flight is told of certificates.
+
+    Raises
+    ------
+    UsageError
+        It is an ``SSLContext``, which gRPC cannot use, or a file cannot be read.
+    AccessDenied
+        The connection would not be encrypted, and `tls` says that it shall be.
+    """
+    if isinstance(tls, ssl.SSLContext):
+        raise UsageError("Flight does not take an ssl.SSLContext", expected="a bowstring.TlsConfig")
+    scheme = address.partition(":")[0]
+    if scheme != "grpc+tls":
+        if tls is not None and scheme != "grpc+unix" and not is_loopback(address):
+            raise AccessDenied("the connection would not be encrypted", found=f"tls=… for {address}")
+        return {}
+    found: dict[str, Any] = {}
+    if tls is not None:
+        tls.for_client()  # which says what is wrong with them
+    # gRPC would take authorities of its own, or none.
+    ca = ssl.get_default_verify_paths().cafile if tls is None or tls.ca is None else tls.ca
+    if ca is not None:
+        found["tls_root_certs"] = Path(ca).read_bytes()
+    if tls is not None and tls.cert is not None:
+        found |= {
+            "cert_chain": Path(tls.cert).read_bytes(),
+            "private_key": Path(tls.key or tls.cert).read_bytes(),
+        }
+    return found
+
+
+def located(
+    address: str,
+    name: bytes | None,
+    token: str | None,
+    tls: TlsConfig | ssl.SSLContext | None,
+    limits: Limits,
+) -> Endpoint | Dataset:
+    """Return the endpoints of a data set of a Flight server, each with the places where it is, best first.
+
+    Parameters
+    ----------
+    address
+        ``grpc://host:port``, or ``grpc://host:port/name``.
+    name
+        The data set; without it, that of the address, or the only one there.
+
+    Raises
+    ------
+    UnknownTicket
+        There is no such data set; or there are several, and no name.
+    AccessDenied, BrokenError, DeadlineExceeded
+        The server says no, cannot be reached, or does not answer.
+    """
+    base, path = _split(address)
+    uri = base if token is None else with_token(base, token)
+    with _Server(uri, tls, limits) as server:
+        info = _info(server, path if name is None else (name.decode(errors="replace"),))
+    endpoints = tuple(_endpoint(each, uri) for each in info.endpoints)
+    if len(endpoints) == 1:
+        return endpoints[0]
+    return Dataset(endpoints, info.schema, _count(info.total_records), _count(info.total_bytes))
+
+
+def _split(address: str) -> tuple[str, tuple[str, ...]]:
+    """Return the address of a server, and the path of a data set there; what is percent-encoded is of one name."""
+    scheme, _, rest = address.partition("://")
+    if scheme == "grpc+unix":
+        return address, ()
+    place, _, path = rest.partition("?")[0].partition("/")
+    query = address.partition("?")[2]
+    parts = tuple(urllib.parse.unquote(part) for part in path.split("/") if part)
+    return f"{scheme}://{place}" + (f"?{query}" if query else ""), parts
+
+
+def _info(server: _Server, path: tuple[str, ...]) -> Any:
+    if path:
+        try:
+            return server.info(path)
+        except UnknownTicket:
+            # Servers of others may have paths of several parts, which are listed as one name.
+            parts = tuple(path[0].split("/"))
+            if len(path) > 1 or len(parts) == 1:
+                raise
+            return server.info(parts)
+    found = server.infos()
+    if len(found) != 1:
+        names = ", ".join(repr(_name(each)) for each in found[:20])
+        raise UnknownTicket(
+            "the server offers several data sets" if found else "the server offers no data set",
+            expected="a name: connect(address, name)" if found else None,
+            found=names or None,
+            where=server.address,
+        )
+    return found[0]
+
+
+def _endpoint(found: Any, uri: str) -> Endpoint:
+    """Return what Flight says of an endpoint as one of ours: places that hand over memory first, ``DoGet`` last."""
+    facts = _facts(found.app_metadata)
+    hosts = facts.get("hosts") if MARK in facts else None
+    locations = [each.uri.decode(errors="replace") for each in found.locations]
+    if not isinstance(hosts, list) or len(hosts) != len(locations):
+        hosts = [None] * len(locations)
+    ours: list[Offer] = []
+    flights: list[Offer] = []
+    token = _token_of(uri)
+    for location, host in zip(locations, hosts, strict=True):
+        offer = Offer(location, None, host if isinstance(host, str) else None)
+        if offer.by_flight:
+            flights.append(offer if token is None else Offer(with_token(location, token)))
+        elif _is_ours(location):
+            ours.append(offer)
+    ours.sort(key=lambda each: (passes_memory(each.address) is None, each.host is None))
+    asked = Offer(uri)
+    if asked.address not in {each.address for each in flights}:  # which is reached, whatever it is called
+        flights.append(asked)
+    offers = [*ours[: _MOST_OFFERS - 1], *flights][:_MOST_OFFERS]
+    first, others = offers[0], tuple(offers[1:])
+    return Endpoint(first.uri, found.ticket.ticket, None, None, first.host, others)
+
+
+def _token_of(uri: str) -> str | None:
+    return dict(urllib.parse.parse_qsl(uri.partition("?")[2])).get("token")
+
+
+def _is_ours(uri: str) -> bool:
+    """Whether a location is one that a server of ours gave, and that this process can dial."""
+    try:
+        return is_known(uri) and Location.parse(uri).hello is not None
+    except UsageError:
+        return False
+
+
+def _facts(metadata: Any) -> dict[str, Any]:
+    try:
+        found = json.loads(bytes(metadata or b""))
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _count(value: int) -> int | None:
+    return value if value >= 0 else None
+
+
+def list_flights(
+    address: str, token: str | None, tls: TlsConfig | ssl.SSLContext | None, limits: Limits
+) -> list[DatasetInfo]:
+    """Return what a Flight server offers.
+
+    Raises
+    ------
+    AccessDenied, BrokenError, DeadlineExceeded
+        As for :func:`located`.
+    """
+    base, _ = _split(address)
+    with _Server(base if token is None else with_token(base, token), tls, limits) as server:
+        return [_listed(each) for each in server.infos()]
+
+
+def _listed(info: Any) -> DatasetInfo:
+    facts = _facts(info.app_metadata)
+    published, readers = facts.get("published_at"), facts.get("readers")
+    return DatasetInfo(
+        _name(info),
+        info.schema,
+        _count(info.total_records),
+        _count(info.total_bytes),
+        readers if isinstance(readers, int) else 0,
+        published if isinstance(published, float) else None,
+        info.endpoints[0].ticket.ticket if len(info.endpoints) == 1 else b"",
+    )
+
+
+def _name(info: Any) -> str:
+    descriptor = info.descriptor
+    parts = descriptor.path or ([descriptor.command] if descriptor.command else [])
+    return "/".join(bytes(part).decode(errors="replace") for part in parts)
+
+
+def opened(
+    endpoint: Endpoint,
+    hello: Hello,
+    limits: Limits,
+    tls: TlsConfig | ssl.SSLContext | None,
+    connect: Callable[[Endpoint], Connection],
+) -> Connection | DoGet:
+    """Return what brings in a stream: a connection to the best offer that works, else ``DoGet``.
+
+    Raises
+    ------
+    BrokenError, DeadlineExceeded, AccessDenied
+        No server can be reached: the error of the last one, with what is wrong with the others.
+    Unsupported
+        Only ``DoGet`` is left, and has no shards.
+    """
+    ours = [each for each in endpoint.offers if not each.by_flight]
+    flights = [each for each in endpoint.offers if each.by_flight]
+    passed_over: list[str] = []
+    if ours:
+        rest = dataclasses.replace(
+            endpoint,
+            uri=ours[0].uri,
+            data_uri=ours[0].data_uri,
+            host=ours[0].host,
+            elsewhere=None,
+            others=tuple(ours[1:]),
+        )
+        try:
+            return connect(rest)
+        except (AccessDenied, BrokenError, DeadlineExceeded, UsageError) as error:
+            passed_over += _reasons(without_frames(error), rest)
+    if hello.shard is not None:
+        raise Unsupported("Flight has no shards", hint="; ".join(passed_over))
+    for offer in flights[:-1]:
+        try:
+            return DoGet(endpoint, offer, limits, tls, passed_over)
+        except (AccessDenied, BrokenError, DeadlineExceeded) as error:
+            passed_over.append(f"{offer.address}: {without_frames(error).what}")
+    try:
+        return DoGet(endpoint, flights[-1], limits, tls, passed_over)
+    except (AccessDenied, BrokenError, DeadlineExceeded) as error:
+        error.hint = "; ".join([*([error.hint] if error.hint else []), *passed_over])
+        raise
+
+
+def _reasons(error: BowstringError, endpoint: Endpoint) -> list[str]:
+    """Return why none of some offers was taken: the error is the last one's, and its hint names the others."""
+    return [f"{endpoint.offers[-1].address}: {error.what}", *([error.hint] if error.hint else [])]
+
+
+class DoGet:
+    """Brings in a stream by Flight, as :class:`~bowstring.client.connection.Connection` does by our protocol.
+
+    A thread waits for the server, since only that can be waited for with a deadline; it reads two batches ahead.
+
+    Parameters
+    ----------
+    endpoint
+        The data set.
+    offer
+        The Flight server.
+    limits, tls
+        As for ``connect``.
+    passed_over
+        Why nothing better is taken.
+    """
+
+    extended = False
+    welcome = None
+    bodies = None
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        offer: Offer,
+        limits: Limits,
+        tls: TlsConfig | ssl.SSLContext | None,
+        passed_over: list[str],
+    ) -> None:
+        self.endpoint = endpoint
+        self.counters = Counters()
+        self.peer = offer.address
+        self.path = (
+            "flight: packed",
+            "; ".join(
+                ["Flight sends the bytes", *([f"not taken: {'; '.join(passed_over)}"] if passed_over else [])]
+            ),
+        )
+        self._limits = limits
+        self._pid = os.getpid()
+        self._changed = threading.Condition()
+        self._schema: pa.Schema | None = None
+        self._ready: collections.deque[pa.RecordBatch] = collections.deque()
+        self._error: BowstringError | None = None
+        self._reader: Any = None
+        self.over = self.closed = False
+        self._server = _Server(offer.uri, tls, limits)
+        run_in_thread(self._read, endpoint.ticket, name="bowstring-flight-reader")
+        try:
+            self._await(lambda: self._schema is not None, limits.connect_timeout)
+        except BaseException:
+            self.close()
+            raise
+
+    # The thread.
+
+    def _read(self, ticket: bytes) -> None:
+        from pyarrow import flight
+
+        error: BowstringError | None = None
+        try:
+            with self._server.asking():
+                reader = self._server.client.do_get(flight.Ticket(ticket), self._server.options(None))
+                with self._changed:
+                    self._reader, self._schema = reader, reader.schema
+                    self._changed.notify_all()
+                while self._wants_more():
+                    batch = reader.read_chunk().data
+                    with self._changed:
+                        if batch is not None:
+                            self._ready.append(batch)
+                        self._changed.notify_all()
+                reader.cancel()
+        except StopIteration:
+            error = EndOfStream("there are no more batches")
+        except BowstringError as raised:
+            error = without_frames(raised)
+        except Exception as raised:  # noqa: BLE001  whoever waits must hear of it
+            error = BrokenError("the Flight client failed", found=repr(raised)[:200])
+        with self._changed:
+            self._error = error or ClosedError("the stream is closed")
+            self.over = True
+            self._changed.notify_all()
+        self._server.close()
+
+    def _wants_more(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self.closed or len(self._ready) < _AHEAD)
+            return not self.closed
+
+    # The user.
+
+    def schema(self) -> pa.Schema:
+        """Return the schema of the batches."""
+        assert self._schema is not None
+        return self._schema
+
+    def next(self) -> Batch:
+        """Return the next batch.
+
+        Raises
+        ------
+        EndOfStream
+            There are no more.
+        BowstringError
+            The stream cannot go on.
+        """
+        self.check_process()
+        began = time.monotonic()
+        self._await(lambda: bool(self._ready), self._limits.reply_timeout)
+        with self._changed:
+            batch = self._ready.popleft()
+            self._changed.notify_all()
+        self.counters.seconds_waited += time.monotonic() - began
+        self.counters.count(batch.num_rows, batch.nbytes)
+        return Batch.from_arrow(batch)
+
+    def _await(self, true: Callable[[], bool], seconds: float) -> None:
+        with self._changed:
+            if not self._changed.wait_for(lambda: self.closed or true() or self._error is not None, seconds):
+                self._cancel()
+                raise DeadlineExceeded(f"the Flight server sent nothing for {seconds:g} s", where=self.peer)
+            if self.closed:
+                raise ClosedError("the stream is closed")
+            if true() or self._error is None:
+                return
+            raise self._error
+
+    def check_process(self) -> None:
+        """Refuse to go on in the child of a fork."""
+        if self._pid != os.getpid():
+            raise ForkedError("the stream belongs to the parent process", hint="Connect in the child.")
+
+    def close(self) -> None:
+        """Ask for nothing more. Idempotent."""
+        if self._pid != os.getpid():
+            return
+        with self._changed:
+            self.closed = True
+            self._ready.clear()
+            self._cancel()
+            self._changed.notify_all()
+
+    abandon = close
+
+    def _cancel(self) -> None:
+        reader = self._reader
+        if reader is not None and not self.over:
+            with contextlib.suppress(pa.ArrowException):
+                reader.cancel()
+
+
+def _failure(error: BaseException, where: str) -> BowstringError:
+    """Return what an error of Flight means."""
+    # pyarrow sends the traceback of the server, and gRPC adds its own.
+    said = str(error).partition(". Detail: ")[0].partition(". gRPC client debug context")[0].strip('"')[:500]
+    for name, what, kind in _kinds():
+        if isinstance(error, name):
+            return kind(what, found=said, where=where)
+    return BrokenError("the Flight server failed", found=said, where=where)
+
+
+@functools.cache
+def _kinds() -> tuple[tuple[type[BaseException], str, type[BowstringError]], ...]:
+    from pyarrow import flight
+
+    return (
+        (flight.FlightUnauthenticatedError, "the Flight server does not let this client in", AccessDenied),
+        (flight.FlightUnauthorizedError, "the Flight server does not allow that", AccessDenied),
+        (flight.FlightTimedOutError, "the Flight server does not answer in time", DeadlineExceeded),
+        (flight.FlightUnavailableError, "the Flight server cannot be reached", BrokenError),
+        (flight.FlightCancelledError, "the call was cancelled", BrokenError),
+        (flight.FlightServerError, "the Flight server failed", ProducerFailed),
+        (flight.FlightInternalError, "the Flight server failed", BrokenError),
+        (KeyError, "the Flight server has no such data set", UnknownTicket),
+        (pa.ArrowNotImplementedError, "the Flight server does not know that", Unsupported),
+        (pa.ArrowInvalid, "the Flight server sends what it should not, or was asked so", InvalidData),
+        (OSError, "the Flight server cannot be reached", BrokenError),
+    )

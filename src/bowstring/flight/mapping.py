@@ -1,0 +1,88 @@
+"""How Flight describes a data set of ours: a ticket for each endpoint, and all places where that can be read."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyarrow import flight
+
+from bowstring.client.flight import MARK, REUSE
+from bowstring.dissociated.endpoint import this_host
+from bowstring.transport import is_known, is_loopback, passes_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bowstring.dissociated.endpoint import Endpoint, Offer
+    from bowstring.flight.catalogs import Offered
+
+__all__ = ["flight_endpoint", "flight_info"]
+
+_NANOSECONDS: Final = 1_000_000_000
+_UNKNOWN: Final = -1
+
+
+def flight_info(offered: Offered, where: str | None) -> Any:
+    """Return the FlightInfo of a data set.
+
+    Parameters
+    ----------
+    offered
+        The data set.
+    where
+        The Flight server as clients reach it; ``None`` where only they know.
+    """
+    facts = {
+        MARK: 1,
+        "name": offered.name,
+        "readers": offered.readers,
+        "published_at": offered.published_at,
+    }
+    return flight.FlightInfo(
+        offered.schema,
+        flight.FlightDescriptor.for_path(offered.name),
+        [flight_endpoint(each, where, offered.expires_at) for each in offered.endpoints],
+        _UNKNOWN if offered.rows is None else offered.rows,
+        _UNKNOWN if offered.nbytes is None else offered.nbytes,
+        ordered=len(offered.endpoints) > 1,
+        app_metadata=json.dumps(facts),
+    )
+
+
+def flight_endpoint(endpoint: Endpoint, where: str | None, expires_at: float | None) -> Any:
+    """Return the FlightEndpoint of an endpoint.
+
+    The Flight server is the first location, because other clients take no other one: some fail at a scheme that
+    they do not know, instead of going on to the next. Metadata and bodies at two addresses are no locations: these
+    are alternatives.
+    """
+    offers = list(_offers(endpoint))
+    facts = {
+        MARK: 1,
+        "host": this_host(),
+        "roles": ["flight", *("data" for _ in offers)],
+        "hosts": [None, *(host for _, host in offers)],
+    }
+    expires = None if expires_at is None else _timestamp(expires_at)
+    locations = [where or REUSE, *(uri for uri, _ in offers)]
+    return flight.FlightEndpoint(endpoint.ticket, locations, expires, json.dumps(facts))
+
+
+def _offers(endpoint: Endpoint) -> Iterator[tuple[str, str | None]]:
+    """Yield the URIs at which an endpoint is read over one connection, and the hosts that they are for."""
+    for offer in endpoint.offers:
+        if offer.by_flight or offer.data_uri is not None or not is_known(offer.uri):
+            continue
+        if passes_memory(offer.address) == "object":  # within one process, which is not the client's
+            continue
+        yield offer.uri, _host_of(offer)
+
+
+def _host_of(offer: Offer) -> str | None:
+    return offer.host or (this_host() if is_loopback(offer.address) else None)
+
+
+def _timestamp(seconds: float) -> pa.TimestampScalar:
+    return pa.scalar(int(seconds * _NANOSECONDS), pa.timestamp("ns", tz="UTC"))

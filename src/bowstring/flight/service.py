@@ -1,0 +1,286 @@
+"""The Flight service: what ``pyarrow.flight`` calls for each request."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyarrow import flight
+
+from bowstring.errors import (
+    AccessDenied,
+    BowstringError,
+    BrokenError,
+    ClosedError,
+    DeadlineExceeded,
+    UnknownTicket,
+    UsageError,
+)
+from bowstring.flight.mapping import flight_endpoint, flight_info
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bowstring.flight.catalogs import Catalog, Reading
+    from bowstring.transport.certificates import TlsConfig
+
+__all__ = ["started"]
+
+_RENEW: Final = "RenewFlightEndpoint"
+_ACTIONS: Final = [
+    (
+        "renew",
+        "let a data set that expires have all of its time again; body: its name; result: until when, ISO 8601",
+    ),
+    (_RENEW, "the same by the endpoint, as Arrow Flight specifies it"),
+    ("withdraw", "offer a data set no longer; body: its name; where clients may publish"),
+]
+
+
+def started(
+    catalog: Catalog,
+    address: str,
+    token: str | None,
+    tls: TlsConfig | None,
+    where: str | None,
+    allow_put: bool,
+) -> Any:
+    """Start a server.
+
+    Parameters
+    ----------
+    catalog
+        What it offers.
+    address
+        ``grpc+tcp://host:port`` or ``grpc+tls://host:port``.
+    token, tls
+        What clients must give, and the certificates.
+    where
+        The server's scheme and host as clients reach it, without the port.
+    allow_put
+        Whether clients may publish and withdraw.
+
+    Raises
+    ------
+    UsageError
+        Nobody can listen there, or a certificate cannot be read.
+    """
+    options: dict[str, Any] = {}
+    if token is not None:
+        options["middleware"] = {"bowstring": _Bearer(token)}
+    if tls is not None:
+        options |= _certificates(tls)
+    try:
+        return _Service(catalog, address, where, allow_put=allow_put, **options)
+    except (pa.ArrowException, OSError) as error:
+        raise UsageError(
+            f"cannot listen on {address}", found=str(error)[:200], hint="Port 0 picks a free port."
+        ) from error
+
+
+def _certificates(tls: TlsConfig) -> dict[str, Any]:
+    tls.for_server()  # which says what is wrong with them
+    assert tls.cert is not None
+    found: dict[str, Any] = {"tls_certificates": [(_read(tls.cert), _read(tls.key or tls.cert))]}
+    if tls.ca is not None:
+        found |= {"verify_client": True, "root_certificates": _read(tls.ca)}
+    return found
+
+
+def _read(path: Any) -> bytes:
+    return Path(path).read_bytes()
+
+
+class _Bearer(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
+    """Lets in who has the token, and nobody else, for every call."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._expected = f"Bearer {token}".encode()
+
+    def start_call(self, info: Any, headers: dict[str, list[str]]) -> None:  # noqa: ARG002  Flight's signature
+        given = next((value for name, value in headers.items() if name.lower() == "authorization"), [])
+        # The same time for every wrong one.
+        if len(given) != 1 or not secrets.compare_digest(_bytes(given[0]), self._expected):
+            raise flight.FlightUnauthenticatedError(
+                "the token is wrong: it is the header `authorization: Bearer …`, or connect(…, token=…)"
+            )
+
+
+def _bytes(header: Any) -> bytes:
+    return header if isinstance(header, bytes) else str(header).encode(errors="replace")
+
+
+class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
+    def __init__(
+        self, catalog: Catalog, address: str, where: str | None, *, allow_put: bool, **options: Any
+    ) -> None:
+        super().__init__(address, **options)
+        self._catalog = catalog
+        self._where = None if where is None else f"{where}:{self.port}"
+        self._allow_put = allow_put
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Give no more batches."""
+        self._stopped = True
+
+    # What is read.
+
+    def list_flights(self, context: Any, criteria: bytes) -> Iterator[Any]:  # noqa: ARG002
+        """Yield all data sets."""
+        with _said():
+            if criteria:
+                raise NotImplementedError("data sets are listed without criteria")
+            found = [flight_info(each, self._where) for each in self._catalog.all()]
+        yield from found
+
+    def get_flight_info(self, context: Any, descriptor: Any) -> Any:  # noqa: ARG002
+        """Say where a data set is; nobody counts as a reader for that."""
+        with _said():
+            return flight_info(self._catalog.named(_name(descriptor)), self._where)
+
+    def get_schema(self, context: Any, descriptor: Any) -> Any:  # noqa: ARG002
+        """Say what a data set's schema is."""
+        with _said():
+            return flight.SchemaResult(self._catalog.named(_name(descriptor)).schema)
+
+    def do_get(self, context: Any, ticket: Any) -> Any:  # noqa: ARG002
+        """Give the batches of an endpoint: views, which gRPC reads where they lie."""
+        with _said():
+            self._check_running()
+            schema, reading = self._catalog.read(ticket.ticket)
+        batches = _Guarded(reading, self)
+        return flight.RecordBatchStream(pa.RecordBatchReader.from_batches(schema, batches))
+
+    def _check_running(self) -> None:
+        if self._stopped:
+            raise ClosedError("the Flight server was closed")
+
+    # What is written.
+
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:  # noqa: ARG002
+        """Publish what comes under the name of the descriptor, in the place of what has it now."""
+        with _said():
+            self._check_allowed()
+            chunks = (chunk.data for chunk in reader)
+            self._catalog.publish(
+                _name(descriptor), reader.schema, (each for each in chunks if each is not None)
+            )
+
+    def _check_allowed(self) -> None:
+        if not self._allow_put:
+            raise flight.FlightUnauthorizedError(
+                "clients of this server may not publish or withdraw: bow.flight.serve(…, allow_put=True)"
+            )
+
+    # Actions.
+
+    def list_actions(self, context: Any) -> list[tuple[str, str]]:  # noqa: ARG002
+        """Return what `do_action` knows."""
+        return [each for each in _ACTIONS if each[0] != "withdraw" or self._allow_put]
+
+    def do_action(self, context: Any, action: Any) -> Iterator[Any]:  # noqa: ARG002
+        """Renew or withdraw a data set."""
+        body = action.body.to_pybytes()
+        with _said():
+            if action.type == "renew":
+                until = self._catalog.renew(body.decode())
+                found = b"" if until is None else _iso(until)
+            elif action.type == _RENEW:
+                found = self._renewed(body)
+            elif action.type == "withdraw":
+                self._check_allowed()
+                self._catalog.withdraw(body.decode())
+                found = b""
+            else:
+                raise NotImplementedError(f"no such action: {action.type[:80]!r}")
+        yield flight.Result(found)
+
+    def _renewed(self, body: bytes) -> bytes:
+        """Return the endpoint of a request of Flight's own, renewed."""
+        ticket = flight.FlightEndpoint.deserialize(_only_field(body)).ticket.ticket
+        for offered in self._catalog.all():
+            for endpoint in offered.endpoints:
+                if endpoint.ticket == ticket:
+                    until = self._catalog.renew(offered.name)
+                    found: bytes = flight_endpoint(endpoint, self._where, until).serialize()
+                    return found
+        raise UnknownTicket("no endpoint has that ticket", found=repr(ticket[:80]))
+
+
+class _Guarded:
+    """Batches for Flight, whose errors are Flight's."""
+
+    def __init__(self, reading: Reading, service: _Service) -> None:
+        self._reading = reading
+        self._service = service
+
+    def __iter__(self) -> _Guarded:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        with _said():
+            self._service._check_running()
+            return next(self._reading)
+
+
+def _name(descriptor: Any) -> str:
+    """Return the data set that a descriptor means.
+
+    Raises
+    ------
+    NotImplementedError
+        It is a command. (Whoever answers one that he does not know gives clients what they did not ask for: ADBC's
+        ended in a panic.)
+    """
+    if descriptor.descriptor_type != flight.DescriptorType.PATH or not descriptor.path:
+        raise NotImplementedError("data sets are found by path: FlightDescriptor.for_path(name)")
+    return "/".join(part.decode(errors="replace") for part in descriptor.path)
+
+
+def _iso(seconds: float) -> bytes:
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat().encode()
+
+
+_FIRST_FIELD: Final = 0x0A
+_MOST_OF_LENGTH: Final = 5
+
+
+def _only_field(message: bytes) -> bytes:
+    """Return the first field of a message of protocol buffers that has no other."""
+    length, shift, at = 0, 0, 1
+    while at <= min(len(message) - 1, _MOST_OF_LENGTH):
+        byte = message[at]
+        length |= (byte & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+        if byte < 0x80:
+            break
+    if message[:1] != bytes([_FIRST_FIELD]) or len(message) - at != length:
+        raise UsageError("not a RenewFlightEndpointRequest", found=f"{len(message)} bytes")
+    return message[at:]
+
+
+@contextlib.contextmanager
+def _said() -> Iterator[None]:
+    """Let clients be told of our errors by the status codes of Flight."""
+    try:
+        yield
+    except UnknownTicket as error:
+        raise KeyError(str(error)) from None  # NOT_FOUND
+    except AccessDenied as error:
+        raise flight.FlightUnauthorizedError(str(error)) from None
+    except (ClosedError, BrokenError) as error:
+        raise flight.FlightUnavailableError(str(error)) from None
+    except DeadlineExceeded as error:
+        raise flight.FlightTimedOutError(str(error)) from None
+    except (UsageError, NotImplementedError):
+        raise  # INVALID_ARGUMENT, UNIMPLEMENTED
+    except UnicodeDecodeError as error:
+        raise UsageError("a name is UTF-8", found=str(error)) from None
+    except BowstringError as error:
+        raise flight.FlightServerError(str(error)) from None
