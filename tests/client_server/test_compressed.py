@@ -15,9 +15,9 @@ from bowstring.memory import Pool
 from bowstring.testing import fake_device
 from bowstring.testing.fake_device import EXT_DEV
 from tests.client_server.conftest import PATIENCE
-from tests.client_server.plain import WAIT, PlainServer, messages_of
 from tests.client_server.test_plain import TABLE
 from tests.ipc.fake_nvcomp import FakeNvComp
+from tests.peer.plain import WAIT, PlainServer, messages_of
 
 DEVICE = fake_device()
 

@@ -17,7 +17,7 @@ from bowstring.client.stream import EndpointStream, StreamStatistics
 from bowstring.memory import Pool
 from bowstring.testing import fake_device
 from tests.client_server.conftest import PATIENCE, close_while_one_waits, read, until
-from tests.client_server.plain import PlainServer, messages_of
+from tests.peer.plain import PlainServer, messages_of
 
 SCHEMA = pa.schema([("part", pa.int64()), ("n", pa.int64())])
 PARTS, BATCHES = 7, 3

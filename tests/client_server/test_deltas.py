@@ -26,8 +26,8 @@ from bowstring.ipc.framing import frame
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Device, Pool, cpu
 from bowstring.testing import fake_device
-from tests.client_server.plain import PlainServer, messages_of
-from tests.faults.raw import recorded
+from tests.peer.plain import PlainServer, messages_of
+from tests.peer.raw import recorded
 
 WORDS = ["one", "two", None, "four", "five", "six"]
 

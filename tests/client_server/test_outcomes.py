@@ -18,7 +18,7 @@ from bowstring.transport import Channel, Message, dial
 from bowstring.transport.inproc import InprocChannel
 from bowstring.transport.sockets import StreamChannel
 from tests.client_server.conftest import PATIENCE, until
-from tests.client_server.plain import WAIT, PlainClient
+from tests.peer.plain import WAIT, PlainClient
 
 TABLE = pa.table({"n": [1, 2, 3]})
 SCHEMA = pa.schema({"n": pa.int64()})

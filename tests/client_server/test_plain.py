@@ -13,7 +13,7 @@ import bowstring as bow
 from bowstring.testing.strategies import LEAF_TYPES, data_types, record_batches
 from bowstring.transport import Message
 from tests.client_server.conftest import PATIENCE
-from tests.client_server.plain import PlainClient, PlainServer, messages_of
+from tests.peer.plain import PlainClient, PlainServer, messages_of
 
 TABLE = pa.table(
     {

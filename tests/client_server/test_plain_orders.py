@@ -14,7 +14,7 @@ import pytest
 import bowstring as bow
 from bowstring.transport import Message
 from tests.client_server.conftest import PATIENCE, until
-from tests.client_server.plain import PlainServer, messages_of
+from tests.peer.plain import PlainServer, messages_of
 
 TABLE = pa.Table.from_batches(
     [

@@ -15,7 +15,7 @@ from bowstring.dissociated.tags import Control
 from bowstring.memory import Pool
 from bowstring.transport.unix import UnixChannel
 from tests.client_server.conftest import come_home, read
-from tests.faults.raw import RawReader
+from tests.peer.raw import RawReader
 
 TABLE = pa.table({"n": np.arange(1000), "s": ["a", "b"] * 500})
 

@@ -27,11 +27,10 @@ from bowstring.server.session import Session
 from bowstring.testing.transport_kit import in_thread
 from bowstring.testing.transport_kit.harness import let_it_wait
 from bowstring.transport import dial
-from bowstring.transport.framing import Header, encode_header
 from bowstring.transport.tcp import TcpChannel
 from tests.client_server.conftest import PATIENCE, come_home
-from tests.client_server.plain import END_OF_STREAM, METADATA, parts_of, prefix
-from tests.faults.raw import RawReader
+from tests.peer.raw import RawReader
+from tests.peer.wire import END_OF_STREAM, METADATA, Frame, parts_of, prefix
 
 WAIT = 10.0
 
@@ -82,10 +81,7 @@ def frames(table: pa.Table) -> list[bytes]:
         outgoing += protocol.send(item)
     outgoing += protocol.end()
     bodies = [b"".join(bytes(piece) for piece in each.pieces) for each in outgoing]
-    return [
-        encode_header(Header(each.tag, 0, len(body))) + body
-        for each, body in zip(outgoing, bodies, strict=True)
-    ]
+    return [Frame.of(each.tag, body).data for each, body in zip(outgoing, bodies, strict=True)]
 
 
 def arrow_frames(table: pa.Table, **options: Any) -> bytes:
@@ -95,7 +91,7 @@ def arrow_frames(table: pa.Table, **options: Any) -> bytes:
         said.append((None, prefix(METADATA, number) + metadata))
         said += [] if body is None else [(number, body)]
     said.append((None, prefix(END_OF_STREAM, number + 1)))
-    return b"".join(encode_header(Header(tag, 0, len(body))) + body for tag, body in said)
+    return b"".join(Frame.of(tag, body).data for tag, body in said)
 
 
 class Says:

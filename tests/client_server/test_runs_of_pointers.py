@@ -20,10 +20,10 @@ from bowstring.dissociated.wire import PREFIX_BYTES
 from bowstring.memory import Pool
 from bowstring.transport import Message
 from tests.client_server.conftest import PATIENCE, come_home
-from tests.client_server.plain import END_OF_STREAM
 from tests.client_server.test_runs import KINDS, numbers, outcome
-from tests.faults.raw import RawServer, close_messages, recorded
 from tests.ipc.null_counts import without_nulls
+from tests.peer.raw import RawServer, close_messages, recorded
+from tests.peer.wire import END_OF_STREAM
 
 COUNT = 24
 

@@ -20,8 +20,8 @@ from bowstring.dissociated.wire import DeviceId, Hello, pack_answer, pack_device
 from bowstring.memory import Pool
 from bowstring.testing import FakeDevice, fake_device
 from bowstring.transport import Channel, Message, dial
-from tests.client_server.blind_reader import BlindReader
 from tests.client_server.conftest import PATIENCE, until
+from tests.peer.blind_reader import BlindReader
 
 TABLE = pa.table(
     {

@@ -14,8 +14,8 @@ import pytest
 import bowstring as bow
 from tests.faults.conftest import LIMITS, needs_root
 from tests.faults.program import Program
-from tests.faults.raw import RawReader
 from tests.faults.tables import publish_again, table_of
+from tests.peer.raw import RawReader
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ import bowstring as bow
 from bowstring.dissociated.endpoint import Endpoint
 from bowstring.dissociated.tags import Control, Want
 from bowstring.dissociated.wire import Hello
-from bowstring.transport.framing import pack_header
 from tests.faults.conftest import LIMITS, WAIT, until
-from tests.faults.raw import RawReader
 from tests.faults.tables import table_of
+from tests.peer.raw import RawReader
+from tests.peer.wire import header
 
 TCP = "tcp://127.0.0.1:0"
 MIB = 1 << 20
@@ -61,7 +61,7 @@ def test_a_claim_takes_no_memory(serve: Callable[..., bow.Server], tag: int | No
     nbytes = 64 * MIB if tag is None or tag >> 57 == 0 else 200_000
     sockets = [dialled(endpoint) for _ in range(8)]
     for sock in sockets:
-        sock.sendall(pack_header(tag, 0, nbytes) + b"x")
+        sock.sendall(header(tag, nbytes) + b"x")
     for sock in sockets:
         assert hung_up(sock)
     assert resident() - before < 64 * MIB
@@ -77,10 +77,10 @@ def test_one_deadline(serve: Callable[..., bow.Server], between_processes: str, 
     endpoint = server.publish("t", table_of())
     hello = Hello().pack()
     begun, rest = {
-        "a header": (b"", pack_header(Want.HELLO, 0, 3000)),
-        "a hello": (pack_header(Want.HELLO, 0, 3000), bytes(2999)),
+        "a header": (b"", header(Want.HELLO, 3000)),
+        "a hello": (header(Want.HELLO, 3000), bytes(2999)),
         "a ticket": (
-            pack_header(Want.HELLO, 0, len(hello)) + hello + pack_header(Want.DATA, 0, 3000),
+            header(Want.HELLO, len(hello)) + hello + header(Want.DATA, 3000),
             bytes(2999),
         ),
     }[what]

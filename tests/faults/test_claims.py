@@ -13,8 +13,8 @@ import bowstring as bow
 from bowstring.memory import Pool
 from bowstring.transport import Message
 from tests.faults.conftest import LIMITS, WAIT
-from tests.faults.raw import RawServer, recorded
 from tests.faults.tables import batch_of, number_of
+from tests.peer.raw import RawServer, recorded
 
 MIB = 1 << 20
 GIB = 1 << 30

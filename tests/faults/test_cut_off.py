@@ -11,8 +11,8 @@ import pytest
 import bowstring as bow
 from bowstring.transport import Message, dial, listen
 from tests.faults.conftest import LIMITS, WAIT, until
-from tests.faults.relay import Relay
 from tests.faults.tables import number_of, publish_again, table_of
+from tests.peer.relay import Relay
 
 # No questions in between: the steps are counted.
 QUIET = LIMITS.replace(heartbeat=10.0)

@@ -20,12 +20,12 @@ from bowstring.dissociated.wire import Hello, pack_u64
 from bowstring.memory import Pool
 from bowstring.server.session import Session
 from bowstring.transport import Message
-from bowstring.transport.framing import pack_header
 from bowstring.transport.inproc import InprocChannel
 from bowstring.transport.sockets import StreamChannel
 from tests.faults.conftest import LIMITS, WAIT
-from tests.faults.raw import RawReader, RawServer, close_messages, recorded
 from tests.faults.tables import batch_of
+from tests.peer.raw import RawReader, RawServer, close_messages, recorded
+from tests.peer.wire import header
 
 QUICK = LIMITS.replace(heartbeat=0.05, close_timeout=0.3)
 SHORT = QUICK.replace(connect_timeout=0.3, reply_timeout=0.3, stall_timeout=0.3, lease_timeout=0.2)
@@ -300,7 +300,7 @@ def takes_nothing(reader: RawReader) -> None:
 def inside_a_header(reader: RawReader) -> None:
     if isinstance(reader.channel, StreamChannel):
         wanting(reader)
-        reader.channel._sock.sendall(pack_header(Control.CREDIT, 0, 8)[:10])
+        reader.channel._sock.sendall(header(Control.CREDIT, 8)[:10])
 
 
 def read_and_gone(reader: RawReader) -> None:

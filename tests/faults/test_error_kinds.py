@@ -10,7 +10,7 @@ from bowstring.dissociated.failures import pack_error
 from bowstring.dissociated.tags import Control
 from bowstring.transport import Message
 from tests.faults.conftest import LIMITS
-from tests.faults.raw import RawServer
+from tests.peer.raw import RawServer
 
 KINDS = [
     errors.DeadlineExceeded,

@@ -19,8 +19,8 @@ from bowstring.memory import Pool, cpu
 from bowstring.memory.slab import fresh_memfd
 from bowstring.transport import Message
 from tests.faults.conftest import LIMITS
-from tests.faults.raw import RawServer, close_messages, recorded
 from tests.faults.tables import table_of
+from tests.peer.raw import RawServer, close_messages, recorded
 
 Messages = list[Message]
 SHORT = LIMITS.replace(reply_timeout=1.0, connect_timeout=1.0, regions=8, close_timeout=0.2)

@@ -14,8 +14,8 @@ from bowstring.dissociated.tags import Control, Want, body_tag
 from bowstring.dissociated.wire import Hello, pack_u64
 from bowstring.transport import Message
 from tests.faults.conftest import LIMITS, until
-from tests.faults.raw import RawReader
 from tests.faults.tables import table_of
+from tests.peer.raw import RawReader
 
 Say = Callable[[RawReader], None]
 

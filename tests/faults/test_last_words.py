@@ -13,8 +13,8 @@ import bowstring as bow
 from bowstring.dissociated.tags import Control
 from bowstring.server.session import Session
 from tests.faults.conftest import WAIT, until
-from tests.faults.raw import RawReader
 from tests.faults.tables import table_of
+from tests.peer.raw import RawReader
 
 
 @pytest.fixture

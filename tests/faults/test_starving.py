@@ -12,8 +12,8 @@ import pytest
 
 import bowstring as bow
 from tests.faults.conftest import LIMITS, WAIT, until
-from tests.faults.raw import RawReader
 from tests.faults.tables import ROWS, SCHEMA, batch_of, number_of, publish_again, table_of
+from tests.peer.raw import RawReader
 
 BYTES = batch_of(0).nbytes + 64  # offsets have one more entry on the road
 WINDOW = LIMITS.replace(window_bytes=2 * BYTES, outstanding_bytes=5 * BYTES)

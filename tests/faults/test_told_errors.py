@@ -14,8 +14,8 @@ from bowstring.dissociated.tags import Control, Want
 from bowstring.dissociated.wire import pack_prefix
 from bowstring.transport import Message
 from tests.faults.conftest import LIMITS, until
-from tests.faults.raw import RawReader, RawServer, close_messages, recorded
 from tests.faults.tables import table_of
+from tests.peer.raw import RawReader, RawServer, close_messages, recorded
 
 
 def told(reader: RawReader) -> dict[str, str]:

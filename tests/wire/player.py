@@ -6,19 +6,19 @@ import fcntl
 import os
 import shutil
 import socket
-import struct
 import threading
 from collections.abc import Iterator
-from typing import Any, Final, Self
+from typing import Final, Self
 from urllib.parse import parse_qsl
 
 import pyarrow as pa
 
-from tests.wire.transcripts import WAIT, Connection, Conversation, Frame, dialled, listening, receive, send
+from tests.peer import wire
+from tests.peer.wire import Frame, dialled, listening, receive, send
+from tests.wire.transcripts import WAIT, Connection, Conversation
 
 __all__ = ["RecordedServer", "ask", "numbered", "table_of"]
 
-_PREFIX: Final = struct.Struct("<BI")
 # Not in fcntl before Python 3.13.
 _F_SEAL_FUTURE_WRITE: Final = 0x10
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | _F_SEAL_FUTURE_WRITE | fcntl.F_SEAL_SEAL
@@ -158,15 +158,9 @@ def numbered(connections: list[Connection]) -> Iterator[tuple[bytes, bytes]]:
     }
     for frame in frames:
         if frame.tag is None and not is_last(frame):
-            _, number = _PREFIX.unpack_from(frame.body)
-            yield frame.body[_PREFIX.size :], bodies.get(number, b"")
+            yield frame.body[5:], bodies.get(frame.number, b"")
 
 
 def table_of(connections: list[Connection]) -> pa.Table:
     """Return what pyarrow reads of a stream with packed bodies: nothing of Bowstring takes part."""
-    parts: list[Any] = []
-    for metadata, body in numbered(connections):
-        padded = metadata + bytes(-len(metadata) % 8)
-        parts += [struct.pack("<iI", -1, len(padded)), padded, body]
-    with pa.ipc.open_stream(b"".join(parts)) as reader:
-        return reader.read_all()
+    return wire.table_of(list(numbered(connections)))

@@ -1,6 +1,6 @@
 """Conversations as bytes: recorded between a server and a reader of one build, and played to another.
 
-As a program it records them: ``python tests/wire/transcripts.py FOLDER``. Those in ``tests/data/transcripts`` were
+As a program it records them: ``python -m tests.wire.transcripts FOLDER``. Those in ``tests/data/transcripts`` were
 recorded with the build of commit 6da4e3a. Each file has the messages of each connection in the order in which they
 passed, as they were framed (``docs/protocol.md``, section 3), and the contents of the regions beside them.
 """
@@ -14,53 +14,27 @@ import json
 import os
 import re
 import socket
-import struct
 import sys
-import tempfile
 import threading
-import urllib.parse
 import zlib
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["Connection", "Conversation", "Frame", "receive", "send"]
+from tests.peer.wire import Frame, dialled, listening, receive, send
+
+__all__ = ["Connection", "Conversation"]
 
 WAIT: Final = 30.0
-_HEADER: Final = struct.Struct("<3sBBBHQQ")
 
 
-@dataclasses.dataclass(frozen=True)
-class Frame:
-    """One message: its header and body, and what a region that came beside it holds."""
+def _packed(frame: Frame) -> list[str]:
+    """Return a frame as texts; the region, if any, is the second one."""
+    parts = [frame.data] if frame.region is None else [frame.data, frame.region]
+    return [base64.b64encode(zlib.compress(part, 9)).decode() for part in parts]
 
-    data: bytes
-    region: bytes | None = None
 
-    @property
-    def tag(self) -> int | None:
-        """The tag, or nothing where there is none."""
-        _, _, kind, _, _, tag, _ = _HEADER.unpack_from(self.data)
-        return int(tag) if kind else None
-
-    @property
-    def body(self) -> bytes:
-        """What follows the header."""
-        return self.data[_HEADER.size :]
-
-    def packed(self) -> list[str]:
-        """Return it as texts; the region, if any, is the second one."""
-        parts = [self.data] if self.region is None else [self.data, self.region]
-        return [base64.b64encode(zlib.compress(part, 9)).decode() for part in parts]
-
-    @classmethod
-    def unpacked(cls, parts: list[str]) -> Frame:
-        """Return what the texts of `packed` stand for."""
-        return cls(*(zlib.decompress(base64.b64decode(part)) for part in parts))
-
-    @classmethod
-    def of(cls, tag: int | None, body: bytes) -> Frame:
-        """Return the frame of a message."""
-        return cls(_HEADER.pack(b"BOW", 1, int(tag is not None), 0, 0, tag or 0, len(body)) + body)
+def _unpacked(parts: list[str]) -> Frame:
+    return Frame(*(zlib.decompress(base64.b64decode(part)) for part in parts))
 
 
 @dataclasses.dataclass
@@ -84,7 +58,7 @@ class Conversation:
 
     def to_json(self) -> str:
         """Return the text of a file."""
-        connections = [[[by, *frame.packed()] for by, frame in each.frames] for each in self.connections]
+        connections = [[[by, *_packed(frame)] for by, frame in each.frames] for each in self.connections]
         return json.dumps({"uri": self.uri, "table": self.table, "connections": connections}, indent=0) + "\n"
 
     @classmethod
@@ -92,78 +66,9 @@ class Conversation:
         """Read a file."""
         fields = json.loads(path.read_text(encoding="utf-8"))
         connections = [
-            Connection(
-                [
-                    (by, Frame(*(zlib.decompress(base64.b64decode(part)) for part in parts)))
-                    for by, *parts in each
-                ]
-            )
-            for each in fields["connections"]
+            Connection([(by, _unpacked(parts)) for by, *parts in each]) for each in fields["connections"]
         ]
         return cls(fields["uri"], fields["table"], connections)
-
-
-def receive(sock: socket.socket) -> tuple[Frame, list[int]] | None:
-    """Return the next message and the descriptors beside it; or nothing where the connection ends."""
-    data, fds = b"", []
-    while len(data) < _HEADER.size:
-        part, found = _receive(sock, _HEADER.size - len(data))
-        fds += found
-        if not part:
-            return None
-        data += part
-    length = _HEADER.unpack(data)[-1]
-    while len(data) < _HEADER.size + length:
-        part = sock.recv(_HEADER.size + length - len(data))
-        if not part:
-            return None
-        data += part
-    return Frame(data), fds
-
-
-def _receive(sock: socket.socket, nbytes: int) -> tuple[bytes, list[int]]:
-    if sock.family == socket.AF_UNIX:
-        part, fds, _, _ = socket.recv_fds(sock, nbytes, 16)
-        return part, fds
-    return sock.recv(nbytes), []
-
-
-def send(sock: socket.socket, frame: Frame, fds: list[int] | None = None) -> None:
-    """Send a message, with the descriptors in front of its header."""
-    data = frame.data
-    if fds:
-        sent = socket.send_fds(sock, [data], fds)
-        data = data[sent:]
-    sock.sendall(data)
-
-
-def listening(scheme: str) -> tuple[socket.socket, str]:
-    """Return a listening socket, and its address as a transport dials it."""
-    if scheme == "unix":
-        listener = socket.socket(socket.AF_UNIX)
-        path = os.path.join(tempfile.mkdtemp(prefix="wire-"), "s")
-        listener.bind(path)
-        address = f"unix:{path}"
-    else:
-        listener = socket.socket()
-        listener.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
-    listener.listen()
-    listener.settimeout(WAIT)
-    return listener, address
-
-
-def dialled(address: str) -> socket.socket:
-    """Return a socket that is connected to an address."""
-    scheme, _, rest = address.partition(":")
-    if scheme == "unix":
-        sock = socket.socket(socket.AF_UNIX)
-        sock.connect(urllib.parse.unquote(rest))
-    else:
-        host, _, port = rest.removeprefix("//").rpartition(":")
-        sock = socket.create_connection((host, int(port)))
-    sock.settimeout(WAIT)
-    return sock
 
 
 class _Recorder:
@@ -211,9 +116,8 @@ class _Recorder:
 
 
 def _record(folder: Path) -> None:
-    from program import TABLES, datasets  # type: ignore[import-not-found]  # beside this program
-
     import bowstring as bow
+    from tests.wire.program import TABLES, datasets
 
     limits = bow.Limits(heartbeat=WAIT)
     for name, address, separate, options in _CASES:

@@ -9,7 +9,7 @@ from typing import Final, Self
 
 from bowstring.errors import BowstringError
 from bowstring.transport import Channel, Message, dial, listen
-from bowstring.transport.framing import Header, encode_header
+from tests.peer.wire import Frame
 
 _WAIT: Final = 20.0
 
@@ -73,8 +73,7 @@ class Relay:
                 passed += 1
             if self._half and (received := source.receive(_WAIT)) is not None:
                 _close(received.attachments)
-                header = encode_header(Header(received.tag, 0, received.body.nbytes))
-                message = header + bytes(received.body)
+                message = Frame.of(received.tag, bytes(received.body)).data
                 target._sock.sendall(message[: len(message) // 2])  # type: ignore[attr-defined]
         except (BowstringError, OSError):
             pass

@@ -1,13 +1,11 @@
 """Peers that know the specification of Dissociated IPC and nothing of Bowstring's additions.
 
-They are written against the specification's text, with pyarrow to read and write Arrow's own messages, so that
-they share no code with what they test but the transports.
+They share no code with what they test but the transports.
 """
 
 from __future__ import annotations
 
 import base64
-import io
 import struct
 import threading
 import time
@@ -18,42 +16,9 @@ from typing import Any, Self
 import pyarrow as pa
 
 from bowstring.transport import Channel, Listener, Message, dial, listen
+from tests.peer.wire import END_OF_STREAM, METADATA, parts_of, prefix, table_of
 
 WAIT = 10.0
-END_OF_STREAM = 0
-METADATA = 1
-
-
-def parts_of(table: pa.Table, options: Mapping[str, Any] | None = None) -> list[tuple[bytes, bytes | None]]:
-    """Return (metadata, packed body) of each message of a table; the schema has no body."""
-    sink = io.BytesIO()
-    chosen = pa.ipc.IpcWriteOptions(**(options or {}))
-    with pa.ipc.new_stream(sink, table.schema, options=chosen) as writer:
-        writer.write_table(table)
-    reader = pa.ipc.MessageReader.open_stream(sink.getvalue())
-    messages = list(reader)
-    return [
-        (
-            message.metadata.to_pybytes(),
-            None if index == 0 else message.body.to_pybytes() if message.body else b"",
-        )
-        for index, message in enumerate(messages)
-    ]
-
-
-def table_of(parts: Sequence[tuple[bytes, bytes]]) -> pa.Table:
-    """Return the table that pyarrow reads from (metadata, body) of each message."""
-    sink = io.BytesIO()
-    for metadata, body in parts:
-        padded = metadata + bytes(-len(metadata) % 8)
-        sink.write(struct.pack("<Ii", 0xFFFF_FFFF, len(padded)) + padded + body)
-    sink.write(struct.pack("<Ii", 0xFFFF_FFFF, 0))
-    return pa.ipc.open_stream(sink.getvalue()).read_all()
-
-
-def prefix(kind: int, sequence: int) -> bytes:
-    """Return the five bytes in front of a metadata message."""
-    return struct.pack("<BI", kind, sequence)
 
 
 class PlainClient:

@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from typing import Final, Self
 
 from bowstring.dissociated.endpoint import Endpoint
-from bowstring.dissociated.tags import Control, Want
-from bowstring.dissociated.wire import Hello
 from bowstring.errors import BrokenError
 from bowstring.transport import Channel, Message, Received, dial, listen
-from bowstring.transport.framing import pack_header
+from tests.peer.wire import Tag, header, hello
 
 _WAIT: Final = 20.0
 
@@ -40,18 +38,18 @@ class RawReader:
     def hello(self, **wishes: object) -> None:
         """Say hello: with regions and much credit, unless told otherwise."""
         wishes = {"pointers": self.channel.passes_memory is not None, "window": 1 << 40, **wishes}
-        self.say(Want.HELLO, Hello(**wishes).pack())  # type: ignore[arg-type]
+        self.say(Tag.HELLO, hello(**wishes))
 
     def want(self) -> None:
         """Ask for the data."""
-        self.say(Want.DATA, self._endpoint.ticket)
+        self.say(Tag.DATA, self._endpoint.ticket)
 
     def hear(self) -> Received:
         """Return the next message, besides questions."""
         end = time.monotonic() + _WAIT
         while time.monotonic() < end:
             received = self.channel.receive(1.0)
-            if received is not None and received.tag != Control.PING:
+            if received is not None and received.tag != Tag.PING:
                 self.heard.append(received)
                 return received
         raise AssertionError("the server says nothing more")
@@ -68,7 +66,7 @@ class RawReader:
         try:
             while True:
                 received = self.hear()
-                if received.tag == Control.ERROR:
+                if received.tag == Tag.ERROR:
                     error = bytes(received.body)
         except BrokenError:
             return error
@@ -81,7 +79,7 @@ class RawReader:
 
     def free(self, addresses: Sequence[int]) -> None:
         """Free some addresses."""
-        self.say(Want.FREE, struct.pack(f"<{len(addresses)}Q", *addresses))
+        self.say(Tag.FREE, struct.pack(f"<{len(addresses)}Q", *addresses))
 
     def __enter__(self) -> Self:
         return self
@@ -131,8 +129,8 @@ class RawServer:
     def uri(self) -> str:
         """What a reader connects to."""
         return (
-            f"{self._listener.uri}?want_data={int(Want.DATA)}&free_data={int(Want.FREE)}"
-            f"&bow=1&hello={int(Want.HELLO)}&ticket=dA"
+            f"{self._listener.uri}?want_data={int(Tag.DATA)}&free_data={int(Tag.FREE)}"
+            f"&bow=1&hello={int(Tag.HELLO)}&ticket=dA"
         )
 
     def _serve(self) -> None:
@@ -148,7 +146,7 @@ class RawServer:
                     tag, nbytes, sent = self._claim
                     sock = channel._sock  # type: ignore[attr-defined]
                     sock.settimeout(_WAIT)
-                    sock.sendall(pack_header(tag, 0, nbytes) + bytes(sent))
+                    sock.sendall(header(tag, nbytes) + bytes(sent))
                 while not self._hang_up:
                     self._hear(channel)
         except ConnectionError:
