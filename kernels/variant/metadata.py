@@ -15,6 +15,7 @@ __all__ = [
     "ABSENT",
     "FAULTY",
     "FOUR_BYTE",
+    "NAMED",
     "NO_TEXT",
     "ORDERED",
     "SEVERAL",
@@ -40,6 +41,9 @@ ABSENT: Final = i64(-1)
 """The id of a name that the metadata do not hold."""
 SEVERAL: Final = i64(-2)
 """The id of a name that the metadata hold more than once: names must be compared."""
+
+NAMED: Final = i64(-(1 << 63))
+"""No index: a node is found by its name."""
 
 SORTED_FLAG = u64(0x10)
 CHANGED = u8(1)
@@ -133,13 +137,14 @@ def find_names(
     """Write what a node of a tree of paths seeks in a distinct metadata: the id of a field, or an index.
 
     A name has an id there, or is :data:`ABSENT`, or is there :data:`SEVERAL` times. That of node ``k`` lies between
-    ``ends[operands[k]]`` and the next end in `texts`; where ``indices[k]`` is an index, there is none.
+    ``ends[operands[k]]`` and the next end in `texts`; where ``indices[k]`` is not :data:`NAMED`, it is an index,
+    one below 0 counted from the end.
     """
     nodes = i64(len(indices))
     item = i // nodes
     node = i % nodes
     found = i64(indices[node])
-    if found < 0:
+    if found == NAMED:
         found = ABSENT
         number = i64(operands[node])
         begin = u64(ends[number])

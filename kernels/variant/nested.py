@@ -26,6 +26,7 @@ from bowstring.kernels.variant.format import (
     UNKNOWN,
     UNSUPPORTED,
     VARIANT_NULL,
+    compared,
     dictionary,
     frame,
     little,
@@ -41,6 +42,7 @@ __all__ = [
     "copy_slots",
     "count_children",
     "measure_keys",
+    "note_disorder",
     "place_children",
     "place_keys",
     "worst_of",
@@ -243,6 +245,19 @@ def place_keys(
             key_stops[slot] = i64(last)
 
 
+def note_disorder(i: Any, offsets: Any, starts: Any, stops: Any, data: Any, flags: Any) -> None:
+    """Write 1 for a row whose keys do not ascend, each once, by their bytes; 0 for any other."""
+    last = max(min(i64(offsets[i + 1]), i64(len(starts))), i64(0))
+    first = min(max(i64(offsets[i]), i64(0)), last)
+    found = u8(0)
+    for slot in range(first + 1, last):
+        begin, end = slot_of(starts, stops, data, slot)
+        before, until = slot_of(starts, stops, data, slot - 1)
+        if compared(data, before, until, data, begin, end) >= 0:
+            found = u8(1)
+    flags[i] = found
+
+
 def copy_slots(i: Any, starts: Any, stops: Any, data: Any, offsets: Any, out: Any) -> None:
     """Copy the bytes of a slot to where its offsets say."""
     start, stop = slot_of(starts, stops, data, i)
@@ -269,6 +284,7 @@ SIGNATURES = {
     place_children: ("u8[], u64[], u8[], i32[], i64[], u64[]!, u8[]!, i32[]!",),
     measure_keys: (f"u8[], u64[], i32[], {_SLOTS}, u8[], u8[]!, i64[]!",),
     place_keys: (f"u8[], u64[], i32[], {_SLOTS}, u8[], i64[], i64[]!, i64[]!",),
+    note_disorder: (f"i64[], {_SLOTS}, u8[]!",),
     copy_slots: (f"{_SLOTS}, i64[], u8[]!",),
     worst_of: ("i64[], u8[], u8[]!",),
 }

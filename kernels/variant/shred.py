@@ -230,12 +230,15 @@ def write_residuals(
         put(out, next_offset, offset, new_width)
 
 
-def digits_of(data: Any, at: Any, kind: Any, scale: Any) -> Any:
-    """Return how many digits before the point the decimal at `at` may have: by its width, or counted."""
+def digits_of(data: Any, at: Any, kind: Any, scale: Any, exact: Any) -> Any:
+    """Return how many digits before the point the decimal at `at` may have: counted, or by its width.
+
+    Without `exact`, they are counted in decimals of 16 bytes alone.
+    """
     digits = DIGITS_4
     if kind > DECIMAL4:
         digits = DIGITS_8
-    if kind == DECIMAL16:
+    if kind == DECIMAL16 or exact != 0:
         digits = i64(0)
         _status, _negative, high, low, _scale = raw_number(data, at)
         while high | low != 0 and digits < 38:
@@ -244,8 +247,8 @@ def digits_of(data: Any, at: Any, kind: Any, scale: Any) -> Any:
     return max(digits - scale, i64(0))
 
 
-def name_shapes(i: Any, data: Any, places: Any, statuses: Any, kinds: Any) -> None:
-    """Write what a value is to inference."""
+def name_shapes(i: Any, data: Any, places: Any, statuses: Any, exact: Any, kinds: Any) -> None:
+    """Write what a value is to inference; with `exact`, the digits of all decimals are counted."""
     kind = ABSENT_KIND
     at = u64(places[i])
     if statuses[i] == OK and at < u64(len(data)):
@@ -266,7 +269,7 @@ def name_shapes(i: Any, data: Any, places: Any, statuses: Any, kinds: Any) -> No
             if at + 1 < u64(len(data)):
                 scale = i64(data[at + 1])
             if scale < i64(SCALES):
-                kind = i32(i64(EXACT_KIND) + scale * i64(SCALES) + digits_of(data, at, number, scale))
+                kind = i32(i64(EXACT_KIND) + scale * i64(SCALES) + digits_of(data, at, number, scale, exact))
         elif basic == PRIMITIVE and number < PRIMITIVES:
             kind = i32(i64(number))
     elif statuses[i] == VARIANT_NULL:
@@ -318,7 +321,7 @@ SIGNATURES = {
         "u8[], u64[], u8[], i32[], i64[], i32[], i64, i64, u64[]!, u8[]!, u8[]!, u64[]!, i64[]!",
     ),
     write_residuals: ("u8[], u64[], i32[], i64[], i32[], u64[], i64[], u8[]!",),
-    name_shapes: ("u8[], u64[], u8[], i32[]!",),
+    name_shapes: ("u8[], u64[], u8[], i64, i32[]!",),
     hash_names: ("i64[], i64[], u8[], i64[], u64[]!",),
     list_fields: ("u8[], u64[], i32[], i64[], i32[], i64[], i32[]!",),
 }

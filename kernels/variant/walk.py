@@ -146,6 +146,8 @@ def locate(
                 if status == OK and step != ROOT:
                     known = i64(ids[names + node])
                     position = u64(known)
+                    if step != BY_NAME and known < 0:
+                        position += count  # from the end; far outside where there are not so many
                     if step == BY_NAME:
                         position = BROKEN
                         if known >= 0 and mark & ORDERED != 0:

@@ -200,6 +200,8 @@ def read_plain(
                                     position = middle
                             if little(data, element_ids + low * id_width, id_width) != wanted:
                                 position = BROKEN
+                    elif i64(wanted) < 0:
+                        position = wanted + count  # from the end; far outside where there are not so many
                     if position >= count:
                         status = MISSING
                     else:

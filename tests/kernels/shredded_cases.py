@@ -105,6 +105,9 @@ def _recorded() -> dict[Kernel, list[Case]]:
     sizes, places = np.array([10, 0, 6], np.int64), np.array([3, -1, 20], np.int64)
     found[shredded.write_fixed].append((3, (wide, 16, 8, 36, 2, sizes, places, np.zeros(40, np.uint8))))
     found[shredded.write_fixed].append((3, (wide, 16, 1, -1, -1, sizes, places, np.zeros(40, np.uint8))))
+    shapes = found[shred_kernels.name_shapes]
+    # Types of a schema count the digits of every decimal.
+    shapes += [(items, (*given[:3], 1, given[4])) for items, given in list(shapes)]
     found.setdefault(shredded.measure_decimals, []).extend([(3, decimals), (6, narrow)])
     return found
 

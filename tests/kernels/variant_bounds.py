@@ -87,7 +87,7 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
                 out(np.uint8),
                 *names(),
                 guarded(np.array([0, 5, 0])),
-                guarded(np.array([-1, -1, 4])),
+                guarded(np.array([metadata.NAMED, metadata.NAMED, -4])),
             ),
             out(np.int64, 6),
         ),

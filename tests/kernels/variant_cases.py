@@ -130,7 +130,8 @@ def texts() -> tuple[Array, Array]:
 # The whole value; a, b, the bow, and a as a number of each width; [1], [0] as a number; a.b; é[1].b is none.
 FAMILIES = [-1, 0, 1, -1, 1, 8, -1, 2, 10, 1, 1, 11, 8, 2, 12]
 OPERANDS = [0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 1, 0]
-INDICES = [0, -1, -1, -1, -1, -1, -1, -1, 1, 0, -1, 1]
+NAMED = int(metadata.NAMED)
+INDICES = [0, *([NAMED] * 7), 1, 0, NAMED, -2]
 KINDS = [0, 0, 0, 0, 1, 2, 4, 8, 0, 4, 0, 0]
 NODES = len(KINDS)
 
@@ -156,7 +157,7 @@ def meanings_of() -> Array:
 def found_names(rng: np.random.Generator) -> Iterator[Case]:
     starts, stops, data = laid_out(DICTIONARIES, np.int64)
     items = len(starts) * (len(NAMES) + 3)
-    operands, indices = np.array([*range(len(NAMES) + 2), 0]), np.array([-1] * (len(NAMES) + 2) + [7])
+    operands, indices = np.array([*range(len(NAMES) + 2), 0]), np.array([NAMED] * (len(NAMES) + 1) + [-1, 7])
     yield (
         items,
         (starts, stops, data, marks_of(), *texts(), operands, indices, np.zeros(items, np.int64)),
@@ -168,7 +169,7 @@ IDS = np.array([[0, 1, 3, 2, -1, -1], [-2, 0, 3, -1, -1, -1], *([[-1] * 6] * 2),
 
 def ids_of() -> Array:
     """Return what each node seeks in each dictionary."""
-    return np.where(np.array(INDICES) < 0, IDS[:, OPERANDS], INDICES).reshape(-1)
+    return np.where(np.array(INDICES) == NAMED, IDS[:, OPERANDS], INDICES).reshape(-1)
 
 
 def columns_of(rows: int) -> Array:

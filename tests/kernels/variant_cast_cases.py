@@ -180,6 +180,13 @@ def copied_slots(rng: np.random.Generator) -> Iterator[Case]:
     yield len(starts), (stops, stops + 3, data, offsets, np.zeros(9, np.uint8))
 
 
+def disorder(rng: np.random.Generator) -> Iterator[Case]:
+    starts, stops, data = laid_out([b"a", b"b", b"", b"a", b"aa", b"ab", b"b", b"b"], np.int64)
+    for bounds in ([0, 2, 2, 3, 6, 7, 8], [0, 0, 5, 8, 9], [-3, 4, 99]):
+        rows = len(bounds) - 1
+        yield rows, (np.array(bounds, np.int64), starts, stops, data, np.full(rows, 9, np.uint8))
+
+
 def worst(rng: np.random.Generator) -> Iterator[Case]:
     offsets = offsets_of(rng, 40)
     inside = rng.integers(0, 9, int(offsets[-1])).astype(np.uint8)
@@ -273,6 +280,7 @@ CASES: dict[Kernel, Cases] = {
     nested.place_children: placed,
     nested.measure_keys: measured_keys,
     nested.place_keys: placed_keys,
+    nested.note_disorder: disorder,
     nested.copy_slots: copied_slots,
     nested.worst_of: worst,
 }

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from bowstring import variant
 from bowstring.columnar import Batch
 from bowstring.errors import BowstringError
+from bowstring.testing import fake_device
 from bowstring.variant.build import column_of, variant_array, variant_field
 from bowstring.variant.codec.decode import Value
 from tests.variant.encoding import array_bytes, metadata_bytes
@@ -39,11 +40,16 @@ def expected(rows: list[Value | None], *, outer: bool) -> list[tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.parametrize("device", ["cpu", "fake"])
 @given(rows=st.lists(st.none() | VALUES, max_size=6), outer=st.booleans())
-def test_children_become_rows(rows: list[Value | None], outer: bool) -> None:
+def test_children_become_rows(device: str, rows: list[Value | None], outer: bool) -> None:
     """Each element and each field is a row with its parent, position and key; others give none, or one of nulls."""
-    batch = variant.explode(variant.from_python(rows), outer=outer)
-    assert rows_of(batch) == expected(rows, outer=outer)
+    column = variant.from_python(rows)
+    if device == "fake":
+        column = column.as_batch().to_device(fake_device())[0]
+    batch = variant.explode(column, outer=outer)
+    assert batch.device.name == column.device.name
+    assert rows_of(batch.to_device("cpu")) == expected(rows, outer=outer)
 
 
 def test_exploding_twice() -> None:

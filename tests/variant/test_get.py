@@ -240,7 +240,7 @@ def test_calls_that_mean_nothing() -> None:
     """No type, no paths, no way to treat errors: refused."""
     column = variant.from_python([1])
     with pytest.raises(UsageError, match="no type"):
-        variant.get(column, "$", "int8")
+        variant.get(column, "$", 8)
     with pytest.raises(UsageError, match="no paths"):
         variant.get_many(column, {})
     for wanted in ({"a": "$.a"}, {"a": ("$.a", pa.int8(), "exact")}, [("a", "$.a"), ("b", "$.b")]):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bowstring import variant
 from bowstring.errors import InvalidBody
+from bowstring.testing import fake_device
 from bowstring.variant.build import column_of, variant_array, variant_field
 from bowstring.variant.codec.decode import Value
 from tests.variant.encoding import metadata_bytes, object_bytes
@@ -24,14 +25,18 @@ def keys(column: Any) -> list[list[str] | None]:
     return rows
 
 
+@pytest.mark.parametrize("device", ["cpu", "fake"])
 @given(rows=st.lists(st.none() | VALUES, max_size=6))
-def test_keys_of_any_rows(rows: list[Value | None]) -> None:
+def test_keys_of_any_rows(device: str, rows: list[Value | None]) -> None:
     """Objects give their keys in the order of UTF-8, anything else a null."""
     expected = [
         sorted(row.value, key=str.encode) if row is not None and row.type == "object" else None
         for row in rows
     ]
-    assert keys(variant.from_python(rows)) == expected
+    column = variant.from_python(rows)
+    if device == "fake":
+        column = column.as_batch().to_device(fake_device())[0]
+    assert keys(column) == expected
 
 
 def test_containers_without_children() -> None:
@@ -45,6 +50,18 @@ def test_the_order_of_utf_16_is_read() -> None:
     legacy = object_bytes([(1, b"\x00"), (0, b"\x00")])
     column = column_of(variant_array([(metadata, legacy)]), variant_field("v"))
     assert keys(column) == [["\uffe5", "😀"]]
+    exploded = variant.explode(column)["key"]
+    assert exploded.to_pylist() == ["😀", "\uffe5"]
+
+
+def test_a_key_twice_is_refused() -> None:
+    """Also where another key is between the two."""
+    metadata = metadata_bytes(["a", "b"])
+    twice = object_bytes([(0, b"\x00"), (1, b"\x00"), (0, b"\x00")])
+    column = column_of(variant_array([None, (metadata, twice)]), variant_field("v"))
+    for call in (variant.keys, variant.explode):
+        with pytest.raises(InvalidBody, match=r"twice.*row 1"):
+            call(column)
 
 
 def test_only_the_outermost_object_is_read() -> None:

@@ -12,7 +12,7 @@ from bowstring.errors import UsageError
 from bowstring.variant import parse_path
 
 NAMES = st.text(st.characters(codec="utf-8"))
-STEPS = st.lists(NAMES | st.integers(0, 2**32 - 1), max_size=6)
+STEPS = st.lists(NAMES | st.integers(1 - 2**32, 2**32 - 1), max_size=6)
 
 
 @given(STEPS)
@@ -46,9 +46,12 @@ def test_plain_names_come_back(names: list[str]) -> None:
         (r"$['\\\"\n\u00e9']", ('\\"\né',)),
         (r"$['\ud83c\udff9']", ("\U0001f3f9",)),
         ("$[4294967295]", (4294967295,)),
+        ("$[-1].a[-02]", (-1, "a", -2)),
+        ("$.a[*][*].b", ("a", ..., ..., "b")),
+        ("$.*", ("*",)),
     ],
 )
-def test_what_paths_mean(path: str, steps: tuple[str | int, ...]) -> None:
+def test_what_paths_mean(path: str, steps: tuple[object, ...]) -> None:
     """Quotes, escapes, a `$` that is optional, and indices."""
     assert parse_path(path) == steps
 
@@ -63,8 +66,10 @@ def test_what_paths_mean(path: str, steps: tuple[str | int, ...]) -> None:
         ("$.a]", 3),
         ("$.a'b'", 3),
         ("$[", 2),
-        ("$[-1]", 2),
-        ("$[*]", 2),
+        ("$[-]", 3),
+        ("$[*", 3),
+        ("$[**]", 3),
+        ("$.*[-4294967296]", 4),
         ("$[1", 3),
         ("$[4294967296]", 2),
         ("$[" + "9" * 5000 + "]", 2),
@@ -94,7 +99,7 @@ def test_any_text_is_a_path_or_refused(path: str) -> None:
     assert parse_path(list(steps)) == steps
 
 
-@pytest.mark.parametrize("step", [-1, 2**32, True, 1.5, None, "\ud800"])
+@pytest.mark.parametrize("step", [-(2**32), 2**32, True, 1.5, None, "\ud800"])
 def test_steps_that_are_none(step: object) -> None:
     """A list of steps holds names of Unicode text and indices of 32 bits, and nothing else."""
     with pytest.raises(UsageError):

@@ -18,6 +18,7 @@ from bowstring.errors import Unsupported, UsageError
 from bowstring.kernels.variant import bytes as of_bytes
 from bowstring.kernels.variant import decimals, numbers
 from bowstring.variant.column import VariantType
+from bowstring.variant.path import Path
 
 __all__ = [
     "Bytes",
@@ -85,12 +86,13 @@ class Nulls:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Elements:
-    """The elements of an array: `size` of them, where it is given."""
+    """The elements of an array, or what is at a `path` in each: `size` of them, where it is given."""
 
     item: Target
     large: bool = False
     size: int | None = None
     views: bool = False
+    path: Path = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -2,30 +2,50 @@
 
 from __future__ import annotations
 
-import array
-import itertools
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
+from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.layout import Layout
+from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import BowstringError, LimitExceeded
+from bowstring.kernels import bitmap
+from bowstring.kernels.launch import launch
+from bowstring.kernels.variant.bytes import VALUE, copy_bytes, measure_bytes
+from bowstring.kernels.variant.format import ARRAY, OBJECT
+from bowstring.kernels.variant.metadata import TEXT_ALONE, inspect_metadata
+from bowstring.kernels.variant.nested import (
+    ANY_COUNT,
+    copy_slots,
+    count_children,
+    measure_keys,
+    note_disorder,
+    place_children,
+    place_keys,
+)
+from bowstring.kernels.variant.shredded import place_groups
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.variant.build import ByteBudget, column_of, storage_array, variant_field
-from bowstring.variant.codec.decode import children_of, value_size
-from bowstring.variant.codec.rows import Names, in_row, open_on_host, raw_rows
-from bowstring.variant.column import VariantColumn
+from bowstring.variant.build import variant_field
+from bowstring.variant.codec.decode import children_of
+from bowstring.variant.codec.rows import Names, in_row, raw_rows
+from bowstring.variant.column import open_column
+from bowstring.variant.nested import Source, merge
+from bowstring.variant.status import Gathered, Status, batch_of, first_error, raise_error
+from bowstring.variant.walk import Located, locate_in
 
 __all__ = ["explode", "keys"]
 
 
 _CHILD: Final = 16
 """What a child takes in the columns of numbers, whatever it is."""
-
-# Rows and keys take an offset each.
-_ROW = _KEY = 4
+_KEY: Final = 4
+"""What a key or a row of keys takes besides its text: an offset."""
+_LARGEST: Final = (1 << 31) - 1
+_ANY_WIDTH: Final = -1
 
 
 def explode(
@@ -38,7 +58,7 @@ def explode(
     Parameters
     ----------
     column
-        A Variant column on the host, or its Arrow array.
+        A Variant column, or its Arrow array. It stays where it is, and so does the result.
     outer
         Give rows without children, SQL NULLs among them, one row whose position, key and value are null. Else
         they give none.
@@ -61,8 +81,6 @@ def explode(
     LimitExceeded
         The children of a row share their bytes, and together take more than the row; or a column of the result
         takes more than the limits, or than 2 GiB. The error names the row. It is raised before values are copied.
-    NotOnDevice
-        The column is not on the host.
 
     Examples
     --------
@@ -71,107 +89,12 @@ def explode(
     >>> batch["row"].to_arrow().to_pylist(), batch["key"].to_arrow().to_pylist(), to_python(batch["value"])
     ([0, 0, 2], ['a', 'b', None], [1, [2], 6])
     """
-    opened = open_on_host(column, "explode", plain=plain)
-    found = _Children(opened, limits)
-    names = Names()
-    for row, raw in enumerate(raw_rows(opened)):
-        try:
-            if raw is None or not found.add(row, raw, names):
-                found.add_null(row, outer=outer)
-        except BowstringError as error:
-            raise in_row(error, row) from error
-    return found.batch()
-
-
-class _Children:
-    """The rows of the result as far as they are found: where each value lies, and not yet its bytes."""
-
-    def __init__(self, opened: VariantColumn, limits: Limits) -> None:
-        self._opened = opened
-        self._count = ByteBudget("the children of an exploded Variant column", limits)
-        self._bytes = ByteBudget("the values of an exploded Variant column", limits)
-        self._text = ByteBudget("the keys of an exploded Variant column", limits)
-        self._blobs = ByteBudget("the metadata of an exploded Variant column", limits)
-        self._metadata: dict[bytes, int] = {}
-        self._indices = array.array("i")
-        self._rows = array.array("q")
-        self._positions = array.array("i")
-        self._starts = array.array("q")
-        self._stops = array.array("q")
-        self._keys: list[str | None] = []
-
-    def add(self, row: int, raw: tuple[bytes, bytes], names: Names) -> bool:
-        """Add the children of a row, and return whether it has any."""
-        metadata, value = raw
-        children = children_of(names[metadata], value)
-        if not children:
-            return False
-        sizes = sum(stop - start for _, start, stop in children)
-        whole = value_size(value)
-        if sizes > whole:
-            raise LimitExceeded(
-                "the children of a Variant share their bytes, and together take more than what holds them",
-                expected=f"at most {whole} bytes",
-                found=f"{sizes} bytes of {len(children)} children",
-            )
-        keys = [step if isinstance(step, str) else None for step, _, _ in children]
-        self._count.take(_CHILD * len(children))
-        self._bytes.take(sizes)
-        self._text.take(sum(len(key.encode()) for key in keys if key is not None))
-        index = self._metadata.get(metadata)
-        if index is None:
-            self._blobs.take(len(metadata))
-            index = self._metadata[metadata] = len(self._metadata)
-        first = int(self._opened.value.starts[row])
-        self._indices.extend(itertools.repeat(index, len(children)))
-        self._rows.extend(itertools.repeat(row, len(children)))
-        self._positions.extend(range(len(children)))
-        self._starts.extend(first + start for _, start, _ in children)
-        self._stops.extend(first + stop for _, _, stop in children)
-        self._keys += keys
-        return True
-
-    def add_null(self, row: int, *, outer: bool) -> None:
-        """Add the row of nulls of a row without children, if there is to be one."""
-        if not outer:
-            return
-        self._count.take(_CHILD)
-        # The children of a null are not null: it keeps the metadata before it, and an empty value.
-        self._indices.append(self._indices[-1] if self._indices else 0)
-        self._rows.append(row)
-        self._positions.append(-1)
-        self._starts.append(0)
-        self._stops.append(0)
-        self._keys.append(None)
-
-    def batch(self) -> Batch:
-        """Return the result: now the bytes are copied."""
-        positions = np.array(self._positions, np.int32)
-        nulls = positions < 0
-        mask = pa.array(nulls) if nulls.any() else None
-        fields = [
-            pa.field("row", pa.int64(), nullable=False),
-            pa.field("position", pa.int32()),
-            pa.field("key", pa.string()),
-            variant_field("value"),
-        ]
-        columns = [
-            pa.array(np.array(self._rows, np.int64)),
-            pa.array(positions, mask=nulls),
-            pa.array(self._keys, pa.string()),
-            storage_array(np.array(self._indices, np.int32), self._metadata, self._values(), mask),
-        ]
-        return Batch.from_arrow(pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)))
-
-    def _values(self) -> pa.Array:
-        sizes = np.array(self._stops, np.int64) - np.array(self._starts, np.int64)
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-        data = np.empty(int(offsets[-1]), np.uint8)
-        source, target = np.ascontiguousarray(self._opened.value.data).data, data.data
-        for at, start, stop in zip(offsets.tolist(), self._starts, self._stops, strict=False):
-            target[at : at + stop - start] = source[start:stop]
-        buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
-        return pa.Array.from_buffers(pa.binary(), len(sizes), buffers, null_count=0)
+    source = _source_of(column, plain=plain, limits=limits)
+    with source.device.use():
+        objects, arrays = _counted(source, OBJECT), _counted(source, ARRAY)
+        _with_keys(source, objects)
+        _raise_first(source, objects.statuses, arrays.statuses)
+        return _exploded(source, objects, arrays, outer=outer)
 
 
 def keys(column: Any, *, plain: bool = False, limits: Limits = DEFAULT_LIMITS) -> Column:
@@ -182,7 +105,7 @@ def keys(column: Any, *, plain: bool = False, limits: Limits = DEFAULT_LIMITS) -
     Parameters
     ----------
     column
-        A Variant column on the host, or its Arrow array.
+        A Variant column, or its Arrow array. It stays where it is, and so does the result.
     plain
         Take a struct that is not marked as a Variant.
     limits
@@ -199,8 +122,6 @@ def keys(column: Any, *, plain: bool = False, limits: Limits = DEFAULT_LIMITS) -
         An object is not what the specification says; the error names its row.
     LimitExceeded
         The keys take more than the limits, or than 2 GiB.
-    NotOnDevice
-        The column is not on the host.
 
     Examples
     --------
@@ -208,25 +129,225 @@ def keys(column: Any, *, plain: bool = False, limits: Limits = DEFAULT_LIMITS) -
     >>> keys(from_python([{"b": {"c": 1}, "a": 2}, [1], None])).to_arrow().to_pylist()
     [['a', 'b'], None, None]
     """
-    opened = open_on_host(column, "keys", plain=plain)
-    names = Names()
-    budget = ByteBudget("the keys of a Variant column", limits)
-    rows: list[list[str] | None] = []
-    for row, raw in enumerate(raw_rows(opened)):
+    source = _source_of(column, plain=plain, limits=limits)
+    with source.device.use():
+        objects = _counted(source, OBJECT)
+        _with_keys(source, objects)
+        _raise_first(source, objects.statuses)
+        xp, device = source.device.xp, source.device
+        ends = _ends(source, "the keys of a Variant column", objects.counts, _KEY)
+        starts, stops = _keys(source, objects, ends, sort=True)
+        per_row = _sums(source, stops - starts, ends) + np.int64(_KEY) * (objects.counts + np.int64(1))
+        _ends(source, "the keys of a Variant column", per_row)
+        valid = bitmap.packed(objects.statuses == np.uint8(Status.OK))
+        item = pa.field("item", pa.string(), nullable=False)
+        text = [buffer_or_none(each, device) for each in _copied(source, starts, stops)]
+        offsets = buffer_or_none(ends.astype(np.int32), device)
+        made = Gathered(
+            pa.field(source.opened.column.name, pa.list_(item)),
+            [(source.opened.rows, -1), (len(starts), 0)],
+            [buffer_or_none(xp.asarray(valid), device), offsets, None, *text],
+        )
+        return batch_of([made], source.opened)[0]
+
+
+class _Containers(NamedTuple):
+    """The values of a column as containers of one kind: the status, place and number of children of each row."""
+
+    located: Located
+    counts: Any
+
+    @property
+    def statuses(self) -> Any:
+        return self.located.statuses
+
+
+def _source_of(column: Any, *, plain: bool, limits: Limits) -> Source:
+    opened = open_column(column, plain=plain)
+    return Source(opened, limits, opened.column.name)
+
+
+def _counted(source: Source, kind: Any) -> _Containers:
+    """Return the rows that are containers of a kind; all others are ``TYPE_MISMATCH``, or nulls."""
+    opened, xp = source.opened, source.device.xp
+    [located] = locate_in(source.device, opened.validity, opened.value, source.dictionary, [()])
+    statuses = located.statuses
+    # A type that has no name yet is no container.
+    statuses[statuses == np.uint8(Status.UNSUPPORTED)] = np.uint8(Status.TYPE_MISMATCH)
+    counts = xp.empty(opened.rows, np.int64)
+    launch(
+        count_children, opened.rows, source.data, located.positions, kind, int(ANY_COUNT), statuses, counts
+    )
+    return _Containers(located, counts)
+
+
+def _with_keys(source: Source, objects: _Containers) -> None:
+    """Check that the fields of objects have names."""
+    distinct = source.dictionary
+    names = distinct.starts, distinct.stops, distinct.data
+    marks = source.device.xp.empty(len(distinct.marks), np.uint8)
+    launch(inspect_metadata, len(marks), *names, int(TEXT_ALONE), marks)
+    slots = source.data, objects.located.positions, distinct.indices, *names, marks
+    launch(measure_keys, len(objects.counts), *slots, objects.statuses, objects.counts)
+
+
+def _raise_first(source: Source, *statuses: Any) -> None:
+    """Raise the error of the first row with one: what is no container of a kind is none of these."""
+    rows = []
+    for each in statuses:
+        bad = source.device.xp.where(each == np.uint8(Status.TYPE_MISMATCH), np.uint8(Status.OK), each)
+        row = first_error(bad, source.device)
+        if row is not None:
+            rows.append((row, each))
+    if rows:
+        row, bad = min(rows, key=lambda found: found[0])
+        _raise(source, row, bad)
+
+
+def _raise(source: Source, row: int, statuses: Any) -> NoReturn:
+    """Raise the error of a row."""
+    status = int(source.device.to_host(statuses[row : row + 1])[0])
+    if status == Status.TOO_DEEP:
+        raise LimitExceeded(
+            "the children of a Variant share their bytes, and together take more than what holds them",
+            where=f"row {row}",
+        )
+    alone = open_column(source.opened.column.as_batch().slice(row, 1).to_device("cpu")[0], plain=True)
+    for raw in raw_rows(alone):
         try:
-            found = None if raw is None else _keys(names[raw[0]], raw[1])
-            budget.take(_ROW + sum(_KEY + len(key.encode()) for key in found or ()))
-            rows.append(found)
+            if raw is not None:
+                children_of(Names()[raw[0]], raw[1])
         except BowstringError as error:
             raise in_row(error, row) from error
-    type_ = pa.list_(pa.field("item", pa.string(), nullable=False))
-    return column_of(pa.array(rows, type_), pa.field(opened.column.name, type_))
+    raise_error(source.opened, row, statuses, source.limits)
 
 
-def _keys(names: tuple[str, ...], value: bytes) -> list[str] | None:
-    children = children_of(names, value)
-    if children is None or (not children and value[0] & 1):
-        return None
-    found = [step for step, _, _ in children if isinstance(step, str)]
+def _ends(source: Source, what: str, sizes: Any, width: int = 1) -> Any:
+    """Return where the slots of sizes begin and the last ends, which may not be more than the limits.
+
+    Raises
+    ------
+    LimitExceeded
+        They are more than ``Limits.extracted_bytes``, or than 2 GiB: names the row.
+    """
+    xp, device = source.device.xp, source.device
+    ends = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(sizes, dtype=np.int64)])
+    most = min(source.limits.extracted_bytes, _LARGEST)
+    total = int(device.to_host(ends[-1:])[0]) * width
+    if total > most:
+        row = int(np.searchsorted(device.to_host(ends), most // width, side="right")) - 1
+        raise LimitExceeded(
+            f"{what} take too many bytes",
+            expected=f"at most {most} bytes",
+            found=total,
+            where=f"row {row}",
+            hint="Make several columns of fewer rows."
+            if most == _LARGEST
+            else "Take fewer rows, or raise Limits.extracted_bytes.",
+        )
+    return ends
+
+
+def _sums(source: Source, sizes: Any, ends: Any) -> Any:
+    """Return the sums of the sizes of the slots of each row."""
+    xp = source.device.xp
+    sums = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(sizes, dtype=np.int64)])
+    return sums[ends[1:]] - sums[ends[:-1]]
+
+
+def _keys(source: Source, objects: _Containers, ends: Any, *, sort: bool) -> tuple[Any, Any]:
+    """Return where the keys of objects lie in the metadata, in the order of their UTF-8 if `sort`.
+
+    Raises
+    ------
+    InvalidBody
+        An object has a key twice; names the row.
+    """
+    xp, device, distinct = source.device.xp, source.device, source.dictionary
+    total = int(device.to_host(ends[-1:])[0])
+    starts, stops = xp.zeros(total, np.int64), xp.zeros(total, np.int64)
+    names = distinct.starts, distinct.stops, distinct.data
+    slots = source.data, objects.located.positions, distinct.indices, *names
+    launch(place_keys, len(objects.counts), *slots, objects.statuses, ends, starts, stops)
+    _ends(source, _what_of_keys(sort), _sums(source, stops - starts, ends))
+    flags = xp.zeros(len(objects.counts), np.uint8)
+    launch(note_disorder, len(flags), ends, starts, stops, distinct.data, flags)
+    # What is no object has no keys, and so none that ascend.
+    rows = device.to_host(xp.flatnonzero((flags > np.uint8(0)) & (objects.statuses == np.uint8(Status.OK))))
+    if not len(rows):
+        return starts, stops
     # Old writers sorted by UTF-16.
-    return sorted(found) if len(found) == len(children) else None
+    data, bounds = device.to_host(distinct.data), device.to_host(ends)
+    host_starts, host_stops = (device.to_host(each).copy() for each in (starts, stops))
+    for row in rows.tolist():
+        inside = slice(int(bounds[row]), int(bounds[row + 1]))
+        pairs = zip(host_starts[inside].tolist(), host_stops[inside].tolist(), strict=True)
+        found = sorted((data[start:stop].tobytes(), start, stop) for start, stop in pairs)
+        if len({key for key, _, _ in found}) < len(found):
+            _raise(source, row, xp.full(len(flags), np.uint8(Status.MALFORMED), np.uint8))
+        host_starts[inside] = [start for _, start, _ in found]
+        host_stops[inside] = [stop for _, _, stop in found]
+    return (device.from_host(host_starts), device.from_host(host_stops)) if sort else (starts, stops)
+
+
+def _what_of_keys(sort: bool) -> str:
+    return "the keys of a Variant column" if sort else "the keys of an exploded Variant column"
+
+
+def _copied(source: Source, starts: Any, stops: Any) -> tuple[Any, Any]:
+    """Return offsets and text of keys."""
+    xp = source.device.xp
+    ends = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(stops - starts, dtype=np.int64)])
+    out = xp.empty(int(source.device.to_host(ends[-1:])[0]), np.uint8)
+    launch(copy_slots, len(starts), starts, stops, source.dictionary.data, ends, out)
+    return ends.astype(np.int32), out
+
+
+def _exploded(source: Source, objects: _Containers, arrays: _Containers, *, outer: bool) -> Batch:
+    device, xp, rows = source.device, source.device.xp, source.opened.rows
+    are_objects = objects.statuses == np.uint8(Status.OK)
+    counts = objects.counts + arrays.counts
+    slots = xp.maximum(counts, np.int64(1)) if outer else counts
+    ends = _ends(source, "the children of an exploded Variant column", slots, _CHILD)
+    total = int(device.to_host(ends[-1:])[0])
+    numbers = xp.zeros(total, np.int32)
+    launch(place_groups, rows, ends[:-1], ends[1:], xp.arange(rows, dtype=np.int32), numbers)
+    both = xp.where(are_objects, objects.statuses, arrays.statuses)
+    holders = Located(objects.located.positions, both.astype(np.uint8))
+    inside = Located(xp.empty(total, np.uint64), xp.empty(total, np.uint8))
+    groups = xp.empty(total, np.int32)
+    metas = source.dictionary.indices
+    launch(place_children, rows, source.data, *holders, metas, ends, *inside, groups)
+    sizes = xp.empty(total, np.int64)
+    launch(measure_bytes, total, source.data, inside.positions, VALUE, _ANY_WIDTH, inside.statuses, sizes)
+    merge(holders, ends, inside)
+    _raise_first(source, holders.statuses)
+    _ends(source, "the values of an exploded Variant column", _sums(source, sizes, ends))
+    starts, stops = _keys(source, objects, ends, sort=False)
+    offsets = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(sizes, dtype=np.int64)])
+    data = xp.empty(int(device.to_host(offsets[-1:])[0]), np.uint8)
+    launch(copy_bytes, total, source.data, inside.positions, VALUE, inside.statuses, offsets, data)
+    valid = inside.statuses == np.uint8(Status.OK)
+    present = bitmap.packed(valid) if outer else None
+    named = bitmap.packed(valid & are_objects[numbers]) if total else None
+    positions = xp.arange(total, dtype=np.int64) - ends[numbers]
+    arrays_of = (
+        *(None, numbers.astype(np.int64), present, positions.astype(np.int32)),
+        *(named, *_copied(source, starts, stops), present),
+        *(None, xp.maximum(groups, np.int32(0)), None, offsets.astype(np.int32), data),
+    )
+    nulls = -1 if outer else 0
+    fields = [
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("position", pa.int32()),
+        pa.field("key", pa.string()),
+        variant_field("value"),
+    ]
+    return Batch.from_parts(
+        Layout.of(pa.schema(fields)),
+        total,
+        np.array([(total, 0), (total, nulls), (total, -1), (total, nulls), (total, 0), (total, 0)], np.int64),
+        [None if each is None else buffer_or_none(each, device) for each in arrays_of],
+        dictionaries={0: Dictionary(0, source.metadata_as(pa.binary()))},
+        device=device,
+    )

@@ -27,7 +27,7 @@ from bowstring.variant.cast import (
     Target,
     Value,
 )
-from bowstring.variant.nested import Source, check_size, copied, elements, ends_of, fields, keys, merge
+from bowstring.variant.nested import Source, below, check_size, copied, elements, ends_of, fields, keys, merge
 from bowstring.variant.spark_casts import spark_decimals_at, spark_numbers_at, spark_strings_at
 from bowstring.variant.status import Gathered, Status, holding, part_of, validity_of
 from bowstring.variant.walk import ROWS_PER_CALL, Read
@@ -72,7 +72,7 @@ def _read(source: Source, read: Read, field: pa.Field) -> Gathered:
 def _needs_metadata(target: Target) -> bool:
     """Return whether values inside others need their metadata; what is alone asks for them itself."""
     if isinstance(target, Elements):
-        return isinstance(target.item, SparkText) or _needs_metadata(target.item)
+        return bool(target.path) or isinstance(target.item, SparkText) or _needs_metadata(target.item)
     return isinstance(target, Value | Fields | Entries)
 
 
@@ -225,6 +225,9 @@ def _list(source: Source, located: Located, metadata_ids: Any, field: pa.Field, 
     large = target.large or target.size is not None
     offsets, inside, groups = elements(source, located, metadata_ids, size=target.size, large=large)
     validity = validity_of(located, device)
+    if target.path:
+        merge(located, offsets, inside)
+        inside = below(source, inside, groups, target.path)
     item = gather_at(source, inside, groups, field.type.value_field, target.item)
     merge(located, offsets, inside)
     stored = offsets if large else offsets.astype(np.int32)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,16 +20,17 @@ from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.bytes import name_kinds
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.variant.cast import Target, target_of
+from bowstring.variant.cast import Elements, Target, target_of
 from bowstring.variant.codec.primitives import PRIMITIVES
 from bowstring.variant.column import check_mark, is_shredded, open_column
 from bowstring.variant.gather import gather
 from bowstring.variant.nested import Source
-from bowstring.variant.path import Path, Step, parse_path
+from bowstring.variant.path import AnyStep, Path, divided, parse_path, single_path
 from bowstring.variant.shredded.get import ShreddedPaths
 from bowstring.variant.shredded.layout import open_shredded
 from bowstring.variant.status import Gathered, Status, batch_of, status_column
 from bowstring.variant.tree import Number, inline_number
+from bowstring.variant.type_names import type_named
 from bowstring.variant.walk import extract, locate
 
 if TYPE_CHECKING:
@@ -39,8 +41,8 @@ __all__ = ["KINDS", "OnError", "get", "get_many", "type_of"]
 
 
 OnError = Literal["null", "raise"]
-Cast = Literal["exact", "spark"]
-_CASTS: Final = ("exact", "spark")
+Cast = Literal["exact", "spark", "lenient"]
+_CASTS: Final = {"exact": "exact", "spark": "spark", "lenient": "spark"}
 _ERRORS: Final = {
     Status.MALFORMED: InvalidBody,
     Status.UNSUPPORTED: Unsupported,
@@ -53,7 +55,7 @@ KINDS: Final = ("null", "boolean", *PRIMITIVES[3:], "object", "array")
 
 def get(
     column: Any,
-    path: str | Sequence[Step],
+    path: str | Sequence[AnyStep],
     type: Any,  # noqa: A002  pyarrow's name for it
     *,
     cast: Cast = "exact",
@@ -71,8 +73,13 @@ def get(
         Of a shredded column only the columns on the path are read; a typed column of the type that is asked for
         is returned as a view where no row has a ``value`` beside it.
     path
-        Such as ``$.user.tags[0]``; see :func:`bowstring.variant.parse_path`.
-    type : pyarrow.DataType
+        Such as ``$.user.tags[0]``; see :func:`bowstring.variant.parse_path`. ``[-1]`` is the last element. ``[*]``
+        is each: the result is a list, and a list of lists where there are two. An element without the rest of the
+        path is a null in it; a row without an array there is null.
+    type : pyarrow.DataType or str
+        Or the name of one, such as ``"int64"``, ``"decimal(10, 2)"``, ``"timestamp[us, UTC]"``, ``"list<string>"``
+        or ``"variant"``; behind ``[*]``, that of the elements.
+
         null, bool, integers, floats, decimals, dates, times, timestamps (those with a time zone are another class
         than those without), strings and binary (also large, and views), binary of one length, uuid, or
         ``bowstring.variant.type()`` for the value below the path as it is. ``pa.null()`` is what
@@ -85,12 +92,12 @@ def get(
         ``exact``: a value becomes what is of its own class, where nothing is lost. Whole numbers and decimals
         become each other, times take other units, and ``float`` becomes float16.
 
-        ``spark``: as Spark 4.3's ``try_variant_get`` with UTC as the time zone of the session, for the types that
-        Spark has. Numbers become integers by cutting their fraction and decimals by rounding it half up; text is
-        read as what is asked for, and everything becomes text. What Spark gives NULL for is null; times and
-        nanoseconds, which Spark does not read, have the status ``UNSUPPORTED``. Text of a time without a date is
-        one of today, as of this call. Binary that is not UTF-8 becomes no text. ``pa.null()``, which Spark does not
-        take here, gives nulls.
+        ``lenient``, or ``spark``: as Spark 4.3's ``try_variant_get`` with UTC as the time zone of the session, for
+        the types that Spark has. Numbers become integers by cutting their fraction and decimals by rounding it half
+        up; text is read as what is asked for, and everything becomes text. What Spark gives NULL for is null; times
+        and nanoseconds, which Spark does not read, have the status ``UNSUPPORTED``. Text of a time without a date
+        is one of today, as of this call. Binary that is not UTF-8 becomes no text. ``pa.null()``, which Spark does
+        not take here, gives nulls.
 
         Spark's own results depend on its Java; those here are of Java 19 and later. Java 17 and 18 write some
         doubles with more digits than are needed, and Spark makes text and decimals of these: 1e23 is ``1.0E23`` and
@@ -118,6 +125,12 @@ def get(
     Column
         Named as the path is written; a Batch with `with_status`.
 
+    Warns
+    -----
+    UserWarning
+        Every value there is of another class than `type`, so that the result has nothing but nulls. Not with
+        `with_status`, ``on_error="raise"``, or lists, structs and maps.
+
     Raises
     ------
     UsageError
@@ -137,19 +150,27 @@ def get(
     >>> events = pa.record_batch({"event": pa.array(rows, variant_type().storage_type)})
     >>> get(events, "$.a", pa.int64(), plain=True).values.tolist()
     [42]
-    >>> get(events, "$", pa.map_(pa.string(), pa.string()), cast="spark", plain=True).to_arrow().to_pylist()
+    >>> get(events, "$", pa.map_(pa.string(), pa.string()), cast="lenient", plain=True).to_arrow().to_pylist()
     [[('a', '42')]]
+    >>> from bowstring.variant.json.read import from_json
+    >>> orders = from_json(['{"items": [{"price": 5}, {"price": 7}]}'])
+    >>> (
+    ...     get(orders, "$.items[*].price", "int64").to_pylist(),
+    ...     get(orders, "$.items[-1].price", "int8").to_pylist(),
+    ... )
+    ([[5, 7]], [7])
     """
     _check(cast, on_error)
     name = _name_of(path)
     status = "status" if with_status else ""
-    batch = _batch_of(column, {name: (path, type)}, cast, on_error, status, plain=plain, limits=limits)
+    wanted = {name: (path, type)}
+    batch = _batch_of(column, wanted, _CASTS[cast], on_error, status, plain=plain, limits=limits)
     return batch if with_status else batch[0]
 
 
 def get_many(
     column: Any,
-    wanted: Mapping[str, tuple[str | Sequence[Step], Any]],
+    wanted: Mapping[str, tuple[str | Sequence[AnyStep], Any]],
     *,
     cast: Cast = "exact",
     on_error: OnError = "null",
@@ -202,13 +223,33 @@ def get_many(
             hint=f"Get what is at {wanted[f'{twice}.status'][0]!r} under another name.",
         )
     status = "{}.status" if with_status else ""
-    return _batch_of(column, wanted, cast, on_error, status, plain=plain, limits=limits)
+    return _batch_of(column, wanted, _CASTS[cast], on_error, status, plain=plain, limits=limits)
+
+
+class _Wanted(NamedTuple):
+    """What is wanted at a path: the steps before the first ``[*]``, and what is made of the value there."""
+
+    path: Path
+    type: pa.DataType
+    target: Target
+
+
+def _wanted(path: str | Sequence[AnyStep], type_: Any, cast: str, limits: Limits) -> _Wanted:
+    head, *rest = divided(parse_path(path))
+    type_ = type_named(type_)
+    target = _target(cast, type_, limits)
+    for inside in reversed(rest):
+        type_ = pa.list_(type_)
+        target = Elements(target, path=inside)
+    if rest:
+        _target(cast, type_, limits)  # not too deep
+    return _Wanted(head, type_, target)
 
 
 def _batch_of(
     column: Any,
-    wanted: Mapping[str, tuple[str | Sequence[Step], Any]],
-    cast: Cast,
+    pairs: Mapping[str, tuple[str | Sequence[AnyStep], Any]],
+    cast: str,
     on_error: OnError,
     status: str,
     *,
@@ -216,51 +257,47 @@ def _batch_of(
     limits: Limits,
 ) -> Batch:
     """Return the values at paths as columns, each with its statuses behind it where `status` gives these a name."""
-    targets = {name: _target(cast, type_, limits) for name, (_, type_) in wanted.items()}
-    paths = [(parse_path(path), inline_number(targets[name], cast)) for name, (path, _) in wanted.items()]
+    wanted = {name: _wanted(path, type_, cast, limits) for name, (path, type_) in pairs.items()}
+    paths = [(each.path, inline_number(each.target, cast)) for each in wanted.values()]
     found = one_column(column, "variant")
     check_mark(found, plain=plain)
     parts = _shredded_parts if is_shredded(found) else _parts
     with found.device.use():
-        opened, made = parts(
-            found, wanted, paths, targets, limits, with_status=bool(status) or on_error == "raise"
-        )
+        opened, made = parts(found, wanted, paths, limits, with_status=bool(status) or on_error == "raise")
         columns = []
         for name, (column_of_name, statuses) in zip(wanted, made, strict=True):
             columns.append(column_of_name)
             if on_error == "raise":
-                _raise_first(opened, statuses, name, wanted[name][1])
+                _raise_first(opened, statuses, name, wanted[name].type)
+            elif not status and statuses is not None:
+                _warn_of_mismatch(found, statuses, name, wanted[name], cast)
             if status:
                 columns.append(status_column(status.format(name), statuses, opened.column.device))
         return batch_of(columns, opened)
 
 
-_Wanted = Mapping[str, tuple[str | Sequence[Step], Any]]
 _Paths = list[tuple[Path, Number | None]]
 _Parts = tuple["VariantColumn", Iterator[tuple[Gathered, Any]]]
 
 
-def _parts(
-    column: Column, wanted: _Wanted, paths: _Paths, targets: Mapping[str, Target], limits: Limits, **_: bool
-) -> _Parts:
+def _parts(column: Column, wanted: Mapping[str, _Wanted], paths: _Paths, limits: Limits, **_: bool) -> _Parts:
     """Return each wanted column and its statuses."""
     opened = open_column(column, plain=True)
     source = Source(opened, limits)
 
     def columns() -> Iterator[tuple[Gathered, Any]]:
         found = extract(opened, source.dictionary, paths)
-        for (name, (_, type_)), located in zip(wanted.items(), found, strict=True):
+        for (name, each), located in zip(wanted.items(), found, strict=True):
             source.name = name
-            yield gather(source, located, type_, targets[name]), located.statuses
+            yield gather(source, located, each.type, each.target), located.statuses
 
     return opened, columns()
 
 
 def _shredded_parts(
     column: Column,
-    wanted: _Wanted,
-    paths: _Paths,
-    targets: Mapping[str, Target],
+    wanted: Mapping[str, _Wanted],
+    _: _Paths,
     limits: Limits,
     *,
     with_status: bool,
@@ -269,12 +306,12 @@ def _shredded_parts(
     shredded = open_shredded(column)
     found = ShreddedPaths(shredded, limits)
     return shredded.opened, (
-        found.gathered(path, name, type_, targets[name], with_status=with_status)
-        for (name, (_, type_)), (path, _) in zip(wanted.items(), paths, strict=True)
+        found.gathered(each.path, name, each.type, each.target, with_status=with_status)
+        for name, each in wanted.items()
     )
 
 
-def _name_of(path: str | Sequence[Step]) -> str:
+def _name_of(path: str | Sequence[AnyStep]) -> str:
     return path if isinstance(path, str) else repr(list(parse_path(path)))
 
 
@@ -286,7 +323,7 @@ def _names_pairs(wanted: object) -> bool:
     )
 
 
-def _target(cast: Cast, type_: Any, limits: Limits) -> Target:
+def _target(cast: str, type_: Any, limits: Limits) -> Target:
     if isinstance(type_, pa.DataType) and type_.num_fields:
         # Not deeper, and not wider, than a batch may be, whatever the limits are.
         depth = min(limits.depth, DEFAULT_LIMITS.depth)
@@ -297,7 +334,7 @@ def _target(cast: Cast, type_: Any, limits: Limits) -> Target:
 
 def _check(cast: Cast, on_error: OnError) -> None:
     if cast not in _CASTS:
-        raise UsageError("no way to cast", expected=" or ".join(_CASTS), found=repr(cast))
+        raise UsageError("no way to cast", expected=", ".join(map(repr, _CASTS)), found=repr(cast))
     if on_error not in ("null", "raise"):
         raise UsageError("no way to treat errors", expected="null or raise", found=repr(on_error))
 
@@ -318,7 +355,34 @@ def _raise_first(opened: VariantColumn, statuses: Any, name: str, type_: Any) ->
     )
 
 
-def type_of(column: Any, path: str | Sequence[Step] = "$", *, plain: bool = False) -> Column:
+def _warn_of_mismatch(column: Column, statuses: Any, name: str, wanted: _Wanted, cast: str) -> None:
+    """Warn where rows have values at a path, and not one of them becomes the type."""
+    if pa.types.is_nested(wanted.type) or not len(statuses):
+        return
+    device, xp = column.device, column.device.xp
+    if device.to_host(statuses.min(keepdims=True))[0] == Status.OK:
+        return
+    rows = device.to_host(xp.flatnonzero(statuses > np.uint8(Status.VARIANT_NULL)))
+    others = device.to_host(statuses[rows])
+    if not len(rows) or (others != np.uint8(Status.TYPE_MISMATCH)).any():
+        return
+    first = int(rows[0])
+    kind = type_of(column.as_batch().slice(first, 1)[0], wanted.path, plain=True).to_arrow()[0].as_py()
+    advice = "schema_of() of the values there gives their type"
+    if cast == "exact":
+        advice = f'cast="lenient" converts what can be converted, and {advice}'
+    warnings.warn(
+        f"no value at {name} can be read as {wanted.type}: row {first} holds {_article(kind)}. {advice}.",
+        UserWarning,
+        stacklevel=4,
+    )
+
+
+def _article(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "aio" else f"a {kind}"
+
+
+def type_of(column: Any, path: str | Sequence[AnyStep] = "$", *, plain: bool = False) -> Column:
     r"""Return the names of the types of the values at a path, as :data:`KINDS` spells them.
 
     Parameters
@@ -347,7 +411,7 @@ def type_of(column: Any, path: str | Sequence[Step] = "$", *, plain: bool = Fals
     ... )
     (['object'], ['int8'])
     """
-    steps = parse_path(path)
+    steps = single_path(path, "type_of")
     found = one_column(column, "variant")
     check_mark(found, plain=plain)
     device, rows = found.device, len(found)

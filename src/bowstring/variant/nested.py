@@ -38,8 +38,20 @@ if TYPE_CHECKING:
     from bowstring.limits import Limits
     from bowstring.memory import Device
     from bowstring.variant.column import VariantColumn
+    from bowstring.variant.path import Path
 
-__all__ = ["Source", "bounds_of", "check_size", "copied", "elements", "ends_of", "fields", "keys", "merge"]
+__all__ = [
+    "Source",
+    "below",
+    "bounds_of",
+    "check_size",
+    "copied",
+    "elements",
+    "ends_of",
+    "fields",
+    "keys",
+    "merge",
+]
 
 _MOST_32: Final = (1 << 31) - 1
 _ANY_WIDTH: Final = -1
@@ -74,14 +86,18 @@ class Source:
     @functools.cached_property
     def metadata(self) -> Batch:
         """The distinct metadata as the values of a dictionary, and behind them the empty ones."""
-        device, xp = self.device, self.device.xp
+        return self.metadata_as(pa.large_binary())
+
+    def metadata_as(self, type_: pa.DataType) -> Batch:
+        """Return :attr:`metadata` as binary or large binary."""
+        device, xp, large = self.device, self.device.xp, type_ == pa.large_binary()
         starts, stops = self.dictionary.starts, self.dictionary.stops
-        offsets, data = copied(self, starts, stops, self.dictionary.data)
+        offsets, data = copied(self, starts, stops, self.dictionary.data, large=large)
         empty = xp.asarray(np.frombuffer(_EMPTY_METADATA, np.uint8))
         data, ends = xp.concatenate([data, empty]), xp.concatenate([offsets, offsets[-1:] + np.int64(3)])
-        count = len(starts) + 1
+        count, ends = len(starts) + 1, ends if large else ends.astype(np.int32)
         return Batch.from_parts(
-            Layout.of(pa.schema([pa.field("values", pa.large_binary())])),
+            Layout.of(pa.schema([pa.field("values", type_)])),
             count,
             np.array([(count, 0)], np.int64),
             [None, buffer_or_none(ends, device), buffer_or_none(data, device)],
@@ -183,12 +199,19 @@ def fields(source: Source, located: Located, metadata_ids: Any, names: Sequence[
     rows, xp = len(located.statuses), source.device.xp
     unused = xp.empty(rows, np.int64)
     launch(count_children, rows, source.data, located.positions, OBJECT, ONLY_KIND, located.statuses, unused)
-    if not names:
-        return []
-    slots = Slots(*bounds_of(source, located), source.data, xp.empty(0, np.uint8), shared=True)
+    return _below(source, located, metadata_ids, [(name,) for name in names]) if names else []
+
+
+def below(source: Source, located: Located, metadata_ids: Any, path: Path) -> Located:
+    """Return where a path leads in values; SQL NULL where there is no value."""
+    return _below(source, located, metadata_ids, [path])[0]
+
+
+def _below(source: Source, located: Located, metadata_ids: Any, paths: Sequence[Path]) -> list[Located]:
+    slots = Slots(*bounds_of(source, located), source.data, source.device.xp.empty(0, np.uint8), shared=True)
     valid = bitmap.packed(located.statuses == np.uint8(Status.OK))
     inside = dataclasses.replace(source.dictionary, indices=metadata_ids)
-    return locate_in(source.device, valid, slots, inside, [(name,) for name in names])
+    return locate_in(source.device, valid, slots, inside, paths)
 
 
 def keys(source: Source, located: Located, metadata_ids: Any) -> tuple[Any, Any, Any, Located, Any]:

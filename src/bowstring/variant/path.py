@@ -1,16 +1,20 @@
-"""Paths into a Variant: ``$.a.b[0]['x.y']["z"]``, or a list of steps."""
+"""Paths into a Variant: ``$.a.b[0]['x.y']["z"][-1][*]``, or a list of steps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from types import EllipsisType
 from typing import Final, NoReturn
 
 from bowstring.errors import UsageError
 
-__all__ = ["Path", "Step", "parse_path"]
+__all__ = ["AnyPath", "AnyStep", "Path", "Step", "divided", "parse_path", "single_path"]
 
 Step = str | int
 Path = tuple[Step, ...]
+AnyStep = Step | EllipsisType
+"""A step, or ``...`` for each element of an array."""
+AnyPath = tuple[AnyStep, ...]
 
 _ESCAPES: Final = {
     "\\": "\\",
@@ -27,7 +31,7 @@ _LARGEST: Final = (1 << 32) - 1
 _HINT: Final = "Quote names that hold . or [: $['a.b']; or give the steps as a list."
 
 
-def parse_path(path: str | Sequence[Step]) -> Path:
+def parse_path(path: str | Sequence[AnyStep]) -> AnyPath:
     r"""Return the steps of a path: names of fields, and indices of elements.
 
     Parameters
@@ -35,7 +39,8 @@ def parse_path(path: str | Sequence[Step]) -> Path:
     path
         ``$`` is optional. A name stands after a dot, up to the next dot or bracket, or in brackets and quotes,
         where a backslash escapes quotes, itself, and what JSON escapes (``\n``, ``\u00e9`` …). An index stands in
-        brackets. A list of steps is taken as it is: strings are names, whole numbers indices.
+        brackets; ``[-1]`` is the last element, and ``[*]`` each. A list of steps is taken as it is: strings are
+        names, whole numbers indices, and ``...`` is each element.
 
     Raises
     ------
@@ -46,8 +51,8 @@ def parse_path(path: str | Sequence[Step]) -> Path:
     --------
     >>> parse_path("$.user['first.name'][0]")
     ('user', 'first.name', 0)
-    >>> parse_path(["a.b", 2]), parse_path("$")
-    (('a.b', 2), ())
+    >>> parse_path(["a.b", 2]), parse_path("$"), parse_path("$.items[*].prices[-1]")
+    (('a.b', 2), (), ('items', Ellipsis, 'prices', -1))
     """
     if isinstance(path, bytes | bytearray) or not isinstance(path, Iterable):
         raise UsageError("not a path", expected="a string, or a list of steps", found=repr(path))
@@ -56,13 +61,45 @@ def parse_path(path: str | Sequence[Step]) -> Path:
     return _Parser(path).steps()
 
 
-def _step(step: object, place: int) -> Step:
+def single_path(path: str | Sequence[AnyStep], call: str) -> Path:
+    """Return the steps of a path that leads to one value of each row.
+
+    Raises
+    ------
+    UsageError
+        It is no path, or has a ``[*]``.
+    """
+    head, *rest = divided(parse_path(path))
+    if rest:
+        raise UsageError(
+            f"{call}() takes a path to one value",
+            expected="no [*]",
+            found=str(path),
+            hint='Use get() of the path with "variant" as the type, which gives lists, or an index such as [0].',
+        )
+    return head
+
+
+def divided(path: AnyPath) -> list[Path]:
+    """Return the paths before, between and behind the steps ``...`` of a path."""
+    found: list[list[Step]] = [[]]
+    for step in path:
+        if isinstance(step, EllipsisType):
+            found.append([])
+        else:
+            found[-1].append(step)
+    return [tuple(each) for each in found]
+
+
+def _step(step: object, place: int) -> AnyStep:
     if isinstance(step, str):
         return _text(step, f"step {place}")
-    if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step <= _LARGEST:
+    if step is ...:
+        return ...
+    if isinstance(step, bool) or not isinstance(step, int) or not -_LARGEST <= step <= _LARGEST:
         raise UsageError(
             "a step of a path is a name or an index",
-            expected="a string, or 0 to 2^32 - 1",
+            expected="a string, less than 2^32, or ...",
             found=repr(step),
             where=f"step {place}",
         )
@@ -84,8 +121,8 @@ class _Parser:
         self.text = text
         self.at = 0
 
-    def steps(self) -> Path:
-        found: list[Step] = []
+    def steps(self) -> AnyPath:
+        found: list[AnyStep] = []
         if self.text.startswith("$"):
             self.at = 1
         elif self.text and self.text[0] not in ".[":
@@ -113,26 +150,33 @@ class _Parser:
             self.refuse("a name is empty", "a name")
         return _text(self.text[start : self.at], f"character {start}")
 
-    def bracket(self) -> Step:
-        quoted = self.text[self.at : self.at + 1] in ("'", '"')
-        step: Step = self.quoted() if quoted else self.index()
+    def bracket(self) -> AnyStep:
+        first = self.text[self.at : self.at + 1]
+        step: AnyStep = ...
+        if first == "*":
+            self.at += 1
+        else:
+            step = self.quoted() if first in ("'", '"') else self.index()
         if self.text[self.at : self.at + 1] != "]":
             self.refuse("a bracket is not closed", "]")
         self.at += 1
         return step
 
     def index(self) -> int:
+        begin = self.at
+        negative = self.text[begin : begin + 1] == "-"
+        self.at += negative
         start = self.at
         while self.text[self.at : self.at + 1] in tuple("0123456789"):
             self.at += 1
         if self.at == start:
-            self.refuse("neither an index nor a quoted name", "digits, ' or \"")
+            self.refuse("neither an index nor a quoted name", "digits, *, ' or \"")
         # Anything longer is out of range, and slow to convert.
         index = int(self.text[start : self.at]) if self.at - start <= 20 else _LARGEST + 1
         if index > _LARGEST:
-            self.at = start
+            self.at = begin
             self.refuse("an index is too large", f"at most {_LARGEST}")
-        return index
+        return -index if negative else index
 
     def quoted(self) -> str:
         quote, start = self.text[self.at], self.at

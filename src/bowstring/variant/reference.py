@@ -12,7 +12,8 @@ import pyarrow as pa
 from bowstring.columnar.marks import is_variant
 from bowstring.errors import UsageError
 from bowstring.variant.column import VariantType
-from bowstring.variant.path import Path, Step, parse_path
+from bowstring.variant.path import Path, Step, single_path
+from bowstring.variant.type_names import type_named
 
 __all__ = ["Reference", "path", "reference_of"]
 
@@ -63,8 +64,9 @@ def path(column: str, path: str | Sequence[Step], type: Any) -> Any:  # noqa: A0
         The name of the column.
     path
         As :func:`bowstring.variant.get` takes it.
-    type : pyarrow.DataType
-        What the values are read as, exactly: values of another class, such as strings for ``pa.int64()``, are null.
+    type : pyarrow.DataType or str
+        Or its name. What the values are read as, exactly: values of another class, such as strings for
+        ``pa.int64()``, are null.
 
     Returns
     -------
@@ -84,6 +86,8 @@ def path(column: str, path: str | Sequence[Step], type: Any) -> Any:  # noqa: A0
     """
     import pyarrow.compute as pc
 
+    type = type_named(type)  # noqa: A001  as in get()
+
     if not all((isinstance(column, str), isinstance(type, pa.DataType))):
         raise UsageError(
             "a path needs the name of a column and a type",
@@ -91,7 +95,7 @@ def path(column: str, path: str | Sequence[Step], type: Any) -> Any:  # noqa: A0
             found=f"{column!r}, {type!r}"[:200],
         )
     stored = base64.b64encode(pa.schema([pa.field("", type)]).serialize()).decode()
-    return pc.field(_PREFIX + json.dumps([column, parse_path(path), stored]))
+    return pc.field(_PREFIX + json.dumps([column, single_path(path, "path"), stored]))
 
 
 def reference_of(name: str) -> Reference | None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from bowstring.kernels.variant import numbers
 from bowstring.kernels.variant.format import SIZES
+from bowstring.kernels.variant.metadata import NAMED
 from bowstring.kernels.variant.walk_fast import BY_INDEX, BY_NAME, LATER, PLACE, ROOT, WHOLE
 from bowstring.variant.cast import Numbers
 from bowstring.variant.status import Status
@@ -23,7 +24,6 @@ __all__ = ["Node", "Number", "Tree", "inline_number", "lengths"]
 
 
 _ABOVE: Final = -1
-_NAMED: Final = -1
 _COUNTED: Final = 255
 
 _INT8, _DOUBLE, _DECIMAL4, _DATE, _FLOAT = 3, 7, 8, 11, 14
@@ -134,7 +134,7 @@ class Tree:
         kind = number.width if number else int(PLACE)
         node = Node(len(self.kinds), kind, self.count_of[kind])
         self.operands.append(self.names.setdefault(step, len(self.names)) if isinstance(step, str) else 0)
-        self.indices.append(_NAMED if isinstance(step, str) else step)
+        self.indices.append(int(NAMED) if isinstance(step, str) else step)
         self.kinds.append(kind)
         self.columns.append(node.column)
         self.meanings.append(number.meanings if number else _PLACES)

@@ -180,8 +180,8 @@ class ShreddedPaths:
             if place.slots is not None:
                 starts, stops = self._taken(starts, place.slots), self._taken(stops, place.slots)
             child = group.typed.item
-            slots = starts + np.int64(step)
-            inside = typed & ~held & (stops - starts > np.int64(step)) & (slots < np.int64(child.rows))
+            slots = starts + np.int64(step) if step >= 0 else stops + np.int64(step)
+            inside = typed & ~held & (slots >= starts) & (slots < stops) & (slots < np.int64(child.rows))
             return _Place(child, inside, xp.where(inside, slots, np.int64(0)))
         return _Place(group, xp.zeros(self._rows, np.bool_), place.slots)
 

@@ -167,7 +167,7 @@ class _Inference:
     def _kinds(self, level: _Level) -> Any:
         rows = len(level.numbers)
         kinds = self._device.xp.empty(rows, np.int32)
-        launch(kernels.name_shapes, rows, self._source.data, *level.located, kinds)
+        launch(kernels.name_shapes, rows, self._source.data, *level.located, 0, kinds)
         return kinds
 
     def _count(self, nodes: list[_Node], numbers: Any, kinds: Any) -> None:
