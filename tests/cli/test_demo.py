@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -18,7 +17,7 @@ from hypothesis import strategies as st
 import bowstring as bow
 from bowstring.cli import main
 from bowstring.demo.flights import report as expected_report
-from bowstring.demo.reader import arrays_of_arrow, arrays_of_batch, read_every_byte, report
+from bowstring.demo.reader import report
 from bowstring.testing import fake_device
 
 NULLS = {
@@ -54,26 +53,6 @@ def test_the_report_is_what_pyarrow_computes(flights: list[tuple[Any, ...]], sta
     known = table.filter(pc.is_valid(table["carrier"]))
     expected = expected_report(known.unify_dictionaries()).to_pylist()
     assert [{**row, "delay_minutes": row["delay_minutes"] or 0} for row in expected] == lines
-
-
-def test_every_byte_is_read() -> None:
-    """All buffers are read to their last byte: changing any one byte changes the sum."""
-    buffers = [np.arange(n, dtype=np.uint8) for n in (0, 7, 8, 21)]
-    nbytes, total = read_every_byte(buffers)
-    assert nbytes == 36
-    for buffer in buffers:
-        for index in range(len(buffer)):
-            buffer[index] ^= 1
-            assert read_every_byte(buffers)[1] != total
-            buffer[index] ^= 1
-
-
-def test_both_sides_read_the_same() -> None:
-    """The buffers read of a Batch and of pyarrow's batch are the same, dictionaries and validity included."""
-    batch = table_of([("UA", 5, None), ("WN", None, 3)] * 8).to_batches()[0]
-    ours = sorted(bytes(array) for array in arrays_of_batch(bow.Batch.from_arrow(batch)) if len(array))
-    theirs = sorted(bytes(array) for array in arrays_of_arrow(batch) if len(array))
-    assert ours == theirs
 
 
 def test_without_the_data(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,12 +33,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.read is not None:
         from bowstring.demo.reader import read
 
-        return _show_flights(arguments, read(arguments.read, arguments.rounds or _FLIGHTS_ROUNDS))
+        return _show(arguments, {"flights": read(arguments.read, arguments.rounds or _FLIGHTS_ROUNDS)})
     if arguments.spark:
-        return _show_pipeline(arguments, _pipeline(arguments))
+        return _show(arguments, {"pipeline": _pipeline(arguments)})
     data_folder()
     if arguments.flights:
-        return _show_flights(arguments, _two_processes(arguments))
+        return _show(arguments, {"flights": _two_processes(arguments)})
     absent = missing()
     if arguments.json:
         found: dict[str, Any] = {"flights": _two_processes(arguments), "missing": absent}
@@ -47,12 +47,12 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(found))
         return int(not all(part["verified"] for part in found.values() if isinstance(part, dict)))
     print("1. Two processes\n")
-    code = _show_flights(arguments, _two_processes(arguments))
+    code = _show(arguments, {"flights": _two_processes(arguments)})
     print("\n2. Spark, a process without it, and back\n", flush=True)
     if absent:
         print(f"This part needs {', '.join(absent)}: pip install 'bowstring[demo]'")
         return code
-    return _show_pipeline(arguments, _pipeline(arguments)) or code
+    return _show(arguments, {"pipeline": _pipeline(arguments)}) or code
 
 
 def _publish(arguments: argparse.Namespace) -> int:
@@ -92,21 +92,12 @@ def _pipeline(arguments: argparse.Namespace) -> dict[str, Any]:
     return pipeline(arguments.rounds or _SPARK_ROUNDS, device=arguments.device, quiet=arguments.json)
 
 
-def _show_flights(arguments: argparse.Namespace, found: dict[str, Any]) -> int:
-    from bowstring.demo.printing import print_flights
+def _show(arguments: argparse.Namespace, part: dict[str, Any]) -> int:
+    from bowstring.demo import printing
 
-    return _show(arguments, found, print_flights)
-
-
-def _show_pipeline(arguments: argparse.Namespace, found: dict[str, Any]) -> int:
-    from bowstring.demo.printing import print_pipeline
-
-    return _show(arguments, found, print_pipeline)
-
-
-def _show(arguments: argparse.Namespace, found: dict[str, Any], words: Any) -> int:
+    [(name, found)] = part.items()
     if arguments.json:
         print(json.dumps(found))
     else:
-        words(found)
+        {"flights": printing.print_flights, "pipeline": printing.print_pipeline}[name](found)
     return int(not found["verified"] or found.get("same_as_flight") is False)

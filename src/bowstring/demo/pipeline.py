@@ -25,30 +25,10 @@ Step = Callable[[str], contextlib.AbstractContextManager[None]]
 
 
 def pipeline(rounds: int, *, device: str | None = None, quiet: bool = False) -> dict[str, Any]:
-    """Run all of it, and leave nothing behind.
+    """Run all of it, and leave nothing behind; return facts and seconds.
 
-    Parameters
-    ----------
-    rounds
-        How often the hand-over is measured, after a first time that is cold.
-    device
-        Where process B takes the data; where they are by default.
-    quiet
-        Show no progress.
-
-    Returns
-    -------
-    dict
-        Facts and seconds: ``published`` to the tickets in this process, ``connected`` from ``connect`` to all
-        batches in process B, ``handed_over`` for both, ``to_arrow`` for ``toArrow()`` of the same data frame,
-        ``extracted`` for the typed columns, ``read_back`` to Spark's checksum of them.
-
-    Raises
-    ------
-    MissingDependency
-        Something is not installed.
-    BrokenError
-        Spark or process B failed.
+    The hand-over is measured so many rounds, after a first one that is cold. Process B takes the data on `device`,
+    or where they are.
     """
     if absent := engine.missing():
         raise MissingDependency(
@@ -79,13 +59,7 @@ def pipeline(rounds: int, *, device: str | None = None, quiet: bool = False) -> 
 
 
 def is_verified(checksums: dict[str, Any]) -> bool:
-    """Whether Spark read back what it computes itself.
-
-    Examples
-    --------
-    >>> is_verified({"spark": {"rows": 1}, "read_back": {"rows": 2}})
-    False
-    """
+    """Whether Spark read back what it computes itself."""
     return bool(checksums) and checksums["spark"] == checksums["read_back"]
 
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 import bowstring as bow
 from bowstring import variant
+from bowstring.demo.reader import moved
 
 __all__ = ["FACTS", "Consumer", "Fact", "countries", "extract", "system_of", "systems_of"]
 
@@ -54,13 +55,7 @@ def extract(places: Any) -> pa.RecordBatch:
 
 
 class Consumer:
-    """Process B, call by call (:class:`bowstring.benchmarks.processes.Child`).
-
-    Parameters
-    ----------
-    device
-        Where it takes the data; ``None``: wherever they are.
-    """
+    """Process B, call by call; it takes the data on `device`, or where they are."""
 
     def __init__(self, device: str | None = None) -> None:
         self._device = device
@@ -85,12 +80,7 @@ class Consumer:
             stats = stream.stats
         return {
             "seconds": seconds,
-            "rows": stats.rows,
-            "batches": stats.batches,
-            "bytes": stats.nbytes,
-            "device": stats.device,
-            "path": stats.path,
-            "why": stats.why,
+            **moved(stats),
             "pid": os.getpid(),
             "has_pyspark": "pyspark" in sys.modules,
         }
@@ -126,18 +116,8 @@ class Consumer:
 def countries(table: pa.Table) -> list[dict[str, Any]]:
     """Return a line for each country, those with the most people first.
 
-    Parameters
-    ----------
-    table
-        A row for each place: ``country``, ``name``, ``population``, ``names``, a list, and ``km``, null where no
-        airport is near.
-
-    Returns
-    -------
-    list of dict
-        ``country``; ``places`` and ``people``, how many; ``largest`` and ``largest_people``, the place with the
-        most; ``names``, how many, and ``systems``, in which writing systems, the most frequent first; ``near``,
-        how many people have an airport near by that one could fly to from New York.
+    Of a row for each place: how many places, people and names it has, its largest place, in which writing systems
+    the names are, and how many people have an airport near by that one could fly to from New York.
 
     Examples
     --------
@@ -158,30 +138,17 @@ def countries(table: pa.Table) -> list[dict[str, Any]]:
         }
     ).sort_by([("people", "descending"), ("largest", "ascending")])
     by_country = places.group_by("country", use_threads=False)
-    summed = by_country.aggregate(
-        [
-            ("largest", "first"),
-            ("largest", "count"),
-            ("people", "sum"),
-            ("people", "max"),
-            ("near", "sum"),
-            ("names", "sum"),
-        ]
-    )
+    heads = {
+        "places": ("largest", "count"),
+        "people": ("people", "sum"),
+        "largest": ("largest", "first"),
+        "largest_people": ("people", "max"),
+        "names": ("names", "sum"),
+        "near": ("near", "sum"),
+    }
+    summed = by_country.aggregate(list(heads.values())).rename_columns(["country", *heads])
     systems = _systems(pc.fill_null(table["country"].cast(pa.string()), "?"), table["names"])
-    lines = [
-        {
-            "country": row["country"],
-            "places": row["largest_count"],
-            "people": row["people_sum"],
-            "largest": row["largest_first"],
-            "largest_people": row["people_max"],
-            "names": row["names_sum"],
-            "systems": systems.get(row["country"], []),
-            "near": row["near_sum"],
-        }
-        for row in summed.to_pylist()
-    ]
+    lines = [{**row, "systems": systems.get(row["country"], [])} for row in summed.to_pylist()]
     return sorted(lines, key=lambda line: (-line["people"], line["country"]))
 
 

