@@ -32,6 +32,7 @@ class Spark:
 
     def __init__(self) -> None:
         self.sparkSession = self.sparkContext = self
+        self.columns = ["a"]
         self.over = threading.Event()
         self.rows: list[Any] = []
         self.error: BaseException | None = None

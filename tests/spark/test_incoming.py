@@ -66,3 +66,12 @@ def test_nothing_has_no_schema() -> None:
         schema, present = incoming(source)
         assert schema is None
         assert not list(present)
+
+
+def test_columns_get_their_names_back() -> None:
+    """Columns that Spark was given by position have their own names again, repeated ones and dots included."""
+    schema, present = incoming([pa.record_batch({"c0": [1], "c1": ["a"]})] * 2, ["a.b", "a.b"])
+    [batch] = present
+    assert schema is not None
+    assert schema.names == batch.schema.names == ["a.b", "a.b"]
+    assert [column.to_pylist() for column in batch.columns] == [[1, 1], ["a", "a"]]

@@ -17,7 +17,7 @@ from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Pool, cpu
 from bowstring.server import Server
 from bowstring.spark.input_batches import incoming
-from bowstring.spark.schemas import published_schema
+from bowstring.spark.schemas import published_schema, with_plain_names
 from bowstring.spark.task import device_of, own_address, reason
 from bowstring.spark.tickets import COLUMNS, Control, PublishedDataset, Ticket, dataset_of
 from bowstring.transport import Message, dial, listen
@@ -51,12 +51,15 @@ class StayingTask:
         Where the driver's process waits, and the secret that it knows its tasks by.
     device
         Where the data are put (:func:`bowstring.spark.publish`).
+    names
+        The names of the columns, where Spark was given others.
     """
 
     order: Order
     driver: str
     token: str = dataclasses.field(repr=False)
     device: str | None = None
+    names: tuple[str, ...] | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Publish the batches of one partition, and stay; give back one ticket."""
@@ -67,7 +70,7 @@ class StayingTask:
         with contextlib.ExitStack() as ends:
             pool = Pool(device)
             ends.callback(pool.close)
-            _, present = incoming(batches)
+            _, present = incoming(batches, self.names)
             data = [Batch.from_arrow(batch).to_device(device, pool) for batch in present]
             server = self._server(ends, pool)
             ticket = self._offer(server, data, context.partitionId())
@@ -186,6 +189,7 @@ class _Meeting:
     def __init__(self, df: Any, order: Order, profile: Any, device: str | None) -> None:
         from pyspark import InheritableThread
 
+        plain, names = with_plain_names(df)
         self._spark = df.sparkSession.sparkContext
         self._group = order.dataset
         self._token = secrets.token_hex(16)
@@ -199,8 +203,8 @@ class _Meeting:
         self._given: list[Ticket] = []
         self._error: BaseException | None = None
         self._done = self._ended = False
-        task = StayingTask(order, self._listener.uri, self._token, device)
-        job = df.mapInArrow(task, COLUMNS, barrier=True, profile=profile)
+        task = StayingTask(order, self._listener.uri, self._token, device, names)
+        job = plain.mapInArrow(task, COLUMNS, barrier=True, profile=profile)
         run_in_thread(self._accept, name="bowstring-spark-meeting")
         self._job = InheritableThread(target=self._run, args=(job,), name="bowstring-spark-job", daemon=True)
         self._job.start()

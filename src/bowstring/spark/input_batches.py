@@ -18,15 +18,19 @@ from bowstring.spark import conversions
 from bowstring.spark.type_mapping import Convert, Form, is_marked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = ["FromSpark", "from_spark", "incoming", "joined", "shared"]
 
 _BATCH_BYTES: Final = 2 << 20
 
 
-def incoming(batches: Iterable[pa.RecordBatch]) -> tuple[pa.Schema | None, Iterator[pa.RecordBatch]]:
+def incoming(
+    batches: Iterable[pa.RecordBatch], names: Sequence[str] | None = None
+) -> tuple[pa.Schema | None, Iterator[pa.RecordBatch]]:
     """Return the schema and the batches that a task publishes of its partition; no schema where it has no rows.
+
+    Columns are renamed to `names`, where some are given.
 
     Examples
     --------
@@ -38,8 +42,12 @@ def incoming(batches: Iterable[pa.RecordBatch]) -> tuple[pa.Schema | None, Itera
     first = next(present, None)
     if first is None:
         return None, present
+    every: Iterator[pa.RecordBatch] = itertools.chain((first,), present)
+    if names is not None:
+        first = first.rename_columns(list(names))
+        every = (batch.rename_columns(list(names)) for batch in every)
     convert = FromSpark(first.schema)
-    return convert.schema, map(convert, itertools.chain((first,), present))
+    return convert.schema, map(convert, every)
 
 
 def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

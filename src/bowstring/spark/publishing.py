@@ -12,9 +12,10 @@ from bowstring.errors import BrokenError, MissingDependency, UnknownTicket, Usag
 from bowstring.server.arguments import check_offer
 from bowstring.spark.application_lease import application_of
 from bowstring.spark.barrier import publish_in_tasks
+from bowstring.spark.coalescing import coalesced
 from bowstring.spark.parquet_scan import ScanTask, pieces_of, scan_of
 from bowstring.spark.publication import Job, Keep, Publication
-from bowstring.spark.schemas import check_columns, published_schema
+from bowstring.spark.schemas import check_columns, frame_of, published_schema, with_plain_names
 from bowstring.spark.sessions import warn_of_memory_limit
 from bowstring.spark.task import LEASE_SECONDS, WAIT_SECONDS, DepotTask, Order
 from bowstring.spark.waiting import no_room, watched
@@ -37,6 +38,7 @@ def publish(
     mode: Literal["depot", "barrier"] = "depot",
     scan: Literal["spark", "tasks"] = "spark",
     recoverable: bool = False,
+    coalesce: Literal["auto"] | int | None = "auto",
     profile: Any = None,
     device: str | None = None,
     wait_for_room: float = WAIT_SECONDS,
@@ -52,7 +54,9 @@ def publish(
     Parameters
     ----------
     df : pyspark.sql.DataFrame
-        What to publish; it is computed once, by this call.
+        What to publish; it is computed once, by this call. Names of columns may hold dots and may be repeated.
+        A data frame or series of pandas-on-Spark is published without its index: ``reset_index()`` makes that a
+        column.
     name
         What to call the data set: any process of the driver's host finds it then (:func:`dataset`,
         ``bow.connect("depot:NAME")``, ``spark.read.format("bowstring").load(NAME)``). It is kept until it is
@@ -75,6 +79,10 @@ def publish(
     recoverable
         Whether :meth:`PublishedDataset.republish` shall work. The data frame must give the same rows again:
         persist it, or read it from files.
+    coalesce
+        ``"auto"``: partitions that Spark estimates below 1 MiB are joined before the tasks run, to no fewer than
+        two for each core, where rows keep their order or have none (behind a shuffle that is no sort). A number: at
+        most so many partitions, as ``df.coalesce`` makes them. ``None``: a task for each partition.
     profile : pyspark.resource.ResourceProfile
         What tasks need, such as a GPU each.
     device
@@ -118,6 +126,7 @@ def publish(
     ...     sum(batch.num_rows for batch in stream)
     1000
     """
+    df = frame_of(df)
     _check(df, name, mode, scan, readers, device=device, recoverable=recoverable)
     _check_times(ttl=ttl, wait_for_room=wait_for_room, lease_seconds=lease_seconds, stay_seconds=stay_seconds)
     warn_of_memory_limit(functools.partial(_setting, df.sparkSession), gpus=device is not None)
@@ -138,7 +147,9 @@ def publish(
     if mode == "barrier":
         return publish_in_tasks(df, name or "", order, profile=profile, device=device)
     keep = Keep(name, replace, ttl, stay_seconds)
-    work = Publication(order, application, _job(df, scan), profile, keep)
+    # What is computed again must have the same partitions.
+    job = _job(df, scan, None if recoverable and coalesce == "auto" else coalesce)
+    work = Publication(order, application, job, profile, keep)
     try:
         with watched(df.sparkSession, order, application, name):
             tickets = work.run(order)
@@ -151,10 +162,11 @@ def publish(
         raise
 
 
-def _job(df: Any, scan: str) -> Job:
+def _job(df: Any, scan: str, coalesce: Literal["auto"] | int | None) -> Job:
     schema = published_schema(df)
     if scan == "spark":
-        return Job(df, DepotTask, schema)
+        plain, names = with_plain_names(coalesced(df, coalesce))
+        return Job(plain, functools.partial(DepotTask, names=names), schema)
     spark = df.sparkSession
     read = scan_of(df)
     pieces = pieces_of(read.files, spark.sparkContext.defaultParallelism)

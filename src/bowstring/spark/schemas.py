@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from typing import Any, Final
 
 import pyarrow as pa
@@ -11,7 +12,14 @@ from bowstring.errors import Unsupported
 from bowstring.spark.input_batches import FromSpark
 from bowstring.spark.type_mapping import marked
 
-__all__ = ["check_columns", "differences", "published_schema", "task_schema"]
+__all__ = [
+    "check_columns",
+    "differences",
+    "frame_of",
+    "published_schema",
+    "task_schema",
+    "with_plain_names",
+]
 
 _PLAIN: Final = {
     "NullType": pa.null(),
@@ -67,6 +75,29 @@ def check_columns(source: Any) -> None:
     """
     if not (source.columns if hasattr(source, "columns") else source.names):
         raise Unsupported("rows without columns do not travel from Spark", hint="Give them a column.")
+
+
+def frame_of(source: Any) -> Any:
+    """Return the data frame of Spark that a data frame or series of pandas-on-Spark is, without its index."""
+    if not hasattr(source, "mapInArrow") and type(source).__module__.startswith("pyspark.pandas"):
+        frame = source if hasattr(source, "to_spark") else source.to_frame()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that the index is lost is what the documentation says
+            return frame.to_spark()
+    return source
+
+
+def with_plain_names(df: Any) -> tuple[Any, tuple[str, ...] | None]:
+    """Return a data frame whose columns ``mapInArrow`` finds by their names, and the names that they had.
+
+    Spark looks for ``a.b`` in a struct, and finds two columns where a name is repeated. There, columns are renamed
+    by their position; ``None`` where nothing was renamed.
+    """
+    names = tuple(df.columns)
+    found = {name.lower() for name in names}
+    if len(found) == len(names) and not any("." in name or "`" in name for name in names):
+        return df, None
+    return df.toDF(*(f"c{index}" for index in range(len(names)))), names
 
 
 def differences(known: pa.Schema, planned: pa.Schema) -> tuple[str, str] | None:

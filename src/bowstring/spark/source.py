@@ -13,7 +13,7 @@ from bowstring.errors import BowstringError, UsageError
 from bowstring.spark.filters import Predicate, predicate
 from bowstring.spark.options import ReadOptions
 from bowstring.spark.schemas import published_schema, task_schema
-from bowstring.spark.types import read_endpoint, to_spark_schema
+from bowstring.spark.types import distinct_names, read_endpoint, to_spark_schema
 
 __all__ = ["BowstringDataSource", "BowstringReader", "BowstringStreamReader"]
 
@@ -38,7 +38,7 @@ class BowstringDataSource(DataSource):  # type: ignore[misc]  # pyspark has no t
 
     def schema(self) -> Any:
         """Return the schema of the data set in Spark's types."""
-        return to_spark_schema(self._read_options().schema())
+        return to_spark_schema(distinct_names(self._read_options().schema()))
 
     def reader(self, schema: Any) -> BowstringReader:
         """Return what reads the data set once."""

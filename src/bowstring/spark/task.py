@@ -233,9 +233,18 @@ class Order:
 
 @dataclasses.dataclass(frozen=True)
 class DepotTask:
-    """Publishes a partition through the depot of its host; Spark calls it with the partition's batches."""
+    """Publishes a partition through the depot of its host; Spark calls it with the partition's batches.
+
+    Attributes
+    ----------
+    order
+        What every task is told.
+    names
+        The names of the columns, where Spark was given others; ``None`` for those that Spark has.
+    """
 
     order: Order
+    names: tuple[str, ...] | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Publish the batches of one partition, and give back one ticket."""
@@ -249,7 +258,7 @@ class DepotTask:
         self, batches: Iterable[pa.RecordBatch], partition: int, attempt: int, wait: float | None = None
     ) -> Ticket:
         """Write some batches to the depot, and return the ticket of the committed stream."""
-        schema, present = incoming(batches)
+        schema, present = incoming(batches, self.names)
         if schema is None:
             return Ticket(partition)
         order = self.order

@@ -16,7 +16,7 @@ from bowstring.spark.conversions import TooLong
 from bowstring.spark.filters import Predicate, kept
 from bowstring.spark.type_mapping import column_form, is_marked
 
-__all__ = ["Normaliser", "normalise", "read_endpoint", "to_spark_schema"]
+__all__ = ["Normaliser", "distinct_names", "normalise", "read_endpoint", "to_spark_schema"]
 
 
 class Normaliser:
@@ -241,12 +241,34 @@ def read_endpoint(
     """
     with connect(endpoint, columns=columns) as stream:
         normaliser = Normaliser(stream.schema, truncate=truncate)
-        _check(normaliser.schema, target)
+        _check(distinct_names(normaliser.schema), target)
         for batch in stream:
             for part in normaliser.batches(batch):
                 found = kept(part, predicates)
                 if found.num_rows:
                     yield _labelled(found, target)
+
+
+def distinct_names(schema: pa.Schema) -> pa.Schema:
+    """Return a schema whose repeated names have their position behind them: Spark reads no names twice.
+
+    Examples
+    --------
+    >>> distinct_names(pa.schema([("x", pa.int8()), ("y", pa.int8()), ("x", pa.int8())])).names
+    ['x', 'y', 'x_2']
+    """
+    taken, fields = set(schema.names), []
+    seen: set[str] = set()
+    for index, field in enumerate(schema):
+        name = field.name
+        if name in seen:
+            name = f"{name}_{index}"
+            while name in taken:
+                name += "_"
+            taken.add(name)
+        seen.add(name)
+        fields.append(field.with_name(name))
+    return pa.schema(fields, metadata=schema.metadata)
 
 
 def _labelled(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:

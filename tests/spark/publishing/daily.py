@@ -204,10 +204,87 @@ def what_ends_a_data_set(session: Any) -> None:
     bow.spark.drop("lost")
 
 
+def strange_names(session: Any) -> None:
+    """Columns with dots, repeated names and backticks are published, saved and read back, each with its values."""
+    names = ["a.b", "x", "x", "X", "t`k", "a"]
+    frame = session.range(0, 1000, 1, 2).selectExpr(
+        "id", "id + 1", "id + 2", "cast(id as string)", "-id", "struct(id as b)"
+    )
+    frame = frame.toDF(*names)
+    assert frame.columns == names
+    published = bow.spark.publish(frame, "dots")
+    with bow.connect("depot:dots") as stream:
+        table = stream.read_all()
+    assert table.column_names == names
+    assert [table.column(index)[3].as_py() for index in range(6)] == [3, 4, 5, "3", -3, {"b": 3}]
+    # Spark writes no repeated names to data sources of Python.
+    frame.toDF("a.b", "x", "y", "z", "t`k", "a").write.format("bowstring").mode("overwrite").save("too")
+    with bow.connect("depot:too") as stream:
+        assert stream.schema.names == ["a.b", "x", "y", "z", "t`k", "a"]
+    back = session.read.format("bowstring").load("dots")
+    assert back.columns == ["a.b", "x", "x_2", "X", "t`k", "a"]
+    assert [tuple(row) for row in back.toDF(*"abcdef").orderBy("a").limit(2).collect()] == [
+        (0, 1, 2, "0", 0, (0,)),
+        (1, 2, 3, "1", -1, (1,)),
+    ]
+    del table
+    published.release()
+    bow.spark.drop("too")
+    kept = bow.spark.publish(frame, mode="barrier", readers=1)
+    with bow.connect(kept) as stream:
+        assert stream.read_all().column_names == names
+
+
+def pandas_on_spark(session: Any) -> None:
+    """Data frames and series of pandas-on-Spark are published."""
+    frame = session.range(0, 1000, 1, 2).selectExpr("id", "id * 2 as y").pandas_api(index_col="id")
+    for given, names in ((frame, ["y"]), (frame["y"], ["y"]), (frame.reset_index(), ["id", "y"])):
+        with bow.spark.publish(given) as published, bow.connect(published) as stream:
+            table = stream.read_all()
+            assert (table.column_names, table.num_rows) == (names, 1000)
+            del table
+
+
+def small_partitions_are_joined(session: Any) -> None:
+    """Hundreds of small partitions take a few tasks and keep their order; large ones and sorted ones stay."""
+    small = session.range(0, 200_000, 1, 60).selectExpr("id", "cast(id as double) x")
+    with bow.spark.publish(small) as published, bow.connect(published) as stream:
+        assert 2 <= len(published) <= 8
+        assert stream.read_all()["id"].to_pylist() == list(range(200_000))
+    with bow.spark.publish(small, coalesce=None) as published:
+        assert len(published) == 60
+    with bow.spark.publish(small, coalesce=3) as published:
+        assert len(published) == 3
+    with bow.spark.publish(small.repartition(20)) as published:
+        assert len(published) <= 8
+        assert published.num_rows == 200_000
+    with (
+        bow.spark.publish(small.orderBy("id", ascending=False)) as published,
+        bow.connect(published) as stream,
+    ):
+        assert stream.read_all()["id"].to_pylist() == list(range(199_999, -1, -1))
+    for large in (
+        session.range(0, 4_000_000, 1, 8).selectExpr("id", "id + 1 as y"),
+        small.mapInArrow(lambda batches: batches, "id bigint, x double").coalesce(40),
+    ):
+        with bow.spark.publish(large) as published:
+            assert len(published) in (8, 40)
+    cached = small.cache()
+    cached.count()
+    with bow.spark.publish(cached) as published, bow.connect(published) as stream:
+        assert stream.read_all()["id"].to_pylist() == list(range(200_000))
+    cached.unpersist()
+    with pytest.raises(bow.UsageError, match="coalesce"):
+        bow.spark.publish(small, coalesce=0)
+
+
 SCENARIOS = [
     a_cell_that_is_run_again,
     one_kind_of_name,
     a_full_depot,
+    strange_names,
+    pandas_on_spark,
+    small_partitions_are_joined,
     what_ends_a_data_set,
     what_ends_a_program,
 ]

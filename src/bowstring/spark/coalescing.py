@@ -1,0 +1,104 @@
+"""Small partitions: how many tasks a publication takes, where joining partitions leaves their order alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from bowstring.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["coalesced"]
+
+# Partitions of this many bytes and more are left as they are.
+_ENOUGH: Final = 1 << 20
+# Tasks for each core: those that take longer than others keep the rest busy.
+_WAVES: Final = 2
+# Asking where each partition would rather run takes a call to Java; more of them are not asked about.
+_MOST_ASKED: Final = 20_000
+# How many rows come out of these, and how large, no estimate of Spark's tells.
+_UNKNOWN: Final = frozenset(
+    {
+        "ArrowEvalPython",
+        "FlatMapGroupsInPandas",
+        "FlatMapGroupsInArrow",
+        "Generate",
+        "LogicalRDD",
+        "MapElements",
+        "MapInArrow",
+        "MapInPandas",
+        "MapPartitions",
+        "PythonMapInArrow",
+        "SerializeFromObject",
+    }
+)
+
+
+def coalesced(df: Any, how: Any) -> Any:
+    """Return a data frame whose small partitions are joined, in their order; or as it is.
+
+    Parameters
+    ----------
+    df
+        What is published.
+    how
+        ``"auto"``: partitions that Spark estimates below 1 MiB are joined, to no fewer than two for each core,
+        where the result has the same order of rows or no order at all. A number: at most so many partitions, as
+        ``df.coalesce`` makes them. ``None``: as it is.
+
+    Raises
+    ------
+    UsageError
+        `how` is something else.
+    """
+    if how is None:
+        return df
+    if how != "auto":
+        if not isinstance(how, int) or isinstance(how, bool) or how < 1:
+            raise UsageError("coalesce is a number, 'auto' or None", found=repr(how))
+        return df.coalesce(how)
+    few = _enough_partitions(df)
+    if few is None:
+        return df
+    # Planned anew: what `df` knows of itself may be older than what was cached since.
+    made = df.coalesce(few)
+    return made if _keeps_order(made, few) else df
+
+
+def _enough_partitions(df: Any) -> int | None:
+    """Return how many partitions are enough for the bytes that Spark estimates; ``None`` where that says little."""
+    plan = df._jdf.queryExecution().optimizedPlan()
+    if any(node.nodeName() in _UNKNOWN for node in _nodes(plan)):
+        return None
+    estimated = int(str(plan.stats().sizeInBytes()))
+    cores = int(df.sparkSession.sparkContext.defaultParallelism)
+    return max(_WAVES * cores, -(-estimated // _ENOUGH))
+
+
+def _keeps_order(made: Any, few: int) -> bool:
+    """Whether rows keep their order, where they have one, in what `coalesce` made; and whether it joins any."""
+    query = made._jdf.queryExecution()
+    if any(node.nodeName() == "Sort" and getattr(node, "global")() for node in _nodes(query.optimizedPlan())):
+        return False
+    # To make the RDD of a plan that adapts itself would run its stages. Behind a shuffle rows have no order.
+    plan = query.executedPlan()
+    if any(mark in plan.toString() for mark in ("AdaptiveSparkPlan", "Exchange")):
+        return True
+    if plan.nodeName() != "Coalesce":
+        return False
+    rdd = plan.children().apply(0).execute()
+    count = rdd.getNumPartitions()
+    if not few < count <= _MOST_ASKED:
+        return False
+    # Spark joins neighbours, but where some partitions would rather run on certain hosts.
+    context = made.sparkSession.sparkContext._jsc.sc()
+    return all(context.getPreferredLocs(rdd, index).isEmpty() for index in range(count))
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    """Yield the nodes of a plan."""
+    yield plan
+    children = plan.children()
+    for index in range(children.size()):
+        yield from _nodes(children.apply(index))
