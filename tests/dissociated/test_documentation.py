@@ -14,7 +14,7 @@ from bowstring.dissociated.tags import Control, Want
 from bowstring.dissociated.wire import Hello, Welcome
 from bowstring.errors import BrokenError
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.transport.framing import HEADER_BYTES, Header, encode_header
+from bowstring.transport.framing import HEADER_BYTES, pack_header
 
 TEXT = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
 ROWS = [
@@ -87,4 +87,4 @@ def test_the_header_is_as_written() -> None:
         sum(widths[row[1]] for row in rows[:count]) for count in range(len(rows))
     ]
     assert sum(widths[row[1]] for row in rows) == HEADER_BYTES
-    assert encode_header(Header(7, 2, 9)) == b"BOW" + struct.pack("<BBBHQQ", 1, 1, 0, 2, 7, 9)
+    assert pack_header(7, 2, 9) == b"BOW" + struct.pack("<BBBHQQ", 1, 1, 0, 2, 7, 9)

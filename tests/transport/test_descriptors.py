@@ -19,7 +19,7 @@ from bowstring.errors import BrokenError, LimitExceeded, ProtocolError, UsageErr
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.testing.transport_kit.harness import PATIENCE
 from bowstring.transport import Channel, Listener, Message, Peer
-from bowstring.transport.framing import Header, encode_header
+from bowstring.transport.framing import pack_header
 from bowstring.transport.unix import UnixChannel
 
 TAG = 7
@@ -33,7 +33,7 @@ def open_files() -> set[str]:
 
 
 def frame(body: bytes, attachments: int = 0, tag: int | None = TAG) -> bytes:
-    return encode_header(Header(tag, attachments, len(body))) + body
+    return pack_header(tag, attachments, len(body)) + body
 
 
 def send_raw(peer: socket.socket, data: bytes, count: int) -> None:

@@ -15,7 +15,7 @@ from bowstring.errors import BrokenError, ClosedError, DeadlineExceeded, Protoco
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.testing.transport_kit import in_thread
 from bowstring.transport import Peer
-from bowstring.transport.framing import Header, encode_header
+from bowstring.transport.framing import pack_header
 from bowstring.transport.scatter_read import Rows, cut
 from bowstring.transport.tcp import TcpChannel
 
@@ -37,7 +37,7 @@ def connection(limits: Limits = DEFAULT_LIMITS) -> Iterator[tuple[TcpChannel, so
 
 def frame(said: Said) -> bytes:
     tag, body = said
-    return encode_header(Header(tag, 0, len(body))) + body
+    return pack_header(tag, 0, len(body)) + body
 
 
 def turns(first: int, count: int) -> list[Said]:

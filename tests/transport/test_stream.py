@@ -20,7 +20,7 @@ from bowstring.limits import DEFAULT_LIMITS
 from bowstring.testing.transport_kit import in_thread
 from bowstring.testing.transport_kit.harness import PATIENCE
 from bowstring.transport import Channel, Message, Peer
-from bowstring.transport.framing import HEADER_BYTES, Header, encode_header
+from bowstring.transport.framing import HEADER_BYTES, pack_header
 from bowstring.transport.tcp import TcpChannel
 from bowstring.transport.unix import UnixChannel
 
@@ -30,7 +30,7 @@ Raw = Callable[..., tuple[UnixChannel, socket.socket]]
 
 
 def frame(body: bytes, tag: int | None = TAG, attachments: int = 0) -> bytes:
-    return encode_header(Header(tag, attachments, len(body))) + body
+    return pack_header(tag, attachments, len(body)) + body
 
 
 def expect_broken(channel: Channel) -> None:
@@ -78,7 +78,7 @@ def test_garbage(raw: Raw, garbage: bytes) -> None:
 def test_oversize(raw: Raw, tag: int | None, length: int) -> None:
     """A length beyond the bounds is refused by the header alone: no memory is asked for."""
     channel, peer = raw()
-    peer.sendall(encode_header(Header(tag, 0, length)))
+    peer.sendall(pack_header(tag, 0, length))
 
     def never(tag: int, nbytes: int) -> bytearray:
         raise AssertionError((tag, nbytes))

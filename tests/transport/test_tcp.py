@@ -16,7 +16,7 @@ from bowstring.errors import BrokenError, DeadlineExceeded, ProtocolError, Usage
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.testing.transport_kit.harness import PATIENCE, SOON
 from bowstring.transport import Message, dial, is_loopback, listen
-from bowstring.transport.framing import Header, encode_header
+from bowstring.transport.framing import pack_header
 from bowstring.transport.tcp import TcpChannel
 
 
@@ -189,7 +189,7 @@ def test_reset(no_leaks: None) -> None:
         host, _, port = listener.uri.removeprefix("tcp://").rpartition(":")
         peer = socket.create_connection((host, int(port)))
         with listener.accept(PATIENCE) as channel:  # type: ignore[union-attr]  # it waits in line
-            peer.sendall(encode_header(Header(7, 0, 1000)))
+            peer.sendall(pack_header(7, 0, 1000))
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             peer.close()
             with pytest.raises(BrokenError, match="reset"):
@@ -206,7 +206,7 @@ def test_attachments_are_refused(no_leaks: None) -> None:
             socket.create_connection((host, int(port))) as peer,
             listener.accept(PATIENCE) as channel,  # type: ignore[union-attr]  # it waits in line
         ):
-            peer.sendall(encode_header(Header(None, 1, 0)))
+            peer.sendall(pack_header(None, 1, 0))
             with pytest.raises(ProtocolError):
                 channel.receive(PATIENCE)
 

@@ -54,7 +54,6 @@ __all__ = [
     "check_beginning",
     "check_length",
     "decode_header",
-    "encode_header",
     "gathered",
     "landing",
     "lazy_memory",
@@ -77,19 +76,14 @@ class Header(NamedTuple):
     length: int
 
 
-def encode_header(header: Header) -> bytes:
+def pack_header(tag: int | None, attachments: int, length: int) -> bytes:
     """Return the 24 bytes of a header.
 
     Examples
     --------
-    >>> encode_header(Header(tag=None, attachments=0, length=5)).hex(" ", 8)
+    >>> pack_header(None, 0, 5).hex(" ", 8)
     '424f570100000000 0000000000000000 0500000000000000'
     """
-    return pack_header(*header)
-
-
-def pack_header(tag: int | None, attachments: int, length: int) -> bytes:
-    """Return the 24 bytes of a header that nobody has made yet."""
     if tag is None:
         return _HEADER.pack(_MAGIC, _VERSION, _UNTAGGED, 0, attachments, 0, length)
     return _HEADER.pack(_MAGIC, _VERSION, _TAGGED, 0, attachments, tag, length)
@@ -110,7 +104,7 @@ def decode_header(
     Examples
     --------
     >>> from bowstring.limits import DEFAULT_LIMITS
-    >>> decode_header(encode_header(Header(7, 0, 5)), 0, DEFAULT_LIMITS, 0)
+    >>> decode_header(pack_header(7, 0, 5), 0, DEFAULT_LIMITS, 0)
     Header(tag=7, attachments=0, length=5)
     """
     magic, version, kind, flags, attachments, tag, length = _HEADER.unpack_from(source, offset)

@@ -18,7 +18,7 @@ import bowstring as bow
 from bowstring.dissociated.wire import Outgoing
 from bowstring.server.session import Session
 from bowstring.transport import listen
-from bowstring.transport.framing import Header, as_messages, encode_header
+from bowstring.transport.framing import as_messages, pack_header
 
 ROWS = 20_000
 said: collections.Counter[Session] = collections.Counter()
@@ -39,7 +39,7 @@ def send_until_stuck(session: Session, outgoing: Sequence[Outgoing]) -> None:
             if kind == "half":
                 (message,) = as_messages([each], session._channel)
                 body = b"".join(bytes(view) for view in message.views())
-                whole = encode_header(Header(message.tag, 0, len(body))) + body
+                whole = pack_header(message.tag, 0, len(body)) + body
                 session._channel._sock.sendall(whole[: len(whole) // 2])  # type: ignore[attr-defined]
             stuck()
         original(session, [each])

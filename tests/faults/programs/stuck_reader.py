@@ -13,7 +13,7 @@ from bowstring.dissociated.endpoint import Endpoint
 from bowstring.dissociated.tags import Want
 from bowstring.dissociated.wire import Hello
 from bowstring.transport import Channel, Message, dial
-from bowstring.transport.framing import Header, encode_header
+from bowstring.transport.framing import pack_header
 
 LIMITS = bow.Limits(heartbeat=0.1, reply_timeout=20.0)
 
@@ -39,7 +39,7 @@ def main() -> None:
     keep.append(said(endpoint, ticket=False))
     stuck("after the hello")
     half = said(endpoint, ticket=False)
-    header = encode_header(Header(int(Want.DATA), 0, len(endpoint.ticket)))
+    header = pack_header(int(Want.DATA), 0, len(endpoint.ticket))
     half._sock.sendall(header + endpoint.ticket[:3])  # type: ignore[attr-defined]
     keep.append(half)
     stuck("inside the ticket")
