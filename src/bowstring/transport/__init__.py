@@ -7,9 +7,10 @@ inproc   ``inproc:name``                    any objects         this process
 unix     ``unix:/path/to.sock``, ``unix:``  file descriptors    pid, uid, pidfd; same user only
 tcp      ``tcp://host:port``, ``tcp://``    none                its address
 tls      ``tls://host:port``, ``tls://``    none                its address, and its certificate if asked
+ucx      ``ucx://host:port``, ``ucx://``    none                its address
 ======== ================================== =================== =======================================
 
-No transport starts a thread. A transport is loaded on first use, and another one can be added with
+No transport starts a thread, but UCX. A transport is loaded on first use, and another one can be added with
 :func:`register`; ``bowstring.testing.transport_kit`` checks that it keeps the promises of
 :mod:`bowstring.transport.channel`.
 """
@@ -82,6 +83,7 @@ _modules = {
     "unix": "bowstring.transport.unix",
     "tcp": "bowstring.transport.tcp",
     "tls": "bowstring.transport.tls",
+    "ucx": "bowstring.transport.ucx",
 }
 
 
@@ -113,9 +115,9 @@ def listen(
     Parameters
     ----------
     address
-        ``inproc:name``, ``unix:/path``, ``tcp://host:port`` or ``tls://host:port``; what is left out is chosen:
-        ``inproc:``, ``unix:`` (a private folder), ``tcp://`` (loopback, a free port). Characters that mean
-        something in a URI are percent-encoded, and there is no query: that belongs to the protocol.
+        ``inproc:name``, ``unix:/path``, or ``host:port`` of ``tcp://``, ``tls://`` or ``ucx://``; what is left out
+        is chosen: ``inproc:``, ``unix:`` (a private folder), ``tcp://`` (loopback, a free port). Characters that
+        mean something in a URI are percent-encoded, and there is no query: that belongs to the protocol.
     limits
         Bounds for everything that is received.
     tls
@@ -257,7 +259,7 @@ def check_scheme(address: str) -> str:
     'tcp'
     >>> check_scheme("http://127.0.0.1/x")
     Traceback (most recent call last):
-    bowstring.errors.UsageError: unknown scheme; expected inproc:, unix:, tcp:, tls:; found 'http://127.0.0.1/x'
+    bowstring.errors.UsageError: unknown scheme; expected inproc:, unix:, tcp:, tls:, ucx:; found 'http://127.0.0.1/x'
     """
     scheme, colon, _ = address.partition(":")
     if not colon or scheme not in _modules:

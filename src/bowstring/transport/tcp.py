@@ -204,7 +204,7 @@ def listening(address: str) -> socket.socket:
     """
     host, port = host_and_port(address)
     failure: OSError | None = None
-    for family, place in _look_up(address, host, port):
+    for family, place in look_up(address, host, port):
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -251,7 +251,7 @@ def connected(address: str, deadline: float) -> tuple[socket.socket, Peer]:
         raise UsageError("a port to dial is needed", found=address)
     end = time.monotonic() + deadline
     failure: OSError | None = None
-    for family, place in _look_up(address, host, port):
+    for family, place in look_up(address, host, port):
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             _connect(sock, place, end)
@@ -294,7 +294,7 @@ def is_loopback(address: str) -> bool:
     (True, False, True)
     """
     host, port = host_and_port(address)
-    return all(_is_loopback(str(place[0])) for _, place in _look_up(address, host, port))
+    return all(_is_loopback(str(place[0])) for _, place in look_up(address, host, port))
 
 
 def _is_loopback(host: str) -> bool:
@@ -324,7 +324,7 @@ def host_and_port(address: str) -> tuple[str, int]:
         extra = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
         if address.startswith(f"{scheme}://") and not extra:
             return parts.hostname or _LOOPBACK, port
-    name = "TLS" if scheme == "tls" else "TCP"
+    name = scheme.upper()
     raise UsageError(
         f"not an address of a {name} listener",
         expected=f"{scheme}://host:port, IPv6 in brackets",
@@ -332,7 +332,14 @@ def host_and_port(address: str) -> tuple[str, int]:
     )
 
 
-def _look_up(address: str, host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[object, ...]]]:
+def look_up(address: str, host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[object, ...]]]:
+    """Return the families and addresses of a host.
+
+    Raises
+    ------
+    UsageError
+        There is none.
+    """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable, Iterator
+
 import pytest
 
 from bowstring.errors import MissingDependency
+from bowstring.transport.ucx import listening
+from bowstring.transport.ucx.attendant import all_ended
 from bowstring.transport.ucx.library import library
+from bowstring.transport.ucx.listening import _Shared
 
 WAYS = ("tcp", "tcp,posix,cma", "all")
 
@@ -18,3 +24,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if "/transport/ucx/" in str(item.path):
                 item.add_marker(pytest.mark.skip(reason=str(error)))
+
+
+@pytest.fixture
+def ucx_over(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Return a function that has ``ucx:`` use these transports of UCX (``UCX_TLS``) for the length of a test."""
+    shared = _Shared()
+
+    def use(tls: str) -> None:
+        monkeypatch.setenv("UCX_TLS", tls)
+        monkeypatch.setattr(listening, "_shared", shared)
+        shared.context(loopback=True)
+
+    yield use
+    gc.collect()
+    assert all_ended(10.0)
+    for context in shared._contexts.values():
+        context.close()

@@ -110,6 +110,18 @@ def next_from(channel: Channel, land: Land | None = None) -> Received:
     return received
 
 
+def pairs_from(channel: Channel, count: int, land: Land | None = None) -> list[tuple[Received, Received]]:
+    """Return pairs of a tagged and an untagged message that were sent in turn, each of the two kinds in its order.
+
+    Where the channel keeps one order for both, they must come in turn, too.
+    """
+    found = [next_from(channel, land) for _ in range(2 * count)]
+    if channel.ordered:
+        assert [message.tag is None for message in found] == [False, True] * count
+    tagged = [message for message in found if message.tag is not None]
+    return list(zip(tagged, [message for message in found if message.tag is None], strict=True))
+
+
 def pattern(seed: int, nbytes: int) -> bytes:
     """Return bytes that differ from their neighbours and from those of other seeds."""
     return np.random.default_rng(seed).integers(0, 256, nbytes, dtype=np.uint8).tobytes()

@@ -1,0 +1,355 @@
+"""Listening and dialling over UCX, and the contexts of this process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import threading
+import time
+from typing import Any, Final
+
+from bowstring.errors import (
+    BrokenError,
+    ClosedError,
+    DeadlineExceeded,
+    ForkedError,
+    LimitExceeded,
+    UsageError,
+    without_frames,
+)
+from bowstring.limits import Limits
+from bowstring.transport import tcp
+from bowstring.transport.channel import Channel, Listener
+from bowstring.transport.descriptors import Usage, abandon_in_child
+from bowstring.transport.peer import Peer, milliseconds
+from bowstring.transport.ucx.attendant import Link, begin, leave
+from bowstring.transport.ucx.channel import Sleeper, UcxChannel
+from bowstring.transport.ucx.worker import ConnectionRequest, Context, Failure, ListenerHandle, Worker
+
+__all__ = ["UcxListener", "dial", "is_loopback", "listen", "shared_context"]
+
+# A client of ours says so by the upper half of the number that its worker has.
+_OURS: Final = 0xB057_0001
+_BACKLOG: Final = 1024
+_EAGER: Final = "64k"
+_POLL: Final = 0.0005
+_HINT: Final = (
+    "UCX_TLS and UCX_NET_DEVICES choose transports and devices; `bowstring doctor` says what is there."
+)
+
+
+class _Shared:
+    """The contexts of this process: for loopback or for all networks, and for IPv4 or IPv6."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._contexts: dict[tuple[bool, bool], Context] = {}
+        self._process: int | None = None
+
+    def context(self, *, loopback: bool, version6: bool = False) -> Context:
+        """Return a context, made at its first use."""
+        with self._lock:
+            if self._process not in (None, os.getpid()):
+                raise ForkedError(
+                    "UCX was in use when this process was forked, and cannot be used in the child",
+                    hint="Start processes with 'spawn', or let the parent use ucx: after it has forked.",
+                )
+            found = self._contexts.get((loopback, version6))
+            if found is None:
+                found = _open(loopback=loopback, version6=version6)
+                self._contexts[loopback, version6] = found
+                self._process = os.getpid()
+                begin()
+            return found
+
+
+_shared = _Shared()
+# The lock may have been held by a thread that the child does not have.
+os.register_at_fork(after_in_child=lambda: setattr(_shared, "_lock", threading.Lock()))
+
+
+def shared_context(*, loopback: bool, version6: bool = False) -> Context:
+    """Return the context of this process for connections on loopback, or for any, over IPv4 or IPv6.
+
+    Raises
+    ------
+    MissingDependency
+        There is no libucp.
+    ForkedError
+        The parent of this process has used UCX.
+    UsageError
+        UCX takes none of its settings.
+    """
+    return _shared.context(loopback=loopback, version6=version6)
+
+
+def _open(*, loopback: bool, version6: bool) -> Context:
+    settings = {"TCP_CM_REUSEADDR": "y"}
+    if "UCX_RNDV_THRESH" not in os.environ:
+        # What is longer waits for the receiver, which may be about to send, too.
+        settings["RNDV_THRESH"] = _EAGER
+    if version6 and "UCX_TCP_AF_PRIO" not in os.environ:
+        settings["TCP_AF_PRIO"] = "inet6"
+    # UCX listens on each device that it uses, for more connections of a peer that it knows.
+    if loopback and "UCX_NET_DEVICES" not in os.environ:
+        settings["NET_DEVICES"] = "lo"
+    try:
+        return Context(settings)
+    except Failure as failure:
+        raise UsageError("UCX cannot be used so", found=str(failure), hint=_HINT) from failure
+
+
+class _Door:
+    """What of a listener has an end."""
+
+    fd = None
+
+    def __init__(self, worker: Worker, handle: ListenerHandle) -> None:
+        self._worker = worker
+        self._handle = handle
+
+    def has_ended(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return True
+
+    def end(self) -> None:
+        """Turn away who waits, and let go of the listener."""
+        while self._handle.requests:
+            self._handle.reject(self._handle.requests.popleft())
+        self._handle.close()
+        self._worker.close()
+
+
+class UcxListener(Listener):
+    """Accepts connections over UCX; several threads may wait in `accept` at a time."""
+
+    channels = UcxChannel
+
+    def __init__(self, context: Context, host: str, port: int, limits: Limits) -> None:
+        self._context = context
+        self._limits = limits
+        self._worker = Worker(context)
+        try:
+            self._handle: ListenerHandle = self._worker.listen(host, port)
+        except BaseException:
+            self._worker.close()
+            raise
+        self._door = _Door(self._worker, self._handle)
+        self.uri = f"ucx://{tcp.spelled(self._handle.address)}"
+        self._lock = threading.Lock()
+        self._usage = Usage()
+        self._waiting = Sleeper(self._worker.fd)
+        abandon_in_child(self)
+
+    def accept(self, timeout: float) -> Channel | None:
+        milliseconds(timeout, "timeout")
+        self._usage.enter(self.uri)
+        try:
+            request = self._next(timeout)
+            return None if request is None else self._take(request)
+        finally:
+            if self._usage.leave():
+                self._release()
+
+    def _next(self, timeout: float) -> ConnectionRequest | None:
+        end = time.monotonic() + timeout
+        while True:
+            with self._lock:
+                while self._worker.progress():
+                    pass
+                requests = self._handle.requests
+                while len(requests) > _BACKLOG:
+                    self._handle.reject(requests.pop())
+                if requests:
+                    request = requests.popleft()
+                    if requests:
+                        self._waiting.wake()
+                    return request
+                armed = self._worker.arm()
+            self._check_open()
+            left = end - time.monotonic()
+            if left <= 0:
+                return None
+            if armed:
+                self._waiting.sleep(left)
+
+    def _take(self, request: ConnectionRequest) -> Channel:
+        try:
+            worker = Worker(self._context)
+        except Failure as failure:
+            with self._lock:
+                self._handle.reject(request)
+            raise _no_worker(self.uri, failure) from failure
+        try:
+            endpoint = worker.accept(request)
+        except Failure as failure:
+            worker.close()
+            raise BrokenError(
+                f"a connection to {self.uri} failed before it was made",
+                found=str(failure),
+                hint="Both ends must use the same error handling mode (UCP_ERR_HANDLING_MODE_NONE).",
+            ) from failure
+        link = Link(worker, endpoint, request.address, ours=request.client_id >> 32 == _OURS)
+        return UcxChannel(link, self.uri, Peer.at(request.address), self._limits, dialled=False)
+
+    def _check_open(self) -> None:
+        if self._usage.closed:
+            raise ClosedError(f"{self.uri} was closed")
+
+    def close(self) -> None:
+        if self._usage.abandoned:
+            return
+        last = self._usage.close()
+        self._waiting.wake()
+        if last:
+            self._release()
+
+    @property
+    def closed(self) -> bool:
+        return self._usage.closed
+
+    def _release(self) -> None:
+        self._waiting.close()
+        self._door.end()
+
+    def _abandon(self) -> None:
+        self._usage.abandoned = True
+        _close_listening(self._handle.address)
+
+    def __del__(self) -> None:
+        usage = getattr(self, "_usage", None)
+        if usage is not None and not usage.abandoned and usage.close():
+            # Inside a callback of UCX, maybe, which must not let go of anything of UCX.
+            leave(self._door)
+            self._waiting.close()
+
+
+def _no_worker(where: str, failure: Failure) -> LimitExceeded:
+    return LimitExceeded(
+        f"UCX has no worker for a connection at {where}",
+        found=str(failure),
+        hint="A worker takes some ten descriptors: raise the limit of open files (ulimit -n), or serve fewer "
+        "peers at once.",
+    )
+
+
+def _close_listening(place: tuple[str, int]) -> None:
+    """In a forked child: close the copy of a listening socket, which would keep its port."""
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                with socket.socket(fileno=os.dup(int(name))) as copy:
+                    listens = copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                    found: Any = copy.getsockname()
+                if listens and tuple(found[:2]) == place:
+                    os.close(int(name))
+
+
+def listen(address: str, limits: Limits) -> Listener:
+    """Listen on ``ucx://host:port``; loopback and a free port where they are left out.
+
+    Raises
+    ------
+    UsageError
+        The address means nothing, is not one of this machine, or is in use.
+    MissingDependency
+        There is no libucp.
+    ForkedError
+        The parent of this process has used UCX.
+    """
+    host, port = tcp.host_and_port(address)
+    loopback = is_loopback(address)
+    failure: Failure | None = None
+    for family, place in tcp.look_up(address, host, port):
+        context = shared_context(loopback=loopback, version6=family == socket.AF_INET6)
+        try:
+            return UcxListener(context, str(place[0]), port, limits)
+        except Failure as error:
+            failure = without_frames(error)
+    raise UsageError(
+        f"cannot listen on {address}", found=str(failure), hint=f"Port 0 picks a free port. {_HINT}"
+    ) from failure
+
+
+def dial(address: str, limits: Limits, deadline: float) -> UcxChannel:
+    """Connect to ``ucx://host:port``, trying every address of the host within ``deadline`` seconds.
+
+    Raises
+    ------
+    BrokenError
+        Nobody listens there.
+    DeadlineExceeded
+        Nobody answered in time.
+    UsageError
+        The address means nothing.
+    MissingDependency
+        There is no libucp.
+    ForkedError
+        The parent of this process has used UCX.
+    LimitExceeded
+        UCX has no descriptors left.
+    """
+    milliseconds(deadline, "deadline")
+    host, port = tcp.host_and_port(address)
+    if port == 0:
+        raise UsageError("a port to dial is needed", found=address)
+    end = time.monotonic() + deadline
+    loopback = is_loopback(address)
+    found = ""
+    for family, place in tcp.look_up(address, host, port):
+        context = shared_context(loopback=loopback, version6=family == socket.AF_INET6)
+        link = _connect(context, address, str(place[0]), port)
+        try:
+            found = _reached(link, end)
+        except BaseException:
+            link.end()
+            raise
+        if not found:
+            return UcxChannel(link, address, Peer.at(tcp.spelled(place)), limits, dialled=True)
+        link.end()
+    if time.monotonic() >= end:
+        raise DeadlineExceeded(f"nobody answered at {address} for {deadline:g} s")
+    raise BrokenError(f"nobody listens at {address}", found=found, hint=_HINT)
+
+
+def _connect(context: Context, address: str, host: str, port: int) -> Link:
+    try:
+        worker = Worker(context, _OURS << 32 | secrets.randbits(32))
+    except Failure as failure:
+        raise _no_worker(address, failure) from failure
+    try:
+        return Link(worker, worker.connect(host, port), tcp.spelled((host, port)), ours=False)
+    except Failure as failure:
+        worker.close()
+        raise BrokenError(f"{address} cannot be reached", found=str(failure), hint=_HINT) from failure
+
+
+def _reached(link: Link, end: float) -> str:
+    """Wait until the listener's host has answered; return why it has not, or nothing."""
+    while True:
+        link.worker.progress()
+        if link.lost:
+            return link.lost
+        if link.endpoint.peer and link.ways:
+            return ""
+        if time.monotonic() >= end:
+            return "no answer"
+        time.sleep(_POLL)
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether nobody off this machine can reach the address; a name is looked up.
+
+    Raises
+    ------
+    UsageError
+        The address means nothing, or its name is unknown.
+
+    Examples
+    --------
+    >>> is_loopback("ucx://127.0.0.1:4711"), is_loopback("ucx://0.0.0.0:4711")
+    (True, False)
+    """
+    return tcp.is_loopback(address)
