@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from bowstring.memory import default_pool, mappings
 from tests.public_interface import why_not_public
+from tests.ucx import open_ucx
 
 ROOT = Path(__file__).parent.parent
 
@@ -118,12 +119,14 @@ def _settled(left: Callable[[], dict[str, list[str]]], grace: float = 10.0) -> d
 
 
 @pytest.fixture
-def no_leaks() -> Iterator[None]:
+def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail the test where it leaves file descriptors or ``bowstring-*`` threads behind.
 
     Ask for it before other fixtures, so that it ends after them. Warm regions that stay with a pool are no
-    leak, but look like one: use a pool of the test's own.
+    leak, but look like one: use a pool of the test's own. Nor is what a process keeps once it has used UCX.
     """
+    if "[ucx" in request.node.name:
+        open_ucx()
     gc.collect()
     files, threads = _open_files(), _own_threads()
     yield

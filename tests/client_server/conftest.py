@@ -14,6 +14,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.memory import Pool
+from tests.ucx import UCX
 
 ADDRESSES = ("unix:", "tcp://127.0.0.1:0", "inproc:")
 # Long enough for a busy machine, short enough that a test that waits in vain ends.
@@ -27,7 +28,7 @@ def tidy(quick_collections: None, tidy: None) -> None:
     """Every test here leaves nothing behind."""
 
 
-@pytest.fixture(params=ADDRESSES, ids=["unix", "tcp", "inproc"])
+@pytest.fixture(params=[pytest.param(each, id=each.partition(":")[0]) for each in ADDRESSES] + [UCX])
 def address(request: pytest.FixtureRequest) -> str:
     """Return an address of each transport to listen on."""
     return str(request.param)

@@ -47,7 +47,7 @@ NAMED: dict[str, Callable[[bow.Endpoint], tuple[bow.Endpoint | str, str | bytes 
 def test_ways_to_name_a_data_set(server: bow.Server, way: str) -> None:
     """A data set is found by its endpoint, by what that prints, and by the server's URI with ticket or name."""
     source, ticket = NAMED[way](server.publish("die Täfelchen", TABLE))
-    if server.address.startswith("tcp:") and way.endswith("name"):
+    if server.address.startswith(("tcp:", "ucx:")) and way.endswith("name"):
         with pytest.raises(bow.UnknownTicket, match="only if its server has a token"):
             read(source, ticket=ticket)
         return
@@ -313,7 +313,7 @@ def test_the_path_is_said(server: bow.Server, address: str) -> None:
     """A stream says before its first batch which road it takes, and why."""
     with bow.connect(server.publish("t", TABLE)) as stream:
         scheme = address.partition(":")[0]
-        assert stream.stats.path == f"{scheme}: {'packed' if scheme == 'tcp' else 'mapped'}"
+        assert stream.stats.path == f"{scheme}: {'packed' if scheme in ('tcp', 'ucx') else 'mapped'}"
         assert stream.stats.why
         assert (stream.num_rows, stream.num_batches) == (3, 1)
         assert scheme in repr(stream)

@@ -44,7 +44,7 @@ def test_published_from_a_device(on_device: bow.Server, device: FakeDevice, addr
     batch = bow.Batch.from_arrow(TEXT).to_device(device)
     with bow.connect(on_device.publish("t", batch)) as stream:
         (got,) = stream
-        assert got.device is (bow.cpu() if address.startswith("tcp") else device)
+        assert got.device is (bow.cpu() if address.startswith(("tcp", "ucx")) else device)
         assert stream.stats.device == got.device.name
     assert pa.Table.from_batches([got.to_arrow()]).to_pydict() == TEXT.to_pydict()
 
@@ -111,7 +111,7 @@ def test_where_it_was_wanted(
 ) -> None:
     """Whatever road and mode, batches are where they were wanted, or else where the producer has them."""
     target = fake_device(wanted) if isinstance(wanted, int) else wanted
-    there = bow.cpu() if address.startswith("tcp") else fake_device(0)
+    there = bow.cpu() if address.startswith(("tcp", "ucx")) else fake_device(0)
     expected = {"None": there, "cpu": bow.cpu()}.get(str(wanted)) or fake_device(int(wanted or 0))
     with bow.connect(on_device.publish("t", TEXT), device=target, mode=mode) as stream:  # type: ignore[arg-type]
         (got,) = stream

@@ -15,6 +15,7 @@ import bowstring as bow
 from bowstring.memory import Pool
 from bowstring.testing import fake_device
 from bowstring.testing.strategies import LEAF_TYPES, data_types, record_batches
+from tests.ucx import UCX
 
 # Arrow's format has no place for the extension type of a dictionary's values: pyarrow cannot read what it wrote.
 PLAIN = tuple(each for each in LEAF_TYPES if not isinstance(each, pa.BaseExtensionType))
@@ -35,7 +36,13 @@ TABLES = schemas().flatmap(
     lambda schema: st.lists(record_batches(schema, max_rows=20), min_size=1, max_size=4)
 )
 EACH_ADDRESS = pytest.mark.parametrize(
-    "address", ["unix:", "tcp://127.0.0.1:0", "inproc:"], ids=["unix", "tcp", "inproc"]
+    "address",
+    [
+        pytest.param("unix:", id="unix"),
+        pytest.param("tcp://127.0.0.1:0", id="tcp"),
+        pytest.param("inproc:", id="inproc"),
+        UCX,
+    ],
 )
 
 

@@ -14,6 +14,7 @@ import pytest
 import bowstring as bow
 from bowstring.memory import Pool, default_pool, mappings
 from tests.faults.program import Program
+from tests.ucx import UCX
 
 # Long enough for a busy machine where something must come, short enough where it must not.
 WAIT = 20.0
@@ -91,13 +92,20 @@ def run() -> Iterator[Callable[..., Program]]:
         yield start
 
 
-@pytest.fixture(params=["unix:", "tcp://127.0.0.1:0"], ids=["unix", "tcp"])
+@pytest.fixture(params=[pytest.param("unix:", id="unix"), pytest.param("tcp://127.0.0.1:0", id="tcp"), UCX])
 def between_processes(request: pytest.FixtureRequest) -> str:
     """Return an address of each transport between processes."""
     return str(request.param)
 
 
-@pytest.fixture(params=["unix:", "tcp://127.0.0.1:0", "inproc:"], ids=["unix", "tcp", "inproc"])
+@pytest.fixture(
+    params=[
+        pytest.param("unix:", id="unix"),
+        pytest.param("tcp://127.0.0.1:0", id="tcp"),
+        pytest.param("inproc:", id="inproc"),
+        UCX,
+    ]
+)
 def address(request: pytest.FixtureRequest) -> str:
     """Return an address of each transport."""
     return str(request.param)

@@ -123,6 +123,7 @@ class Connection:
             limits,
             extended=self.extended,
             one_connection=len(self._wires) == 1,
+            ordered=all(wire.channel.ordered for wire in self._wires),
             window=hello.window if self.extended else None,
             events=bool(addresses),
             free_data=last.free_data,
@@ -391,10 +392,12 @@ class Connection:
     @property
     def path(self) -> tuple[str, str]:
         """Which road the bodies take, and why."""
+        channel = self._wires[-1].channel
+        means = f"; by {channel.means}" if channel.means else ""
         if self.welcome is not None:
-            return self.welcome.path, self.welcome.why + self._passed_over
+            return self.welcome.path, self.welcome.why + means + self._passed_over
         plain = "the server knows only the plain protocol"
-        return f"{self._wires[-1].channel.scheme}: packed", plain + self._passed_over
+        return f"{channel.scheme}: packed", plain + means + self._passed_over
 
     # Life.
 

@@ -52,6 +52,7 @@ def connect(
     stream: Any = None,
     limits: Limits = DEFAULT_LIMITS,
     decode: Literal["device"] | None = None,
+    transport: str | None = None,
 ) -> Stream:
     """Open a data set that a :class:`bowstring.Server` publishes, maybe in another process.
 
@@ -112,6 +113,10 @@ def connect(
         With ``"device"``, encoded batches of Vortex (:func:`bowstring.vortex.to_messages`) are decoded after they
         have come to `device`, or where they come by default. Then `columns` names columns of the decoded batches.
 
+    transport
+        Of several offers, take those of this transport only: ``"unix"``, ``"tcp"``, ``"tls"``, ``"ucx"``. By
+        default the first one that works is taken, which on the producer's host hands memory over.
+
     Returns
     -------
     Stream
@@ -150,10 +155,19 @@ def connect(
         if writable:
             raise UsageError("decoded batches are read-only", found="connect(writable=True, decode='device')")
         encoded = functools.partial(connect, device=device, mode=mode, ordered=ordered, pool=pool, tls=tls)
-        opened = encoded(source, name, ticket=ticket, token=token, shard=shard, stream=stream, limits=limits)
+        opened = encoded(
+            source,
+            name,
+            ticket=ticket,
+            token=token,
+            shard=shard,
+            stream=stream,
+            limits=limits,
+            transport=transport,
+        )
         return _decoded(opened, chosen, limits)
     part = _shard(shard)
-    source = _source(source, _ticket(name, ticket), token, limits, tls)
+    source = _over(transport, _source(source, _ticket(name, ticket), token, limits, tls))
     target = device_named(device)
     if target is None and pool is not None and not pool.device.is_host:
         target = pool.device
@@ -303,6 +317,19 @@ def _source(
         endpoints = tuple(each.with_token(token) for each in source.endpoints)
         return dataclasses.replace(source, endpoints=endpoints)
     return source.with_token(token)
+
+
+def _over(transport: Any, source: Endpoint | Dataset) -> Endpoint | Dataset:
+    """Return a source with the offers of one transport, or all where none is named."""
+    if transport is None:
+        return source
+    if not isinstance(transport, str):
+        raise UsageError("not a transport", expected="a name such as 'ucx'", found=repr(transport)[:80])
+    check_scheme(f"{transport}:")
+    if isinstance(source, Dataset):
+        endpoints = tuple(each.over(transport) for each in source.endpoints)
+        return dataclasses.replace(source, endpoints=endpoints)
+    return source.over(transport)
 
 
 def _shard(shard: Any) -> tuple[int, int] | None:

@@ -17,7 +17,9 @@ from bowstring.errors import (
     AccessDenied,
     BrokenError,
     DeadlineExceeded,
+    ForkedError,
     LimitExceeded,
+    MissingDependency,
     OutOfBudget,
     without_frames,
 )
@@ -173,7 +175,7 @@ def open_wires(
     for offer in candidates[:-1]:
         try:
             return _open(offer, endpoint.ticket, hello, pool, limits, passed_over, tls)
-        except (AccessDenied, BrokenError, DeadlineExceeded) as error:
+        except (AccessDenied, BrokenError, DeadlineExceeded, ForkedError, MissingDependency) as error:
             passed_over.append(f"{offer.address}: {without_frames(error).what}")
     try:
         return _open(candidates[-1], endpoint.ticket, hello, pool, limits, passed_over, tls)

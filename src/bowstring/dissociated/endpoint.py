@@ -187,6 +187,31 @@ class Endpoint:
             ),
         )
 
+    def over(self, scheme: str) -> Endpoint:
+        """Return the endpoint with those of its offers that one transport carries.
+
+        Raises
+        ------
+        UsageError
+            There is none.
+
+        Examples
+        --------
+        >>> both = Endpoint(
+        ...     "unix:/run/a.sock?want_data=7", b"t", elsewhere="ucx://10.0.0.1:13337?want_data=7"
+        ... )
+        >>> both.over("ucx").uri
+        'ucx://10.0.0.1:13337?want_data=7'
+        """
+        offers = [each for each in self.offers if each.uri.startswith(f"{scheme}:")]
+        if not offers:
+            raise UsageError(
+                f"the data set is not offered over {scheme}:",
+                found=", ".join(each.address for each in self.offers),
+            )
+        first, *others = offers
+        return Endpoint(first.uri, self.ticket, first.data_uri, None, first.host, tuple(others))
+
     @property
     def is_here(self) -> bool:
         """Whether a reader of this process takes `uri`: the server is on this host, or does not say where it is."""

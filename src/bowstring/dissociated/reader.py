@@ -131,6 +131,9 @@ class ReaderProtocol:
         at once; otherwise what is missing may still come.
     one_connection
         Whether everything comes over one connection. WELCOME then comes before the schema, not only before bodies.
+    ordered
+        Whether a connection keeps untagged and tagged messages in one order. Where it does not, WELCOME comes
+        before bodies alone, and metadata come in any order.
     window
         The credit in bytes that the hello gave; ``None`` for a producer that knows no credits.
     events
@@ -158,12 +161,13 @@ class ReaderProtocol:
         *,
         extended: bool = True,
         one_connection: bool = False,
+        ordered: bool = True,
         window: int | None = None,
         events: bool = True,
         free_data: int | None = None,
     ) -> None:
         self.account = Account(window)
-        self.sequence = MessageSequence(limits, self.account, in_order=extended)
+        self.sequence = MessageSequence(limits, self.account, in_order=extended and ordered)
         self.handshake = Handshake.SILENT if extended else Handshake.WELCOMED
         self.phase = Phase.OPEN
         self.use = Use.READING
@@ -173,6 +177,7 @@ class ReaderProtocol:
         self._limits = limits
         self._extended = extended
         self._one_connection = one_connection
+        self._welcome_first = one_connection and ordered
         self._takes_events = events
         self._free_data = free_data
         self._unmapped: BowstringError | None = None
@@ -224,7 +229,7 @@ class ReaderProtocol:
             if tag is not None and is_pointers(tag):
                 self._free_unseen([Pointers(*unpack_pairs(body))])
             return []
-        if self.handshake < Handshake.WELCOMED and (tag is not None or self._one_connection):
+        if self.handshake < Handshake.WELCOMED and (tag is not None or self._welcome_first):
             raise ProtocolError(
                 "the server sent no WELCOME",
                 expected="WELCOME before the schema and the bodies, as its URI promises (bow=1)",

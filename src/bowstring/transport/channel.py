@@ -191,6 +191,8 @@ class Channel(Closing):
         How many one message may have.
     takes_rows
         Whether `receive_rows` can be of use.
+    means
+        What moves the bytes, in words, where the transport has a choice; empty where it has none, or not made it.
     address
         The address that was dialled or listened on.
     peer
@@ -213,6 +215,7 @@ class Channel(Closing):
     lands_on_device: ClassVar[bool] = False
     most_attachments: ClassVar[int] = 0
     takes_rows: ClassVar[bool] = False
+    means: str = ""
     address: str
     peer: Peer
     limits: Limits

@@ -7,23 +7,19 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from bowstring.errors import MissingDependency
 from bowstring.transport.ucx import listening
 from bowstring.transport.ucx.attendant import all_ended
-from bowstring.transport.ucx.library import library
 from bowstring.transport.ucx.listening import _Shared
+from tests.ucx import needs_ucx
 
 WAYS = ("tcp", "tcp,posix,cma", "all")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs libucp where it is not installed."""
-    try:
-        library()
-    except MissingDependency as error:
-        for item in items:
-            if "/transport/ucx/" in str(item.path):
-                item.add_marker(pytest.mark.skip(reason=str(error)))
+    for item in items:
+        if "/transport/ucx/" in str(item.path):
+            item.add_marker(needs_ucx)
 
 
 @pytest.fixture

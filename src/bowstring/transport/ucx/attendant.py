@@ -59,6 +59,8 @@ class Link:
         Active messages that were sent.
     interrupted
         Whether a message was begun and not finished: then the peer must not take it for whole.
+    background
+        Requests that nobody waits for, with the memory that they read.
     let_go
         Whether it has begun to end: the worker is gone, or will be.
     """
@@ -71,6 +73,7 @@ class Link:
         self.untagged = 0
         self.interrupted = False
         self.let_go = False
+        self.background: list[Request] = []
         self._process = os.getpid()
         self._bye: Request | None = None
         self._closing: Request | None = None
@@ -90,6 +93,11 @@ class Link:
         """Begin to send a message of this transport, behind all that was sent."""
         return self.endpoint.send(own, [_COUNT.pack(self.untagged & 0xFFFF_FFFF)])
 
+    def look_after(self) -> bool:
+        """Forget the requests of the background that are done; return whether there are others."""
+        self.background = [each for each in self.background if not _is_done(each)]
+        return bool(self.background)
+
     def abandon(self) -> None:
         """In a forked child: let its copy of the connection not keep that alive."""
         close_copies(self._peer)
@@ -105,8 +113,9 @@ class Link:
     def end(self) -> None:
         """Let go of the worker, with all that is not done."""
         if os.getpid() == self._process:
-            self._bye = self._closing = None
             self.worker.close()
+            self._bye = self._closing = None
+            self.background.clear()
 
     def begin_to_end(self) -> None:
         """Say at once that nothing more comes, where the peer is known to understand it."""
@@ -126,6 +135,8 @@ class Link:
             return True
 
     def _take_leave(self) -> bool:
+        if self._closing is not None:  # there is no endpoint any more
+            return self._closing.done
         self.ours = self.ours or self._came(Own.GREETING)
         if self.ours and self._bye is None:
             self._bye = self.say(Own.BYE)
@@ -133,9 +144,9 @@ class Link:
             # A peer that knows only the specification, or one that has not come to greet us yet.
             if self._until - time.monotonic() > _PATIENCE - _GREETING_PATIENCE:
                 return False
-        elif not (self._closing or self._came(Own.GONE) or self._came(Own.BYE)):
+        elif not (self._came(Own.GONE) or self._came(Own.BYE)):
             return False
-        self._closing = self._closing or self.endpoint.close(force=False)
+        self._closing = self.endpoint.close(force=False)
         return self._closing.done
 
     def _came(self, own: Own) -> bool:
@@ -145,6 +156,14 @@ class Link:
             return False
         place = np.empty(max(1, probed.nbytes), np.uint8)
         self.worker.receive(probed, place.ctypes.data, kept=place)
+        return True
+
+
+def _is_done(request: Request) -> bool:
+    """Whether nothing more comes of a request."""
+    try:
+        return request.done
+    except Failure:
         return True
 
 

@@ -16,7 +16,7 @@ import struct
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -28,9 +28,6 @@ from bowstring.transport.framing import check_length, landing, lazy_memory
 from bowstring.transport.peer import Peer, check_seconds, milliseconds
 from bowstring.transport.ucx.attendant import Link, Own, leave, let_go, watch
 from bowstring.transport.ucx.worker import Arrived, Failure, Probed, Request
-
-if TYPE_CHECKING:
-    from bowstring.transport.framing import Prepared
 
 __all__ = ["Sleeper", "UcxChannel"]
 
@@ -53,19 +50,20 @@ _CLOSED: Final = "the peer closed the connection"
 
 
 class Sleeper:
-    """Where one thread waits for UCX, or for another thread."""
+    """Where threads wait for UCX, or for each other."""
 
     def __init__(self, fd: int) -> None:
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._guard = threading.RLock()  # a finalizer may close it
-        self._poll = select.poll()
-        self._poll.register(fd, select.POLLIN)
-        self._poll.register(self._event, select.POLLIN)
+        self._fd = fd
         self.waiting = False
 
     def sleep(self, seconds: float) -> None:
         """Wait until something comes; `waiting` was set before."""
-        self._poll.poll(milliseconds(min(seconds, _SLICE), "wait"))
+        poll = select.poll()  # which only one thread may use at a time
+        poll.register(self._fd, select.POLLIN)
+        poll.register(self._event, select.POLLIN)
+        poll.poll(milliseconds(min(seconds, _SLICE), "wait"))
         self.waiting = False
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._event)
@@ -115,7 +113,6 @@ class UcxChannel(Channel):
         self._receiving = threading.Lock()
         self._receiver, self._sender = Sleeper(link.worker.fd), Sleeper(link.worker.fd)
         self._asking = dialled  # until the peer has answered
-        self._background: list[Request] = []
         self._taken = 0  # untagged messages that were received
         self._tagged_next = False
         self._held: tuple[int, memoryview, int] | None = None
@@ -125,21 +122,12 @@ class UcxChannel(Channel):
         self._broken = ""
         self._lost_at: float | None = None
         self._moved = time.monotonic()
-        self._means = ""
         self._watched = False
         self._flushing: Request | None = None
         abandon_in_child(self)
         if link.ours:
-            self._background.append(link.say(Own.GREETING))
+            link.background.append(link.say(Own.GREETING))
             self._watch()
-
-    @property
-    def means(self) -> str:
-        """How UCX moves bytes, in its own words: transports and devices, as far as that is known."""
-        with self._lock:
-            if not self._means and not self._link.let_go:
-                self._means = ", ".join(self._link.ways)
-        return self._means
 
     # -- progress ------------------------------------------------------------------------------------------
 
@@ -153,8 +141,8 @@ class UcxChannel(Channel):
         self._moved = time.monotonic()
         if other.waiting:
             other.wake()
-        if self._background:
-            self._background = [each for each in self._background if not _is_done(each)]
+        if self._link.background:
+            self._link.look_after()
         self._look_for_end()
         return True
 
@@ -170,7 +158,7 @@ class UcxChannel(Channel):
         if not self._said_gone and not self._misses(self._bye, len(link.worker.arrived)):
             self._said_gone = True
             with contextlib.suppress(Failure):
-                self._background.append(link.say(Own.GONE))
+                link.background.append(link.say(Own.GONE))
 
     def _misses(self, count: int, ahead: int = 0) -> bool:
         """Whether of so many untagged messages some have not been received; `ahead` of them lie ready."""
@@ -204,7 +192,7 @@ class UcxChannel(Channel):
 
     # -- sending -------------------------------------------------------------------------------------------
 
-    def send(self, messages: Sequence[Message | Prepared], deadline: float) -> None:
+    def send(self, messages: Sequence[Message], deadline: float) -> None:
         check_seconds(deadline, "deadline")
         outgoing = [self._checked(message) for message in messages]
         self._usage.enter(self)
@@ -240,7 +228,7 @@ class UcxChannel(Channel):
             self._progress(self._receiver)
             if self._flushing is None:
                 self._flushing = self._link.endpoint.flush()
-            if self._flushing.done and all(map(_is_done, self._background)):
+            if self._flushing.done and not self._link.look_after():
                 self._flushing = None
             return self._flushing is not None
         except (BowstringError, Failure):
@@ -248,8 +236,7 @@ class UcxChannel(Channel):
         finally:
             self._lock.release()
 
-    def _checked(self, message: Message | Prepared) -> tuple[int | None, list[bytes | memoryview]]:
-        assert isinstance(message, Message)
+    def _checked(self, message: Message) -> tuple[int | None, list[bytes | memoryview]]:
         views = message.views()
         if message.attachments:
             raise UsageError("ucx: carries no attachments", found=f"{len(message.attachments)} of them")
@@ -287,7 +274,7 @@ class UcxChannel(Channel):
             return link.endpoint.send(tag, [_COUNT.pack(link.untagged & _COUNT_MASK), *views])
         if self._asking and sum(map(len, views)) <= _REQUEST_BYTES:
             # As the specification's own implementation asks: UCX tells of it when the server has taken it.
-            self._background.append(link.endpoint.send(tag, [b"".join(views)], sync=True))
+            link.background.append(link.endpoint.send(tag, [b"".join(views)], sync=True))
             return Request(None, "")
         return link.endpoint.send(tag, views)
 
@@ -326,7 +313,6 @@ class UcxChannel(Channel):
         """Let nothing more be sent or received; the lock is held."""
         if not self._broken:
             self._broken = str(error) if isinstance(error, BowstringError) else f"{error!r}"
-            self._background.clear()
             let_go(self._link)
             self._receiver.wake()
             self._sender.wake()
@@ -399,22 +385,21 @@ class UcxChannel(Channel):
         return arrived.popleft() if arrived else None
 
     def _next_tagged(self) -> Probed | tuple[int, memoryview] | None:
-        if self._held is None:
-            probed = self._link.worker.probe()
-            if probed is None:
-                return None
-            kind = probed.tag >> 56
-            if kind not in (_CONTROL, Own.GREETING >> 56):
-                return probed
-            self._held = self._hold(probed)
-        tag, body, needed = self._held
-        if self._misses(needed):
-            return None  # some untagged messages that were sent before it are still to come
-        self._held = None
-        if tag >> 56 == _CONTROL:
-            return tag, body
-        self._take_own(tag)
-        return None
+        while True:
+            if self._held is None:
+                probed = self._link.worker.probe()
+                if probed is None:
+                    return None
+                if probed.tag >> 56 not in (_CONTROL, Own.GREETING >> 56):
+                    return probed
+                self._held = self._hold(probed)
+            tag, body, needed = self._held
+            if self._misses(needed):
+                return None  # some untagged messages that were sent before it are still to come
+            self._held = None
+            if tag >> 56 == _CONTROL:
+                return tag, body
+            self._take_own(tag)
 
     def _hold(self, probed: Probed) -> tuple[int, memoryview, int]:
         """Receive a message of ours, which is short, and says how many untagged ones come before it."""
@@ -441,6 +426,10 @@ class UcxChannel(Channel):
                 raise ProtocolError("an unknown message of this transport", found=f"tag {tag:#x}")
 
     def _deliver(self, found: Probed | Arrived | tuple[int, memoryview], land: Land | None) -> Received:
+        if not self.means:
+            with self._lock:
+                self._check_link()
+                self.means = ", ".join(self._link.ways)
         self._asking = False
         if isinstance(found, Arrived):
             self._taken += 1
@@ -532,7 +521,6 @@ class UcxChannel(Channel):
         return self._usage.closed
 
     def _release(self) -> None:
-        self._background.clear()
         let_go(self._link)
         self._receiver.close()
         self._sender.close()
@@ -550,11 +538,3 @@ class UcxChannel(Channel):
             leave(self._link)
             self._receiver.close()
             self._sender.close()
-
-
-def _is_done(request: Request) -> bool:
-    """Whether nothing more comes of a request that nobody waits for."""
-    try:
-        return request.done
-    except Failure:
-        return True

@@ -183,7 +183,8 @@ class UcxListener(Listener):
                 self._handle.reject(request)
             raise _no_worker(self.uri, failure) from failure
         try:
-            endpoint = worker.accept(request)
+            with self._lock:  # the request belongs to the worker of the listener
+                endpoint = worker.accept(request)
         except Failure as failure:
             worker.close()
             raise BrokenError(
