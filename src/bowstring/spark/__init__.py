@@ -9,12 +9,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bowstring.spark.java import use_java
+    from bowstring.spark.progress import Progress
     from bowstring.spark.publishing import dataset, drop, publish
     from bowstring.spark.sessions import session, session_config
     from bowstring.spark.task import task_address, task_device
     from bowstring.spark.tickets import PublishedDataset
 
 __all__ = [
+    "Progress",
     "PublishedDataset",
     "dataset",
     "drop",
@@ -23,10 +26,12 @@ __all__ = [
     "session_config",
     "task_address",
     "task_device",
+    "use_java",
 ]
 
 # Every worker of Spark's imports this package, and most need only what a task does.
 _HOMES = {
+    "Progress": "bowstring.spark.progress",
     "PublishedDataset": "bowstring.spark.tickets",
     "dataset": "bowstring.spark.publishing",
     "drop": "bowstring.spark.publishing",
@@ -35,6 +40,7 @@ _HOMES = {
     "session_config": "bowstring.spark.sessions",
     "task_address": "bowstring.spark.task",
     "task_device": "bowstring.spark.task",
+    "use_java": "bowstring.spark.java",
 }
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.columnar.batch import Batch
 from bowstring.depot import Options
-from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded
+from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded, UsageError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Pool, cpu
 from bowstring.server import Server
@@ -161,6 +161,33 @@ def publish_in_tasks(
     )
 
 
+def _check_slots(df: Any, profile: Any) -> None:
+    """Refuse a data frame that has more partitions than Spark has slots: it would try for ten minutes.
+
+    Spark itself looks where the number of partitions is known when earlier stages have run, and not before.
+
+    Raises
+    ------
+    UsageError
+        It has.
+    """
+    if profile is not None or not hasattr(df, "_jdf"):
+        return
+    query = df._jdf.queryExecution()
+    if any(mark in query.executedPlan().toString() for mark in ("AdaptiveSparkPlan", "Exchange")):
+        return
+    context = df.sparkSession.sparkContext._jsc.sc()
+    slots = int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
+    partitions = int(query.toRdd().getNumPartitions())
+    if 0 < slots < partitions:
+        raise UsageError(
+            "mode='barrier' runs all tasks at once, and Spark has too few slots for them",
+            expected=f"at most {slots} partitions",
+            found=f"{partitions}",
+            hint=f"Publish df.coalesce({slots}), or use mode='depot'.",
+        )
+
+
 @dataclasses.dataclass
 class _Guest:
     """A task that stays.
@@ -190,6 +217,7 @@ class _Meeting:
         from pyspark import InheritableThread
 
         plain, names = with_plain_names(df)
+        _check_slots(plain, profile)
         self._spark = df.sparkSession.sparkContext
         self._group = order.dataset
         self._token = secrets.token_hex(16)

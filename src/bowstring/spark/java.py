@@ -18,7 +18,7 @@ from typing import Final
 from bowstring.errors import DeadlineExceeded, MissingDependency, UsageError
 from bowstring.kernels.cache import kept_folder
 
-__all__ = ["Java", "find_java", "probe"]
+__all__ = ["Java", "find_java", "probe", "use_java"]
 
 OLDEST: Final = 17
 _SECONDS: Final = 60.0
@@ -105,6 +105,38 @@ def find_java(options: str = "") -> Java:
         found=", ".join(faults) or "none",
         hint=_HINT,
     )
+
+
+def use_java(options: str = "") -> Java:
+    """Let this process start Spark on the Java that there is, by setting ``JAVA_HOME`` where that is needed.
+
+    Call it before the first session: ``SparkSession.builder.getOrCreate()`` then works with the Java that
+    ``pip install 'bowstring[spark]'`` brings. :func:`bowstring.spark.session` needs no such call.
+
+    Parameters
+    ----------
+    options
+        Options for the Java machine that say which garbage collector it uses.
+
+    Returns
+    -------
+    Java
+        Its home and version.
+
+    Raises
+    ------
+    UsageError, MissingDependency, DeadlineExceeded
+        There is no Java that Spark can use.
+
+    Examples
+    --------
+    >>> bow.spark.use_java()  # doctest: +SKIP
+    >>> spark = SparkSession.builder.config(map=bow.spark.session_config()).getOrCreate()  # doctest: +SKIP
+    """
+    found = find_java(options)
+    if found.home is not None:
+        os.environ["JAVA_HOME"] = found.home
+    return found
 
 
 def probe(java: str) -> tuple[str, bool] | None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import functools
+import re
 import secrets
-from typing import TYPE_CHECKING, Any, Literal
+import warnings
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote
 
 from bowstring import depot
-from bowstring.errors import BrokenError, MissingDependency, UnknownTicket, UsageError
+from bowstring.errors import BowstringError, BrokenError, MissingDependency, UnknownTicket, UsageError
 from bowstring.server.arguments import check_offer
 from bowstring.spark.application_lease import application_of
 from bowstring.spark.barrier import publish_in_tasks
 from bowstring.spark.coalescing import coalesced
 from bowstring.spark.parquet_scan import ScanTask, pieces_of, scan_of
+from bowstring.spark.progress import reporter
 from bowstring.spark.publication import Job, Keep, Publication
 from bowstring.spark.schemas import check_columns, frame_of, published_schema, with_plain_names
 from bowstring.spark.sessions import warn_of_memory_limit
@@ -21,11 +24,16 @@ from bowstring.spark.task import LEASE_SECONDS, WAIT_SECONDS, DepotTask, Order
 from bowstring.spark.waiting import no_room, watched
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bowstring.depot import Options
     from bowstring.dissociated.endpoint import Dataset
+    from bowstring.spark.progress import Progress
     from bowstring.spark.tickets import PublishedDataset
 
 __all__ = ["dataset", "drop", "publish"]
+
+_NO_MODULE: Final = re.compile(r"No module named '(bowstring|pyarrow|numpy|pandas)\b[\w.]*'")
 
 
 def publish(
@@ -42,6 +50,7 @@ def publish(
     profile: Any = None,
     device: str | None = None,
     wait_for_room: float = WAIT_SECONDS,
+    progress: Callable[[Progress], object] | bool | None = None,
     lease_seconds: float = LEASE_SECONDS,
     stay_seconds: float = 0.0,
     depot_options: Options | None = None,
@@ -91,6 +100,10 @@ def publish(
     wait_for_room
         How long a task waits for room in the depot of its host, in seconds; each later attempt of a task that Spark
         tries again waits a tenth of it.
+    progress
+        A function that is called several times a second, from another thread, with how far it is
+        (:class:`bowstring.spark.Progress`); or whether a line on the terminal shows it. By default it does where
+        there is a terminal, and Spark shows no line of its own. Not with ``mode="barrier"``.
     lease_seconds
         How long a depot keeps the data after it has lost sight of the application, in seconds.
     stay_seconds
@@ -130,6 +143,7 @@ def publish(
     _check(df, name, mode, scan, readers, device=device, recoverable=recoverable)
     _check_times(ttl=ttl, wait_for_room=wait_for_room, lease_seconds=lease_seconds, stay_seconds=stay_seconds)
     warn_of_memory_limit(functools.partial(_setting, df.sparkSession), gpus=device is not None)
+    report = reporter(progress, df.sparkSession)
     application = application_of(df.sparkSession)
     if not replace and name is not None:
         _check_free(name)
@@ -144,6 +158,8 @@ def publish(
         tuple(application.given_up),
         wait_for_room,
     )
+    if depot_options is not None:
+        _warn_of_options(depot_options)
     if mode == "barrier":
         return publish_in_tasks(df, name or "", order, profile=profile, device=device)
     keep = Keep(name, replace, ttl, stay_seconds)
@@ -151,11 +167,11 @@ def publish(
     job = _job(df, scan, None if recoverable and coalesce == "auto" else coalesce)
     work = Publication(order, application, job, profile, keep)
     try:
-        with watched(df.sparkSession, order, application, name):
+        with watched(df.sparkSession, order, application, name, report):
             tickets = work.run(order)
         return work.dataset(tickets, recoverable=recoverable, fresh=True)
     except BaseException as error:
-        refused = no_room(error, order, application, name)
+        refused = no_room(error, order, application, name) or _lacking(error)
         work.abandon()
         if refused is not None:
             raise refused from error
@@ -172,6 +188,40 @@ def _job(df: Any, scan: str, coalesce: Literal["auto"] | int | None) -> Job:
     pieces = pieces_of(read.files, spark.sparkContext.defaultParallelism)
     numbers = spark.range(0, len(pieces), 1, max(1, len(pieces)))
     return Job(numbers, lambda order: ScanTask(order, pieces, read.columns, schema), schema)
+
+
+def _warn_of_options(options: Options) -> None:
+    """Warn where a depot runs already that was started with other budgets."""
+    try:
+        with depot.connect(start=False) as running:
+            status = running.status()
+    except BowstringError:
+        return
+    found = {"memory_budget": status.memory_budget, "disk_budget": status.disk_budget}
+    other = {name: value for name, value in found.items() if getattr(options, name) not in (None, value)}
+    if other:
+        warnings.warn(
+            f"depot_options come too late: the depot of this host runs already (process {status.pid}), with "
+            f"{', '.join(f'{name}={value}' for name, value in other.items())}. End it before Spark publishes "
+            "(`bowstring depot stop`), or start it with `bowstring depot run`.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def _lacking(error: BaseException) -> MissingDependency | None:
+    """Return the error for tasks whose Python has not what publishing takes; ``None`` for any other error."""
+    found = _NO_MODULE.search(str(error))
+    if found is None:
+        return None
+    return MissingDependency(
+        f"the Python of Spark's workers has no {found[1]}",
+        expected="the same packages as in the driver, on every executor",
+        found=found[0],
+        hint="Where tasks run on this host, set PYSPARK_PYTHON to this program's Python before the session starts "
+        "(or use bow.spark.session()); on a cluster, install bowstring on every executor, or ship an environment "
+        "with --archives (venv-pack).",
+    )
 
 
 def _check_times(**seconds: Any) -> None:

@@ -8,14 +8,15 @@ import importlib.util
 import os
 import re
 import shlex
+import shutil
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from bowstring.errors import MissingDependency, UsageError
-from bowstring.spark.java import find_java
+from bowstring.errors import BowstringError, MissingDependency, UsageError
+from bowstring.spark.java import find_java, use_java
 
 __all__ = [
     "chooses_collector",
@@ -184,6 +185,7 @@ _SETTINGS: Final = {
 }
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _ONE_JAVA: Final = re.compile(r"local(\[|$)")
+_DAEMON: Final = "bowstring.spark.worker_daemon"
 _LIMIT: Final = "spark.executor.pyspark.memory"
 _GPUS: Final = ("spark.executor.resource.gpu.amount", "spark.task.resource.gpu.amount")
 _warned: Final[set[str]] = set()
@@ -191,6 +193,9 @@ _warned: Final[set[str]] = set()
 
 def session_config(given: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return settings for a session of Spark, without those that the user has set.
+
+    Where there is no Java but that of the extra ``[spark]``, ``JAVA_HOME`` is set in this process, so that
+    ``SparkSession.builder.config(map=bow.spark.session_config()).getOrCreate()`` finds it.
 
     ===================================================== =====================================================
     ``spark.sql.execution.arrow.maxBytesPerBatch``        2147483647: batches are bounded by their rows alone, for
@@ -202,6 +207,8 @@ def session_config(given: Mapping[str, str] | None = None) -> dict[str, str]:
     ``spark.executorEnv.UCX_ERROR_SIGNALS``               empty: UCX leaves Java's signals alone
     ``spark.pyspark.python``                              this Python, where ``spark.master`` is local and
                                                           ``PYSPARK_PYTHON`` is not set
+    ``spark.python.daemon.module``                        ``bowstring.spark.worker_daemon``, where workers are this
+                                                          Python: no traceback where Spark stops reading (``limit``)
     ``spark.ui.showConsoleProgress``                      false, where it is local and there is no terminal
     ``spark.driver.extraJavaOptions``                     ``-XX:+UseParallelGC``, where tasks run in the driver
                                                           (``local``, ``local[…]``) and nobody chose a collector:
@@ -228,11 +235,23 @@ def session_config(given: Mapping[str, str] | None = None) -> dict[str, str]:
     >>> "spark.pyspark.python" in session_config({"spark.pyspark.python": "/opt/python"})
     False
     """
+    if not (os.environ.get("JAVA_HOME") or shutil.which("java") or java_runs()):
+        with contextlib.suppress(BowstringError):  # Spark says that there is none
+            use_java()
+    return _config(given)
+
+
+def _config(given: Mapping[str, str] | None = None, *, this_python: bool = False) -> dict[str, str]:
+    """Return the settings; `this_python` says that workers will be this Python whatever the environment says."""
     known = {**given_settings(), **(given or {})}
     chosen = dict(_SETTINGS)
     if _is_local(known.get("spark.master", "local[*]")):
         if not os.environ.get("PYSPARK_PYTHON"):
             chosen["spark.pyspark.python"] = sys.executable
+        if known.get("spark.pyspark.python", sys.executable) == sys.executable and (
+            this_python or _is_this_python(os.environ.get("PYSPARK_PYTHON", "python3"))
+        ):
+            chosen["spark.python.daemon.module"] = _DAEMON
         if not sys.stderr.isatty():
             chosen["spark.ui.showConsoleProgress"] = "false"
     if _ONE_JAVA.match(known.get("spark.master", "local[*]")) and not (
@@ -294,7 +313,8 @@ def session(
                 hint="Use SparkSession.builder.remote(…); its server needs the settings of session_config().",
             )
         known = {"spark.app.name": "bowstring", "spark.master": "local[*]", **given_settings(), **asked}
-        chosen = {**session_config(known), **known}
+        ours = not os.environ.get("PYSPARK_PYTHON")
+        chosen = {**_config(known, this_python=ours), **known}
         with _environment(chosen):
             builder = sql.SparkSession.builder
             for name, value in chosen.items():
@@ -324,6 +344,18 @@ def warn_of_memory_limit(setting: Callable[[str], str | None], *, gpus: bool = F
         )
 
 
+def _is_this_python(command: str) -> bool:
+    """Whether a command is the Python of this process, environment and all."""
+    found = shutil.which(command)
+    return found is not None and os.path.abspath(found) in (sys.executable, _other_name(sys.executable))
+
+
+def _other_name(python: str) -> str:
+    # An environment has its interpreter by two names.
+    folder, name = os.path.split(python)
+    return os.path.join(folder, "python" if name == "python3" else "python3")
+
+
 def _is_local(master: str) -> bool:
     return _LOCAL.match(master) is not None
 
@@ -348,7 +380,7 @@ def _default_session(sql: Any) -> Any:
 
 def _completed(existing: Any, asked: Mapping[str, str]) -> Any:
     made = dict(existing.conf.getAll)
-    for name, value in session_config(made).items():
+    for name, value in _config(made).items():
         if name.startswith("spark.sql.") and name not in asked:
             existing.conf.set(name, value)
     for name, value in asked.items():

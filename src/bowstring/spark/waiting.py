@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from bowstring import depot
 from bowstring.cli.terminal import size
 from bowstring.errors import BowstringError, OutOfBudget
+from bowstring.spark.progress import Progress, Tasks
 from bowstring.spark.task import reason
 from bowstring.transport.threads import run_in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from bowstring.depot import DepotStatus
     from bowstring.spark.application_lease import Application
@@ -70,9 +72,20 @@ def _room(status: DepotStatus) -> str:
 class _Watch:
     """Looks at the depots that this process knows while a job runs."""
 
-    def __init__(self, order: Order, application: Application) -> None:
+    def __init__(
+        self,
+        order: Order,
+        application: Application,
+        name: str | None = None,
+        tasks: Tasks | None = None,
+        report: Callable[[Progress], object] | None = None,
+    ) -> None:
         self._order = order
         self._application = application
+        self._name = name
+        self._tasks = tasks
+        self._report = report
+        self._begun = time.monotonic()
         self._here: depot.Depot | None = None
         self._over = threading.Event()
 
@@ -91,10 +104,12 @@ class _Watch:
         return found
 
     def run(self) -> None:
-        """Warn when tasks of the job begin to wait for room."""
+        """Warn when tasks of the job begin to wait for room, and report how far it is."""
         warned = False
         while not self._over.wait(_LOOK):
-            for status in self.statuses():
+            statuses = self.statuses()
+            self._say(statuses)
+            for status in statuses:
                 mine = [each for each in status.datasets if each.name == self._order.dataset]
                 if warned or not mine or not mine[0].waiting:
                     continue
@@ -110,6 +125,33 @@ class _Watch:
                     held,
                 )
 
+    def _say(self, statuses: list[DepotStatus]) -> None:
+        if self._report is None or self._tasks is None:
+            return
+        try:
+            self._report(self._progress(self._tasks, statuses))
+        except Exception:  # noqa: BLE001  a callback's, or of Spark that has stopped: the job's result counts
+            _LOG.exception("the progress of a publication is not reported any more")
+            self._report = None
+
+    def _progress(self, counted: Tasks, statuses: list[DepotStatus]) -> Progress:
+        mine = [each for status in statuses for each in status.datasets if each.name == self._order.dataset]
+        done, tasks = counted.count()
+        rows, nbytes = sum(each.num_rows for each in mine), sum(each.nbytes for each in mine)
+        return Progress(self._name, done, tasks, rows, nbytes, time.monotonic() - self._begun)
+
+    def finish(self) -> None:
+        """Report once more, and take a line off the terminal."""
+        if self._report is not None:
+            self._say(self.statuses())
+        end = getattr(self._report, "close", None)
+        if end is not None:
+            end()
+
+    def stop(self) -> None:
+        """Let `run` return."""
+        self._over.set()
+
     def close(self) -> None:
         """Look no more."""
         self._over.set()
@@ -118,10 +160,17 @@ class _Watch:
 
 
 @contextlib.contextmanager
-def watched(session: Any, order: Order, application: Application, name: str | None) -> Iterator[None]:
+def watched(
+    session: Any,
+    order: Order,
+    application: Application,
+    name: str | None,
+    report: Callable[[Progress], object] | None = None,
+) -> Iterator[None]:
     """Watch a job that publishes, in a ``with`` block: its description says what a full depot holds."""
-    watch = _Watch(order, application)
     context = session.sparkContext
+    tasks = None if report is None else Tasks(context, f"bowstring-{order.dataset.rpartition('#')[2]}")
+    watch = _Watch(order, application, name, tasks, report)
     before = context.getLocalProperty(_DESCRIPTION)
     if before is None:
         context.setLocalProperty(_DESCRIPTION, _description(watch, order, name))
@@ -129,8 +178,12 @@ def watched(session: Any, order: Order, application: Application, name: str | No
     try:
         yield
     finally:
-        watch.close()
+        watch.stop()
         thread.join(_LOOK + _ASK_SECONDS)
+        watch.finish()
+        watch.close()
+        if tasks is not None:
+            tasks.close()
         if before is None:
             context.setLocalProperty(_DESCRIPTION, None)
 

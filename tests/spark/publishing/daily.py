@@ -8,8 +8,11 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -278,6 +281,116 @@ def small_partitions_are_joined(session: Any) -> None:
         bow.spark.publish(small, coalesce=0)
 
 
+def far_enough(session: Any) -> None:
+    """A callback hears of tasks, rows and bytes, and ends with all of them; one that fails costs nothing else."""
+    seen: list[bow.spark.Progress] = []
+
+    def slow(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            time.sleep(0.4)
+            yield batch
+
+    frame = numbers(session, 6, 6000).mapInArrow(slow, "id bigint, text string")
+    with bow.spark.publish(frame, "slow", progress=seen.append) as published:
+        last = seen[-1]
+        assert (last.name, last.tasks_done, last.tasks, last.rows) == ("slow", 6, 6, 6000)
+        assert last.nbytes == published.nbytes
+        assert seen[0].tasks <= 6
+        assert [each.rows for each in seen] == sorted(each.rows for each in seen)
+        assert len({each.rows for each in seen}) > 2
+    with bow.spark.publish(frame, progress=lambda progress: 1 / 0):
+        pass
+    with pytest.raises(bow.UsageError, match="progress"):
+        bow.spark.publish(frame, progress=3)  # type: ignore[arg-type]
+
+
+def what_cannot_work_is_said(session: Any) -> None:
+    """Too few slots for a barrier, and options for a depot that runs already: at once, and in words."""
+    began = time.monotonic()
+    with pytest.raises(bow.UsageError, match=r"at most 2 partitions; found 5.*df.coalesce\(2\)"):
+        bow.spark.publish(numbers(session, 5, 100), "barrier", mode="barrier")
+    assert time.monotonic() - began < 10.0
+    other = bow.depot.Options(memory_budget=32 * MIB, disk_budget=0)
+    with pytest.warns(RuntimeWarning, match=f"too late.*memory_budget={64 * MIB}"):
+        bow.spark.publish(numbers(session, 2, 100), depot_options=other)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bow.spark.publish(numbers(session, 2, 100), depot_options=OPTIONS)
+
+
+QUIET = """
+import bowstring as bow
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config(
+    map=bow.spark.session_config()
+).getOrCreate()
+frame = spark.range(0, 300_000, 1, 4).selectExpr("id", "cast(id as string) s")
+for name in ("a", "b"):
+    bow.spark.publish(frame, name)
+    read = spark.read.format("bowstring").load(name)
+    read.show(2)
+    assert read.limit(3).count() == 3
+    assert len(frame.mapInArrow(lambda batches: batches, "id bigint, s string").limit(2).collect()) == 2
+    frame.limit(10).write.format("bowstring").mode("overwrite").save(name)
+    assert spark.read.format("bowstring").option("pushFilters", "true").load(name).where("id < 5").count() == 5
+spark.stop()
+"""
+
+
+def an_ordinary_run_is_quiet(session: Any) -> None:
+    """With the documented line and pip's Java alone, PySpark's daemon prints no traceback."""
+    folder = os.path.dirname(sys.executable)
+    paths = [folder, *(each for each in os.environ["PATH"].split(":") if not Path(each, "java").exists())]
+    kept = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    done = subprocess.run(
+        [sys.executable, "-c", QUIET],
+        env={**kept, "PATH": ":".join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Traceback" not in done.stderr, done.stderr[-3000:]
+
+
+LACKING = """
+import bowstring as bow
+spark = bow.spark.session(master="local[1]", config={"spark.ui.enabled": "false"})
+spark.sparkContext.setLogLevel("OFF")
+try:
+    bow.spark.publish(spark.range(10))
+except bow.MissingDependency as error:
+    print(error)
+"""
+HIDES = """
+import sys
+class Hides:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] == "bowstring":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Hides())
+"""
+
+
+def workers_without_bowstring(session: Any) -> None:
+    """Where the Python of the workers has no bowstring, the error names that cause and what to do."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "sitecustomize.py").write_text(HIDES)
+        python = Path(folder, "python")
+        python.write_text(
+            f'#!/bin/sh\nexport PYTHONPATH={folder}:"$PYTHONPATH"\nexec {sys.executable} "$@"\n'
+        )
+        python.chmod(0o755)
+        done = subprocess.run(
+            [sys.executable, "-c", LACKING],
+            env={**os.environ, "PYSPARK_PYTHON": str(python)},
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+    assert "the Python of Spark's workers has no bowstring" in done.stdout, done.stdout + done.stderr[-3000:]
+
+
 SCENARIOS = [
     a_cell_that_is_run_again,
     one_kind_of_name,
@@ -285,6 +398,10 @@ SCENARIOS = [
     strange_names,
     pandas_on_spark,
     small_partitions_are_joined,
+    far_enough,
+    what_cannot_work_is_said,
+    an_ordinary_run_is_quiet,
+    workers_without_bowstring,
     what_ends_a_data_set,
     what_ends_a_program,
 ]

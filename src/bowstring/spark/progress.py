@@ -1,0 +1,124 @@
+"""How far a publication is: tasks, rows and bytes, for a callback or for the terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from bowstring.cli.terminal import number, size
+from bowstring.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Progress", "Tasks", "reporter"]
+
+# Short ones end before anybody reads it.
+_FIRST_SECONDS: Final = 1.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a publication is.
+
+    Attributes
+    ----------
+    name
+        Of the data set; ``None`` without one.
+    tasks_done, tasks
+        Tasks of Spark's that have ended, and all that are known by now: later stages may add some.
+    rows, nbytes
+        In the partitions that were committed, on the hosts whose depots this process knows.
+    seconds
+        Since the publication began.
+    """
+
+    name: str | None
+    tasks_done: int
+    tasks: int
+    rows: int
+    nbytes: int
+    seconds: float
+
+    def __str__(self) -> str:
+        """Return one line for people."""
+        what = "a data set without a name" if self.name is None else repr(self.name)
+        return (
+            f"publishing {what}: {number(self.tasks_done)} of {number(self.tasks)} tasks, "
+            f"{number(self.rows)} rows, {size(self.nbytes)}, {self.seconds:.0f} s"
+        )
+
+
+class Tasks:
+    """Counts the tasks of the jobs that this thread runs from now on, until it is closed."""
+
+    def __init__(self, context: Any, tag: str) -> None:
+        self._context = context
+        self._tag = tag
+        context.addJobTag(tag)
+
+    def count(self) -> tuple[int, int]:
+        """Return how many tasks have ended, and how many are known; from any thread."""
+        tracker = self._context.statusTracker()
+        done = known = 0
+        for job in self._context._jsc.sc().statusTracker().getJobIdsForTag(self._tag):
+            info = tracker.getJobInfo(job)
+            for stage in () if info is None else info.stageIds:
+                found = tracker.getStageInfo(stage)
+                if found is not None:
+                    done, known = done + found.numCompletedTasks, known + found.numTasks
+        return done, known
+
+    def close(self) -> None:
+        """Mark no more jobs of this thread."""
+        self._context.removeJobTag(self._tag)
+
+
+def reporter(progress: Any, session: Any) -> Callable[[Progress], object] | None:
+    """Return what is told of the progress; ``None`` for nobody.
+
+    Parameters
+    ----------
+    progress
+        A function; or whether a line is shown on the terminal. ``None``: where there is one, and Spark shows none.
+
+    Raises
+    ------
+    UsageError
+        It is something else.
+    """
+    if progress is None:
+        own = session.conf.get("spark.ui.showConsoleProgress", "false") == "true"
+        progress = sys.stderr.isatty() and not own
+    if progress is True:
+        return _Line()
+    if progress is False:
+        return None
+    if not callable(progress):
+        raise UsageError("progress is a function, True, False or None", found=repr(progress)[:80])
+    return progress  # type: ignore[no-any-return]
+
+
+class _Line:
+    """A line on the terminal that is written over, and wiped out in the end."""
+
+    def __init__(self) -> None:
+        self._width = 0
+        self._begun = time.monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        if time.monotonic() - self._begun >= _FIRST_SECONDS:
+            self._write(str(progress))
+
+    def close(self) -> None:
+        if self._width:
+            self._write("")
+            sys.stderr.write("\r")
+            sys.stderr.flush()
+
+    def _write(self, text: str) -> None:
+        sys.stderr.write(f"\r{text:<{self._width}}")
+        sys.stderr.flush()
+        self._width = len(text)
