@@ -20,8 +20,8 @@ def serve(data: pa.Table) -> Any:
     return TableServer("grpc://127.0.0.1:0")
 
 
-def fetch(location: str) -> pa.Table:
-    """Fetch the table of a server.
+def fetch(location: str, ticket: bytes = b"") -> pa.Table:
+    """Fetch the table of a server, or the one that a ticket stands for.
 
     Examples
     --------
@@ -33,4 +33,4 @@ def fetch(location: str) -> pa.Table:
     from pyarrow import flight
 
     with flight.connect(location) as client:
-        return client.do_get(flight.Ticket(b"")).read_all()
+        return client.do_get(flight.Ticket(ticket)).read_all()

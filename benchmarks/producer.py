@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+import bowstring as bow
 from bowstring import Pool, Server
 from bowstring.benchmarks.descriptor_server import DescriptorServer
 from bowstring.benchmarks.environment import available_bytes
@@ -61,7 +62,8 @@ class Producer:
             data, more = self._as_file(data)
         views = payload(data.to_batches())
         self._names += 1
-        endpoint = self._server.publish(f"offer {self._names}", data)
+        more["name"] = name = f"offer {self._names}"
+        endpoint = self._server.publish(name, data)
         if flight:
             more["flight"] = self._serve_flight(data)
         return {"endpoint": str(endpoint), "nbytes": nbytes(views), "fingerprint": fingerprint(views), **more}
@@ -83,6 +85,12 @@ class Producer:
         server = serve(data)
         self._closed.append(server)
         return f"grpc://127.0.0.1:{server.port}"
+
+    def serve_flights(self) -> tuple[str, str]:
+        """Serve all that is offered by Arrow Flight, too; return where, and where the server itself is."""
+        flights = bow.flight.serve(self._server)
+        self._closed.append(flights)
+        return flights.uri, self._server.address
 
     def busy(self, *, on: bool) -> None:
         """Start or stop a thread that does nothing but run Python."""

@@ -15,6 +15,8 @@ _CASES: Final = {
     "hand_over": "hand_over",
     "publish": "publish",
     "tcp": "tcp",
+    "tls": "tls",
+    "flight": "flight",
     "metadata": "metadata",
     "ipc_read": "ipc_read",
     "ipc_compressed": "ipc_compressed",

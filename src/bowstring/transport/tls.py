@@ -32,7 +32,6 @@ from bowstring.transport.channel import Listener
 from bowstring.transport.framing import Views
 from bowstring.transport.listener import SocketListener
 from bowstring.transport.peer import Peer
-from bowstring.transport.sockets import StreamChannel
 
 __all__ = ["TlsChannel", "TlsListener", "dial", "is_loopback", "listen"]
 
@@ -58,7 +57,7 @@ _MOST_BESIDE: Final = 2 * UNAUTHENTICATED_BYTES
 _MOST_BESIDE_WITH_CERTIFICATES: Final = 64 << 10
 
 
-class TlsChannel(StreamChannel):
+class TlsChannel(tcp.TcpChannel):
     """One end of a TLS connection.
 
     Parameters
@@ -88,7 +87,6 @@ class TlsChannel(StreamChannel):
         context: ssl.SSLContext,
         host: str | None = None,
     ) -> None:
-        tcp.set_options(sock)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, host is None, host)
         self._is_server = host is None
@@ -254,10 +252,28 @@ class TlsChannel(StreamChannel):
     # -- receiving -----------------------------------------------------------------------------------------
 
     def _take(self, view: memoryview) -> int:
-        return self._open(view, wait=False)
+        return self._open(view, len(view), wait=False)
 
     def _fill(self, view: memoryview) -> int:
-        return self._open(view, wait=True)
+        return self._open(view, len(view), wait=True)
+
+    def _read_now(self, places: list[memoryview], missing: int = 0) -> int:
+        got, wanted = 0, sum(map(len, places))
+        try:
+            for place in places:
+                at = 0
+                while at < len(place):
+                    count = self._open(place[at:], wanted - got, wait=False)
+                    if not count:
+                        return got
+                    at, got = at + count, got + count
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            if isinstance(error, BowstringError):
+                raise
+            raise self._lost(error, missing) from error
+        return got
 
     def _wait(self, timeout: int) -> bool:
         # While another thread shakes hands, it may read what comes for this one.
@@ -265,8 +281,11 @@ class TlsChannel(StreamChannel):
             return False
         return super()._wait(timeout if self._shaken else min(timeout, _SLICE_MILLISECONDS))
 
-    def _open(self, view: memoryview, *, wait: bool) -> int:
-        """Read what comes, 0 at the end; with `wait` until the view is full, or nothing came for a while."""
+    def _open(self, view: memoryview, wanted: int, *, wait: bool) -> int:
+        """Read what comes, 0 at the end; with `wait` until the view is full, or nothing came for a while.
+
+        Of the socket, so many bytes are `wanted` in all.
+        """
         if not (self._shaken or self._shake(wait=wait)):
             raise BlockingIOError
         got = 0
@@ -276,7 +295,7 @@ class TlsChannel(StreamChannel):
             if ended or got == len(view) or (got and not wait):
                 return got
             try:
-                if not self._pull(len(view) - got, wait=wait):
+                if not self._pull(wanted - got, wait=wait):
                     return got
             except BlockingIOError:
                 if got:
