@@ -12,9 +12,13 @@ from pathlib import Path
 import pytest
 
 import bowstring as bow
+from bowstring import transport
 from bowstring.memory import Pool, default_pool, mappings
 from tests.faults.program import Program
+from tests.transport.certified import authority, serving
 from tests.ucx import UCX
+
+TLS = "tls://127.0.0.1:0"
 
 # Long enough for a busy machine where something must come, short enough where it must not.
 WAIT = 20.0
@@ -41,6 +45,14 @@ def until(true: Callable[[], object], what: str, seconds: float = WAIT) -> None:
 def mapped() -> list[str]:
     """Return the regions that are mapped into this process."""
     return [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:bowstring" in line]
+
+
+@pytest.fixture(autouse=True)
+def certified(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ``tls:`` have certificates without a word, in this process and in the programs that a test starts."""
+    monkeypatch.setitem(transport._modules, "tls", "tests.transport.certified")
+    monkeypatch.setenv("SSL_CERT_FILE", authority().path)
+    monkeypatch.setenv("TESTS_TLS_CERT", str(serving().cert))
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +104,14 @@ def run() -> Iterator[Callable[..., Program]]:
         yield start
 
 
-@pytest.fixture(params=[pytest.param("unix:", id="unix"), pytest.param("tcp://127.0.0.1:0", id="tcp"), UCX])
+@pytest.fixture(
+    params=[
+        pytest.param("unix:", id="unix"),
+        pytest.param("tcp://127.0.0.1:0", id="tcp"),
+        pytest.param(TLS, id="tls"),
+        UCX,
+    ]
+)
 def between_processes(request: pytest.FixtureRequest) -> str:
     """Return an address of each transport between processes."""
     return str(request.param)
@@ -102,6 +121,7 @@ def between_processes(request: pytest.FixtureRequest) -> str:
     params=[
         pytest.param("unix:", id="unix"),
         pytest.param("tcp://127.0.0.1:0", id="tcp"),
+        pytest.param(TLS, id="tls"),
         pytest.param("inproc:", id="inproc"),
         UCX,
     ]

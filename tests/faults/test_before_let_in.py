@@ -20,7 +20,7 @@ from bowstring.dissociated.tags import Control, Want
 from bowstring.dissociated.wire import Hello
 from tests.faults.conftest import LIMITS, WAIT, until
 from tests.faults.tables import table_of
-from tests.peer.raw import RawReader
+from tests.peer.raw import RawReader, push
 from tests.peer.wire import header
 
 TCP = "tcp://127.0.0.1:0"
@@ -86,7 +86,8 @@ def test_one_deadline(serve: Callable[..., bow.Server], between_processes: str, 
     }[what]
     with RawReader(endpoint) as reader:
         sock: socket.socket = reader.channel._sock  # type: ignore[attr-defined]
-        sock.sendall(begun)
+        if begun:
+            push(reader.channel, begun)
         cut_off = select.poll()
         cut_off.register(sock, select.POLLRDHUP | select.POLLHUP)
         end = time.monotonic() + WAIT
@@ -96,7 +97,7 @@ def test_one_deadline(serve: Callable[..., bow.Server], between_processes: str, 
             if cut_off.poll(pause):
                 break
             with contextlib.suppress(ConnectionError):  # cut off just now
-                sock.sendall(bytes([each]))
+                push(reader.channel, bytes([each]))
         assert cut_off.poll(0)
     until(lambda: server.statistics.connections == 0, "the session ends")
 

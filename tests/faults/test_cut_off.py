@@ -18,7 +18,7 @@ from tests.peer.relay import Relay
 QUIET = LIMITS.replace(heartbeat=10.0)
 ALL = 100
 # With regions: welcome, schema, region, three batches, the end. Without: one less.
-DOWN = {"unix:": 10, "tcp://127.0.0.1:0": 9, "inproc:": 10}
+DOWN = {"unix:": 10, "tcp://127.0.0.1:0": 9, "tls://127.0.0.1:0": 9, "inproc:": 10}
 
 
 def read_through(relay: Relay) -> tuple[list[bow.Batch], bow.BowstringError | None]:

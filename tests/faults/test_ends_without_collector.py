@@ -24,7 +24,7 @@ from bowstring.transport.inproc import InprocChannel
 from bowstring.transport.sockets import StreamChannel
 from tests.faults.conftest import LIMITS, WAIT
 from tests.faults.tables import batch_of
-from tests.peer.raw import RawReader, RawServer, close_messages, recorded
+from tests.peer.raw import RawReader, RawServer, close_messages, push, recorded
 from tests.peer.wire import header
 
 QUICK = LIMITS.replace(heartbeat=0.05, close_timeout=0.3)
@@ -300,7 +300,7 @@ def takes_nothing(reader: RawReader) -> None:
 def inside_a_header(reader: RawReader) -> None:
     if isinstance(reader.channel, StreamChannel):
         wanting(reader)
-        reader.channel._sock.sendall(header(Control.CREDIT, 8)[:10])
+        push(reader.channel, header(Control.CREDIT, 8)[:10])
 
 
 def read_and_gone(reader: RawReader) -> None:

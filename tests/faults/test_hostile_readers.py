@@ -15,7 +15,7 @@ from bowstring.dissociated.wire import Hello, pack_u64
 from bowstring.transport import Message
 from tests.faults.conftest import LIMITS, until
 from tests.faults.tables import table_of
-from tests.peer.raw import RawReader
+from tests.peer.raw import RawReader, push
 
 Say = Callable[[RawReader], None]
 
@@ -197,7 +197,7 @@ def test_random_bytes(serve: Callable[..., bow.Server], between_processes: str, 
                     reader.want()
                 noise = chosen.randbytes(chosen.randrange(1, 2000))
                 begin = b"BOW\1\1\0\0\0" if seed % 3 else b""
-                reader.channel._sock.sendall(begin + noise)  # type: ignore[attr-defined]
+                push(reader.channel, begin + noise)
                 reader.channel._sock.shutdown(1)  # type: ignore[attr-defined]
                 reader.hear_error()
             except (bow.BowstringError, OSError):

@@ -18,7 +18,7 @@ LIMITS = bow.Limits(
     connect_timeout=1.0, reply_timeout=0.5, stall_timeout=0.8, heartbeat=0.2, close_timeout=0.2
 )
 PATIENT = bow.Limits(heartbeat=0.2, close_timeout=0.2)
-STEPS = {"unix:": 10, "tcp://127.0.0.1:0": 9}
+STEPS = {"unix:": 10, "tcp://127.0.0.1:0": 9, "tls://127.0.0.1:0": 9}
 Outcome = tuple[list[bow.Batch], bow.BowstringError | None]
 
 

@@ -15,7 +15,7 @@ from bowstring.dissociated.wire import pack_prefix
 from bowstring.transport import Message
 from tests.faults.conftest import LIMITS, until
 from tests.faults.tables import table_of
-from tests.peer.raw import RawReader, RawServer, close_messages, recorded
+from tests.peer.raw import RawReader, RawServer, close_messages, push, recorded
 
 
 def told(reader: RawReader) -> dict[str, str]:
@@ -73,7 +73,7 @@ def test_bad_framing_after_a_good_hello(
         if asked:
             reader.want()
             reader.hear_all()
-        reader.channel._sock.sendall(header)  # type: ignore[attr-defined]
+        push(reader.channel, header)
         found = told(reader)
     assert found["code"] == code
     assert what in found["what"]
@@ -104,7 +104,7 @@ def test_a_message_that_stops_halfway(
             reader.hear_all()
         tag = Control.CREDIT if asked else Want.DATA
         header = struct.pack("<3sBBBHQQ", b"BOW", 1, 1, 0, 0, int(tag), 8)
-        reader.channel._sock.sendall(header)  # type: ignore[attr-defined]
+        push(reader.channel, header)
         found = told(reader)
     assert found["code"] == "deadline_exceeded"
     assert "inside a message" in found["what"]
@@ -118,7 +118,7 @@ def test_a_ticket_that_does_not_come_in_time(
     with RawReader(server.publish("t", table_of())) as reader:
         reader.hello()
         header = struct.pack("<3sBBBHQQ", b"BOW", 1, 1, 0, 0, int(Want.DATA), 8)
-        reader.channel._sock.sendall(header)  # type: ignore[attr-defined]
+        push(reader.channel, header)
         found = told(reader)
     assert found["code"] == "deadline_exceeded"
     assert "connect_timeout" in found["hint"]

@@ -160,7 +160,7 @@ def test_views_in_cycles(serve: Callable[..., bow.Server], address: str) -> None
                 del cycle, batch
         assert watch() is not None
         server.publish("again", table_of(3, 1000))
-        if address != "tcp://127.0.0.1:0":
+        if address.startswith(("unix:", "inproc:")):  # whose memory is the producer's
             with pytest.raises(bow.DeadlineExceeded):
                 server.wait_released("t", timeout=0.05)
     finally:

@@ -12,9 +12,15 @@ from typing import Final, Self
 from bowstring.dissociated.endpoint import Endpoint
 from bowstring.errors import BrokenError
 from bowstring.transport import Channel, Message, Received, dial, listen
+from bowstring.transport.framing import Run
 from tests.peer.wire import Tag, header, hello
 
 _WAIT: Final = 20.0
+
+
+def push(channel: Channel, data: bytes) -> None:
+    """Send bytes that need be no message, where a channel sends its own: through the encryption, too."""
+    channel._write(Run([data], len(data)), _WAIT)  # type: ignore[attr-defined]
 
 
 class RawReader:

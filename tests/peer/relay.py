@@ -9,6 +9,7 @@ from typing import Final, Self
 
 from bowstring.errors import BowstringError
 from bowstring.transport import Channel, Message, dial, listen
+from bowstring.transport.framing import Run
 from tests.peer.wire import Frame
 
 _WAIT: Final = 20.0
@@ -30,7 +31,7 @@ class Relay:
     def __init__(self, uri: str, *, down: int = -1, up: int = -1, half: bool = False) -> None:
         self._address, _, self._query = uri.partition("?")
         scheme = self._address.partition(":")[0]
-        self._listener = listen("tcp://127.0.0.1:0" if scheme == "tcp" else f"{scheme}:")
+        self._listener = listen(f"{scheme}://127.0.0.1:0" if scheme in ("tcp", "tls") else f"{scheme}:")
         self._down, self._up, self._half = down, up, half
         self.passed_down = self.passed_up = 0
         self._threads = [threading.Thread(target=self._carry, daemon=True)]
@@ -74,7 +75,8 @@ class Relay:
             if self._half and (received := source.receive(_WAIT)) is not None:
                 _close(received.attachments)
                 message = Frame.of(received.tag, bytes(received.body)).data
-                target._sock.sendall(message[: len(message) // 2])  # type: ignore[attr-defined]
+                half = message[: len(message) // 2]
+                target._write(Run([half], len(half)), _WAIT)  # type: ignore[attr-defined]
         except (BowstringError, OSError):
             pass
         return passed

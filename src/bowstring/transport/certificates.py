@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import os
 import ssl
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from collections.abc import Iterator
 from bowstring.errors import BowstringError, UsageError
 
 __all__ = ["TlsConfig", "asks_certificates", "client_context", "server_context"]
+
+_OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +99,8 @@ def _reading(what: str, *paths: str | os.PathLike[str] | None) -> Iterator[None]
     try:
         yield
     except (OSError, ValueError) as error:
-        if isinstance(error, BowstringError):
-            raise
+        if isinstance(error, BowstringError) or getattr(error, "errno", None) in _OUT_OF_DESCRIPTORS:
+            raise  # which the registry of transports names
         why = error.reason if isinstance(error, ssl.SSLError) else getattr(error, "strerror", None)
         raise UsageError(
             f"{what} cannot be read",

@@ -15,6 +15,7 @@ import ipaddress
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from typing import Final
 
@@ -40,7 +41,6 @@ encrypts: Final = True
 
 is_loopback = tcp.is_loopback
 
-_WHO_SPEAKS_WHAT: Final = "A server at tcp: does not speak TLS, and one at tls: speaks nothing else."
 _SILENT: Final = -1
 _SLICE: Final = 0.1
 _SLICE_MILLISECONDS: Final = 100
@@ -55,6 +55,8 @@ _MANY: Final = 256 << 10
 # What a peer that is not let in may send beside what is in its records: a handshake, and the records' own bytes.
 _MOST_BESIDE: Final = 2 * UNAUTHENTICATED_BYTES
 _MOST_BESIDE_WITH_CERTIFICATES: Final = 64 << 10
+# The largest record: nothing of it is read before all of it is there.
+_RECORD: Final = (16 << 10) + 256
 
 
 class TlsChannel(tcp.TcpChannel):
@@ -131,9 +133,9 @@ class TlsChannel(tcp.TcpChannel):
                     self.certified = self._asks
                     self._shaken = True
                 elif not self._pull(_FEW, wait=wait):
-                    error = self._cut_off("the peer closed the connection in the TLS handshake", 0)
-                    error.hint = error.hint or _WHO_SPEAKS_WHAT
-                    raise error
+                    raise self._cut_off(
+                        "the peer closed the connection in the TLS handshake, as one at tcp: would", 0
+                    )
         except BlockingIOError:
             return False
         finally:
@@ -204,7 +206,7 @@ class TlsChannel(tcp.TcpChannel):
                 "the TLS handshake failed",
                 found=_words(reason),
                 where=str(self),
-                hint=_WHO_SPEAKS_WHAT,
+                hint="A server at tcp: does not speak TLS, and one at tls: speaks nothing else.",
             )
         return ProtocolError("a record of TLS is wrong", found=_words(reason), where=str(self))
 
@@ -282,17 +284,18 @@ class TlsChannel(tcp.TcpChannel):
         return super()._wait(timeout if self._shaken else min(timeout, _SLICE_MILLISECONDS))
 
     def _open(self, view: memoryview, wanted: int, *, wait: bool) -> int:
-        """Read what comes, 0 at the end; with `wait` until the view is full, or nothing came for a while.
+        """Read what comes, 0 at the end; with `wait` until the view is full, or for a slice of time.
 
         Of the socket, so many bytes are `wanted` in all.
         """
         if not (self._shaken or self._shake(wait=wait)):
             raise BlockingIOError
-        got = 0
+        got, end = 0, time.monotonic() + _SLICE
         while True:
             count, ended = self._read(view[got:])
             got += count
-            if ended or got == len(view) or (got and not wait):
+            # A byte now and then must not keep the caller from looking at its own deadline.
+            if ended or got == len(view) or (got and not (wait and time.monotonic() < end)):
                 return got
             try:
                 if not self._pull(wanted - got, wait=wait):
@@ -340,7 +343,7 @@ class TlsChannel(tcp.TcpChannel):
         if restricted:
             self._beside += got
             most = _MOST_BESIDE_WITH_CERTIFICATES if self._asks else _MOST_BESIDE
-            if self._beside > most + _LITTLE:
+            if self._beside > most + (_RECORD if self._shaken else 0):
                 raise LimitExceeded(
                     "the peer sends too much before it is let in",
                     expected=f"at most {most} bytes beside its messages",

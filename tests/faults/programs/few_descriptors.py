@@ -18,6 +18,7 @@ import bowstring as bow
 from bowstring.memory import default_pool, mappings
 
 ADDRESS = sys.argv[1]
+TLS = bow.TlsConfig(cert=os.environ["TESTS_TLS_CERT"]) if ADDRESS.startswith("tls:") else None
 TABLE = pa.table({"n": list(range(1000)), "text": [str(number) for number in range(1000)]})
 LIMITS = bow.Limits(connect_timeout=0.3, reply_timeout=0.3, close_timeout=0.5)
 MOST = 24
@@ -43,7 +44,7 @@ def round_trip(spare: int) -> str:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit_that_spares(spare), hard))
     try:
-        server = bow.Server(ADDRESS, limits=LIMITS)
+        server = bow.Server(ADDRESS, tls=TLS, limits=LIMITS)
         endpoint = server.publish("t", TABLE)
         with bow.connect(endpoint, limits=LIMITS) as stream:
             assert stream.read_all().equals(TABLE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -26,7 +27,8 @@ def slowly() -> Iterator[pa.RecordBatch]:
         yield batch
 
 
-with bow.Server(sys.argv[1], limits=bow.Limits(heartbeat=0.2)) as server:
+tls = bow.TlsConfig(cert=os.environ["TESTS_TLS_CERT"]) if sys.argv[1].startswith("tls:") else None
+with bow.Server(sys.argv[1], tls=tls, limits=bow.Limits(heartbeat=0.2)) as server:
     lazy = sys.argv[2] == "lazy"
     endpoint = server.publish(
         "t", slowly if lazy else pa.Table.from_batches(batches()), schema=SCHEMA if lazy else None

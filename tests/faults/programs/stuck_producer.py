@@ -7,6 +7,7 @@ connection is.
 from __future__ import annotations
 
 import collections
+import os
 import sys
 import threading
 from collections.abc import Sequence
@@ -18,8 +19,9 @@ import bowstring as bow
 from bowstring.dissociated.wire import Outgoing
 from bowstring.server.session import Session
 from bowstring.transport import listen
-from bowstring.transport.framing import as_messages, pack_header
+from bowstring.transport.framing import Run, as_messages, pack_header
 
+TLS = bow.TlsConfig(cert=os.environ["TESTS_TLS_CERT"]) if sys.argv[1].startswith("tls:") else None
 ROWS = 20_000
 said: collections.Counter[Session] = collections.Counter()
 original = Session._send_now
@@ -40,7 +42,8 @@ def send_until_stuck(session: Session, outgoing: Sequence[Outgoing]) -> None:
                 (message,) = as_messages([each], session._channel)
                 body = b"".join(bytes(view) for view in message.views())
                 whole = pack_header(message.tag, 0, len(body)) + body
-                session._channel._sock.sendall(whole[: len(whole) // 2])  # type: ignore[attr-defined]
+                half = whole[: len(whole) // 2]
+                session._channel._write(Run([half], len(half)), 60.0)  # type: ignore[attr-defined]
             stuck()
         original(session, [each])
         said[session] += 1
@@ -52,7 +55,7 @@ def batch_of(number: int) -> pa.RecordBatch:
 
 def hear_nothing(query: str) -> None:
     """Listen without ever accepting, and accept without ever answering."""
-    deaf, dumb = listen(sys.argv[1]), listen(sys.argv[1])
+    deaf, dumb = listen(sys.argv[1], tls=TLS), listen(sys.argv[1], tls=TLS)
     print(f"{deaf.uri}?{query}\n{dumb.uri}?{query}", flush=True)
     channel = dumb.accept(60.0)
     assert channel is not None
@@ -62,7 +65,7 @@ def hear_nothing(query: str) -> None:
 
 def main() -> None:
     Session._send_now = send_until_stuck  # type: ignore[assignment,method-assign]
-    server = bow.Server(sys.argv[1], limits=bow.Limits(heartbeat=60.0))
+    server = bow.Server(sys.argv[1], tls=TLS, limits=bow.Limits(heartbeat=60.0))
     table = pa.Table.from_batches([batch_of(number) for number in range(3)])
     for step in range(int(sys.argv[2])):
         for kind in ("at", "half"):

@@ -13,7 +13,7 @@ from bowstring.dissociated.endpoint import Endpoint
 from bowstring.dissociated.tags import Want
 from bowstring.dissociated.wire import Hello
 from bowstring.transport import Channel, Message, dial
-from bowstring.transport.framing import pack_header
+from bowstring.transport.framing import Run, pack_header
 
 LIMITS = bow.Limits(heartbeat=0.1, reply_timeout=20.0)
 
@@ -40,7 +40,8 @@ def main() -> None:
     stuck("after the hello")
     half = said(endpoint, ticket=False)
     header = pack_header(int(Want.DATA), 0, len(endpoint.ticket))
-    half._sock.sendall(header + endpoint.ticket[:3])  # type: ignore[attr-defined]
+    begun = header + endpoint.ticket[:3]
+    half._write(Run([begun], len(begun)), 60.0)  # type: ignore[attr-defined]
     keep.append(half)
     stuck("inside the ticket")
     keep.append(said(endpoint, ticket=True))
