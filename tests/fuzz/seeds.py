@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring import ipc
+from tests.fuzz.tls_target import tls_seeds
 from tests.variant.documents import document
 from tests.variant.encoding import Widths, encode
 from tests.variant.matrix import tree_of
@@ -135,6 +136,10 @@ def _texts(_data: Path | None) -> Iterator[tuple[str, bytes]]:
     yield "twice", b'{"a":1,"a":2}'
 
 
+def _connections(_: Path | None) -> Iterator[tuple[str, bytes]]:
+    yield from tls_seeds()
+
+
 _SEEDS: Final = {
     "metadata": _metadata,
     "stream": _streams,
@@ -142,6 +147,7 @@ _SEEDS: Final = {
     "tensor": _tensors,
     "variant": _variants,
     "json": _texts,
+    "tls": _connections,
 }
 
 
