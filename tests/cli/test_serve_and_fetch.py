@@ -531,3 +531,25 @@ def test_a_wrong_host_is_not_advertised(address: str, host: str) -> None:
     """What is no host, or belongs to an address without one, is refused."""
     with pytest.raises(bow.UsageError):
         bow.Server(address, advertise=host)
+
+
+def test_files_by_flight(files: dict[str, Path], table: pa.Table, start: Any) -> None:
+    """``serve --flight`` offers the files to clients of Flight, too, and says where."""
+    server = start(
+        "serve", str(files[".arrows"]), "--flight", "grpc://127.0.0.1:0", "--json", "--name", "a b"
+    )
+    facts = json.loads(server.line())
+    assert facts["flight"].endswith("/a%20b")
+    for source in (facts["uri"], facts["flight"]):
+        with bow.connect(source) as stream:
+            assert stream.read_all().equals(table)
+    server.end(signal.SIGINT)
+
+
+def test_flight_follows_the_rule(files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """Off loopback Flight needs a token and encryption, or the word, as every server does."""
+    asked = ["serve", str(files[".arrows"]), "--flight", "grpc://0.0.0.0:0"]
+    assert main(asked) == 2
+    assert "--token auto" in capsys.readouterr().err
+    assert main([*asked, "--token", "auto"]) == 2
+    assert "--plaintext" in capsys.readouterr().err

@@ -88,6 +88,11 @@ def _serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--address", default="unix:", help="unix:[PATH] (the default), tls://HOST:PORT or tcp://HOST:PORT"
     )
     serve.add_argument(
+        "--flight",
+        metavar="ADDRESS",
+        help="offer them by Arrow Flight, too: grpc://HOST:PORT or grpc+tls://HOST:PORT",
+    )
+    serve.add_argument(
         "--advertise",
         metavar="HOST",
         help="the host that printed URIs name, where the address is tls://0.0.0.0:PORT",

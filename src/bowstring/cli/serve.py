@@ -9,7 +9,8 @@ import secrets
 import shlex
 import sys
 import threading
-from typing import TYPE_CHECKING
+import urllib.parse
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -19,6 +20,7 @@ from bowstring.cli.terminal import number, progress, shown, size
 from bowstring.dissociated.endpoint import Endpoint
 from bowstring.errors import DeadlineExceeded, UsageError
 from bowstring.server import Server
+from bowstring.transport import encrypts
 
 if TYPE_CHECKING:
     import argparse
@@ -35,8 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
     files = [recognise(path) for path in arguments.files]
     called = _names(arguments.files, arguments.name)
     token, way = _token(arguments)
-    secure = {"tls": tls_config(arguments), "plaintext": arguments.plaintext}
-    with Server(arguments.address, token=token, **secure, advertise=arguments.advertise) as server:
+    with contextlib.ExitStack() as servers:
+        server, flights = _started(arguments, token, servers)
         ways = [file.nbytes > _RESIDENT_BYTES if arguments.lazy is None else arguments.lazy for file in files]
         offered = list(zip(called, files, ways, strict=True))
         # All or none: what was printed can be read.
@@ -45,9 +47,27 @@ def run(arguments: argparse.Namespace) -> int:
         with contextlib.suppress(KeyboardInterrupt):
             for each, endpoint in zip(offered, endpoints, strict=True):
                 printed = endpoint if way is None else endpoint.with_token(None)
-                _print_one(*each, printed, way or "", as_json=arguments.json)
+                _print_one(*each, printed, way or "", flights, as_json=arguments.json)
             _wait(server, called, arguments.readers)
     return 0
+
+
+def _started(
+    arguments: argparse.Namespace, token: str | None, servers: contextlib.ExitStack
+) -> tuple[Server, str | None]:
+    """Start the server and, with ``--flight``, that of Flight; return the server and where Flight is."""
+    address, tls, host = arguments.address, tls_config(arguments), arguments.advertise
+    words: dict[str, Any] = {"plaintext": arguments.plaintext, "token": token}
+    if arguments.flight is None:
+        return servers.enter_context(Server(address, tls=tls, advertise=host, **words)), None
+    from bowstring.flight import serve
+
+    # What is said of certificates and hosts is for the address that has any.
+    words |= {"tls": tls if encrypts(address) else None, "advertise": host if "://" in address else None}
+    server = servers.enter_context(Server(address, **words))
+    flight_tls = tls if arguments.flight.startswith("grpc+tls:") else None
+    flights = serve(server, arguments.flight, **{**words, "tls": flight_tls, "advertise": host})
+    return server, servers.enter_context(flights).uri
 
 
 def _token(arguments: argparse.Namespace) -> tuple[str | None, str | None]:
@@ -74,7 +94,17 @@ def _read(file: DataFile) -> pa.Table:
     return pa.Table.from_batches(batches, schema=file.schema)
 
 
-def _print_one(name: str, file: DataFile, lazy: bool, endpoint: Endpoint, way: str, *, as_json: bool) -> None:
+def _print_one(
+    name: str,
+    file: DataFile,
+    lazy: bool,
+    endpoint: Endpoint,
+    way: str,
+    flights: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    by_flight = None if flights is None else f"{flights}/{urllib.parse.quote(name, safe='')}"
     if as_json:
         facts = {
             "name": name,
@@ -85,12 +115,16 @@ def _print_one(name: str, file: DataFile, lazy: bool, endpoint: Endpoint, way: s
             "bytes_about": file.nbytes,
             "lazy": lazy,
         }
+        if by_flight is not None:
+            facts["flight"] = by_flight
         print(json.dumps(facts), flush=True)
         return
     how = "read as readers ask" if lazy else "in shared memory"
     rows = "" if file.num_rows is None else f"{number(file.num_rows)} rows, "
     said = f"{shown(name)}: {file.format.value}, {rows}about {size(file.nbytes)}, {how}"
     print(f"{said}\n  bowstring fetch {shlex.quote(str(endpoint))}{way}", file=sys.stderr)
+    if by_flight is not None:
+        print(f"  by Arrow Flight: {by_flight}", file=sys.stderr)
     print(endpoint, flush=True)
 
 
