@@ -26,7 +26,17 @@ from bowstring.ipc.flatbuf.message import (
     decode_record_batch,
 )
 from bowstring.ipc.flatbuf.schema import decode_schema
-from bowstring.memory import CPU_DEVICE_TYPE, Handle, Lease, LentHandle, Region, mappings, used_here, wrap
+from bowstring.memory import (
+    CPU_DEVICE_TYPE,
+    Handle,
+    KeyedHandle,
+    Lease,
+    LentHandle,
+    Region,
+    mappings,
+    used_here,
+    wrap,
+)
 from bowstring.transport.descriptors import close_all
 
 if TYPE_CHECKING:
@@ -35,6 +45,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+    from bowstring.client.remote import RemoteMemory
     from bowstring.client.wire import Run
     from bowstring.dissociated.reader import Lent, ReaderProtocol
     from bowstring.ipc.body.template import MessageTemplate
@@ -75,6 +86,8 @@ class Assembler:
         What decompresses for a device, where batches shall be on one.
     private
         Whether memory of the host is mapped copy-on-write, for views that may be written.
+    remote
+        Memory of the server that is read with keys, where the transport can do that.
     """
 
     def __init__(
@@ -85,10 +98,12 @@ class Assembler:
         bodies: DeviceBodies | None = None,
         *,
         private: bool = False,
+        remote: RemoteMemory | None = None,
     ) -> None:
         self._limits = limits
         self._protocol = protocol
         self._private = private
+        self._remote = remote
         self._notes = notes
         self._bodies = bodies
         self.announced = AnnouncedRegions(limits)
@@ -121,7 +136,8 @@ class Assembler:
             return None
         header = decode_record_batch(part.message)
         batch = self._batch(part, header, self._layout)
-        found = Assembled(batch, batch.nbytes, self._credit(header), isinstance(part.body, Packed))
+        copied = self._reads or isinstance(part.body, Packed)
+        found = Assembled(batch, batch.nbytes, self._credit(header), copied)
         if isinstance(part.body, Packed):
             lengths = header.buffers[:, 1]
             cost = Account.cost(found.credit or int(lengths.sum()), len(lengths), part.body.body.nbytes)
@@ -145,7 +161,7 @@ class Assembler:
     def take_pointed(self, run: PointedRun, template: MessageTemplate | None) -> list[Assembled]:
         """Make batches of a run of pointers: those in front that are surely right."""
         layout = self._layout
-        if template is None or layout is None or self._unchecked:
+        if template is None or layout is None or self._unchecked or self._reads:
             return []
         dictionaries = self._memo.all(layout)
         if dictionaries is None:
@@ -153,6 +169,11 @@ class Assembler:
         counts = template.variadic_counts
         found = pointed_ahead(run, template, layout, self.announced, self._limits)
         return [self._lent(layout, each, counts, dictionaries) for each in found]
+
+    @property
+    def _reads(self) -> bool:
+        """Whether bodies of pointers are read into memory of this process."""
+        return self._remote is not None and self._remote.known
 
     def _lent(
         self, layout: Layout, found: Found, counts: tuple[int, ...], dictionaries: dict[int, Dictionary]
@@ -186,6 +207,11 @@ class Assembler:
             The region is not what was announced, or not allowed. Its descriptor is closed.
         """
         attachment = event.attachment
+        if isinstance(event.handle, KeyedHandle):
+            if self._remote is None:
+                raise ProtocolError("a region with a key, where no memory can be read with one")
+            self._remote.announce(event.base, event.handle)
+            return False
         try:
             self.announced.check(event.base, event.handle.nbytes)
         except BaseException:
@@ -239,7 +265,7 @@ class Assembler:
         header = decode_dictionary(part.message)
         values = self._batch(part, header.batch, self._memo.layout_of(header.id), resident=True)
         self._memo.take(header.id, values, is_delta=header.is_delta)
-        if isinstance(part.body, Packed):
+        if isinstance(part.body, Packed) or self._reads:
             self._protocol.give_credit(self._credit(header.batch))
 
     def _batch(
@@ -280,8 +306,8 @@ class Assembler:
     def resolve(self, pairs: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.int64], tuple[Region, ...]]:
         """Turn the addresses and lengths of a body into memory of this process, which a batch can view.
 
-        The regions of all transports are mapped already, or objects of this process. Where they are not, as with
-        keys for remote reads, this is where the bytes are to be fetched.
+        Regions are mapped already, or objects of this process; where there are keys for remote reads, the bytes are
+        fetched here.
 
         Parameters
         ----------
@@ -296,6 +322,8 @@ class Assembler:
         ProtocolError
             A buffer lies outside the announced regions, or on several devices.
         """
+        if self._remote is not None and self._remote.known:
+            return self._remote.fetch(pairs)
         spans = self.announced.resolve(pairs)
         return spans, self._regions_of(spans)
 
@@ -333,7 +361,11 @@ class Assembler:
         spans, regions = self.resolve(body.pairs)
         addresses = body.addresses
         device = None if not regions or regions[0].device.is_host else regions[0].device
-        lent = self._protocol.lend(addresses, 0 if resident else self._credit(header), device)
+        credit = 0 if resident or self._reads else self._credit(header)
+        lent = self._protocol.lend(addresses, credit, device)
+        if self._reads and lent is not None:  # what was read is not needed any more
+            self._notes.put(lent)
+            lent = None
         leave_out_unused_bitmaps(spans, header.nodes, layout, header.variadic_counts)
         batch = Batch.from_parts(
             layout,

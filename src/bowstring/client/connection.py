@@ -18,6 +18,7 @@ from bowstring.client.assembler import Assembled, Assembler
 from bowstring.client.control_sender import Command, ControlSender
 from bowstring.client.device import BorrowedHandles, DeviceHandshake, addresses_of
 from bowstring.client.receive_loop import is_urgent, listen, take_first
+from bowstring.client.remote import RemoteMemory
 from bowstring.client.stream import Counters
 from bowstring.client.timeouts import check_silence, watch_end
 from bowstring.client.wire import Wire, note_turned_away, open_wires
@@ -131,7 +132,12 @@ class Connection:
         for wire in self._wires:
             wire.expect = protocol.expect
         private = isinstance(pool, PrivateMemory)
-        self._assembler = Assembler(limits, protocol, self._notes, self.bodies, private=private)
+        wire = self._wires[-1]
+        reads = wire.channel.passes_memory == "rkey"
+        remote = RemoteMemory(wire, last.remote_handle, limits) if reads else None
+        self._assembler = Assembler(
+            limits, protocol, self._notes, self.bodies, private=private, remote=remote
+        )
         self._device = DeviceHandshake(self._assembler, protocol, addresses, limits.device_timeout)
         self._batches: collections.deque[Assembled] = collections.deque()
         self._handles = BorrowedHandles(self._assembler, self.changed, protocol, self._wires[-1], limits)

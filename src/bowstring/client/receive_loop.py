@@ -67,7 +67,7 @@ def take_first(stream: _Stream, wire: Wire) -> None:
     try:
         for _ in range(_MOST_FIRST):
             opened = stream.opened
-            if stream.quiet or (opened and not wire.channel.passes_memory):
+            if stream.quiet or (opened and not _is_mapped(wire)):
                 break
             if not hearing.next(_patience(stream) if opened else max(0.0, end - time.monotonic())):
                 break
@@ -79,6 +79,11 @@ def take_first(stream: _Stream, wire: Wire) -> None:
     except BaseException:
         stream.hang_up()
         raise
+
+
+def _is_mapped(wire: Wire) -> bool:
+    """Whether bodies of pointers cost nothing but a look at them."""
+    return wire.channel.passes_memory in ("fd", "object")
 
 
 def _patience(stream: _Stream) -> float:
@@ -171,7 +176,7 @@ class Hearing:
         self._stream = stream
         self._wire = wire
         # Where no bodies of pointers come, runs of packed ones have their own way.
-        self._holds = wire.channel.passes_memory is not None
+        self._holds = _is_mapped(wire)
         self._held: list[Received] = []
         self.unsaid = 0
         self.silent = self.packed = False

@@ -130,6 +130,32 @@ class Wire:
                     raise
                 time.sleep(_LOOK)
 
+    def read_remote(
+        self, nbytes: int, offsets: Sequence[int], reads: Sequence[tuple[bytes, int, int]]
+    ) -> Buffer:
+        """Read memory of the server's into one buffer of the reader's pool.
+
+        Parameters
+        ----------
+        nbytes
+            The length of the buffer.
+        offsets
+            Where in it each part goes.
+        reads
+            Key, address of the server's and number of bytes of each part.
+        """
+        buffer = self._room(nbytes)
+        region = buffer.region
+        region.prepare(buffer.offset + nbytes)
+        self._landing = True
+        try:
+            places = [region.address + buffer.offset + offset for offset in offsets]
+            self.channel.read_remote(reads, places)
+        finally:
+            self._landing = False
+        self.heard = time.monotonic()
+        return buffer
+
     def forget(self) -> None:
         """Let go of the memory that the next body would have landed in."""
         self._runs.forget_memory()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from bowstring.dissociated.wire import DeviceId, Welcome
     from bowstring.errors import BowstringError
     from bowstring.ipc.flatbuf.message import Message
-    from bowstring.memory import EventHandle, Handle, LentHandle
+    from bowstring.memory import EventHandle, Handle, KeyedHandle, LentHandle
 
 __all__ = [
     "Announced",
@@ -93,7 +93,7 @@ class Announced:
     """A region, its place in the stream's address space, and what travelled beside the message, if anything."""
 
     base: int
-    handle: Handle | LentHandle
+    handle: Handle | LentHandle | KeyedHandle
     attachment: Any
 
 

@@ -146,6 +146,7 @@ class ProducerProtocol:
         self.ledger = Ledger()
         self.window = Window(None)
         self.pointers = False
+        self.copied = False
         self.asked = False  # whether the reader's answer about devices is to come
         self.why_not = ""  # why the reader cannot map memory of a device
         self.told_event = False  # whether the reader's streams wait for an event of ours
@@ -310,7 +311,7 @@ class ProducerProtocol:
         """Return the credit in bytes that sending an item takes."""
         if item.spans is None or self.role is Role.METADATA:
             return 0
-        return item.nbytes if item.charged or not self.pointers else 0
+        return item.nbytes if item.charged or self.copied or not self.pointers else 0
 
     def offer(self, item: IpcMessage) -> list[Outgoing] | None:
         """Return what `send` does, or ``None`` while the reader has no credit for it."""

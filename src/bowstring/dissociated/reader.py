@@ -49,7 +49,7 @@ from bowstring.dissociated.wire import (
     unpack_u64,
 )
 from bowstring.errors import BowstringError, BrokenError, ClosedError, DeadlineExceeded, ProtocolError
-from bowstring.memory import EventHandle, Handle, LentHandle
+from bowstring.memory import EventHandle, Handle, KeyedHandle, LentHandle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -644,9 +644,11 @@ def in_words(error: BowstringError) -> str:
     )
 
 
-def _check_attachments(handle: Handle | LentHandle, attachments: tuple[Any, ...]) -> None:
+def _check_attachments(handle: Handle | LentHandle | KeyedHandle, attachments: tuple[Any, ...]) -> None:
     """Refuse a region without its memory, and lent memory with a descriptor, which it does not need."""
     if isinstance(handle, Handle) and len(attachments) != 1:
         raise ProtocolError("a region comes with one attachment", found=len(attachments))
+    if isinstance(handle, KeyedHandle) and attachments:
+        raise ProtocolError("memory with a key comes without attachments", found=len(attachments))
     if isinstance(handle, LentHandle) and (len(attachments) > 1 or isinstance((*attachments, None)[0], int)):
         raise ProtocolError("lent memory comes without a descriptor", found=f"{len(attachments)} attachments")

@@ -15,7 +15,7 @@ import numpy as np
 
 from bowstring.dissociated.tags import SEQUENCE_MASK
 from bowstring.errors import ProtocolError
-from bowstring.memory import Handle, LentHandle, unpack_handle
+from bowstring.memory import Handle, KeyedHandle, LentHandle, unpack_handle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -392,12 +392,12 @@ def unpack_addresses(body: bytes | memoryview) -> list[int]:
     return addresses
 
 
-def pack_region(base: int, handle: Handle | LentHandle) -> bytes:
+def pack_region(base: int, handle: Handle | LentHandle | KeyedHandle) -> bytes:
     """Return the announcement of a region: where it lies in the stream, and its handle."""
     return _U64.pack(base) + handle.pack()
 
 
-def unpack_region(body: bytes | memoryview) -> tuple[int, Handle | LentHandle]:
+def unpack_region(body: bytes | memoryview) -> tuple[int, Handle | LentHandle | KeyedHandle]:
     """Return (base, handle) of an announcement.
 
     Raises

@@ -16,6 +16,7 @@ __all__ = [
     "IPC_TOKEN_BYTES",
     "PROCESS_BYTES",
     "Handle",
+    "KeyedHandle",
     "LentHandle",
     "Process",
     "check_token",
@@ -32,6 +33,10 @@ _LENT: Final = struct.Struct("<64sQQ")
 
 _DESCRIPTOR: Final = 0
 _CUDA_IPC: Final = 1
+_KEY: Final = 2
+
+_ADDRESS: Final = struct.Struct("<Q")
+_LONGEST_KEY: Final = 4096
 
 IPC_TOKEN_BYTES: Final = 64
 
@@ -154,6 +159,52 @@ class LentHandle:
         return found
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class KeyedHandle:
+    """Where memory lies in the process that owns it, and the key that a transport reads it with.
+
+    Attributes
+    ----------
+    uuid, device_uuid, nbytes, arrow_device_type
+        As of a :class:`Handle`.
+    address
+        Where it begins in that process.
+    key
+        An rkey of UCX, for connections to the worker that made it.
+    """
+
+    uuid: bytes
+    device_uuid: bytes
+    nbytes: int
+    arrow_device_type: int
+    address: int
+    key: bytes
+
+    def pack(self) -> bytes:
+        """Return the 56 bytes of the handle, and the key behind them."""
+        head = _HANDLE.pack(self.uuid, self.device_uuid, self.nbytes, self.arrow_device_type, _KEY)
+        return head + _ADDRESS.pack(self.address) + self.key
+
+    @classmethod
+    def unpack(cls, data: bytes) -> KeyedHandle:
+        """Read a handle.
+
+        Raises
+        ------
+        ProtocolError
+            The bytes are not a handle with a key.
+        """
+        behind = _HANDLE.size + _ADDRESS.size
+        if not behind < len(data) <= behind + _LONGEST_KEY:
+            raise ProtocolError(
+                "a handle with a key has the wrong length",
+                expected=f"{behind + 1} to {behind + _LONGEST_KEY} bytes",
+                found=len(data),
+            )
+        head = _head(data[: _HANDLE.size], _HANDLE.size, _KEY)
+        return cls(*head, _ADDRESS.unpack_from(data, _HANDLE.size)[0], data[behind:])
+
+
 def _head(data: bytes, size: int, kind: int) -> tuple[bytes, bytes, int, int]:
     """Return UUID, device UUID, size and device type of a handle of a certain size and kind."""
     if len(data) != size:
@@ -184,7 +235,7 @@ def handle_of(region: Region) -> Handle | LentHandle:
     return handle if isinstance(handle, LentHandle) else Handle.of(region)
 
 
-def unpack_handle(data: bytes) -> Handle | LentHandle:
+def unpack_handle(data: bytes) -> Handle | LentHandle | KeyedHandle:
     """Read a handle of any kind.
 
     Raises
@@ -197,8 +248,10 @@ def unpack_handle(data: bytes) -> Handle | LentHandle:
             "a region handle has the wrong length", expected=f"{_HANDLE.size} or more", found=len(data)
         )
     kind = _HANDLE.unpack_from(data)[-1]
-    if kind not in (_DESCRIPTOR, _CUDA_IPC):
-        raise ProtocolError("a region handle is of an unknown kind", expected="0 or 1", found=kind)
+    if kind not in (_DESCRIPTOR, _CUDA_IPC, _KEY):
+        raise ProtocolError("a region handle is of an unknown kind", expected="0, 1 or 2", found=kind)
+    if kind == _KEY:
+        return KeyedHandle.unpack(data)
     return Handle.unpack(data) if kind == _DESCRIPTOR else LentHandle.unpack(data)
 
 

@@ -103,6 +103,8 @@ def hands_over(channel: Channel, hello: Hello | None, source: Source) -> bool:
         hello is not None
         and hello.pointers
         and channel.passes_memory is not None
+        and channel.hands_over
+        and not (channel.passes_memory == "rkey" and source.devices)
         and _can_open(channel, hello, source)
     )
 
@@ -118,6 +120,8 @@ def _can_open(channel: Channel, hello: Hello | None, source: Source) -> bool:
 def road(channel: Channel, protocol: ProducerProtocol, source: Source) -> tuple[str, str]:
     """Return which road the bodies take, and why, when it is known whether they go by pointers."""
     scheme, lending = channel.scheme, source.lending
+    if protocol.copied:
+        return f"{scheme}: read", "the reader reads the producer's memory with keys"
     if protocol.pointers:
         means = "file descriptors" if channel.passes_memory == "fd" else "references"
         path, why = "mapped", f"producer and reader share memory, handed over as {means}"
@@ -129,7 +133,7 @@ def road(channel: Channel, protocol: ProducerProtocol, source: Source) -> tuple[
                 why += f"; the producer waited for its work: {protocol.why_wait}"
         copied = f"; {lending.why}" if lending is not None and lending.refused else ""
         return f"{scheme}: {path}", why + copied
-    if channel.passes_memory is None:
+    if channel.passes_memory is None or not channel.hands_over:
         return f"{scheme}: packed", f"{scheme} cannot hand over memory, so the bytes are sent"
     if protocol.why_not:
         return f"{scheme}: packed", f"the bytes are sent: {protocol.why_not}"
@@ -141,7 +145,7 @@ def road(channel: Channel, protocol: ProducerProtocol, source: Source) -> tuple[
 def welcome_to(channel: Channel, protocol: ProducerProtocol, source: Source, ticket: bytes) -> Welcome:
     """Return what a reader is told of its stream before the first message of it; `ticket` is of the version."""
     path, why = road(channel, protocol, source)
-    charged = source.charged or not protocol.pointers
+    charged = source.charged or protocol.copied or not protocol.pointers
     limits = channel.limits
     patience = min(limits.lease_timeout, limits.stall_timeout)
     return Welcome(

@@ -211,6 +211,7 @@ class Session:
         self._publication = publication
         self._source = source = publication.source if shard is None else publication.source.shard(*shard)
         self._protocol.pointers = hands_over(self._channel, hello, source)
+        self._protocol.copied = self._protocol.pointers and self._channel.passes_memory == "rkey"
         if (
             self._protocol.pointers
             and source.devices

@@ -31,6 +31,7 @@ from bowstring.errors import (
     LimitExceeded,
     NotPicklable,
     ProtocolError,
+    Unsupported,
     UsageError,
 )
 from bowstring.limits import Limits
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     import numpy as np
     from typing_extensions import Buffer
 
-    from bowstring.memory import Region
+    from bowstring.memory import KeyedHandle, Region
     from bowstring.transport.accepting import Restriction
     from bowstring.transport.scatter_read import Rows
 
@@ -191,6 +192,8 @@ class Channel(Closing):
         How many one message may have.
     takes_rows
         Whether `receive_rows` can be of use.
+    hands_over
+        Whether, on this connection, it is better to hand memory over than to send its bytes.
     means
         What moves the bytes, in words, where the transport has a choice; empty where it has none, or not made it.
     address
@@ -216,6 +219,7 @@ class Channel(Closing):
     most_attachments: ClassVar[int] = 0
     takes_rows: ClassVar[bool] = False
     means: str = ""
+    hands_over: bool = True
     address: str
     peer: Peer
     limits: Limits
@@ -231,6 +235,33 @@ class Channel(Closing):
     def attachments_of(self, region: Region) -> tuple[object, ...]:  # noqa: ARG002  for transports that pass memory
         """Return what travels beside the announcement of a region, so that the peer can use its memory."""
         return ()
+
+    def keyed(self, region: Region) -> KeyedHandle | None:  # noqa: ARG002  for transports that read remote memory
+        """Return what the peer reads a region with; ``None`` where `passes_memory` is not ``"rkey"``."""
+        return None
+
+    def read_remote(self, reads: Sequence[tuple[bytes, int, int]], places: Sequence[int]) -> None:
+        """Read memory of the peer; only where `passes_memory` is ``"rkey"``.
+
+        Parameters
+        ----------
+        reads
+            Key, address of the peer's and number of bytes of each part.
+        places
+            Where in this process each goes.
+
+        Raises
+        ------
+        BrokenError
+            The peer is gone, or its memory cannot be read.
+        ProtocolError
+            A key is none.
+        DeadlineExceeded
+            Nothing came for ``limits.stall_timeout`` seconds.
+        """
+        raise Unsupported(
+            f"{self.scheme}: reads no remote memory", found=f"{len(reads)} parts", where=str(places[:1])
+        )
 
     def drop(self, attachments: tuple[object, ...]) -> None:
         """Let go of attachments that were received and are of no use."""

@@ -64,6 +64,7 @@ HEADER_BYTES = 24
 _MAGIC = b"BOW"
 _VERSION = 1
 _UNTAGGED, _TAGGED = 0, 1
+_BASE = struct.Struct("<Q")
 _HEADER = struct.Struct("<3sBBBHQQ")
 _HIGHEST_BODY_TYPE = 1
 
@@ -327,4 +328,8 @@ def as_messages(outgoing: Sequence[Outgoing], channel: Channel) -> list[Message]
 def _message(outgoing: Outgoing, channel: Channel) -> Message:
     if outgoing.attachment is None:
         return Message(outgoing.tag, outgoing.pieces)
-    return Message(outgoing.tag, outgoing.pieces, channel.attachments_of(outgoing.attachment))
+    region = outgoing.attachment
+    keyed = channel.keyed(region)
+    if keyed is not None:  # in place of the handle, which stands behind the base
+        return Message(outgoing.tag, [bytes(outgoing.pieces[0])[: _BASE.size] + keyed.pack()])
+    return Message(outgoing.tag, outgoing.pieces, channel.attachments_of(region))

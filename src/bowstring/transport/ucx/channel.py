@@ -16,7 +16,7 @@ import struct
 import threading
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -27,7 +27,11 @@ from bowstring.transport.descriptors import Usage, abandon_in_child
 from bowstring.transport.framing import check_length, landing, lazy_memory
 from bowstring.transport.peer import Peer, check_seconds, milliseconds
 from bowstring.transport.ucx.attendant import Link, Own, leave, let_go, watch
-from bowstring.transport.ucx.worker import Arrived, Failure, Probed, Request
+from bowstring.transport.ucx.registration import keyed_handle
+from bowstring.transport.ucx.worker import Arrived, Failure, Probed, RemoteKey, Request
+
+if TYPE_CHECKING:
+    from bowstring.memory import KeyedHandle, Region
 
 __all__ = ["Sleeper", "UcxChannel"]
 
@@ -46,6 +50,8 @@ _REQUEST_BYTES: Final = 1 << 16
 _LOOKS: Final = 8
 _MOMENT: Final = 0.0002
 _WHOLE_TAG: Final = (1 << 64) - 1
+# Ways by which UCX reads memory of a process that does nothing for it.
+_READS: Final = ("cma", "xpmem", "knem", "rc_", "dc_", "cuda_ipc", "rocm_ipc", "ze_ipc", "srd")
 _CLOSED: Final = "the peer closed the connection"
 
 
@@ -100,6 +106,7 @@ class UcxChannel(Channel):
     """
 
     scheme = "ucx"
+    passes_memory = "rkey"
     ordered = False
 
     def __init__(self, link: Link, address: str, peer: Peer, limits: Limits, *, dialled: bool) -> None:
@@ -123,6 +130,7 @@ class UcxChannel(Channel):
         self._lost_at: float | None = None
         self._moved = time.monotonic()
         self._watched = False
+        self._keys: dict[bytes, RemoteKey] = {}
         self._flushing: Request | None = None
         abandon_in_child(self)
         if link.ours:
@@ -189,6 +197,62 @@ class UcxChannel(Channel):
         now = time.monotonic()
         self._lost_at = self._lost_at or now
         return now - self._lost_at > _LAST_LOOK
+
+    # -- memory of the other process -----------------------------------------------------------------------
+
+    @property
+    def hands_over(self) -> bool:  # type: ignore[override]  # it depends on what UCX has for the peer
+        """Whether the peer reads our memory without our help: else its bytes are better sent."""
+        with self._lock:
+            self._check_link()
+            return any(way.startswith(_READS) for way in self._link.ways)
+
+    def keyed(self, region: Region) -> KeyedHandle | None:
+        return keyed_handle(self._link.worker.context, region)
+
+    def read_remote(self, reads: Sequence[tuple[bytes, int, int]], places: Sequence[int]) -> None:
+        self._usage.enter(self)
+        try:
+            self._read_remote(reads, places)
+        except Failure as failure:
+            raise BrokenError(
+                "memory of the peer cannot be read", found=str(failure), where=str(self)
+            ) from failure
+        finally:
+            if self._usage.leave():
+                self._release()
+
+    def _read_remote(self, reads: Sequence[tuple[bytes, int, int]], places: Sequence[int]) -> None:
+        total = sum(nbytes for _, _, nbytes in reads)
+        requests: list[Request] = []
+        try:
+            with self._lock:
+                self._check_link()
+                self._moved = time.monotonic()
+                for (key, address, nbytes), place in zip(reads, places, strict=True):
+                    if nbytes:
+                        requests.append(self._key(key).get(place, nbytes, address))
+            for request in requests:
+                self._finish(request, total)
+        except BaseException as error:
+            # What was begun writes into memory that the caller lets go of: nothing may go on.
+            with self._lock:
+                self._link.interrupted = True
+                if not self._usage.closed:
+                    self._break(error)
+            raise
+
+    def _key(self, packed: bytes) -> RemoteKey:
+        """Return a key of the peer's; the lock is held."""
+        found = self._keys.get(packed)
+        if found is None:
+            try:
+                found = self._keys[packed] = self._link.endpoint.key(packed)
+            except Failure as failure:
+                raise ProtocolError(
+                    "a key for remote memory cannot be read", expected="an rkey of UCX", found=str(failure)
+                ) from failure
+        return found
 
     # -- sending -------------------------------------------------------------------------------------------
 

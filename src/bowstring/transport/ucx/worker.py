@@ -302,7 +302,7 @@ class Worker:
 
     def __init__(self, context: Context, client_id: int = 0) -> None:
         self._library = library()
-        self._context = context
+        self.context = context
         asked = WorkerParams(
             field_mask=WorkerParams.THREAD_MODE | WorkerParams.FLAGS | WorkerParams.CLIENT_ID,
             thread_mode=WorkerParams.SERIALIZED,

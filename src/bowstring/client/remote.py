@@ -1,0 +1,98 @@
+"""Memory of a server that is read by keys (an rkey of UCX), into memory of this process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bowstring.dissociated.addresses import AnnouncedRegions
+from bowstring.errors import LimitExceeded
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from bowstring.client.wire import Wire
+    from bowstring.limits import Limits
+    from bowstring.memory import KeyedHandle, Region
+
+__all__ = ["RemoteMemory"]
+
+_ALIGNMENT: Final = 64
+
+
+class RemoteMemory:
+    """What a server lets be read in one stream.
+
+    Parameters
+    ----------
+    wire
+        The connection of the bodies.
+    key
+        The key in the server's URI, if there is one: addresses of bodies are then those of the server.
+    limits
+        Bounds for what is read.
+    """
+
+    def __init__(self, wire: Wire, key: bytes | None, limits: Limits) -> None:
+        self._wire = wire
+        self._key = key
+        self._limits = limits
+        self._announced = AnnouncedRegions(limits)
+        self._handles: dict[int, KeyedHandle] = {}
+
+    @property
+    def known(self) -> bool:
+        """Whether there is something to read with."""
+        return self._key is not None or bool(self._handles)
+
+    def announce(self, base: int, handle: KeyedHandle) -> None:
+        """Enter a region of the server's.
+
+        Raises
+        ------
+        ProtocolError, LimitExceeded
+            It overlaps another one, or is too large.
+        """
+        self._announced.check(base, handle.nbytes)
+        stands_for: Any = handle
+        self._announced.add(base, stands_for, handle.nbytes)
+        self._handles[base] = handle
+
+    def fetch(self, pairs: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.int64], tuple[Region, ...]]:
+        """Read the buffers of one body; return where they lie now, as :meth:`Assembler.resolve`.
+
+        Raises
+        ------
+        ProtocolError
+            A buffer lies outside the regions that were announced.
+        LimitExceeded
+            They are larger than a message may be.
+        BrokenError, DeadlineExceeded
+            They cannot be read.
+        """
+        lengths = pairs[:, 1]
+        total = sum(lengths.tolist())  # as Python's integers, which do not wrap
+        if total > self._limits.message_bytes:
+            raise LimitExceeded(
+                "the buffers of a body are larger than Limits.message_bytes",
+                expected=f"at most {self._limits.message_bytes} bytes",
+                found=f"{total} bytes",
+            )
+        reads = self._reads(pairs)
+        padded = -(-lengths.astype(np.int64) // _ALIGNMENT) * _ALIGNMENT
+        places = np.cumsum(padded) - padded
+        buffer = self._wire.read_remote(int(padded.sum()), places.tolist(), reads)
+        spans = np.zeros((len(pairs), 3), np.int64)
+        spans[:, 1] = places + buffer.offset
+        spans[:, 2] = lengths
+        spans *= (lengths != np.uint64(0))[:, None]
+        return spans, (buffer.region,)
+
+    def _reads(self, pairs: npt.NDArray[np.uint64]) -> list[tuple[bytes, int, int]]:
+        """Return (key, address of the server's, bytes) of each buffer."""
+        if self._key is not None:
+            return [(self._key, address, nbytes) for address, nbytes in pairs.tolist()]
+        found: list[Any] = self._announced.regions
+        rows = self._announced.resolve(pairs).tolist()
+        return [(found[index].key, found[index].address + offset, nbytes) for index, offset, nbytes in rows]

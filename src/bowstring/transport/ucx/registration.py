@@ -1,0 +1,66 @@
+"""Memory of this process that peers may read, each piece registered once for each context of UCX."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING, Final
+
+from bowstring.errors import UsageError
+from bowstring.memory import KeyedHandle
+from bowstring.transport.ucx.attendant import leave
+from bowstring.transport.ucx.worker import HOST, Context, Failure, Mapped
+
+if TYPE_CHECKING:
+    from bowstring.memory import Region
+    from bowstring.memory.slab import Slab
+
+__all__ = ["keyed_handle"]
+
+_lock: Final = threading.Lock()
+_registered: Final[weakref.WeakKeyDictionary[Context, weakref.WeakKeyDictionary[Slab, Mapped]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+class _Unmapping:
+    """The end of a registration, which a finalizer leaves to a thread."""
+
+    fd = None
+
+    def __init__(self, mapped: Mapped) -> None:
+        self._mapped = mapped
+
+    def has_ended(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return True
+
+    def end(self) -> None:
+        """Let nobody read the memory any more."""
+        self._mapped.close()
+
+
+def keyed_handle(context: Context, region: Region) -> KeyedHandle:
+    """Return what a peer reads a region of the host with; it is registered at its first use, and until it goes.
+
+    Raises
+    ------
+    UsageError
+        It is not memory of ours, or UCX cannot register it.
+    """
+    slab = region.slab
+    if slab is None:
+        raise UsageError("only memory of Bowstring's own is read by peers", found=repr(region))
+    with _lock:
+        known = _registered.setdefault(context, weakref.WeakKeyDictionary())
+        mapped = known.get(slab)
+        if mapped is None:
+            try:
+                mapped = known[slab] = context.map(slab.address, slab.nbytes, HOST)
+            except Failure as failure:
+                raise UsageError("UCX cannot register memory", found=str(failure)) from failure
+            weakref.finalize(slab, leave, _Unmapping(mapped)).atexit = False
+    device = region.device
+    return KeyedHandle(
+        slab.uuid, device.uuid, region.nbytes, device.arrow_device_type, region.address, mapped.key
+    )
