@@ -25,6 +25,7 @@ from bowstring.transport.ucx.worker import (
     Endpoint,
     Mapped,
     Probed,
+    Request,
     Worker,
 )
 
@@ -130,7 +131,9 @@ class _End:
         return found
 
     def send(self, tag: int | None, pieces: Sequence[bytes], *, sync: bool = False) -> None:
-        request = self.endpoint.send(tag, [piece for piece in pieces if piece], sync=sync)
+        self.done(self.endpoint.send(tag, [piece for piece in pieces if piece], sync=sync))
+
+    def done(self, request: Request) -> None:
         self.until(lambda: request.done)
 
     def untagged(self) -> bytes:
@@ -272,9 +275,11 @@ class UcxServer:
             _, ticket = end.tagged(self.want_data, ALL_BITS)
             self.tickets.append(ticket)
             bodies = [number for number, (_, body) in enumerate(self._parts) if body is not None]
-            steps = [lambda: self._send_metadata(end), lambda: self._send_bodies(end, bodies)]
-            for step in reversed(steps) if self._backwards else steps:
-                step()
+            if self._backwards:
+                self._send_bodies(end, bodies)
+            self._send_metadata(end)
+            if not self._backwards:
+                self._send_bodies(end, bodies)
             self._until_gone(end)
         finally:
             worker.close()
@@ -311,7 +316,7 @@ class UcxServer:
             if (probed := end.worker.probe(self.free_data, ALL_BITS)) is not None:
                 place = np.zeros(probed.nbytes // 8, "<u8")
                 request = end.worker.receive(probed, place.ctypes.data)
-                end.until(lambda request=request: request.done)  # type: ignore[misc]
+                end.done(request)
                 self.freed += place.tolist()
 
     def close(self) -> None:

@@ -140,6 +140,13 @@ def test_remote_memory_is_read_with_its_key(pair: Pair) -> None:
     mapped.close()
 
 
+def test_bytes_that_are_no_key(pair: Pair) -> None:
+    """Bytes without the form of a key are refused, and never reach UCX, which believes the lengths in them."""
+    for wrong in (b"", b"not a key", bytes(8), b"\xff" * 9, b"\x03" + bytes(9), bytes(8) + b"\x0a"):
+        with pytest.raises(Failure, match="key"):
+            pair.there.key(wrong)
+
+
 def test_the_descriptor_tells_of_what_comes(pair: Pair) -> None:
     """A worker that is armed wakes a wait for its descriptor, and an idle one does not."""
     pair.done(pair.here.send(1, [b"x"]))

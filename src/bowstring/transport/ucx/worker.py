@@ -64,6 +64,8 @@ _FIRST_ERROR: Final = (1 << 64) - 100
 _METADATA_ID: Final = 0
 _SEVERAL: Final = 2
 _INFO_BYTES: Final = 512
+_KEY_HEAD: Final = 9
+_KINDS_OF_MEMORY: Final = 10
 _MOST_TRANSPORTS: Final = 32
 _READ_ONLY: Final = MapParams.LOCAL_READ | MapParams.REMOTE_READ
 
@@ -543,6 +545,8 @@ class RemoteKey:
     """What memory of a peer is read with."""
 
     def __init__(self, endpoint: Endpoint, packed: bytes) -> None:
+        if not _is_key(packed):
+            raise Failure(Status.INVALID_PARAM, "reading a remote key")
         self._endpoint = endpoint
         handle = ctypes.c_void_p()
         _check(
@@ -636,6 +640,22 @@ def _take_client(requests: collections.deque[ConnectionRequest], request: int, _
     known = library().conn_request_query(request, ctypes.byref(told)) == Status.OK
     where = _spelled(told, ConnectionRequestAttributes.client_address.offset) if known else ""
     requests.append(ConnectionRequest(request, where, told.client_id))
+
+
+def _is_key(packed: bytes) -> bool:
+    """Whether bytes have the form of an rkey, whose lengths UCX believes.
+
+    A set of memory domains in 8 bytes, the kind of memory, and for each domain a length and so many bytes; then
+    maybe devices.
+    """
+    if len(packed) < _KEY_HEAD or packed[_KEY_HEAD - 1] >= _KINDS_OF_MEMORY:
+        return False
+    at = _KEY_HEAD
+    for _ in range(int.from_bytes(packed[:8], "little").bit_count()):
+        if at >= len(packed):
+            return False
+        at += 1 + packed[at]
+    return at <= len(packed)
 
 
 def _address_of(view: bytes | memoryview) -> int:
