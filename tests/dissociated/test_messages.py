@@ -35,7 +35,7 @@ from bowstring.dissociated.wire import (
     unpack_u64,
 )
 from bowstring.errors import BowstringError, BrokenError, EndOfStream, ProtocolError
-from bowstring.memory import Handle, LentHandle
+from bowstring.memory import Handle, KeyedHandle, LentHandle
 from bowstring.memory.handle import Process
 
 U64 = st.integers(0, 2**64 - 1)
@@ -55,6 +55,7 @@ UNPACKERS: list[Callable[[bytes], Any]] = [
     unpack_region,
     unpack_u64,
     Handle.unpack,
+    KeyedHandle.unpack,
     LentHandle.unpack,
     Process.unpack,
 ]
@@ -154,7 +155,27 @@ LENT = st.builds(
 )
 
 
-@given(base=U64, handle=LENT, kind=st.integers(2, 2**32 - 1))
+KEYED = st.builds(
+    KeyedHandle, IDS, IDS, U64, st.integers(0, 2**32 - 1), U64, st.binary(min_size=1, max_size=4096)
+)
+
+
+@given(base=U64, handle=KEYED, kind=st.integers(3, 2**32 - 1))
+def test_regions_with_keys(base: int, handle: KeyedHandle, kind: int) -> None:
+    """The announcement of memory with a key ends with the key, and is of no other kind or length."""
+    body = pack_region(base, handle)
+    head = struct.pack(
+        "<16s16sQII", handle.uuid, handle.device_uuid, handle.nbytes, handle.arrow_device_type, 2
+    )
+    assert body == struct.pack("<Q", base) + head + struct.pack("<Q", handle.address) + handle.key
+    assert unpack_region(body) == (base, handle)
+    too_long = body[:64] + bytes(4097)
+    for wrong in (body[:64], body[:56], too_long, body[:52] + struct.pack("<I", kind) + body[56:]):
+        with pytest.raises(ProtocolError):
+            unpack_region(wrong)
+
+
+@given(base=U64, handle=LENT, kind=st.integers(3, 2**32 - 1))
 def test_lent_regions(base: int, handle: LentHandle, kind: int) -> None:
     """The announcement of lent memory is laid out as written, named by its hash, and of no other kind or length."""
     body = pack_region(base, handle)
