@@ -308,6 +308,16 @@ class Depot(Closing):
         _release_elsewhere(answer)
         return answer.flag("changed")
 
+    def check_name(self, name: str, *, application: str, new: bool = False) -> None:
+        """Refuse a name that an application cannot :meth:`announce`, before anything is computed for it.
+
+        Raises
+        ------
+        UsageError
+            The name is another application's that goes on, or taken where it must be `new`.
+        """
+        self._ask(Verb.CHECK_NAME, {"name": name, "application": application, "new": new})
+
     def drop(self, name: str) -> None:
         """Free what a name means, on all hosts. Readers keep what they have.
 

@@ -350,13 +350,13 @@ def _release(session: Session, fields: Fields) -> Answer:
 
 
 def _end(session: Session, fields: Fields) -> Answer:
-    said = fields.raw().get("stays", {})
-    if not isinstance(said, dict):
-        raise ProtocolError("stays in a message of the depot", expected="an object", found=repr(said)[:80])
-    stays = Fields(pack(said))
+    given = fields.raw().get("stays", {})
+    if not isinstance(given, dict):
+        raise ProtocolError("stays in a message of the depot", expected="an object", found=repr(given)[:80])
+    stays = Fields(pack(given))
     return {
         "known": session.depot.registry.end(
-            fields.text("application"), {name: stays.seconds(name) for name in said}
+            fields.text("application"), {name: stays.seconds(name) for name in given}
         )
     }, ()
 
@@ -379,20 +379,24 @@ def _wait_released(session: Session, fields: Fields) -> Answer:
 
 
 def _announce(session: Session, fields: Fields) -> Answer:
-    part = fields.maybe_text("part", _LONGEST_NAME)
-    said = Announcement(
+    wanted = Announcement(
         fields.text("name"),
         Dataset.from_json(fields.text("dataset", 1 << 26)),
         fields.text("application"),
         append=fields.flag("append"),
         new=fields.flag("new"),
         batch=fields.maybe_text("once", 32) or fields.maybe_number("batch"),
-        part=part,
+        part=fields.maybe_text("part", _LONGEST_NAME),
         depots=tuple(fields.texts("depots")),
         ttl=fields.maybe_seconds("ttl"),
     )
-    changed, replaced = session.depot.registry.announce(said)
+    changed, replaced = session.depot.registry.announce(wanted)
     return {"changed": changed, "replaced": replaced}, ()
+
+
+def _check_name(session: Session, fields: Fields) -> Answer:
+    session.depot.registry.check_name(fields.text("name"), fields.text("application"), new=fields.flag("new"))
+    return _NONE
 
 
 def _drop(session: Session, fields: Fields) -> Answer:
@@ -440,6 +444,7 @@ HANDLERS: Final[dict[int, Callable[[Session, Fields], Answer]]] = {
     Verb.LOOKUP: _lookup,
     Verb.DROP: _drop,
     Verb.LIST: _list,
+    Verb.CHECK_NAME: _check_name,
     Verb.STATUS: _status,
     Verb.LISTEN: _listen,
     Verb.STOP: _stop,

@@ -72,7 +72,7 @@ class Names:
         self._is_over = is_over
         self._entries: dict[str, Entry] = {}
 
-    def announce(self, said: Announcement) -> tuple[bool, dict[str, tuple[str, ...]]]:
+    def announce(self, wanted: Announcement) -> tuple[bool, dict[str, tuple[str, ...]]]:
         """Let a name mean a data set.
 
         Returns
@@ -87,40 +87,53 @@ class Names:
         UsageError
             The name is taken, or the schema is another one.
         """
-        known = self._entries.get(said.name)
-        if known is not None and _has_passed(known):
-            known = None
+        known = self.check(wanted.name, wanted.application, new=wanted.new)
         replaced: dict[str, tuple[str, ...]] = {}
-        if known is not None and known.application != said.application:
+        if known is not None and known.application != wanted.application:
+            replaced, known = known.parts, None
+        if known is not None and wanted.append:
+            if wanted.batch is not None and wanted.batch in known.batches:
+                return False, {}
+            made = dataclasses.replace(known, dataset=_joined(known.dataset, wanted.dataset))
+        else:
+            replaced = known.parts if known is not None else replaced
+            made = Entry(wanted.application, wanted.dataset)
+        if wanted.batch is not None:
+            made.batches = made.batches | {wanted.batch}
+        if wanted.part is not None:
+            made.parts = made.parts | {wanted.part: wanted.depots}
+        made.since = time.time()
+        made.until = None if wanted.ttl is None else time.monotonic() + wanted.ttl
+        self._entries[wanted.name] = made
+        return True, {part: depots for part, depots in replaced.items() if part not in made.parts}
+
+    def check(self, name: str, application: str, *, new: bool) -> Entry | None:
+        """Return what a name means that an application may give another meaning.
+
+        Raises
+        ------
+        UsageError
+            It may not: the name is another application's that goes on, or taken though it must be new.
+        """
+        known = self._entries.get(name)
+        if known is None or _has_passed(known):
+            return None
+        if known.application != application:
             if not self._is_over(known.application):
                 raise UsageError(
                     "the name is taken by another application",
                     expected=known.application,
-                    found=said.application,
-                    where=f"the data set {said.name!r}",
+                    found=application,
+                    where=f"the data set {name!r}",
+                    hint="Take another name, or drop that data set (bow.spark.drop, Depot.drop).",
                 )
-            replaced, known = known.parts, None
-        if known is not None and said.new:
+        elif new:
             raise UsageError(
                 "a data set of that name is there already",
-                found=repr(said.name),
+                found=repr(name),
                 hint="Drop it, or replace it (replace=True).",
             )
-        if known is not None and said.append:
-            if said.batch is not None and said.batch in known.batches:
-                return False, {}
-            made = dataclasses.replace(known, dataset=_joined(known.dataset, said.dataset))
-        else:
-            replaced = known.parts if known is not None else replaced
-            made = Entry(said.application, said.dataset)
-        if said.batch is not None:
-            made.batches = made.batches | {said.batch}
-        if said.part is not None:
-            made.parts = made.parts | {said.part: said.depots}
-        made.since = time.time()
-        made.until = None if said.ttl is None else time.monotonic() + said.ttl
-        self._entries[said.name] = made
-        return True, {part: depots for part, depots in replaced.items() if part not in made.parts}
+        return known
 
     def lookup(self, name: str) -> Entry:
         """Return what a name means.

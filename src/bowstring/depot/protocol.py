@@ -79,6 +79,7 @@ class Verb(enum.IntEnum):
     LOOKUP = _WORDS | 0x27
     DROP = _WORDS | 0x28
     LIST = _WORDS | 0x29
+    CHECK_NAME = _WORDS | 0x2A
     STATUS = _WORDS | 0x30
     LISTEN = _WORDS | 0x31
     STOP = _WORDS | 0x32

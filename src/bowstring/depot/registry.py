@@ -349,7 +349,7 @@ class Registry:
             first = list(self.datasets.values())[:most]
             return [(dataset, list(dataset.streams.values())) for dataset in first]
 
-    def announce(self, said: Announcement) -> tuple[bool, dict[str, tuple[str, ...]]]:
+    def announce(self, wanted: Announcement) -> tuple[bool, dict[str, tuple[str, ...]]]:
         """Let a name mean a data set; what it meant before is freed here at the same moment.
 
         Returns
@@ -365,11 +365,22 @@ class Registry:
             The name is taken, or the schema is another one.
         """
         with self._lock:
-            self.application(said.application)
-            changed, replaced = self._names.announce(said)
+            self.application(wanted.application)
+            changed, replaced = self._names.announce(wanted)
             for part in replaced:
                 self.release(part)
             return changed, replaced
+
+    def check_name(self, name: str, application: str, *, new: bool) -> None:
+        """Refuse a name that an application may give no other meaning.
+
+        Raises
+        ------
+        UsageError
+            It may not.
+        """
+        with self._lock:
+            self._names.check(name, application, new=new)
 
     def drop(self, name: str) -> dict[str, tuple[str, ...]]:
         """Free what a name means, here; return its data sets, and where other depots hold them.

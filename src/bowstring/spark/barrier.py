@@ -127,6 +127,7 @@ class StayingTask:
 
 
 _LOOK: Final = 0.2
+_EXECUTORS_SECONDS: Final = 10.0
 _SAY_SECONDS: Final = 10.0
 _MOST_GREETED: Final = 32
 _JOB_SECONDS: Final = 10.0
@@ -176,9 +177,13 @@ def _check_slots(df: Any, profile: Any) -> None:
     query = df._jdf.queryExecution()
     if any(mark in query.executedPlan().toString() for mark in ("AdaptiveSparkPlan", "Exchange")):
         return
-    context = df.sparkSession.sparkContext._jsc.sc()
-    slots = int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
     partitions = int(query.toRdd().getNumPartitions())
+    # Executors of a session that has just begun may be on their way.
+    end = time.monotonic() + (
+        0.0 if df.sparkSession.sparkContext.master.startswith("local[") else _EXECUTORS_SECONDS
+    )
+    while (slots := _slots(df)) < partitions and time.monotonic() < end:
+        time.sleep(_LOOK)
     if 0 < slots < partitions:
         raise UsageError(
             "mode='barrier' runs all tasks at once, and Spark has too few slots for them",
@@ -186,6 +191,11 @@ def _check_slots(df: Any, profile: Any) -> None:
             found=f"{partitions}",
             hint=f"Publish df.coalesce({slots}), or use mode='depot'.",
         )
+
+
+def _slots(df: Any) -> int:
+    context = df.sparkSession.sparkContext._jsc.sc()
+    return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
 
 
 @dataclasses.dataclass

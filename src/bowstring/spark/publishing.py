@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import secrets
 import warnings
 from typing import TYPE_CHECKING, Any, Final, Literal
-from urllib.parse import quote
 
 from bowstring import depot
-from bowstring.errors import BowstringError, BrokenError, MissingDependency, UnknownTicket, UsageError
+from bowstring.errors import BowstringError, BrokenError, MissingDependency, UsageError
 from bowstring.server.arguments import check_offer
 from bowstring.spark.application_lease import application_of
 from bowstring.spark.barrier import publish_in_tasks
@@ -20,7 +20,7 @@ from bowstring.spark.progress import reporter
 from bowstring.spark.publication import Job, Keep, Publication
 from bowstring.spark.schemas import check_columns, frame_of, published_schema, with_plain_names
 from bowstring.spark.sessions import warn_of_memory_limit
-from bowstring.spark.task import LEASE_SECONDS, WAIT_SECONDS, DepotTask, Order
+from bowstring.spark.task import LEASE_SECONDS, WAIT_SECONDS, DepotTask, Order, data_set_id
 from bowstring.spark.waiting import no_room, watched
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def publish(
         What to call the data set: any process of the driver's host finds it then (:func:`dataset`,
         ``bow.connect("depot:NAME")``, ``spark.read.format("bowstring").load(NAME)``). It is kept until it is
         replaced, dropped or released, or the application ends. Without a name it is freed when nothing refers to
-        what this function returns.
+        what this function returns. With ``mode="barrier"`` a name is only a label.
     replace
         Whether it takes the place of what this application published under the name before, at the moment at which
         it is whole: until then readers find the earlier one, and both take memory. A job that fails leaves the
@@ -145,11 +145,11 @@ def publish(
     warn_of_memory_limit(functools.partial(_setting, df.sparkSession), gpus=device is not None)
     report = reporter(progress, df.sparkSession)
     application = application_of(df.sparkSession)
-    if not replace and name is not None:
-        _check_free(name)
+    if name is not None and mode == "depot":
+        _check_name(name, application.name, new=not replace)
     order = Order(
         application.name,
-        f"{quote(name or '', safe='')}#{secrets.token_hex(8)}",
+        data_set_id(name or "", secrets.token_hex(8)),
         readers,
         lease_seconds,
         None,
@@ -232,17 +232,12 @@ def _check_times(**seconds: Any) -> None:
             raise UsageError(f"{name} is not a number of seconds", found=repr(value))
 
 
-def _check_free(name: str) -> None:
-    try:
-        with depot.connect(start=False) as catalog:
-            catalog.lookup(name)
-    except (BrokenError, UnknownTicket):
-        return
-    raise UsageError(
-        "a data set of that name is there already",
-        found=repr(name),
-        hint=f"bow.spark.drop({name!r}) frees it, and replace=True (the default) takes its place.",
-    )
+def _check_name(name: str, application: str, *, new: bool) -> None:
+    with (
+        contextlib.suppress(BrokenError),
+        depot.connect(start=False) as catalog,
+    ):  # without a depot it is free
+        catalog.check_name(name, application=application, new=new)
 
 
 def _driver_host(session: Any) -> str | None:

@@ -11,6 +11,7 @@ import os
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 from bowstring import depot
 from bowstring.errors import NotOnDevice, UsageError
@@ -32,6 +33,7 @@ __all__ = [
     "LEASE_SECONDS",
     "DepotTask",
     "Order",
+    "data_set_id",
     "driver_identity",
     "executor_pid",
     "freeze_imports",
@@ -187,6 +189,7 @@ WAIT_SECONDS: Final = 30.0
 """How long tasks wait for room in a depot by default, in seconds."""
 # Of each later attempt at a partition: one that found no room has waited for all of the time.
 _AGAIN: Final = 0.1
+_MOST_OF_NAME: Final = 60
 _JAVA: Final = "java"
 _MOST_ANCESTORS: Final = 8
 _ANY_PORT: Final = 9
@@ -325,6 +328,17 @@ def lasting_pid(application: str) -> int | None:
     if java is None or child == os.getpid() or driver_identity(java) != application:
         return java
     return child
+
+
+def data_set_id(name: str, *parts: str) -> str:
+    """Return what a depot calls a data set: the beginning of the name, for people, and what is never used again.
+
+    Examples
+    --------
+    >>> data_set_id("trips #2", "0a1b2c3d")
+    'trips%20%232#0a1b2c3d'
+    """
+    return "#".join([quote(name[:_MOST_OF_NAME], safe=""), *parts])
 
 
 def driver_identity(pid: int) -> str:

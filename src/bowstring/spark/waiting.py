@@ -56,7 +56,7 @@ def _holders(status: DepotStatus, but: str) -> list[tuple[str, int]]:
     return sorted(held.items(), key=lambda each: -each[1])
 
 
-def _told(held: list[tuple[str, int]]) -> str:
+def _listed(held: list[tuple[str, int]]) -> str:
     more = ", …" if len(held) > _SHOWN else ""
     return ", ".join(f"{name} {size(nbytes)}" for name, nbytes in held[:_SHOWN]) + more
 
@@ -114,7 +114,7 @@ class _Watch:
                 if warned or not mine or not mine[0].waiting:
                     continue
                 warned = True
-                held = _told(_holders(status, self._order.dataset)) or "attempts that go on"
+                held = _listed(_holders(status, self._order.dataset)) or "attempts that go on"
                 _LOG.warning(
                     "publishing %s waits for room in the depot, for at most %g s: %s are in use, held by %s. "
                     "Release what is not needed (bow.spark.drop(name), or del of its handle), or give the depot a "
@@ -195,7 +195,7 @@ def _description(watch: _Watch, order: Order, name: str | None) -> str:
     text = f"bowstring: publish {'a data set without a name' if name is None else repr(name)}"
     for status in watch.statuses():
         if status.memory_in_use > _NEARLY_FULL * status.memory_budget:
-            held = _told(_holders(status, order.dataset))
+            held = _listed(_holders(status, order.dataset))
             text += f"; the depot holds {_room(status)}" + (f": {held}" if held else "")
     return text
 
@@ -230,6 +230,6 @@ def no_room(
     return OutOfBudget(
         f"no room in the depot to publish {label(order.dataset)}",
         expected=f"room within {order.wait:g} s",
-        found=f"{'; '.join(map(_room, statuses)) or said}, held by {_told(held) or 'this data set itself'}",
+        found=f"{'; '.join(map(_room, statuses)) or said}, held by {_listed(held) or 'this data set itself'}",
         hint=hint,
     )

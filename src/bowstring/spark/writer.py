@@ -8,7 +8,6 @@ import hashlib
 import os
 import secrets
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -23,6 +22,7 @@ from bowstring.spark.task import (
     WAIT_SECONDS,
     DepotTask,
     Order,
+    data_set_id,
     driver_identity,
     executor_pid,
     lasting_pid,
@@ -131,7 +131,7 @@ class _Target:
 
     def data_set(self, *parts: str) -> str:
         """Return the name of a data set in the depot; the user's name may hold anything."""
-        return "#".join([quote(self.name, safe=""), *parts])
+        return data_set_id(self.name, *parts)
 
     def order(self, dataset: str) -> Order:
         return Order(self.application, dataset, self.readers, self.lease_seconds, wait=self.wait)

@@ -167,7 +167,7 @@ def tasks_that_stay(session: Any) -> None:
         again.release()
         # Those who read keep what they have mapped.
         assert sum(int(batch["id"].values.sum()) for batch in batches) == SUM
-    with pytest.raises(bow.BrokenError, match="Barrier"):
+    with pytest.raises(bow.UsageError, match="too few slots"):
         bow.spark.publish(numbers(session, 9), "stay", mode="barrier")
 
 

@@ -86,7 +86,7 @@ def many_tiny_batches(session: Any) -> None:
 
 def many_small_partitions(session: Any) -> None:
     """More partitions than a server has connections are one data set, which can be kept whole."""
-    published = bow.spark.publish(numbers(session, _MANY, 4 * _MANY), "many")
+    published = bow.spark.publish(numbers(session, _MANY, 4 * _MANY), "many", coalesce=None)
     assert (len(published), published.num_rows) == (_MANY, 4 * _MANY)
     assert held().memory_in_use <= _MANY * 64 << 10
     with bow.connect(published) as stream:

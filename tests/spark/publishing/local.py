@@ -66,7 +66,7 @@ def wait_for(wanted: Callable[[], bool], seconds: float = 20.0) -> None:
 
 def every_row_comes_once(session: Any) -> None:
     """Partitions come in order, with all rows; the text agrees with the numbers."""
-    published = bow.spark.publish(numbers(session, 5), "numbers", depot_options=OPTIONS)
+    published = bow.spark.publish(numbers(session, 5), "numbers", depot_options=OPTIONS, coalesce=None)
     assert (len(published), published.num_rows) == (5, ROWS)
     with bow.connect(published) as stream:
         table = stream.read_all()

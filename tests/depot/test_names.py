@@ -1,0 +1,131 @@
+"""Names: what each means, that one meaning takes the place of another at once, and until when."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+import bowstring as bow
+from tests.depot.conftest import APP, Connect, commit, read, until
+
+ONE = pa.table({"n": [1]})
+TWO = pa.table({"n": [2, 2]})
+
+
+def named(depot: bow.depot.Depot, name: str, table: pa.Table, part: str, **given: object) -> bow.Dataset:
+    """Write a partition and let a name mean it."""
+    application = str(given.pop("application", APP))
+    written = commit(depot, table, part, application=application)
+    dataset = bow.Dataset((written.endpoint,), table.schema, table.num_rows, table.nbytes)
+    depot.announce(name, dataset, application=application, part=part, **given)  # type: ignore[arg-type]
+    return dataset
+
+
+def parts(depot: bow.depot.Depot) -> list[str]:
+    """Return the data sets that a depot holds."""
+    return [each.name for each in depot.status().datasets]
+
+
+def test_a_name_means_the_last_one(depot: bow.depot.Depot) -> None:
+    """What a name meant before is freed when it means something else; a name that must be new is refused."""
+    named(depot, "trips", ONE, "a")
+    named(depot, "trips", TWO, "b")
+    assert (parts(depot), read(depot.lookup("trips")).to_pydict()) == (["b"], {"n": [2, 2]})
+    with pytest.raises(bow.UsageError, match="there already"):
+        named(depot, "trips", ONE, "c", new=True)
+    assert read(depot.lookup("trips")).num_rows == 2
+    depot.release("c")
+    depot.check_name("trips", application=APP)
+    depot.check_name("free", application=APP, new=True)
+    for refused in ({"application": APP, "new": True}, {"application": "other"}):
+        with pytest.raises(bow.UsageError):
+            depot.check_name("trips", **refused)
+    with pytest.raises(bow.UsageError, match="another application"):
+        named(depot, "trips", ONE, "d", application="other")
+    depot.end("other")
+    named(depot, "trips", ONE, "e", append=True)
+    assert read(depot.lookup("trips")).num_rows == 3
+    assert sorted(parts(depot)) == ["b", "e"]
+    depot.drop("trips")
+    assert parts(depot) == []
+    for gone in ("trips", "never"):
+        with pytest.raises(bow.UnknownTicket):
+            depot.lookup(gone)
+        with pytest.raises(bow.UnknownTicket):
+            depot.drop(gone)
+
+
+def test_what_is_released_has_no_name(depot: bow.depot.Depot) -> None:
+    """A name goes with the last data set that it means."""
+    named(depot, "trips", ONE, "a")
+    named(depot, "trips", TWO, "b", append=True)
+    depot.release("a")
+    assert [each.name for each in depot.list_datasets()] == ["trips"]
+    depot.release("b")
+    assert depot.list_datasets() == []
+
+
+def test_names_are_listed(depot: bow.depot.Depot) -> None:
+    """A list says of each name its schema, rows and bytes, and who reads it now."""
+    named(depot, "trips", TWO, "a")
+    named(depot, "zones", ONE, "b")
+    with bow.connect(depot.lookup("trips")) as stream:
+        batch = stream.read_next_batch()
+        found = {each.name: each for each in depot.list_datasets()}
+        assert (found["trips"].rows, found["trips"].nbytes, found["trips"].readers) == (2, 16, 1)
+        assert found["trips"].schema.equals(TWO.schema)
+        assert (found["zones"].readers, found["zones"].ticket) == (0, b"b")
+        del batch
+
+
+def test_a_name_has_its_time(depot: bow.depot.Depot) -> None:
+    """After ttl seconds a name means nothing, and neither are its data there; others stay."""
+    kept = named(depot, "kept", ONE, "a")
+    short = named(depot, "short", TWO, "b", ttl=0.5)
+    depot.settle("b", short.endpoints, ttl=0.5)
+    assert read(depot.lookup("short")).num_rows == 2
+    until(lambda: parts(depot) == ["a"], "it is freed")
+    assert [each.name for each in depot.list_datasets()] == ["kept"]
+    with pytest.raises(bow.UnknownTicket):
+        bow.connect(short).read_next_batch()
+    assert read(kept).num_rows == 1
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[bow.depot.Depot]:
+    """Return a second depot, as another host has one."""
+    with tempfile.TemporaryDirectory(prefix="bow-") as folder, bow.depot.connect(folder=folder) as depot:
+        yield depot
+        depot.stop()
+
+
+def test_other_hosts_are_told(depot: bow.depot.Depot, elsewhere: bow.depot.Depot) -> None:
+    """What other depots hold of a name is released when it is replaced or dropped, where they can be reached."""
+    for number, end in enumerate(("replaced", "dropped")):
+        part = f"part {number}"
+        commit(elsewhere, ONE, part)
+        named(depot, "trips", ONE, part, depots=[elsewhere.address, "unix:/not/there.sock"])
+        assert parts(elsewhere) == [part]
+        if end == "replaced":
+            named(depot, "trips", ONE, "next")
+        else:
+            depot.drop("trips")
+        assert parts(elsewhere) == []
+
+
+def test_an_application_that_ends_may_leave_something(connect: Connect) -> None:
+    """What stays is kept for its seconds, name and all, whoever is still there; the rest is freed at once."""
+    depot = connect()
+    depot.hold(APP)
+    named(depot, "goes", ONE, "a")
+    named(depot, "stays", TWO, "b")
+    assert depot.end(APP, stays={"b": 1.0, "unknown": 5.0})
+    assert parts(depot) == ["b"]
+    assert [each.name for each in depot.list_datasets()] == ["stays"]
+    assert read(depot.lookup("stays")).num_rows == 2
+    depot.hold(APP)
+    until(lambda: parts(depot) == [] and depot.list_datasets() == [], "it goes")
+    assert not depot.end("never seen")
