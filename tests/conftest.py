@@ -125,7 +125,7 @@ def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     Ask for it before other fixtures, so that it ends after them. Warm regions that stay with a pool are no
     leak, but look like one: use a pool of the test's own. Nor is what a process keeps once it has used UCX.
     """
-    if "[ucx" in request.node.name:
+    if "ucx" in request.node.nodeid:
         open_ucx()
     gc.collect()
     files, threads = _open_files(), _own_threads()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import secrets
 import socket
 import threading
@@ -35,6 +36,9 @@ _OURS: Final = 0xB057_0001
 _BACKLOG: Final = 1024
 _EAGER: Final = "64k"
 _POLL: Final = 0.0005
+# A worker takes some ten, and more while peers connect to it.
+_DESCRIPTORS: Final = 40
+_making = threading.Lock()
 _HINT: Final = (
     "UCX_TLS and UCX_NET_DEVICES choose transports and devices; `bowstring doctor` says what is there."
 )
@@ -66,8 +70,15 @@ class _Shared:
 
 
 _shared = _Shared()
+
+
 # The lock may have been held by a thread that the child does not have.
-os.register_at_fork(after_in_child=lambda: setattr(_shared, "_lock", threading.Lock()))
+def _renew_locks() -> None:
+    global _making
+    _shared._lock, _making = threading.Lock(), threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
 
 
 def shared_context(*, loopback: bool, version6: bool = False) -> Context:
@@ -130,7 +141,7 @@ class UcxListener(Listener):
     def __init__(self, context: Context, host: str, port: int, limits: Limits) -> None:
         self._context = context
         self._limits = limits
-        self._worker = Worker(context)
+        self._worker = _worker(context, f"ucx://{tcp.spelled((host, port))}")
         try:
             self._handle: ListenerHandle = self._worker.listen(host, port)
         except BaseException:
@@ -177,11 +188,11 @@ class UcxListener(Listener):
 
     def _take(self, request: ConnectionRequest) -> Channel:
         try:
-            worker = Worker(self._context)
-        except Failure as failure:
+            worker = _worker(self._context, self.uri)
+        except LimitExceeded:
             with self._lock:
                 self._handle.reject(request)
-            raise _no_worker(self.uri, failure) from failure
+            raise
         try:
             with self._lock:  # the request belongs to the worker of the listener
                 endpoint = worker.accept(request)
@@ -227,12 +238,28 @@ class UcxListener(Listener):
             self._waiting.close()
 
 
-def _no_worker(where: str, failure: Failure) -> LimitExceeded:
-    return LimitExceeded(
-        f"UCX has no worker for a connection at {where}",
-        found=str(failure),
-        hint="A worker takes some ten descriptors: raise the limit of open files (ulimit -n), or serve fewer "
-        "peers at once.",
+def _worker(context: Context, where: str, client_id: int = 0) -> Worker:
+    """Return a new worker.
+
+    Raises
+    ------
+    LimitExceeded
+        Too few descriptors are left. UCX ends the process where it lacks one.
+    """
+    found = ""
+    with _making:
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        left = limit - len(os.listdir("/proc/self/fd"))
+        if left >= _DESCRIPTORS:
+            try:
+                return Worker(context, client_id)
+            except Failure as failure:
+                found = str(failure)
+    raise LimitExceeded(
+        f"no descriptors are left for a worker of UCX at {where}",
+        expected=f"{_DESCRIPTORS} or more",
+        found=found or str(max(0, left)),
+        hint="Raise the limit of open files (ulimit -n), or serve fewer peers at once.",
     )
 
 
@@ -316,10 +343,7 @@ def dial(address: str, limits: Limits, deadline: float) -> UcxChannel:
 
 
 def _connect(context: Context, address: str, host: str, port: int) -> Link:
-    try:
-        worker = Worker(context, _OURS << 32 | secrets.randbits(32))
-    except Failure as failure:
-        raise _no_worker(address, failure) from failure
+    worker = _worker(context, address, _OURS << 32 | secrets.randbits(32))
     try:
         return Link(worker, worker.connect(host, port), tcp.spelled((host, port)), ours=False)
     except Failure as failure:
