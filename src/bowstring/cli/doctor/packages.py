@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes.util
 import importlib.metadata
+import importlib.util
 import os
 import platform
+import ssl
 from typing import Final
 
 from bowstring import __version__
@@ -40,9 +42,32 @@ def find_packages() -> list[Check]:
         hint = f"pip install 'bowstring[{extra}]'"
         state = State.OK if version else State.ABSENT
         found.append(Check(name, state, version or f"not installed; for {use}", hint))
-    found.append(_kernels())
+    found += [_kernels(), _flight(), _tls()]
     found.append(Check("Java", State.OK, "not needed, but for Spark"))
     return found
+
+
+def _flight() -> Check:
+    if importlib.util.find_spec("pyarrow._flight") is None:
+        return Check(
+            "Arrow Flight",
+            State.ABSENT,
+            "this pyarrow came without it",
+            "pip install pyarrow, whose wheels have it",
+        )
+    return Check("Arrow Flight", State.OK, "pyarrow's, for `grpc:` addresses and bow.flight.serve")
+
+
+def _tls() -> Check:
+    # Its import takes longer than all else here, and is wanted only for this line.
+    if not ssl.HAS_TLSv1_3:
+        return Check(
+            "TLS",
+            State.ABSENT,
+            f"no TLS 1.3 in {ssl.OPENSSL_VERSION}",
+            "use a Python with OpenSSL 1.1.1 or later",
+        )
+    return Check("TLS", State.OK, f"1.3, by {ssl.OPENSSL_VERSION}")
 
 
 def version_of(name: str) -> str | None:
