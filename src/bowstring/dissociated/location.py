@@ -13,6 +13,7 @@ from bowstring.errors import UsageError
 
 __all__ = ["COPY_WHOLE", "Location", "from_base64", "with_token", "without_secrets", "without_token"]
 
+_MOST_FIELDS: Final = 32
 _U64: Final = 1 << 64
 _MOST_ENCODED: Final = 3
 _KNOWN: Final = frozenset(
@@ -122,18 +123,17 @@ def _split(uri: str) -> tuple[str, dict[str, str]]:
             found=repr(without_secrets(uri)),
             hint=COPY_WHOLE,
         )
-    try:
-        pairs = urllib.parse.parse_qsl(
-            query, keep_blank_values=True, strict_parsing=bool(query), max_num_fields=32
-        )
-    except ValueError:
-        # Without the cause, which shows the part that it stumbled over.
-        raise UsageError("the query of the URI cannot be read", found=without_secrets(uri)) from None
-    names = [name for name, _ in pairs]
-    for name in _KNOWN:
-        if names.count(name) > 1:
+    found: dict[str, str] = {}
+    parts = query.split("&", _MOST_FIELDS) if query else []
+    for part in parts:  # not parse_qsl, which takes four times as long
+        name, sign, value = part.partition("=")
+        if not sign or len(parts) > _MOST_FIELDS:
+            raise UsageError("the query of the URI cannot be read", found=without_secrets(uri))
+        name = urllib.parse.unquote_plus(name)
+        if name in found and name in _KNOWN:
             raise UsageError("the URI says something twice", found=name)
-    return address, dict(pairs)
+        found[name] = urllib.parse.unquote_plus(value)
+    return address, found
 
 
 def _u64(query: dict[str, str], name: str) -> int:

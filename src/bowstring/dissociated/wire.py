@@ -169,9 +169,7 @@ class Welcome:
 
 
 def _json(message: Hello | Welcome) -> bytes:
-    return json.dumps(
-        {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}
-    ).encode()
+    return json.dumps({name: getattr(message, name) for name in message.__slots__}).encode()
 
 
 def _hello(data: bytes) -> Hello:

@@ -311,8 +311,8 @@ class Publication:
         self.source = source
         self.readers = readers
         # Shards count as parts of a reader.
-        self.completed = fractions.Fraction(0)
-        self._taken = fractions.Fraction(0)
+        self.completed: fractions.Fraction | int = 0
+        self._taken: fractions.Fraction | int = 0
         self.active = 0
         self.published = time.time()
         self.ttl: float | None = None
@@ -360,7 +360,7 @@ class Publication:
         """
         with self._changed:
             self.check_offered()
-            part = fractions.Fraction(1, shards)
+            part = 1 if shards == 1 else fractions.Fraction(1, shards)
             if self.readers is not None and self._taken + part > self.readers:
                 raise UnknownTicket(
                     "the data set has all its readers",
@@ -384,7 +384,7 @@ class Publication:
 
     def leave(self, *, completed: bool, shards: int = 1) -> None:
         """Count a reader out; `completed` if it read to the end and gave everything back."""
-        part = fractions.Fraction(1, shards)
+        part = 1 if shards == 1 else fractions.Fraction(1, shards)
         with self._changed:
             self.active -= 1
             if completed:

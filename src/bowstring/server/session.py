@@ -368,6 +368,8 @@ class Session:
         return []
 
     def _send_now(self, outgoing: Sequence[Outgoing]) -> None:
+        if not outgoing:
+            return
         try:
             self._channel.send(as_messages(outgoing, self._channel), self._limits.stall_timeout)
         except DeadlineExceeded:
