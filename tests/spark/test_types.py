@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from bowstring.errors import InvalidData, LimitExceeded, Unsupported
 from bowstring.spark.type_mapping import column_form
-from bowstring.spark.types import Normaliser, normalise
+from bowstring.spark.types import Normaliser
 from bowstring.testing.arrays import array_of
 from bowstring.testing.strategies import record_batches
 from tests.conformance.arrow_types import chains
 from tests.conformance.intervals import DAY_TIME, MONTHS
-from tests.spark.values import plain
+from tests.spark.values import normalise, plain
 
 
 def column(type_: pa.DataType, values: list[Any]) -> pa.RecordBatch:

@@ -13,7 +13,8 @@ from bowstring import variant
 from bowstring.errors import InvalidData, Unsupported, UsageError
 from bowstring.spark.input_batches import FromSpark, from_spark, shared
 from bowstring.spark.type_mapping import marked
-from bowstring.spark.types import Normaliser, normalise
+from bowstring.spark.types import Normaliser
+from tests.spark.values import normalise
 
 SPARK = marked(b"variant")
 ROW = st.fixed_dictionaries(

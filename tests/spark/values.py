@@ -10,7 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["plain"]
+from bowstring.spark.types import Normaliser
+
+__all__ = ["normalise", "plain"]
 
 _UNITS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _FIXED = pa.lib.Type_FIXED_SIZE_LIST
@@ -80,3 +82,9 @@ def _leaf(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         return decimal.Decimal(value)
     return value.date() if isinstance(value, dt.datetime) else value
+
+
+def normalise(batch: Any, *, truncate: bool = False) -> pa.RecordBatch:
+    """Return a batch in the types that Spark takes."""
+    source = batch if isinstance(batch, pa.RecordBatch) else batch.to_arrow()
+    return Normaliser(source.schema, truncate=truncate)(source)

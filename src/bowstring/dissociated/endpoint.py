@@ -99,7 +99,7 @@ class Endpoint:
     data_uri
         The server of the bodies, where that is another connection.
     elsewhere
-        The server for readers on other hosts than `host`, or in containers that do not see the socket of `uri`.
+        The server for readers on other hosts than `host`, or in containers that cannot connect to `uri`.
     host
         Where the server is, as :func:`this_host` says there; ``None`` where any reader takes `uri`.
     others

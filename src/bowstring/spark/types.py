@@ -16,7 +16,7 @@ from bowstring.spark.conversions import TooLong
 from bowstring.spark.filters import Predicate, kept
 from bowstring.spark.type_mapping import column_form, is_marked
 
-__all__ = ["Normaliser", "distinct_names", "normalise", "read_endpoint", "to_spark_schema"]
+__all__ = ["Normaliser", "distinct_names", "read_endpoint", "to_spark_schema"]
 
 
 class Normaliser:
@@ -98,18 +98,6 @@ class Normaliser:
             yield from self.batches(source.slice(half))
         else:
             yield made
-
-
-def normalise(batch: Any, *, truncate: bool = False) -> pa.RecordBatch:
-    """Return a batch in the types that Spark takes; see :class:`Normaliser`.
-
-    Examples
-    --------
-    >>> normalise(pa.record_batch({"a": pa.array(["x", "x"]).dictionary_encode()})).schema.types
-    [DataType(string)]
-    """
-    source = batch if isinstance(batch, pa.RecordBatch) else batch.to_arrow()
-    return Normaliser(source.schema, truncate=truncate)(source)
 
 
 def to_spark_schema(schema: pa.Schema) -> Any:
