@@ -9,7 +9,7 @@ import json
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from bowstring import ipc
 from bowstring.cli.arguments import endpoint_with_token, tls_config
@@ -208,7 +208,9 @@ def _inspect_parquet(path: str, facts: Facts, most: int) -> None:
     """Add what the footer of a Parquet file says; `most` row groups are shown with their columns."""
     with contextlib.closing(OpenFile(path)) as file:
         footer = file.metadata
-        groups = [_row_group(footer.row_group(index), index, most) for index in range(footer.num_row_groups)]
+        if most:
+            file.check_chunks(range(footer.num_columns))
+        groups = [_row_group(file, index, most) for index in range(footer.num_row_groups)]
         facts |= {
             "rows": footer.num_rows,
             "footer_bytes": footer.serialized_size,
@@ -227,18 +229,20 @@ def _stored(column: ColumnType) -> Facts:
     return {**facts, "repetition": column.repetition, "read_as": read_as(column)}
 
 
-def _row_group(group: Any, index: int, most: int) -> Facts:
+def _row_group(file: OpenFile, index: int, most: int) -> Facts:
+    group = file.metadata.row_group(index)
     facts: Facts = {
         "name": f"row group {index}",
         "rows": group.num_rows,
         "uncompressed_bytes": group.total_byte_size,
     }
     if index < most:
-        facts["columns"] = [_chunk(group.column(position)) for position in range(group.num_columns)]
+        facts["columns"] = [_chunk(file, index, leaf) for leaf in range(group.num_columns)]
     return facts
 
 
-def _chunk(chunk: Any) -> Facts:
+def _chunk(file: OpenFile, group: int, leaf: int) -> Facts:
+    chunk, statistics = file.column_chunk(group, leaf), file.statistics(group, leaf)
     facts: Facts = {
         "name": chunk.path_in_schema,
         "type": chunk.physical_type,
@@ -247,8 +251,8 @@ def _chunk(chunk: Any) -> Facts:
         "compressed_bytes": chunk.total_compressed_size,
         "uncompressed_bytes": chunk.total_uncompressed_size,
     }
-    if chunk.is_stats_set and chunk.statistics is not None and chunk.statistics.has_null_count:
-        facts["nulls"] = chunk.statistics.null_count
+    if statistics is not None and statistics.has_null_count:
+        facts["nulls"] = statistics.null_count
     return facts
 
 

@@ -28,6 +28,7 @@ from bowstring.errors import (
 )
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.parquet.annotations import meant_fields
+from bowstring.parquet.chunks import check_chunks
 from bowstring.parquet.columns import (
     ColumnPath,
     leaves_of,
@@ -118,6 +119,7 @@ class OpenFile:
         self.int96 = int96
         self.meanings: dict[int, Meaning] = {}
         self._warned: set[int] = set()
+        self._checked: set[int] = set()
         self._groups: frozenset[tuple[int, int]] = frozenset()
         self._owned = not isinstance(source, pa.NativeFile)
         self.source = open_source(source)
@@ -125,6 +127,7 @@ class OpenFile:
             with self._translated():
                 # pyarrow has no bound on the size of a footer, and takes up to 300 bytes of memory for each of its.
                 self.footer = decode_footer(footer_bytes(self.source, limits), limits)
+                _check_names(self.footer)
                 self._elements = _meanings(self.footer)
                 self.metadata: Any = self._shown_metadata()
                 self._file = self._opened()
@@ -162,10 +165,42 @@ class OpenFile:
 
     def row_group_begin(self, index: int) -> int:
         """Return where the pages of a row group begin, in bytes."""
-        column = self.metadata.row_group(index).column(0)
+        column = self.column_chunk(index, 0)
         dictionary = column.dictionary_page_offset
         first = int(column.data_page_offset)
         return first if dictionary is None else min(int(dictionary), first)
+
+    def column_chunk(self, group: int, leaf: int) -> Any:
+        """Return what pyarrow says about a column chunk; errors as :meth:`check_chunks`."""
+        self.check_chunks((leaf,))
+        return self.metadata.row_group(group).column(leaf)
+
+    def statistics(self, group: int, leaf: int) -> Any:
+        """Return the statistics of a column chunk by pyarrow, ``None`` where there are none.
+
+        They are of no use, and pyarrow must not be asked, where it is shown another physical type. Errors as
+        :meth:`check_chunks`.
+        """
+        chunk = self.column_chunk(group, leaf)
+        if chunk.physical_type != self.metadata.schema.column(leaf).physical_type:
+            return None
+        return chunk.statistics if chunk.is_stats_set else None
+
+    def check_chunks(self, leaves: Iterable[int]) -> None:
+        """Look at the column chunks of some columns of values, before pyarrow is asked about them.
+
+        Raises
+        ------
+        InvalidMetadata
+            They contradict the schema.
+        Unsupported
+            They are encrypted.
+        """
+        new = set(leaves) - self._checked
+        if new:
+            with self._translated():
+                check_chunks(self.footer, self.metadata.schema, new)
+            self._checked |= new
 
     def select(self, columns: Sequence[ColumnPath] | None) -> Selection:
         """Choose columns.
@@ -247,7 +282,7 @@ class OpenFile:
             self.source.close()
 
     def _is_flat(self) -> bool:
-        return not any(map(pa.types.is_nested, self.schema.types))
+        return len(self.footer.schema) == int(self.metadata.num_columns) + 1
 
     @functools.cached_property
     def statistics_source(self) -> pa.NativeFile:
@@ -281,7 +316,7 @@ class OpenFile:
         self.meanings = {each.leaf: each.meaning for each in self._elements}
         self._fields = meant_fields(self.meanings, self.int96, self.metadata.metadata or {})
         # Files of others are annotated; those that pyarrow wrote may have a mark in the Arrow schema only.
-        if any(map(pa.types.is_nested, found.types)):
+        if not self._is_flat():
             self._groups = variant_groups(self.footer) | {each.leaves for each in variants_of(found)}
         return meant(found, self._groups, self._fields) if self._groups or self._fields else found
 
@@ -316,7 +351,7 @@ class OpenFile:
 
     def _opened(self, **options: Any) -> Any:
         # Threads read at the same time, and a reader of pyarrow keeps the bytes of one read: each read has its own.
-        return pq.ParquetFile(self.source, metadata=self.metadata, **options)
+        return _ByNumber(self.source, metadata=self.metadata, **options)
 
     def _schema_of(self, leaves: tuple[int, ...]) -> pa.Schema:
         """Return the schema of some leaves; a Variant of which something is missing is a plain struct."""
@@ -368,6 +403,13 @@ class OpenFile:
             ) from error
 
 
+class _ByNumber(pq.ParquetFile):  # type: ignore[misc] # pyarrow has no types
+    """A file whose columns are asked for by number: paths by name, half of the time of opening, are left out."""
+
+    def _build_nested_paths(self) -> dict[str, list[int]]:
+        return {}
+
+
 def _indices(selection: Selection) -> list[int] | None:
     return None if selection.leaves is None else list(selection.leaves)
 
@@ -397,6 +439,16 @@ def _typed(array: Any, field: pa.Field) -> Any:
     except InvalidBody as error:
         error.where = f"column {field.name}, {error.where}" if error.where else f"column {field.name}"
         raise
+
+
+def _check_names(footer: Footer) -> None:
+    """Raise an error for a name that pyarrow cannot give as text."""
+    names = [element.name for element in footer.schema]
+    try:
+        "".join(names).encode()
+    except UnicodeEncodeError:
+        found = next(name for name in names if not name.isprintable())
+        raise InvalidMetadata("a column's name is not UTF-8", found=repr(found)[:80]) from None
 
 
 def _meanings(footer: Footer) -> list[_Meant]:

@@ -20,8 +20,9 @@ import pyarrow.parquet as pq
 from bowstring.errors import BowstringError, UnknownColumn, UsageError, first_line
 from bowstring.ipc.flatbuf.message import decode_message
 from bowstring.ipc.flatbuf.reader import Tables
+from bowstring.parquet.columns import leaves_of
 from bowstring.parquet.shredded import bounds_of
-from bowstring.variant.reference import reference_of
+from bowstring.variant.reference import Reference, reference_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -91,6 +92,8 @@ class RowFilter:
         UsageError
             The filter does not fit the types of the columns.
         """
+        compared = [column for _, column in self.columns(file.schema) if not isinstance(column, Reference)]
+        file.check_chunks({leaf for column in compared for leaf in leaves_of(file.leaf_paths, column)})
         extra = [pa.field(name, each.type) for name, each in self._references.items()]
         schema = pa.schema([*file.schema, *extra])
         options = ds.ParquetReadOptions(coerce_int96_timestamp_unit=file.int96)

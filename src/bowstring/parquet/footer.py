@@ -350,7 +350,7 @@ class _Shapes:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._data = reader.data
-        self._fronts: dict[bytes, dict[bytes, SchemaElement]] = {}
+        self._fronts: dict[bytes, dict[bytes, tuple[Any, ...]]] = {}
         self._begin = reader.position
 
     def element(self) -> SchemaElement:
@@ -362,10 +362,10 @@ class _Shapes:
                 # Lengths from 128 on have more bytes; a name that ends behind the data is followed by no shape.
                 length = data[first - 1] if first <= len(data) else _LONG
                 last = first + length
-                for back, shape in backs.items() if length < _LONG else ():
+                for back, fields in backs.items() if length < _LONG else ():
                     if data.startswith(back, last):
                         self._reader.position = last + len(back)
-                        return SchemaElement(_text(data[first:last]), *shape[1:])
+                        return SchemaElement._make((_text(data[first:last]), *fields))
                 break
         return self._new(begin)
 
@@ -378,7 +378,7 @@ class _Shapes:
         if begin > self._begin and data[length_at] < _LONG and len(self._fronts) < _MOST_SHAPES:
             backs = self._fronts.setdefault(data[begin:length_at], {})
             if len(backs) < _MOST_SHAPES:
-                backs[data[length_at + 1 + data[length_at] : self._reader.position]] = element
+                backs[data[length_at + 1 + data[length_at] : self._reader.position]] = element[1:]
         return element
 
 

@@ -25,6 +25,7 @@ from bowstring.geo.box import Box
 from bowstring.geo.column import EDGES, EXTENSION_NAME, WkbType, open_column, type_of
 from bowstring.geo.column import field as wkb_column
 from bowstring.geo.statistics import Statistics, statistics
+from bowstring.parquet.chunks import META_DATA, chunks_of, group_reader, inside
 from bowstring.parquet.columns import count_leaves
 from bowstring.parquet.logical import LogicalType
 from bowstring.parquet.thrift import (
@@ -50,7 +51,7 @@ _GEOGRAPHY: Final = 18
 _DEFAULT: Final = "OGC:CRS84"
 _AUTHORITY: Final = re.compile(r"[A-Z][A-Za-z]*:[A-Za-z0-9]+")
 # Numbers of fields in parquet.thrift.
-_SCHEMA, _ROW_GROUPS, _COLUMNS, _META_DATA, _GEOSPATIAL, _BBOX = 2, 4, 1, 3, 17, 1
+_COLUMNS, _GEOSPATIAL, _BBOX = 1, 17, 1
 _SIDES: Final = ("xmin", "xmax", "ymin", "ymax", "zmin", "zmax", "mmin", "mmax")
 _DEPTH: Final = 64
 # A geometry begins with its byte order, and a code of 4 bytes; EWKB has flags in the highest byte of it.
@@ -237,7 +238,7 @@ def with_statistics(footer: Footer, found: Mapping[int, list[Statistics | None]]
     found
         For some columns of values, by their numbers, the statistics of each row group.
     """
-    reader = _row_groups(footer)
+    reader = group_reader(footer)
     if reader is None:
         return footer
     begin = reader.position
@@ -249,8 +250,6 @@ def with_statistics(footer: Footer, found: Mapping[int, list[Statistics | None]]
 
 def boxes_of(footer: Footer, leaves: Collection[int]) -> list[dict[int, Box | None]]:
     """Return the boxes that a footer has of some columns of values, for each row group.
-
-    pyarrow has them, too, and ends the process where the statistics of a column chunk contradict its schema.
 
     Parameters
     ----------
@@ -264,32 +263,13 @@ def boxes_of(footer: Footer, leaves: Collection[int]) -> list[dict[int, Box | No
     list of dict of int to Box or None
         Where there is no box, or one that is none, such as one of NaN: ``None``, or no entry at all.
     """
-    reader = _row_groups(footer)
-    if reader is None:
-        return []
-    size, _ = reader.list_header()
-    found: list[dict[int, Box | None]] = []
-    for _ in range(size):
-        boxes: dict[int, Box | None] = {}
-        for field in reader.struct():
-            if field.id == _COLUMNS and isinstance(field.value, bytes):
-                boxes = _boxes(Reader(field.value, _DEPTH), leaves)
+    found = []
+    for group in chunks_of(footer, leaves):
+        boxes = {}
+        for leaf, chunk in group.items():
+            box = inside(inside(inside(chunk, META_DATA), _GEOSPATIAL), _BBOX)
+            boxes[leaf] = None if box is None else _box(box)
         found.append(boxes)
-    return found
-
-
-def _boxes(chunks: Reader, leaves: Collection[int]) -> dict[int, Box | None]:
-    size, kind = chunks.list_header()
-    found: dict[int, Box | None] = {}
-    for leaf in range(min(size, max(leaves) + 1) if kind == STRUCT else 0):
-        if leaf not in leaves:
-            chunks.skip(STRUCT)
-            continue
-        box: list[Field] | None = chunks.struct()
-        for inner in (_META_DATA, _GEOSPATIAL, _BBOX):
-            value = next((each.value for each in box or () if each.id == inner), None)
-            box = Reader(value, _DEPTH).struct() if isinstance(value, bytes) else None
-        found[leaf] = None if box is None else _box(box)
     return found
 
 
@@ -303,18 +283,6 @@ def _box(fields: list[Field]) -> Box | None:
         return Box(**sides)
     except (TypeError, UsageError):
         return None
-
-
-def _row_groups(footer: Footer) -> Reader | None:
-    """Return a reader at the list of the row groups."""
-    reader = Reader(footer.rest, _DEPTH)
-    last = _SCHEMA
-    while (header := reader.header(last)) is not None:
-        last, kind = header
-        if last == _ROW_GROUPS and kind == LIST:
-            return reader
-        reader.skip(kind)
-    return None
 
 
 def _structs(reader: Reader) -> Iterator[list[Field]]:
@@ -344,7 +312,7 @@ def _chunk(fields: list[Field], statistics: Statistics | None) -> bytes:
     changed = []
     for field in fields:
         value = field.value
-        if field.id == _META_DATA and isinstance(value, bytes):
+        if field.id == META_DATA and isinstance(value, bytes):
             inside = [each for each in Reader(value, _DEPTH).struct() if each.id != _GEOSPATIAL]
             inside.append(Field(_GEOSPATIAL, STRUCT, _encoded(statistics)))
             inside.sort(key=lambda each: each.id)

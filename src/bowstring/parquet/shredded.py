@@ -339,9 +339,9 @@ def _column_of(file: OpenFile, reference: Reference) -> tuple[int, pa.Field]:
 
 def _is_null(file: OpenFile, group: int, leaf: int) -> bool:
     """Return whether statistics say that all values of a leaf are null."""
-    column = file.metadata.row_group(group).column(leaf)
-    found = column.statistics
-    return bool(found is not None and found.has_null_count and found.null_count == column.num_values)
+    found = file.statistics(group, leaf)
+    rows = file.column_chunk(group, leaf).num_values
+    return bool(found is not None and found.has_null_count and found.null_count == rows)
 
 
 def bounds_of(file: OpenFile, group: int, reference: Reference, name: str, *, has_nan: bool) -> Any:
@@ -363,14 +363,14 @@ def bounds_of(file: OpenFile, group: int, reference: Reference, name: str, *, ha
     way = _way(file, reference)
     if way is None or way.typed is None or not way.typed.equals(reference.type):
         return None
+    file.check_chunks(way.inside if way.value is None else (way.value, *way.inside))
     if way.value is not None and not _is_null(file, group, way.value):
         return None
-    column = file.metadata.row_group(group).column(way.inside[0])
-    found = column.statistics
+    found = file.statistics(group, way.inside[0])
     if found is None or not found.has_null_count:
         return None
     place = pc.field(name)
-    if found.null_count == column.num_values:
+    if found.null_count == file.column_chunk(group, way.inside[0]).num_values:
         return place.is_null()
     if pa.types.is_floating(way.typed) and has_nan:
         return None

@@ -1,0 +1,197 @@
+"""Column chunks of hostile footers end in an error, where pyarrow alone would end the process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import bowstring as bow
+from bowstring import variant
+from bowstring.errors import BowstringError, InvalidMetadata, Unsupported
+from bowstring.parquet.chunks import META_DATA, chunks_of, group_reader, inside
+from bowstring.parquet.file import OpenFile
+from bowstring.parquet.footer import decode_footer, encode_footer, footer_bytes, framed
+from bowstring.parquet.thrift import (
+    LIST,
+    STRUCT,
+    Field,
+    Reader,
+    encode_integer,
+    encode_list,
+    encode_struct,
+)
+
+SIZES = 16
+PROGRAM = """
+import random, sys
+from tests.parquet.test_chunks import ask, damaged
+for seed in range(int(sys.argv[1]), int(sys.argv[2])):
+    print(seed, flush=True)
+    ask(damaged(random.Random(seed)))
+"""
+
+
+def file() -> bytes:
+    """Return a file of numbers, text, lists, and a shredded Variant, in two row groups."""
+    documents = variant.from_json(pa.array(['{"a": 1, "b": "x"}', '{"a": 2}', None, '{"a": "y"}']))
+    sink = pa.BufferOutputStream()
+    table = {
+        "n": pa.array([1, 2, None, 4]),
+        "t": ["a", "b", "c", None],
+        "l": [[1], [], None, [2, 3]],
+        "v": documents,
+    }
+    bow.parquet.write(table, sink, shred={"v": pa.struct({"a": pa.int64()})}, row_group_size=2)
+    return sink.getvalue().to_pybytes()
+
+
+FILE = file()
+OLD = footer_bytes(pa.BufferReader(FILE))
+
+
+def with_footer(footer: bytes) -> bytes:
+    """Return the file with another footer."""
+    return FILE[: len(FILE) - len(framed(OLD))] + framed(footer)
+
+
+def damaged(random: Any) -> bytes:
+    """Return the file with one to three bytes of its footer changed."""
+    footer = bytearray(OLD)
+    for _ in range(random.randint(1, 3)):
+        footer[random.randrange(len(footer))] = random.choice([0, 1, 255, random.randrange(256)])
+    return with_footer(bytes(footer))
+
+
+def ask(data: bytes) -> None:
+    """Ask for rows by every kind of statistics; errors of ours are an answer."""
+    path = variant.path("v", "$.a", pa.int64())
+    for filters in ([("n", ">", 1)], [("t", "=", "a")], [(path, ">", 1)]):
+        try:
+            with bow.parquet.read(data, filters=filters) as stream:
+                stream.read_all()
+        except BowstringError:
+            pass
+    try:
+        opened = OpenFile(data)
+        opened.check_chunks(range(opened.metadata.num_columns))
+        for group in range(opened.num_row_groups):
+            for leaf in range(opened.metadata.num_columns):
+                str(opened.statistics(group, leaf))
+    except BowstringError:
+        pass
+
+
+def changed(leaf: int, change: Callable[[list[Field]], list[Field]]) -> bytes:
+    """Return the file with other fields in the chunks of a column."""
+    footer = decode_footer(OLD)
+    reader = group_reader(footer)
+    assert reader is not None
+    begin = reader.position
+    size, _ = reader.list_header()
+    groups = []
+    for _ in range(size):
+        fields = []
+        for field in reader.struct():
+            if field.id == 1 and isinstance(field.value, bytes):
+                chunks = Reader(field.value, 64)
+                count, _ = chunks.list_header()
+                each = [chunks.struct() for _ in range(count)]
+                each[leaf] = change(each[leaf])
+                field = field._replace(value=encode_list(STRUCT, list(map(encode_struct, each))))  # noqa: PLW2901
+            fields.append(field)
+        groups.append(encode_struct(fields))
+    rest = footer.rest[:begin] + encode_list(STRUCT, groups) + footer.rest[reader.position :]
+    return with_footer(encode_footer(type(footer)(footer.head, footer.schema, rest)))
+
+
+def with_sizes(fields: list[Field]) -> Callable[[list[Field]], list[Field]]:
+    """Return a change that gives a chunk other size statistics."""
+
+    def change(chunk: list[Field]) -> list[Field]:
+        data = [each for each in inside(chunk, META_DATA) or () if each.id != SIZES]
+        data.append(Field(SIZES, STRUCT, encode_struct(fields)))
+        data.sort(key=lambda each: each.id)
+        return [each._replace(value=encode_struct(data)) if each.id == META_DATA else each for each in chunk]
+
+    return change
+
+
+def levels(count: int) -> bytes:
+    """Return a histogram of so many levels."""
+    return encode_list(6, [encode_integer(1)] * count)
+
+
+def test_row_groups_that_were_taken_apart_are_the_same() -> None:
+    """A change of nothing gives the bytes of the file."""
+    assert changed(0, lambda chunk: chunk) == FILE
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [[Field(1, 6, 5)], [Field(2, LIST, levels(2))], [Field(3, LIST, levels(3))]],
+    ids=["text", "repetitions", "definitions"],
+)
+def test_size_statistics_that_contradict_the_schema(sizes: list[Field]) -> None:
+    """A filter of the column, and what pyarrow says about it, is an error; other columns can be compared."""
+    data = changed(0, with_sizes(sizes))
+    with pytest.raises(InvalidMetadata, match="row group 0, column n"):
+        bow.parquet.read(data, filters=[("n", ">", 1)])
+    with pytest.raises(InvalidMetadata, match="row group 0, column n"):
+        OpenFile(data).column_chunk(1, 0)
+    with bow.parquet.read(data, filters=[("t", "=", "a")], columns=["t"]) as stream:
+        assert stream.read_all().num_rows == 1
+
+
+def test_size_statistics_that_fit_are_no_error() -> None:
+    """Histograms of the levels that the column has, or none, are what pyarrow writes."""
+    data = changed(0, with_sizes([Field(3, LIST, levels(2)), Field(2, LIST, levels(0))]))
+    with bow.parquet.read(data, filters=[("n", ">", 1)], columns=["n"]) as stream:
+        assert stream.read_all().num_rows == 2
+
+
+def test_encrypted_columns() -> None:
+    """A column with a key of its own is refused by name."""
+    data = changed(1, lambda chunk: [*chunk, Field(8, STRUCT, encode_struct([Field(1, STRUCT, b"\0")]))])
+    with pytest.raises(Unsupported, match="encrypted"):
+        bow.parquet.read(data, filters=[("t", "=", "a")])
+
+
+def test_chunks_of_some_columns_are_those_of_pyarrow() -> None:
+    """What is found by the number of a column is its chunk, in each row group."""
+    metadata = pq.read_metadata(pa.BufferReader(FILE))
+    found = list(chunks_of(decode_footer(OLD), (1, 3)))
+    assert len(found) == metadata.num_row_groups == 2
+    for group, chunks in enumerate(found):
+        assert list(chunks) == [1, 3]
+        for leaf, chunk in chunks.items():
+            data = {each.id: each.value for each in inside(chunk, META_DATA) or ()}
+            assert data[9] == metadata.row_group(group).column(leaf).data_page_offset
+
+
+def run(first: int, last: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(first), str(last)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [os.getcwd(), *sys.path]))},
+    )
+    assert done.returncode == 0, (done.stdout.split()[-1:], done.stderr[-3000:])
+
+
+def test_damaged_footers_never_end_the_process() -> None:
+    """Filters of numbers, text and paths of a footer with some bytes changed end in rows or an error of ours."""
+    run(0, 250)
+
+
+@pytest.mark.slow
+def test_many_damaged_footers_never_end_the_process() -> None:
+    """The same, for more of them."""
+    run(1000, 6000)
