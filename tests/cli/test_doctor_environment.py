@@ -223,6 +223,8 @@ def test_nodes_that_are_forbidden(machine: Path, monkeypatch: pytest.MonkeyPatch
         ({"cuda-bindings": "13.5.0"}, "12.8", "cuda.bindings", State.ABSENT),
         ({"cuda-bindings": "strange"}, "12.8", "cuda.bindings", State.OK),
         ({"libucx-cu13": "1.22.0"}, None, "UCX", State.OK),
+        ({"libucx-cu13": "1.21.0"}, None, "UCX", State.BROKEN),
+        ({"libucx-cu13": "1.22.0", "libucx-cu12": "1.22.0"}, None, "UCX", State.BROKEN),
         ({"nvidia-libnvcomp-cu12": "5.3.0"}, None, "nvCOMP", State.OK),
         ({}, None, "nvCOMP", State.ABSENT),
         ({"cudf-cu13": "26.10.2"}, None, "cuDF", State.OK),

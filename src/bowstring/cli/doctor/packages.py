@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import ctypes.util
+import hashlib
 import importlib.metadata
 import importlib.util
 import os
 import platform
 import ssl
+from pathlib import Path
 from typing import Final
 
 from bowstring import __version__
@@ -114,6 +117,7 @@ _EXTRA: Final = "pip install 'bowstring[cuda13]' (or cuda12)"
 _WHEELS: Final = {"cupy-cuda13x": 13, "cupy-cuda12x": 12, "cupy": None}
 _NVCOMP_WHEELS: Final = ("nvidia-libnvcomp-cu13", "nvidia-libnvcomp-cu12")
 _CUDF_WHEELS: Final = ("cudf-cu13", "cudf-cu12")
+_OLDEST_UCX: Final = (1, 22)
 _UCX_WHEELS: Final = ("libucx-cu13", "libucx-cu12")
 
 
@@ -215,10 +219,37 @@ def _one_of(name: str, wheels: tuple[str, ...], use: str) -> Check:
 
 
 def _ucx() -> Check:
-    found = _one_of(UCX, _UCX_WHEELS, "for RDMA and NVLink")
-    if found.state is State.OK:
-        return found
-    system = ctypes.util.find_library("ucp")
-    if system:
-        return Check(UCX, State.OK, f"{system} of the system")
-    return Check(UCX, State.ABSENT, "not installed; for RDMA and NVLink", "pip install 'bowstring[ucx]'")
+    found = {wheel: version for wheel in _UCX_WHEELS if (version := version_of(wheel))}
+    seen = ", ".join(f"{wheel} {version}" for wheel, version in found.items())
+    again = f"pip uninstall {' '.join(found)}, then pip install 'bowstring[ucx-cu13]' (or ucx-cu12)"
+    if len(found) > 1:
+        return Check(UCX, State.BROKEN, f"{seen}: they overwrite each other", again)
+    if found and (changed := _changed_files(next(iter(found)))):
+        return Check(UCX, State.BROKEN, f"{seen}: {changed} is not the file of this wheel", again)
+    if not found and (system := ctypes.util.find_library("ucp")):
+        seen = f"{system} of the system"
+    if not seen:
+        hint = "pip install 'bowstring[ucx-cu13]' (or ucx-cu12)"
+        return Check(UCX, State.ABSENT, "not installed; for ucx:, RDMA and NVLink", hint)
+    numbers = _numbers(next(iter(found.values()), ""))
+    if numbers and numbers < _OLDEST_UCX:
+        return Check(UCX, State.BROKEN, f"{seen}: ucx: needs 1.22 or later", again)
+    return Check(UCX, State.OK, seen)
+
+
+def _changed_files(wheel: str) -> str:
+    """Return a library of UCX that is not the one that the wheel brought: another wheel has the same folder."""
+    try:
+        files = importlib.metadata.files(wheel) or ()
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+    for file in files:
+        if file.name.startswith("libuc") and ".so" in file.name and file.hash is not None:
+            try:
+                content = Path(str(file.locate())).read_bytes()
+            except OSError:
+                return file.name
+            digest = hashlib.new(file.hash.mode, content).digest()
+            if base64.urlsafe_b64encode(digest).decode().rstrip("=") != file.hash.value:
+                return file.name
+    return ""

@@ -21,6 +21,7 @@ _HOST: Final = (
     (Trial("tcp: packed", "tcp"), "bytes through a socket, on this machine or another"),
     (Trial("inproc:", "inproc"), "the buffers themselves, between threads"),
 )
+_UCX: Final = (Trial("ucx:", "ucx"), "TCP, shared memory, RDMA or NVLink, as UCX chooses")
 _HOST_CHECKS: Final = {
     "unix": (
         "sealed memfd",
@@ -32,6 +33,7 @@ _HOST_CHECKS: Final = {
     ),
     "tcp": ("TCP loopback", "open files"),
     "inproc": (),
+    "ucx": ("TCP loopback", "open files", UCX, "pid namespace"),
 }
 _GPU_CHECKS: Final = (
     CUDA,
@@ -45,7 +47,7 @@ _GPU_CHECKS: Final = (
 _IN_PLACE_CHECKS: Final = (*_GPU_CHECKS, "pid namespace", "ipc namespace")
 _UNEXPLAINED: Final = "Nothing that was looked at explains it: try `bowstring demo`, and dmesg after a crash."
 # The stream's name of the path that the trial is of.
-_WORDS: Final = {"unix": "mapped", "tcp": "packed", "inproc": "mapped", IN_PLACE: "in place"}
+_WORDS: Final = {"unix": "mapped", "tcp": "packed", "inproc": "mapped", "ucx": "ucx:", IN_PLACE: "in place"}
 _HOST_SECONDS: Final = 20.0
 _GPU_SECONDS: Final = 60.0
 
@@ -107,10 +109,12 @@ def try_paths(checks: Iterable[Check], seen: Seen, programs: Programs) -> list[P
         What the processes of a trial run.
     """
     by_name = {check.name: check for check in checks}
-    outcomes = run_trials("cpu", [trial for trial, _ in _HOST], _HOST_SECONDS, programs)
+    ucx = by_name.get(UCX)
+    host = [*_HOST, _UCX] if ucx is not None and ucx.state is State.OK else [*_HOST]
+    outcomes = run_trials("cpu", [trial for trial, _ in host], _HOST_SECONDS, programs)
     found = [
         _path(trial, meaning, outcome, _causes(by_name, _HOST_CHECKS[trial.way]))
-        for (trial, meaning), outcome in zip(_HOST, outcomes, strict=True)
+        for (trial, meaning), outcome in zip(host, outcomes, strict=True)
     ]
     missing = _causes(by_name, (CUDA, CUPY, BINDINGS))
     if seen.devices and not missing:
@@ -118,7 +122,7 @@ def try_paths(checks: Iterable[Check], seen: Seen, programs: Programs) -> list[P
             found += _from_gpu(device, seen, by_name, programs)
     else:
         found += _no_gpu(missing or _causes(by_name, _GPU_CHECKS) or (Obstacle("no GPU is visible"),))
-    return [*found, _ucx(by_name)]
+    return found if _UCX in host else [*found, _no_ucx(by_name)]
 
 
 def _path(trial: Trial, meaning: str, outcome: Outcome, causes: tuple[Obstacle, ...]) -> Path:
@@ -152,10 +156,10 @@ def _no_gpu(causes: tuple[Obstacle, ...]) -> list[Path]:
     return [Path(name, meaning, tried=False, in_the_way=causes) for name, meaning in meanings.items()]
 
 
-def _ucx(by_name: dict[str, Check]) -> Path:
-    missing = Obstacle("this version of Bowstring does not have it")
-    meaning = "RDMA, NVLink, CUDA memory of another machine"
-    return Path("ucx:", meaning, tried=False, in_the_way=(*_causes(by_name, (UCX,)), missing))
+def _no_ucx(by_name: dict[str, Check]) -> Path:
+    trial, meaning = _UCX
+    causes = _causes(by_name, (UCX,)) or (Obstacle("UCX was not looked for"),)
+    return Path(trial.name, meaning, tried=False, in_the_way=causes)
 
 
 def _from_gpu(device: str, seen: Seen, by_name: dict[str, Check], programs: Programs) -> list[Path]:

@@ -143,7 +143,7 @@ def _take(uri: str | None, mode: Any, device: str | None, own: str) -> dict[str,
 
 
 _MOMENT: Final = 0.2
-_WAYS: Final = ("unix", "tcp", IN_PLACE)
+_WAYS: Final = ("unix", "tcp", "ucx", IN_PLACE)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -280,8 +280,8 @@ def _addresses(trials: Sequence[Trial]) -> Iterator[dict[str, str]]:
     paths: list[str] = []
     addresses: dict[str, str] = {}
     for way in ways:
-        if way == "tcp":
-            addresses[way] = "tcp://127.0.0.1:0"
+        if way in ("tcp", "ucx"):
+            addresses[way] = f"{way}://127.0.0.1:0"
             continue
         paths.append(os.path.join(runtime_folder(), f"{os.getpid()}-{secrets.token_hex(6)}.sock"))
         addresses[way] = address_of(paths[-1])
