@@ -13,15 +13,16 @@ import bowstring as bow
 from bowstring.dissociated.endpoint import this_host
 from tests.depot.conftest import APP, Connect, commit, read, until_free
 from tests.transport.certified import serving, trusting
+from tests.ucx import UCX
 
 TABLE = pa.table({"n": np.arange(1000), "s": pa.array(["x", None] * 500).dictionary_encode()})
 REMOTE = "tcp://127.0.0.1:0"
 
 
-@pytest.fixture
-def depot(connect: Connect) -> bow.depot.Depot:
+@pytest.fixture(params=[pytest.param(REMOTE, id="tcp"), UCX])
+def depot(connect: Connect, request: pytest.FixtureRequest) -> bow.depot.Depot:
     """Return a depot that listens for other hosts."""
-    return connect(tcp=REMOTE)
+    return connect(tcp=str(request.param))
 
 
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +41,8 @@ def test_each_takes_its_road(depot: bow.depot.Depot, monkeypatch: pytest.MonkeyP
             paths.append(stream.stats.path)
         assert read(endpoint).equals(pa.concat_tables([TABLE, TABLE]))
         elsewhere(monkeypatch)
-    assert paths == ["unix: mapped", "tcp: packed"]
+    assert paths[0] == "unix: mapped"
+    assert paths[1] in ("tcp: packed", "ucx: read", "ucx: packed")
     assert not endpoint.is_here
 
 

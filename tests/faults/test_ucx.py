@@ -117,7 +117,7 @@ def test_what_strangers_send() -> None:
             [Message(7, [bytes(100)])],
             [Message(1 << 56, [bytes(1000)])],
             [Message(0xB0 << 56, [b"\0"])],
-            [Message((0xB2 << 56) | 0xFFFF_FF77, [bytes(4)])],
+            [Message((0xB3 << 56) | 0xFFFF_FF77, [bytes(4)])],
             [Message(Want.HELLO, [os.urandom(50)])],
             [Message(Want.DATA, [b"t"])],
         ):

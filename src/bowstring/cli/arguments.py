@@ -189,7 +189,11 @@ def _depot(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     run.add_argument("--disk", type=count, metavar="BYTES", help="the most of files where memory is used up")
     run.add_argument("--spill-folder", metavar="FOLDER", help="where those files are made")
     run.add_argument(
-        "--tcp", metavar="tls://HOST:0", help="where other hosts reach it, too; or tcp://, with --plaintext"
+        "--remote",
+        "--tcp",
+        dest="tcp",
+        metavar="tls://HOST:0",
+        help="where other hosts reach it, too; or tcp:// or ucx://, with --plaintext",
     )
     _tls_of_server(run)
     run.add_argument(

@@ -40,11 +40,11 @@ _LONGEST: Final = 64
 class Own(enum.IntEnum):
     """Tags of what the two ends of a connection say to each other where both are Bowstring's."""
 
-    GREETING = (0xB2 << 56) | 0xFFFF_FF01
+    GREETING = (0xB3 << 56) | 0xFFFF_FF01
     """The end that was dialled knows the protocol."""
-    BYE = (0xB2 << 56) | 0xFFFF_FF02
+    BYE = (0xB3 << 56) | 0xFFFF_FF02
     """Nothing more comes."""
-    GONE = (0xB2 << 56) | 0xFFFF_FF03
+    GONE = (0xB3 << 56) | 0xFFFF_FF03
     """All that came before ``BYE`` was received."""
 
 

@@ -3,7 +3,7 @@
 What the specification says goes over the wire as it is: active messages of number 0 with an empty header, and
 tagged messages to which nothing is added. UCX keeps no common order of the two. So a message with a control tag of
 ours (type byte 0xB0, sent only after a hello) begins with the number of untagged messages that were sent before it,
-as a u32, and waits for them. Two ends of Bowstring's send each other messages with type byte 0xB2 besides,
+as a u32, and waits for them. Two ends of Bowstring's send each other messages with type byte 0xB3 besides,
 :class:`~bowstring.transport.ucx.attendant.Own`.
 """
 
