@@ -231,7 +231,7 @@ class UnknownTicket(RefusedError, LookupError):
 
 
 class AccessDenied(RefusedError, PermissionError):
-    """The peer is not allowed in: wrong token, or another user."""
+    """The peer is not allowed in: wrong token, another user, or a certificate that is not accepted."""
 
 
 class ProducerFailed(RefusedError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import tempfile
 from typing import Any
 
 import adbc_driver_flightsql
@@ -231,6 +232,45 @@ def test_over_tls(serve: Serve) -> None:
         bow.connect(f"{flights.uri}/t", tls=trusting(), limits=LIMITS.replace(connect_timeout=2.0))
     with pytest.raises(bow.UsageError, match="TlsConfig"):
         bow.connect(f"{flights.uri}/t", tls=trusting().for_client())
+
+
+def test_an_address_in_use(serve: Serve) -> None:
+    """A port belongs to one server: a second one is refused, and does not share it."""
+    _, flights = serve()
+    with bow.Server() as other, pytest.raises(bow.UsageError, match="in use"):
+        bow.flight.serve(other, flights.uri)
+
+
+def test_addresses_of_ipv6(serve: Serve) -> None:
+    """An address of IPv6 is told with its brackets, and read from."""
+    server, flights = serve("inproc:", flight_address="grpc://[::1]:0")
+    server.publish("t", TABLE)
+    assert flights.uri.startswith("grpc+tcp://[::1]:")
+    assert read(flights.uri, "t").equals(TABLE)
+
+
+def test_a_data_set_of_depots() -> None:
+    """Partitions that a depot keeps are read where they lie by our readers, and passed on to others."""
+    with tempfile.TemporaryDirectory(prefix="bow-") as folder, bow.depot.connect(folder=folder) as depot:
+        parts = [TABLE.slice(start, 5000) for start in (0, 5000)]
+        endpoints = []
+        for number, part in enumerate(parts):
+            with depot.begin(application="app", dataset="d", partition=number) as attempt:
+                attempt.write(part)
+                endpoints.append(attempt.commit().endpoint)
+        dataset = bow.Dataset(tuple(endpoints), TABLE.schema, metadata={"name": "d"})
+        with bow.flight.serve(dataset, token=TOKEN) as flights:
+            with bow.connect(flights.uri, "d", token=TOKEN) as stream:
+                assert stream.read_all().to_pydict() == TABLE.to_pydict()
+                assert stream.stats.path == "unix: mapped"
+            with client_of(flights, TOKEN) as (client, options):
+                tables = [
+                    client.do_get(each.ticket, options).read_all()
+                    for each in client.get_flight_info(path("d"), options).endpoints
+                ]
+            assert pa.concat_tables(tables, promote_options="default").to_pydict() == TABLE.to_pydict()
+            del tables
+        depot.stop()
 
 
 def test_put_and_withdraw(serve: Serve) -> None:

@@ -14,7 +14,7 @@ from bowstring.errors import MissingDependency, UsageError
 from bowstring.flight.catalogs import Catalog, DatasetCatalog, ServerCatalog
 from bowstring.server import Server
 from bowstring.server.arguments import advertised_host, check_exposed, check_token
-from bowstring.transport.tcp import host_and_port, is_loopback
+from bowstring.transport.tcp import host_and_port, is_loopback, listening
 
 if TYPE_CHECKING:
     from bowstring.transport.certificates import TlsConfig
@@ -168,7 +168,10 @@ class FlightServer(Closing):
             raise MissingDependency(
                 "this pyarrow came without Arrow Flight", found=str(error), hint="pip install pyarrow"
             ) from error
-        host = host_and_port(address)[0]
+        host, port = host_and_port(address)
+        if port:
+            # gRPC would share a port that is in use with whoever has it, and each client would find one of the two.
+            listening(address).close()
         scheme = "grpc+tcp" if tls is None else "grpc+tls"
         shown = _bracketed(host) if advertise is None else advertised_host(advertise, address)
         self._pid = os.getpid()
@@ -176,7 +179,7 @@ class FlightServer(Closing):
         self._closed = False
         self._seconds = catalog.limits.close_timeout
         where = f"{scheme}://{shown}" if advertise is not None or host not in _ANYWHERE else None
-        listens = f"{scheme}://{_bracketed(host)}:{host_and_port(address)[1]}"
+        listens = f"{scheme}://{_bracketed(host)}:{port}"
         self._service = started(catalog, listens, token, tls, where, allow_put)
         self.port: int = self._service.port
         self.uri = f"{scheme}://{shown}:{self.port}"
