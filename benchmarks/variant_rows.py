@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from bowstring import variant
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
-from bowstring.variant.codec.encode import encode_with, metadata_bytes
 
 __all__ = ["Documents", "Objects", "documents", "keyed", "objects", "places"]
 
@@ -63,13 +62,13 @@ def objects(
         widths[:, [number for number, name in enumerate(names) if name not in integers]] = 1
     numbers = rng.integers(-(1 << 31), 1 << 31, (_DISTINCT, fields)) >> 32 - widths
     ids = {name: number for number, name in enumerate(names)}
-    encoded = [
-        encode_with(ids, variant.Value("object", dict(zip(names, map(_leaf, *each), strict=True))))
+    encoded = variant.from_python(
+        variant.Value("object", dict(zip(names, map(_leaf, *each), strict=True)))
         for each in zip(numbers.tolist(), widths.tolist(), strict=True)
-    ]
+    )
     chosen = rng.integers(0, _DISTINCT, rows)
-    values = pa.array(encoded, pa.binary()).take(pa.array(chosen))
-    blobs = pa.array([metadata_bytes(names)], pa.binary())
+    values = encoded.child("value").to_arrow().take(pa.array(chosen))
+    blobs = encoded.child("metadata").to_arrow().dictionary
     zeros = pa.array(np.zeros(rows, np.int8))
     repeated = blobs.take(zeros.cast(pa.int32()))
     field = pa.field("v", _struct(repeated, values).type, metadata=_MARK)

@@ -277,8 +277,11 @@ def name_shapes(i: Any, data: Any, places: Any, statuses: Any, exact: Any, kinds
     kinds[i] = kind
 
 
-def hash_names(i: Any, starts: Any, stops: Any, data: Any, bases: Any, hashes: Any) -> None:
-    """Write a number for each name of a distinct metadata: the same for the same names."""
+def hash_names(i: Any, starts: Any, stops: Any, data: Any, bases: Any, seed: Any, hashes: Any) -> None:
+    """Write a number for each name of a distinct metadata: the same for the same names.
+
+    Under a `seed` that nobody can foresee, nobody can choose names that have one number.
+    """
     start, stop = slot_of(starts, stops, data, i)
     base = u64(bases[i])
     count = u64(bases[i + 1]) - base
@@ -287,7 +290,7 @@ def hash_names(i: Any, starts: Any, stops: Any, data: Any, bases: Any, hashes: A
         count = u64(0)
     for k in range(i64(count)):
         begin, until = name_at(data, u64(k), width, offsets, names, end)
-        word = FIRST_HASH
+        word = FIRST_HASH ^ seed
         if begin != BROKEN:
             for place in range(i64(begin), i64(until)):
                 word = (word ^ u64(data[u64(place)])) * HASH_FACTOR
@@ -322,6 +325,6 @@ SIGNATURES = {
     ),
     write_residuals: ("u8[], u64[], i32[], i64[], i32[], u64[], i64[], u8[]!",),
     name_shapes: ("u8[], u64[], u8[], i64, i32[]!",),
-    hash_names: ("i64[], i64[], u8[], i64[], u64[]!",),
+    hash_names: ("i64[], i64[], u8[], i64[], u64, u64[]!",),
     list_fields: ("u8[], u64[], i32[], i64[], i32[], i64[], i32[]!",),
 }

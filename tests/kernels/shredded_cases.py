@@ -17,7 +17,7 @@ from bowstring.kernels import host
 from bowstring.kernels.signature import Kernel, match
 from bowstring.kernels.variant import shred as shred_kernels
 from bowstring.kernels.variant import shredded, shredded_names, shredded_objects
-from bowstring.variant.shredded import encode, infer, leaves, shred
+from bowstring.variant.shredded import encode, leaves, levels, shred
 from bowstring.variant.shredded.arrow import from_arrow
 from bowstring.variant.shredded.unshred import unshredded
 
@@ -87,7 +87,7 @@ def _recorded() -> dict[Kernel, list[Case]]:
     with contextlib.ExitStack() as stack:
         # What no kernel writes is the same in every process, too.
         stack.enter_context(mock.patch.object(np, "empty", np.ones))
-        for module in (encode, leaves, infer, shred):
+        for module in (encode, leaves, levels, shred):
             stack.enter_context(mock.patch.object(module, "launch", launch))
         for types in ((pa.binary(), pa.string()), (pa.large_binary(), pa.large_string())):
             try:

@@ -21,8 +21,7 @@ from bowstring.errors import InvalidData, LimitExceeded, UnknownColumn, Unsuppor
 from bowstring.parquet.columns import variants_of
 from bowstring.parquet.file import OpenFile
 from bowstring.parquet.filters import RowFilter
-from bowstring.variant import Value
-from bowstring.variant.build import built
+from bowstring.variant import Value, from_python
 from tests.variant.shredded_columns import DECIMALS, LEAVES, TREES, TYPES, shredded_rows
 from tests.variant.typed_values import PRIMITIVE_VALUES
 
@@ -72,7 +71,7 @@ def test_a_shredded_file_has_the_documents_and_the_annotation() -> None:
 @given(st.lists(st.none() | TREES, min_size=1, max_size=6), TYPES | st.just("infer") | st.integers(1, 3))
 @settings(max_examples=50)
 def test_what_was_written_shredded_is_read(trees: list[Value | None], schema: Any) -> None:
-    column = built(trees, "v")
+    column = from_python(trees, name="v")
     with bow.parquet.read(_written({"v": column}, shred={"v": schema})) as stream:
         found = [variant.equals(batch["v"], column).to_arrow().to_pylist() for batch in stream]
     assert all(each is not False for batch in found for each in batch)
@@ -81,11 +80,11 @@ def test_what_was_written_shredded_is_read(trees: list[Value | None], schema: An
 @pytest.mark.parametrize("type_", [*LEAVES, *DECIMALS], ids=str)
 def test_every_type_is_written_as_the_specification_says(type_: pa.DataType) -> None:
     trees = [Value("object", {"a": leaf}) for leaf in PRIMITIVE_VALUES if len(str(leaf.value)) < 1000]
-    file = _written({"v": built(trees, "v")}, shred={"v": pa.struct({"a": type_})})
+    file = _written({"v": from_python(trees, name="v")}, shred={"v": pa.struct({"a": type_})})
     wanted = pa.uuid() if type_ == pa.binary(16) else type_
     with bow.parquet.read(file, columns=[path("v", ["a"], wanted)]) as stream:
         found = stream.read_all().column(0).combine_chunks()
-    twin = variant.get(built(trees, "v"), ["a"], wanted).to_arrow()
+    twin = variant.get(from_python(trees, name="v"), ["a"], wanted).to_arrow()
     stored = [
         each.storage if type_ == pa.binary(16) and hasattr(each, "storage") else each
         for each in (found, twin)

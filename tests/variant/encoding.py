@@ -10,7 +10,10 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from bowstring.variant.codec.encode import names_in
+import numpy as np
+import pyarrow as pa
+
+from bowstring.variant.build import storage_array
 from bowstring.variant.codec.primitives import Value, primitive_bytes, utf8
 
 _OBJECT, _ARRAY = 2, 3
@@ -121,3 +124,37 @@ def _packed(numbers: Iterable[int], width: int) -> bytes:
     if width == 1:
         return bytes(numbers)
     return b"".join([number.to_bytes(width, "little") for number in numbers])
+
+
+def names_in(values: Iterable[Value]) -> list[str]:
+    """Return the keys of all objects in some trees, each once, in the order of their UTF-8."""
+    found: set[str] = set()
+    work = list(values)
+    while work:
+        value = work.pop()
+        if value.type == "object":
+            found.update(value.value)
+            work.extend(value.value.values())
+        elif value.type == "array":
+            work.extend(value.value)
+    # The order of code points is that of UTF-8.
+    return sorted(found)
+
+
+def variant_array(rows: Iterable[tuple[bytes, bytes] | None]) -> pa.StructArray:
+    """Return encoded rows as the storage of a Variant column; None is an SQL NULL."""
+    metadata: dict[bytes, int] = {}
+    indices: list[int] = []
+    values: list[bytes] = []
+    nulls: list[bool] = []
+    for row in rows:
+        # The children of a null row are not null: it keeps the metadata before it, and an empty value.
+        nulls.append(row is None)
+        if row is None:
+            indices.append(indices[-1] if indices else 0)
+            values.append(b"")
+        else:
+            indices.append(metadata.setdefault(row[0], len(metadata)))
+            values.append(row[1])
+    mask = pa.array(nulls, pa.bool_()) if any(nulls) else None
+    return storage_array(np.asarray(indices, np.int32), metadata, pa.array(values, pa.binary()), mask)

@@ -6,18 +6,17 @@ import collections
 import decimal
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final
 
 from bowstring.columnar.column import Column
 from bowstring.errors import BowstringError, InvalidBody, InvalidData, LimitExceeded, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.variant.build import built
+from bowstring.variant import VariantBuilder
 from bowstring.variant.codec.decode import Value
 from bowstring.variant.codec.primitives import decimal_type, int_type
 from bowstring.variant.codec.rows import in_row
 from bowstring.variant.json.source import Rules
-from bowstring.variant.python_objects import value_of
 
 __all__ = ["read_by_python"]
 
@@ -33,27 +32,22 @@ def read_by_python(
     limits: Limits = DEFAULT_LIMITS,
 ) -> Column:
     """Return what from_json should make of some texts."""
-    return built(_parsed(texts, rules, on_error, limits), "variant")
-
-
-def _parsed(
-    texts: Iterable[str | bytes | None], rules: Rules, on_error: str, limits: Limits
-) -> Iterator[Value | None]:
-    reader = _Reader(rules)
+    builder, reader = VariantBuilder(limits=limits), _Reader(rules)
     for row, text in enumerate(texts):
-        if text is None:
-            yield None
-            continue
         try:
-            found = value_of(reader.read(text), limits=limits)
-        except (InvalidData, LimitExceeded) as error:
+            found = None if text is None else reader.read(text)
+            builder.append(Value("null", None) if found is None and text is not None else found)
+        except LimitExceeded as error:
             if on_error == "raise":
-                raise in_row(error, row) from error
-            yield None
+                raise (
+                    error if error.where and error.where.startswith("row") else in_row(error, row)
+                ) from error
+            builder.append(None)
         except BowstringError as error:
-            raise in_row(error, row) from error
-        else:
-            yield found
+            if on_error == "raise" or not isinstance(error, InvalidData):
+                raise in_row(error, row) from error
+            builder.append(None)
+    return builder.finish()
 
 
 class _Reader:

@@ -205,7 +205,7 @@ def test_no_division_shows(sizes: dict[str, int], table: int, monkeypatch: pytes
         monkeypatch.setattr(json_plan, name, size)
     monkeypatch.setattr(json_plan, "BLOCK_ROWS", 128)
     monkeypatch.setattr("bowstring.variant.json.read.BLOCK_ROWS", 128)
-    monkeypatch.setattr("bowstring.variant.build.BLOCK_ROWS", 128)
+    monkeypatch.setattr("bowstring.variant.builder.BLOCK_ROWS", 128)
     monkeypatch.setattr(json_waves, "_TABLE", table)
     monkeypatch.setattr("bowstring.kernels.threads._SMALL_BYTES", 0)
     made = []

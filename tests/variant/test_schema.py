@@ -11,7 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring import variant
+from bowstring.errors import UsageError
+from bowstring.testing import fake_device
+from bowstring.variant.build import column_of, variant_field
 from bowstring.variant.codec.decode import Value
+from tests.variant.encoding import encode, variant_array
 from tests.variant.typed_values import VALUES
 
 D = decimal.Decimal
@@ -74,6 +78,33 @@ def test_the_order_of_rows_is_nothing(values: list[Value], data: st.DataObject) 
     """Rows in another order, and rows twice, have the same type."""
     shuffled = data.draw(st.permutations(values + values[:1]))
     assert schema_of(*values) == schema_of(*shuffled)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 100])
+def test_a_sample_is_looked_at(rows: int) -> None:
+    """So many rows, at the same distance from each other, decide; the first is always among them."""
+    column = variant.from_python([300, *[1] * 7])
+    assert variant.schema_of(column, sample=rows) == pa.int16()
+    assert variant.schema_of(column.batch.slice(1)[0], sample=rows) == pa.int8()
+    with pytest.raises(UsageError, match="sample"):
+        variant.schema_of(column, sample=0)
+
+
+@pytest.mark.parametrize("device", ["cpu", "fake"])
+@given(values=st.lists(st.none() | VALUES, max_size=5))
+def test_kernels_find_what_decoding_finds(device: str, values: list[Value | None]) -> None:
+    """A column whose rows are in an old order of fields, and so are decoded, has the type of one that is not."""
+    expected = variant.schema_of(variant.from_python(values))
+    old = {"\uffe5": Value("int8", 1), "\U0001f600": Value("int8", 2)}
+    metadata, value = encode(Value("object", old))
+    reversed_ids = value[:2] + value[3:1:-1] + value[4:]
+    rows = [None if each is None else encode(each) for each in values]
+    column = column_of(variant_array(rows), variant_field("v"))
+    legacy = column_of(variant_array([(metadata, reversed_ids)]), variant_field("v"))
+    if device == "fake":
+        column, legacy = (each.as_batch().to_device(fake_device())[0] for each in (column, legacy))
+    assert variant.schema_of(column) == expected
+    assert variant.schema_of(legacy) == pa.struct({"\uffe5": pa.int8(), "\U0001f600": pa.int8()})
 
 
 @given(value=VALUES)

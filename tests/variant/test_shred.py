@@ -18,8 +18,7 @@ from bowstring.columnar.column import Column
 from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, Truncated, Unsupported, UsageError
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.testing import fake_device
-from bowstring.variant import Value
-from bowstring.variant.build import built
+from bowstring.variant import Value, from_python
 from bowstring.variant.shredded.schema import schema_of_storage, union
 from tests.variant.conftest import Move
 from tests.variant.shredded_columns import DECIMALS, LEAVES, TREES, TYPES, shredded_rows
@@ -65,7 +64,7 @@ def _check_rules(group: dict[str, Any] | None, *, field: bool) -> None:
 
 @given(st.lists(st.none() | TREES, max_size=6), TYPES | st.just("infer"))
 def test_unshredding_gives_the_values_that_were_shredded(trees: list[Value | None], schema: Any) -> None:
-    column = built(trees, "v")
+    column = from_python(trees, name="v")
     for each in (column, column.as_batch().to_device(fake_device())[0]):
         shredded = variant.shred(each, schema)
         assert shredded.device is each.device
@@ -85,14 +84,14 @@ def test_a_shredded_column_is_shredded_anew(
     trees: list[Value | None], before: pa.DataType, after: pa.DataType, drawn: random.Random
 ) -> None:
     column = shredded_rows(trees, before, drawn)
-    assert _same(variant.unshred(variant.shred(column, after)), built(trees, "v"))
+    assert _same(variant.unshred(variant.shred(column, after)), from_python(trees, name="v"))
 
 
 @pytest.mark.parametrize("type_", [*LEAVES, *DECIMALS], ids=str)
 def test_every_value_that_a_type_holds_is_typed(type_: pa.DataType, on_device: Move) -> None:
     leaves = [leaf for leaf in PRIMITIVE_VALUES if len(str(leaf.value)) < 1000]
     wanted = pa.uuid() if type_ == pa.binary(16) else type_
-    column = on_device(built([Value("object", {"a": leaf}) for leaf in leaves], "v"))
+    column = on_device(from_python([Value("object", {"a": leaf}) for leaf in leaves], name="v"))
     shredded = variant.shred(column, pa.struct({"a": type_}))
     assert _same(variant.unshred(shredded), column)
     fits = (

@@ -71,6 +71,7 @@ def test_without_a_zone_the_name_must_be_one() -> None:
     assert _cast(texts, LOCAL) == [1_719_835_200_000_000, None]
 
 
+@pytest.mark.filterwarnings("ignore:no value at")
 def test_a_time_without_a_date_is_one_of_today(on_device: Move, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the day of the call, in the zone that the text names."""
     monkeypatch.setattr(time, "time", lambda: float(_NOW))

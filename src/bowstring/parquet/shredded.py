@@ -310,7 +310,8 @@ def _got(array: pa.StructArray, reference: Reference, limits: Limits) -> Any:
         array = pa.StructArray.from_arrays(children, fields=fields, mask=mask)
     field = marked_field(pa.field(reference.column, array.type))
     batch = pa.RecordBatch.from_arrays([array], schema=pa.schema([field]))
-    return variant.get(batch, reference.path, reference.type, limits=limits)
+    # With statuses, for without them a part of a file that has other values than the rest is warned of.
+    return variant.get(batch, reference.path, reference.type, with_status=True, limits=limits)[0]
 
 
 def _holds_variants(type_: pa.DataType) -> bool:

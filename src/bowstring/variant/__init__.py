@@ -1,5 +1,6 @@
 """Parquet's Variant: columns of semi-structured values, read by path, cast, validated, and built."""
 
+from bowstring.variant.builder import VariantBuilder, from_python
 from bowstring.variant.codec.decode import Value
 from bowstring.variant.column import VariantColumn, VariantType, open_column, type  # noqa: A004  DESIGN §1
 from bowstring.variant.equals import equals
@@ -8,7 +9,7 @@ from bowstring.variant.get import KINDS, get, get_many, type_of
 from bowstring.variant.json.read import from_json
 from bowstring.variant.json.writer import to_json
 from bowstring.variant.path import parse_path
-from bowstring.variant.python_objects import from_python, to_python
+from bowstring.variant.python_objects import to_python
 from bowstring.variant.reference import path
 from bowstring.variant.schema import schema_of
 from bowstring.variant.shredded.arrow import from_arrow
@@ -21,6 +22,7 @@ __all__ = [
     "KINDS",
     "Status",
     "Value",
+    "VariantBuilder",
     "VariantColumn",
     "VariantType",
     "equals",

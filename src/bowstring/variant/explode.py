@@ -84,7 +84,8 @@ def explode(
 
     Examples
     --------
-    >>> from bowstring.variant.python_objects import from_python, to_python
+    >>> from bowstring.variant.builder import from_python
+    >>> from bowstring.variant.python_objects import to_python
     >>> batch = explode(from_python([{"a": 1, "b": [2]}, 5, [6]]))
     >>> batch["row"].to_arrow().to_pylist(), batch["key"].to_arrow().to_pylist(), to_python(batch["value"])
     ([0, 0, 2], ['a', 'b', None], [1, [2], 6])
@@ -125,7 +126,7 @@ def keys(column: Any, *, plain: bool = False, limits: Limits = DEFAULT_LIMITS) -
 
     Examples
     --------
-    >>> from bowstring.variant.python_objects import from_python
+    >>> from bowstring.variant.builder import from_python
     >>> keys(from_python([{"b": {"c": 1}, "a": 2}, [1], None])).to_arrow().to_pylist()
     [['a', 'b'], None, None]
     """
@@ -213,12 +214,14 @@ def _raise(source: Source, row: int, statuses: Any) -> NoReturn:
             where=f"row {row}",
         )
     alone = open_column(source.opened.column.as_batch().slice(row, 1).to_device("cpu")[0], plain=True)
-    for raw in raw_rows(alone):
-        try:
+    try:
+        for raw in raw_rows(alone):
             if raw is not None:
                 children_of(Names()[raw[0]], raw[1])
-        except BowstringError as error:
-            raise in_row(error, row) from error
+    except BowstringError as error:
+        if error.where == "row 0":  # of the row alone
+            error.where = None
+        raise in_row(error, row) from error
     raise_error(source.opened, row, statuses, source.limits)
 
 

@@ -362,9 +362,9 @@ def _warn_of_mismatch(column: Column, statuses: Any, name: str, wanted: _Wanted,
     device, xp = column.device, column.device.xp
     if device.to_host(statuses.min(keepdims=True))[0] == Status.OK:
         return
-    rows = device.to_host(xp.flatnonzero(statuses > np.uint8(Status.VARIANT_NULL)))
-    others = device.to_host(statuses[rows])
-    if not len(rows) or (others != np.uint8(Status.TYPE_MISMATCH)).any():
+    bad = xp.flatnonzero(statuses > np.uint8(Status.VARIANT_NULL))
+    rows, kinds = device.to_host(bad), device.to_host(statuses[bad])
+    if not len(rows) or (kinds != np.uint8(Status.TYPE_MISMATCH)).any():
         return
     first = int(rows[0])
     kind = type_of(column.as_batch().slice(first, 1)[0], wanted.path, plain=True).to_arrow()[0].as_py()

@@ -1,95 +1,25 @@
-"""Variant columns from Python objects, and back."""
+"""Python objects from Variant columns.
+
+Rows are validated by a kernel; those that are right are then read without looking back.
+"""
 
 from __future__ import annotations
 
-import datetime as dt
-import decimal
-import sys
-import uuid
-from collections.abc import Callable, Iterable, Mapping
+import struct
+from collections.abc import Callable
 from typing import Any, Final
 
-import numpy as np
-
-from bowstring.columnar.column import Column
-from bowstring.errors import BowstringError, LimitExceeded, UsageError
+from bowstring.errors import BowstringError, InvalidBody
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.variant.build import built
-from bowstring.variant.codec.primitives import Path, Value, at, decimal_type, int_type
-from bowstring.variant.codec.rows import in_row, open_on_host, values
+from bowstring.variant.codec.decode import decode, decode_names
+from bowstring.variant.codec.primitives import Budget, Value, primitive
+from bowstring.variant.codec.rows import in_row, open_on_host, raw_rows, values
+from bowstring.variant.column import VariantColumn
+from bowstring.variant.python_leaves import python_leaf
+from bowstring.variant.status import Status
+from bowstring.variant.validate import statuses_of
 
-__all__ = ["from_python", "is_missing", "python_of", "to_python", "value_of"]
-
-
-_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  the arithmetic of local times
-_EPOCH_UTC: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_FIRST_DAY: Final = dt.date(1970, 1, 1).toordinal()
-_MOST_BITS: Final = 256
-_MICROSECOND: Final = dt.timedelta(microseconds=1)
-_NUMPY_TIMES: Final = {"D": "date", "s": "timestamp_ntz", "ms": "timestamp_ntz", "us": "timestamp_ntz"}
-
-
-def from_python(things: Iterable[Any], *, name: str = "variant", limits: Limits = DEFAULT_LIMITS) -> Column:
-    """Return Python objects as a Variant column, one row each.
-
-    Parameters
-    ----------
-    things
-        An iterable of objects, one for each row; a dict or a str alone is refused. Objects are None, ``pandas.NA``
-        and ``NaT`` (an SQL NULL as a row, a Variant null inside of one), bool, int (the narrowest type that holds
-        it; beyond 64 bits a decimal of 38 digits), float, :class:`decimal.Decimal`, str, bytes, :class:`uuid.UUID`,
-        date, time, datetime (aware: an instant; naive: a local time), NumPy's and pandas' scalars, mappings
-        with text for keys, lists, tuples and NumPy arrays; and :class:`Value`, which says its type itself:
-        ``Value("null", None)`` at the top is a Variant null.
-    name
-        That of the column.
-    limits
-        ``depth`` bounds the nesting.
-
-    Returns
-    -------
-    Column
-        ``struct<metadata: dictionary<int32, binary>, value: binary>``, marked ``arrow.parquet.variant``. Every
-        65,536 rows share one dictionary of names.
-
-    Raises
-    ------
-    UsageError
-        No iterable of rows; an object, or a key, that no Variant can hold.
-    LimitExceeded
-        Too deep, or more than 2 GiB of values.
-
-    Examples
-    --------
-    >>> column = from_python([{"id": 1, "tags": ["a", None]}, None])
-    >>> column.field.metadata[b"ARROW:extension:name"], to_python(column)
-    (b'arrow.parquet.variant', [{'id': 1, 'tags': ['a', None]}, None])
-    """
-    _refuse_one(things)
-    return built(_typed(things, limits), name)
-
-
-def _refuse_one(things: object) -> None:
-    """Refuse what is one row, and what would be iterated by its keys, letters or names of columns."""
-    is_table = hasattr(things, "columns")
-    is_row = isinstance(things, Mapping | str | bytes | bytearray | memoryview)
-    if is_table or is_row or not isinstance(things, Iterable):
-        raise UsageError(
-            "from_python() takes an iterable of rows",
-            expected="a list, or another iterable of objects, one for each row",
-            found=f"a {type(things).__name__} alone",
-            hint='Give table.to_pylist(), or frame.to_dict("records").'
-            if is_table
-            else "For one row give [row].",
-        )
-
-
-def _typed(things: Iterable[Any], limits: Limits) -> Iterable[Value | None]:
-    for row, thing in enumerate(things):
-        try:
-            yield None if is_missing(thing) else value_of(thing, limits=limits)
-        except BowstringError as error:
-            raise in_row(error, row) from error
+__all__ = ["python_of", "to_python"]
 
 
 def to_python(
@@ -119,188 +49,40 @@ def to_python(
 
     Examples
     --------
+    >>> from bowstring.variant.builder import from_python
     >>> column = from_python([{"id": 1}, 2.5, None])
     >>> to_python(column)
     [{'id': 1}, 2.5, None]
     >>> to_python(column, typed=True)[1]
     Value(type='double', value=2.5)
     """
-    rows = values(open_on_host(column, "to_python", plain=plain), limits=limits)
+    opened = open_on_host(column, "to_python", plain=plain)
     if typed:
-        return list(rows)
-    return [None if row is None else python_of(row) for row in rows]
-
-
-def is_missing(thing: object) -> bool:
-    """Return whether a thing is None, or what stands for it: ``pandas.NA``, pandas' or NumPy's ``NaT``."""
-    if type(thing) in _PLAIN_LEAVES:
-        return thing is None
-    if isinstance(thing, np.datetime64 | dt.datetime):
-        return bool(thing != thing)  # noqa: PLR0124  NaT equals nothing
-    return _is_pandas_na(thing)
-
-
-def _is_pandas_na(thing: object) -> bool:
-    # Where pandas has not been imported, nothing can be its NA; and it takes long to import.
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and thing is getattr(pandas, "NA", pandas)
-
-
-def value_of(thing: Any, *, limits: Limits = DEFAULT_LIMITS) -> Value:
-    """Return a Python object as a typed tree.
-
-    Integers and decimals take the narrowest type that holds them, integers beyond 64 bits become decimals, aware
-    datetimes instants, naive ones local times; pandas' timestamps and NumPy's keep their nanoseconds. A Value
-    stays what it is.
-
-    Raises
-    ------
-    UsageError
-        An object, or a key, that no Variant can hold.
-    LimitExceeded
-        Nested more deeply than ``limits.depth``.
-    """
-    root: list[Value] = []
-    work: list[tuple[Any, int, Path, Any]] = [(thing, 0, None, root)]
-    while work:
-        thing, depth, path, target = work.pop()
-        if isinstance(thing, np.ndarray) and not thing.ndim:
-            thing = thing[()]
-        steps = None if type(thing) in _PLAIN_LEAVES else _children(thing, path)
-        if steps is None:
-            found = _leaf(thing, path)
+        return list(values(opened, limits=limits))
+    right = _right(opened, limits)
+    read = _Reader().read
+    rows: list[Any] = []
+    for row, raw in enumerate(raw_rows(opened)):
+        if raw is None:
+            rows.append(None)
+        elif right[row]:
+            rows.append(read(*raw))
         else:
-            if depth >= limits.depth:
-                raise LimitExceeded(
-                    "an object is nested too deeply for a Variant",
-                    expected=f"at most {limits.depth} levels",
-                    where=at(path),
-                    hint="An object that holds itself has no Variant; else raise Limits.depth.",
-                )
-            kind, children = steps
-            inside: Any = {} if kind == "object" else []
-            found = Value(kind, inside)
-            work.extend((child, depth + 1, (path, step), inside) for step, child in reversed(children))
-        if isinstance(target, dict):
-            assert path is not None
-            target[path[1]] = found
-        else:
-            target.append(found)
-    return root[0]
+            # Also what is read for all that: an old order of fields.
+            try:
+                rows.append(python_of(decode(*raw, limits=limits)))
+            except BowstringError as error:
+                raise in_row(error, row) from error
+    return rows
 
 
-def _children(thing: Any, path: Path) -> tuple[str, list[tuple[str | int, Any]]] | None:
-    """Return what is in a container, and its type; None where it is none."""
-    if isinstance(thing, Value):
-        if thing.type not in ("object", "array"):
-            return None
-        thing = thing.value
-    if isinstance(thing, Mapping):
-        for key in thing:
-            if not isinstance(key, str):
-                raise UsageError("a key is not text", found=repr(key)[:80], where=at(path))
-        return "object", list(thing.items())
-    if isinstance(thing, list | tuple | np.ndarray):
-        return "array", list(enumerate(thing))
-    return None
-
-
-def _leaf(thing: Any, path: Path) -> Value:
-    if isinstance(thing, Value):
-        return thing
-    make = _PLAIN_LEAVES.get(type(thing)) or _slow_leaf(thing)
-    if make is None:
-        raise UsageError(
-            "an object that no Variant can hold",
-            expected="None, bool, int, float, Decimal, str, bytes, UUID, date, time, datetime, list or dict",
-            found=type(thing).__name__,
-            where=at(path),
-        )
-    found = make(thing)
-    if found is None:
-        # Python refuses to write integers of thousands of digits.
-        large = isinstance(thing, int) and thing.bit_length() > _MOST_BITS
-        shown = f"an integer of {thing.bit_length()} bits" if large else repr(thing)[:80]
-        raise UsageError("a value that no Variant type holds exactly", found=shown, where=at(path))
+def _right(opened: VariantColumn, limits: Limits) -> list[bool]:
+    """Return which rows are what the specification says."""
+    try:
+        found: list[bool] = (statuses_of(opened, limits=limits) == Status.OK).tolist()
+    except InvalidBody:  # offsets that decrease: the rows are looked at one by one
+        found = [False] * opened.rows
     return found
-
-
-def _slow_leaf(thing: Any) -> Callable[[Any], Value | None] | None:
-    if _is_pandas_na(thing):
-        return _null
-    return next((make for types, make in _LEAVES if isinstance(thing, types)), None)
-
-
-def _integer(number: Any) -> Value | None:
-    number = int(number)
-    narrow = int_type(number)
-    return Value(narrow, number) if narrow else _decimal(decimal.Decimal(number))
-
-
-def _decimal(number: decimal.Decimal) -> Value | None:
-    narrow = decimal_type(number)
-    return Value(narrow, number) if narrow else None
-
-
-def _datetime(moment: dt.datetime) -> Value | None:
-    if moment != moment:  # noqa: PLR0124  pandas' NaT is a datetime that equals nothing
-        return Value("null", None)
-    zone = "_ntz" if moment.tzinfo is None else ""
-    if getattr(moment, "nanosecond", 0):
-        # Of pandas: `value` counts nanoseconds since 1970, in UTC where there is a zone.
-        return Value(f"timestamp{zone}_ns", int(moment.value))  # type: ignore[attr-defined]
-    since = moment - _EPOCH if zone else moment - _EPOCH_UTC
-    return Value(f"timestamp{zone}", since // _MICROSECOND)
-
-
-def _numpy_time(moment: np.datetime64) -> Value | None:
-    if np.isnat(moment):
-        return Value("null", None)
-    unit, count = np.datetime_data(moment.dtype)
-    if count != 1:
-        return None
-    if unit == "ns":
-        return Value("timestamp_ntz_ns", int(moment.astype(np.int64)))
-    name = _NUMPY_TIMES.get(unit)
-    if name is None:
-        return None
-    number = int(moment.astype(np.int64)) * {"s": 1_000_000, "ms": 1_000}.get(unit, 1)
-    return Value(name, number)
-
-
-def _time(moment: dt.time) -> Value | None:
-    if moment.tzinfo is not None:
-        return None
-    seconds = (moment.hour * 60 + moment.minute) * 60 + moment.second
-    return Value("time", seconds * 1_000_000 + moment.microsecond)
-
-
-def _null(_: Any) -> Value:
-    return Value("null", None)
-
-
-# In this order: True is an int, a NumPy duration an integer, a NumPy double a float, a datetime a date.
-_LEAVES: Final[tuple[tuple[Any, Callable[[Any], Value | None]], ...]] = (
-    (type(None), _null),
-    ((bool, np.bool_), lambda flag: Value("boolean", bool(flag))),
-    (np.timedelta64, lambda _: None),
-    ((int, np.integer), _integer),
-    ((np.float32, np.float16), lambda number: Value("float", float(number))),
-    (float, lambda number: Value("double", float(number))),
-    (decimal.Decimal, _decimal),
-    (str, lambda text: Value("string", str.__str__(text))),  # the text of an enumeration's, not its name
-    ((bytes, bytearray, memoryview), lambda payload: Value("binary", bytes(payload))),
-    (uuid.UUID, lambda identity: Value("uuid", identity)),
-    (dt.datetime, _datetime),
-    (dt.date, lambda day: Value("date", day.toordinal() - _FIRST_DAY)),
-    (dt.time, _time),
-    (np.datetime64, _numpy_time),
-)
-# Most leaves are of one of these very types, and need no search.
-_PLAIN_LEAVES: Final[dict[type, Callable[[Any], Value | None]]] = {
-    kind: next(make for types, make in _LEAVES if issubclass(kind, types))
-    for kind in (type(None), bool, int, float, str, decimal.Decimal)
-}
 
 
 def python_of(value: Value) -> Any:
@@ -321,7 +103,7 @@ def python_of(value: Value) -> Any:
             found = []
             work.extend((child, None, found) for child in reversed(value.value))
         else:
-            found = _python_leaf(value)
+            found = python_leaf(value)
         if key is None:
             target.append(found)
         else:
@@ -329,18 +111,125 @@ def python_of(value: Value) -> Any:
     return root[0]
 
 
-def _python_leaf(value: Value) -> Any:
-    try:
-        if value.type == "date":
-            return dt.date.fromordinal(_FIRST_DAY + value.value)
-        if value.type == "timestamp":
-            return _EPOCH_UTC + value.value * _MICROSECOND
-        if value.type == "timestamp_ntz":
-            return _EPOCH + value.value * _MICROSECOND
-    except (OverflowError, ValueError):
-        return value
-    if value.type == "time":
-        return (_EPOCH + value.value * _MICROSECOND).time()
-    if value.type in ("timestamp_ns", "timestamp_ntz_ns"):
-        return value
-    return value.value
+_NO_BUDGET: Final = Budget(nodes=1 << 62, bytes=1 << 62)
+_LONG: Final = 4
+_KEPT: Final = 64
+_SHAPES_KEPT: Final = 4096
+_Leaf = Callable[[bytes, int], Any]
+
+
+def _number(letter: str) -> _Leaf:
+    unpack = struct.Struct(letter).unpack_from
+    return lambda data, at: unpack(data, at + 1)[0]
+
+
+def _short(size: int) -> _Leaf:
+    return lambda data, at: data[at + 1 : at + 1 + size].decode()
+
+
+def _long(data: bytes, at: int) -> str:
+    size = int.from_bytes(data[at + 1 : at + 5], "little")
+    return data[at + 5 : at + 5 + size].decode()
+
+
+def _other(data: bytes, at: int) -> Any:
+    return python_leaf(primitive(data, at, len(data), _NO_BUDGET, None))
+
+
+# By the header: None for containers.
+_LEAVES: Final[list[_Leaf | None]] = [None if header & 2 else _other for header in range(256)]
+_LEAVES[0] = lambda _, __: None
+_LEAVES[1 << 2] = lambda _, __: True
+_LEAVES[2 << 2] = lambda _, __: False
+for _kind, _letter in ((3, "<b"), (4, "<h"), (5, "<i"), (6, "<q"), (7, "<d"), (14, "<f")):
+    _LEAVES[_kind << 2] = _number(_letter)
+_LEAVES[16 << 2] = _long
+for _size in range(64):
+    _LEAVES[1 | _size << 2] = _short(_size)
+
+
+class _Reader:
+    """Reads values that are right. The names of objects are found once for those that begin with the same bytes."""
+
+    def __init__(self) -> None:
+        self._names: dict[bytes, tuple[tuple[str, ...], dict[bytes, list[str]]]] = {}
+
+    def read(self, metadata: bytes, data: bytes) -> Any:
+        """Return a value as Python objects."""
+        leaf = _LEAVES[data[0]]
+        if leaf is not None:
+            return leaf(data, 0)
+        known = self._names.get(metadata)
+        if known is None:
+            if len(self._names) >= _KEPT:
+                self._names.clear()
+            known = self._names[metadata] = decode_names(metadata), {}
+        root: Any = {} if data[0] & 3 == 2 else []
+        work = [(0, root)]
+        while work:
+            at, target = work.pop()
+            if type(target) is dict:
+                keys, begin, places = self._fields(known, data, at)
+                for key, offset in zip(keys, places, strict=False):
+                    place = begin + offset
+                    header = data[place]
+                    leaf = _LEAVES[header]
+                    if leaf is not None:
+                        target[key] = leaf(data, place)
+                    else:
+                        child: Any = {} if header & 3 == 2 else []
+                        target[key] = child
+                        work.append((place, child))
+            else:
+                begin, places = _elements(data, at)
+                for offset in places:
+                    place = begin + offset
+                    header = data[place]
+                    leaf = _LEAVES[header]
+                    if leaf is not None:
+                        target.append(leaf(data, place))
+                    else:
+                        child = {} if header & 3 == 2 else []
+                        target.append(child)
+                        work.append((place, child))
+        return root
+
+    def _fields(
+        self, known: tuple[tuple[str, ...], dict[bytes, list[str]]], data: bytes, at: int
+    ) -> tuple[list[str], int, Any]:
+        """Return the keys of an object, where its values begin, and the place of each behind that."""
+        header = data[at]
+        width, id_width = (header >> 2 & 3) + 1, (header >> 4 & 3) + 1
+        ids = at + (5 if header & 0x40 else 2)
+        count = data[at + 1] if ids == at + 2 else int.from_bytes(data[at + 1 : ids], "little")
+        offsets = ids + count * id_width
+        names, shapes = known
+        keys = shapes.get(data[at:offsets])
+        if keys is None:
+            if len(shapes) >= _SHAPES_KEPT:
+                shapes.clear()
+            keys = [names[number] for number in _unpacked(data, ids, id_width, count)]
+            shapes[data[at:offsets]] = keys
+        return keys, offsets + (count + 1) * width, _unpacked(data, offsets, width, count)
+
+
+def _elements(data: bytes, at: int) -> tuple[int, Any]:
+    """Return where the values of an array begin, and the place of each behind that."""
+    header = data[at]
+    width = (header >> 2 & 3) + 1
+    offsets = at + (5 if header & 0x10 else 2)
+    count = int.from_bytes(data[at + 1 : offsets], "little")
+    return offsets + (count + 1) * width, _unpacked(data, offsets, width, count)
+
+
+def _unpacked(data: bytes, at: int, width: int, count: int) -> Any:
+    """Return `count` unsigned numbers."""
+    if width == 1:
+        return data[at : at + count]
+    if width == 2:
+        return struct.unpack_from(f"<{count}H", data, at)
+    if width == _LONG:
+        return struct.unpack_from(f"<{count}I", data, at)
+    return [
+        int.from_bytes(data[each : each + width], "little") for each in range(at, at + count * width, width)
+    ]

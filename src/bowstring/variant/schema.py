@@ -1,17 +1,31 @@
-"""The one Arrow type that holds what is in a Variant column."""
+"""The one Arrow type that holds what is in a Variant column.
+
+Kernels say of each value what it is, one level of the documents after the other; the host gets each kind that is
+found at each place once. Rows that are not valid, or whose children share their bytes, are decoded one by one.
+"""
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
-from bowstring.errors import LimitExceeded
+from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, UsageError
+from bowstring.kernels.variant import shred as kernels
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant import column as variant_column
-from bowstring.variant.codec.decode import Value
-from bowstring.variant.codec.primitives import unscaled
-from bowstring.variant.codec.rows import in_row, open_on_host, values
+from bowstring.variant.codec.decode import Value, decode
+from bowstring.variant.codec.primitives import PRIMITIVES, unscaled
+from bowstring.variant.codec.rows import in_row, raw_rows
+from bowstring.variant.column import VariantColumn, open_column
+from bowstring.variant.nested import Source
+from bowstring.variant.shredded.levels import Level, Levels
+from bowstring.variant.status import Status
+from bowstring.variant.validate import statuses_of
+from bowstring.variant.walk import Located
 
 __all__ = ["schema_of"]
 
@@ -41,15 +55,27 @@ _MOST_DIGITS: Final = 38
 _ITEM: Final = "item"
 # pyarrow recurses over types: these levels take up to 4 MiB of a thread's stack; 10,000 end the process.
 _MOST_LEVELS: Final = 2_000
+_CHUNK: Final = 1 << 24
+"""Bytes of values that are looked at together: what is known of each value takes 25 bytes."""
+_KINDS, _SCALES = int(kernels.KINDS), int(kernels.SCALES)
+_OBJECT_KIND, _ARRAY_KIND = int(kernels.OBJECT_KIND), int(kernels.ARRAY_KIND)
+_EXACT_KIND: Final = int(kernels.EXACT_KIND)
+_WITHOUT_TYPE: Final = (int(kernels.NULL_KIND), int(kernels.ABSENT_KIND), int(kernels.OTHER_KIND))
+_NAMES: Final = ("null", "boolean", *PRIMITIVES[2:])
+"""The types of leaves by their kinds."""
 
 
-def schema_of(column: Any, *, plain: bool = False, limits: Limits = DEFAULT_LIMITS) -> pa.DataType:
+def schema_of(
+    column: Any, *, sample: int | None = None, plain: bool = False, limits: Limits = DEFAULT_LIMITS
+) -> pa.DataType:
     """Return the narrowest Arrow type that holds every value of a Variant column.
 
     Parameters
     ----------
     column
-        A Variant column on the host, or its Arrow array.
+        A Variant column, on any device, or its Arrow array.
+    sample
+        Look at so many rows, at the same distance from each other; at all by default.
     plain
         Take a struct that is not marked as a Variant.
     limits
@@ -68,23 +94,163 @@ def schema_of(column: Any, *, plain: bool = False, limits: Limits = DEFAULT_LIMI
     ------
     InvalidBody, Truncated, Unsupported, LimitExceeded
         A value is not what the specification says, or too deep; the error says its row.
-    NotOnDevice
-        The column is not on the host.
+    UsageError
+        `sample` is no number of rows.
 
     Examples
     --------
-    >>> from bowstring.variant.python_objects import from_python
+    >>> from bowstring.variant.builder import from_python
     >>> schema_of(from_python([{"a": 1, "b": [1]}, {"a": 1000, "b": [2.5]}, None]))
     StructType(struct<a: int16, b: list<item: double>>)
     """
-    root = _Array({_ITEM: pa.null()})
-    for number, row in enumerate(values(open_on_host(column, "schema_of", plain=plain), limits=limits)):
-        if row is not None:
-            try:
-                _merge(root, row)
-            except LimitExceeded as error:
-                raise in_row(error, number) from error
+    if sample is not None and (isinstance(sample, bool) or sample < 1):
+        raise UsageError("sample is a number of rows", expected="1 or more", found=repr(sample))
+    opened = open_column(column, plain=plain)
+    device, rows = opened.column.device, opened.rows
+    chosen = np.arange(rows)
+    if sample is not None and sample < rows:
+        chosen = np.linspace(0, rows - 1, sample).astype(np.int64)
+    with device.use():
+        statuses = _statuses(opened, limits)
+        right = chosen[statuses[chosen] == Status.OK]
+        root = _Array({_ITEM: pa.null()})
+        others = chosen[statuses[chosen] > Status.VARIANT_NULL]
+        if not _walk(opened, right, root, limits):
+            root, others = _Array({_ITEM: pa.null()}), chosen
+        _decode(opened, others, root, limits)
     return _arrow(root)
+
+
+def _statuses(opened: VariantColumn, limits: Limits) -> np.ndarray[Any, Any]:
+    """Return the statuses of rows, on the host: malformed where offsets decrease, so that each row is looked at."""
+    device = opened.column.device
+    try:
+        found: np.ndarray[Any, Any] = device.to_host(statuses_of(opened, limits=limits))
+    except InvalidBody:
+        found = np.full(opened.rows, Status.MALFORMED, np.uint8)
+    return found
+
+
+def _decode(opened: VariantColumn, rows: np.ndarray[Any, Any], root: _Array, limits: Limits) -> None:
+    """Widen what is in `root` until it holds some rows, one after the other."""
+    if not len(rows):
+        return
+    if not opened.column.device.is_host:
+        opened = open_column(opened.column.as_batch().to_device("cpu")[0], plain=True)
+    wanted = np.zeros(opened.rows, np.bool_)
+    wanted[rows] = True
+    flags = wanted.tolist()
+    for number, raw in enumerate(raw_rows(opened)):
+        if raw is not None and flags[number]:
+            try:
+                _merge(root, decode(*raw, limits=limits))
+            except BowstringError as error:
+                raise in_row(error, number) from error
+
+
+def _walk(opened: VariantColumn, rows: np.ndarray[Any, Any], root: _Array, limits: Limits) -> bool:
+    """Widen what is in `root` until it holds some valid rows.
+
+    Returns
+    -------
+    bool
+        False where children share their bytes, or lie deeper than a type may be: `root` is then of no use.
+    """
+    if not len(rows):
+        return True
+    source = Source(opened, limits, opened.column.name)
+    xp, device = source.device.xp, source.device
+    levels = Levels(source, secrets.randbits(64))
+    starts = device.to_host(opened.value.starts)[rows].astype(np.int64)
+    ends = np.cumsum(device.to_host(opened.value.stops)[rows].astype(np.int64) - starts)
+    groups = source.dictionary.indices
+    first = 0
+    while first < len(rows):
+        before = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + _CHUNK)))
+        at = xp.asarray(rows[first:last])
+        located = Located(xp.asarray(starts[first:last].view(np.uint64)), xp.zeros(last - first, np.uint8))
+        level = Level(located, groups[at], xp.zeros(last - first, np.int32))
+        if not _walk_chunk(levels, level, root, device):
+            return False
+        first = last
+    return True
+
+
+_Place: TypeAlias = "tuple[_Object | _Array, str]"
+
+
+def _walk_chunk(levels: Levels, level: Level, root: _Array, device: Any) -> bool:
+    places: list[_Place] = [(root, _ITEM)]
+    for _ in range(_MOST_LEVELS + 1):
+        if not len(level.numbers):
+            return True
+        kinds = levels.kinds(level, exact=True)
+        _widen(places, levels, level, kinds)
+        below = _below(places, levels, level, kinds, device)
+        if below is None:
+            return False
+        level, places = below
+    return False
+
+
+def _widen(places: Sequence[_Place], levels: Levels, level: Level, kinds: Any) -> None:
+    """Widen the shape of each place until it holds each kind that was found there."""
+    keys = level.numbers.astype(np.int64) * np.int64(_KINDS) + kinds
+    unique, _ = levels.counted(keys, len(places) * _KINDS)
+    for key in unique.tolist():
+        (holder, name), kind = places[key // _KINDS], key % _KINDS
+        shape = holder.get(name, pa.null())
+        if kind == _OBJECT_KIND:
+            if isinstance(shape, pa.DataType) and shape == pa.null():
+                shape = _Object()
+            holder[name] = shape if isinstance(shape, _Object) else _Mixed()
+        elif kind == _ARRAY_KIND:
+            if isinstance(shape, pa.DataType) and shape == pa.null():
+                shape = _Array({_ITEM: pa.null()})
+            holder[name] = shape if isinstance(shape, _Array) else _Mixed()
+        elif kind not in _WITHOUT_TYPE:
+            holder[name] = _with_leaf(shape, _type_of(kind))
+
+
+def _below(
+    places: Sequence[_Place], levels: Levels, level: Level, kinds: Any, device: Any
+) -> tuple[Level, list[_Place]] | None:
+    """Return the values inside those of a level, and their places; None where children share their bytes."""
+    xp, texts = device.xp, levels.texts
+    inside = [holder.get(name) for holder, name in places]
+    # Every place has its values in an object, an array, or neither.
+    shapes = xp.asarray(
+        np.array([(isinstance(each, _Object), isinstance(each, _Array)) for each in inside], np.bool_)
+    ).reshape(-1, 2)
+    objects = levels.chosen(level, (kinds == np.int32(_OBJECT_KIND)) & shapes[:, 0][level.numbers])
+    arrays = levels.chosen(level, (kinds == np.int32(_ARRAY_KIND)) & shapes[:, 1][level.numbers])
+    members, parents = levels.members(objects)
+    keys = parents.astype(np.int64) * np.int64(max(texts.count, 1)) + members.numbers
+    unique, _ = levels.counted(keys, len(places) * texts.count)
+    made: list[_Place] = []
+    for key in unique.tolist():
+        shape, name = inside[key // texts.count], texts.text(key % texts.count)
+        assert isinstance(shape, _Object)
+        assert name is not None
+        shape.setdefault(name, pa.null())
+        made.append((shape, name))
+    found = levels.renumbered(members, keys, unique)
+    positions = np.cumsum([isinstance(each, _Array) for each in inside]) - 1 + len(made)
+    elements = levels.elements(arrays, xp.asarray(positions.astype(np.int32)))
+    made += [(each, _ITEM) for each in inside if isinstance(each, _Array)]
+    statuses = xp.concatenate([objects.located.statuses, arrays.located.statuses])
+    if (device.to_host(statuses) > Status.VARIANT_NULL).any():
+        return None
+    return found.joined(elements, xp), made
+
+
+def _type_of(kind: int) -> pa.DataType:
+    """Return the type of a kind of leaf."""
+    if kind < _EXACT_KIND:
+        return _TYPES[_NAMES[kind]]
+    scale, whole = divmod(kind - _EXACT_KIND, _SCALES)
+    return pa.decimal128(max(whole + scale, 1), scale)
 
 
 class _Object(dict[str, "_Shape"]):

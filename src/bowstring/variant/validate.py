@@ -10,11 +10,11 @@ from bowstring.columnar.column import Column
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.validate import WORDS, validate_values
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.variant.column import open_column
+from bowstring.variant.column import VariantColumn, open_column
 from bowstring.variant.metadata_dictionary import check_order, dictionary_of
 from bowstring.variant.status import batch_of, status_column
 
-__all__ = ["validate"]
+__all__ = ["statuses_of", "validate"]
 
 # So many work items at most, for each needs scratch of its own.
 _ITEMS: Final = 4096
@@ -65,6 +65,19 @@ def validate(
     [0, 6]
     """
     opened = open_column(column, plain=plain)
+    statuses = statuses_of(opened, full=full, limits=limits)
+    with opened.column.device.use():
+        return batch_of([status_column("status", statuses, opened.column.device)], opened)[0]
+
+
+def statuses_of(opened: VariantColumn, *, full: bool = True, limits: Limits) -> Any:
+    """Return the status of every row, as an array of uint8 where the column is.
+
+    Raises
+    ------
+    InvalidBody
+        The offsets of the column itself decrease.
+    """
     with opened.column.device.use():
         check_order(opened, opened.value)
         dictionary = dictionary_of(opened, full=full)
@@ -92,4 +105,4 @@ def validate(
             scratch,
             statuses,
         )
-        return batch_of([status_column("status", statuses, device)], opened)[0]
+        return statuses

@@ -12,20 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bowstring.kernels.launch import launch
 from bowstring.kernels.variant import shred as kernels
-from bowstring.kernels.variant.format import OBJECT
-from bowstring.kernels.variant.nested import ANY_COUNT, count_children, place_children
-from bowstring.kernels.variant.shredded import place_groups
 from bowstring.variant.column import VariantType
-from bowstring.variant.nested import elements, ends_of
-from bowstring.variant.shredded.encode import Names
+from bowstring.variant.shredded.levels import Level, Levels
 from bowstring.variant.status import Status
 from bowstring.variant.walk import Located
 
 if TYPE_CHECKING:
-    from bowstring.memory import Device
-    from bowstring.variant.metadata_dictionary import MetadataDictionary
     from bowstring.variant.nested import Source
 
 __all__ = ["MOST_COLUMNS", "infer"]
@@ -40,9 +33,6 @@ _MOST_LEVELS: Final = 24
 """Each level of a document is two of Arrow's, of which a batch has 64."""
 _MOST_NODES: Final = 1_000
 """Columns of one level, whatever the bound is: counts are tables of them."""
-_CHILD: Final = 16
-_MOST_COUNTED: Final = 1 << 22
-"""Of more keys than these, the distinct ones are found by sorting."""
 _MOST_DIGITS: Final = 38
 _LONG_DIGITS: Final = 18
 _INTEGERS: Final = {3: 3, 4: 5, 5: 10, 6: 19}
@@ -93,15 +83,6 @@ class _Node:
     item: _Node | None = None
 
 
-@dataclasses.dataclass(slots=True)
-class _Level:
-    """The values of one level: where they lie, their metadata, and the number of the node of each."""
-
-    located: Located
-    groups: Any
-    numbers: Any
-
-
 def infer(source: Source, located: Located, most: int) -> pa.DataType:
     """Return the schema by which a column is shredded; ``variant.type()`` where nothing in it is frequent.
 
@@ -122,7 +103,8 @@ class _Inference:
         self._source = source
         self._device = source.device
         self._most = most
-        self._texts = _Texts(source.device, source.dictionary)
+        self._levels = Levels(source)
+        self._texts = self._levels.texts
         self._made = 0
 
     def schema(self, located: Located) -> pa.DataType:
@@ -134,28 +116,22 @@ class _Inference:
         for _ in range(_MOST_LEVELS):
             if not nodes or not len(level.numbers):
                 break
-            kinds = self._kinds(level)
+            kinds = self._levels.kinds(level)
             self._count(nodes, level.numbers, kinds)
             level, nodes = self._below(nodes, level, kinds)
         return self._pruned(root)
 
-    def _sample(self, located: Located) -> _Level:
+    def _sample(self, located: Located) -> Level:
         """Return at most so many rows, at the same distance from each other."""
         xp, rows = self._device.xp, len(located.statuses)
         groups = self._source.dictionary.indices
-        level = _Level(located, groups, xp.zeros(rows, np.int32))
+        level = Level(located, groups, xp.zeros(rows, np.int32))
         if rows <= _SAMPLE:
             return level
         at = xp.asarray(np.linspace(0, rows - 1, _SAMPLE).astype(np.int64))
-        return _Level(
+        return Level(
             Located(located.positions[at], located.statuses[at]), groups[at], xp.zeros(_SAMPLE, np.int32)
         )
-
-    def _chosen(self, level: _Level, flags: Any) -> _Level:
-        """Return some of the values of a level."""
-        at = self._device.xp.flatnonzero(flags)
-        located = Located(level.located.positions[at], level.located.statuses[at])
-        return _Level(located, level.groups[at], level.numbers[at])
 
     def _node(self, share: float, population: int) -> _Node:
         self._made += 1
@@ -163,12 +139,6 @@ class _Inference:
 
     def _sum(self, flags: Any) -> int:
         return int(self._device.to_host(flags.sum(keepdims=True, dtype=np.int64))[0])
-
-    def _kinds(self, level: _Level) -> Any:
-        rows = len(level.numbers)
-        kinds = self._device.xp.empty(rows, np.int32)
-        launch(kernels.name_shapes, rows, self._source.data, *level.located, 0, kinds)
-        return kinds
 
     def _count(self, nodes: list[_Node], numbers: Any, kinds: Any) -> None:
         """Count the kinds of the values of each node, and decide what it is to be."""
@@ -185,56 +155,36 @@ class _Inference:
             else:
                 node.schema = schema
 
-    def _below(self, nodes: list[_Node], level: _Level, kinds: Any) -> tuple[_Level, list[_Node]]:
+    def _below(self, nodes: list[_Node], level: Level, kinds: Any) -> tuple[Level, list[_Node]]:
         """Return the values inside those of a level, and their nodes."""
         xp = self._device.xp
         objects, of_objects = self._members(nodes, level, kinds)
         arrays = xp.asarray(np.array([node.item is not None for node in nodes], np.bool_))
-        inside = self._chosen(level, (kinds == np.int32(_ARRAY)) & arrays[level.numbers])
+        inside = self._levels.chosen(level, (kinds == np.int32(_ARRAY)) & arrays[level.numbers])
         if not len(inside.numbers):
             return objects, of_objects
         items = [node.item for node in nodes if node.item is not None]
         positions = np.cumsum([node.item is not None for node in nodes]) - 1 + len(of_objects)
-        of_arrays = self._elements(inside, xp.asarray(positions.astype(np.int32)))
+        of_arrays = self._levels.elements(inside, xp.asarray(positions.astype(np.int32)))
         counts = self._device.to_host(xp.bincount(of_arrays.numbers, minlength=len(of_objects) + len(items)))
         for item, count in zip(items, counts[len(of_objects) :].tolist(), strict=True):
             item.population = int(count)
-        merged = (xp.concatenate(each) for each in zip(_arrays(objects), _arrays(of_arrays), strict=True))
-        joined, statuses, groups, numbers = merged
-        return _Level(Located(joined, statuses), groups, numbers), [*of_objects, *items]
+        return objects.joined(of_arrays, xp), [*of_objects, *items]
 
-    def _elements(self, level: _Level, positions: Any) -> _Level:
-        offsets, inside, groups = elements(self._source, level.located, level.groups, size=None, large=True)
-        numbers = self._device.xp.zeros(len(groups), np.int32)
-        starts, stops = offsets[:-1], offsets[1:]
-        launch(place_groups, len(starts), starts, stops, positions[level.numbers], numbers)
-        return _Level(inside, groups, numbers)
-
-    def _members(self, nodes: list[_Node], level: _Level, kinds: Any) -> tuple[_Level, list[_Node]]:
+    def _members(self, nodes: list[_Node], level: Level, kinds: Any) -> tuple[Level, list[_Node]]:
         """Return the frequent fields of objects."""
         xp, texts = self._device.xp, self._texts
         wanted = xp.asarray(np.array([node.fields is not None for node in nodes], np.bool_))
-        inside = self._chosen(level, (kinds == np.int32(_OBJECT)) & wanted[level.numbers])
-        rows = len(inside.numbers)
-        counts = xp.empty(rows, np.int64)
-        data, places = self._source.data, inside.located.positions
-        statuses = inside.located.statuses
-        launch(count_children, rows, data, places, OBJECT, int(ANY_COUNT), statuses, counts)
-        offsets, total = ends_of(self._source, counts, _CHILD)
-        found = Located(xp.empty(total, np.uint64), xp.empty(total, np.uint8))
-        groups, parents = xp.empty(total, np.int32), xp.zeros(total, np.int32)
-        launch(place_children, rows, data, places, statuses, inside.groups, offsets, *found, groups)
-        launch(place_groups, rows, offsets[:-1], offsets[1:], inside.numbers, parents)
-        names = xp.empty(total, np.int32)
-        metas = inside.groups, texts.bases, texts.numbers
-        launch(kernels.list_fields, rows, data, places, *metas, offsets, names)
+        inside = self._levels.chosen(level, (kinds == np.int32(_OBJECT)) & wanted[level.numbers])
+        found, parents = self._levels.members(inside)
+        names = found.numbers
         keys = xp.where(names < np.int32(0), np.int64(-1), parents * np.int64(max(texts.count, 1)) + names)
-        return self._frequent(nodes, _Level(found, groups, names), keys)
+        return self._frequent(nodes, found, keys)
 
-    def _frequent(self, nodes: list[_Node], level: _Level, keys: Any) -> tuple[_Level, list[_Node]]:
+    def _frequent(self, nodes: list[_Node], level: Level, keys: Any) -> tuple[Level, list[_Node]]:
         """Return the fields that one of ten could-be holders has: `keys` say of which node, and which name."""
-        xp, texts = self._device.xp, self._texts
-        unique, counts = self._counted(keys, len(nodes) * texts.count)
+        texts = self._texts
+        unique, counts = self._levels.counted(keys, len(nodes) * texts.count)
         order = np.argsort(-counts, kind="stable")
         made: dict[int, _Node] = {}
         for key, count in zip(unique[order].tolist(), counts[order].tolist(), strict=True):
@@ -249,33 +199,13 @@ class _Inference:
                 assert node.fields is not None
                 made[key] = node.fields[name] = self._node(share, node.population)
         chosen = np.array(sorted(made), np.int64)
-        if not len(chosen):
-            return self._chosen(level, keys < np.int64(-1)), []
-        known = xp.asarray(chosen)
-        at = xp.minimum(xp.searchsorted(known, keys), np.int64(len(chosen) - 1))
-        level.numbers = at.astype(np.int32)
-        return self._chosen(level, known[at] == keys), [made[int(key)] for key in chosen]
-
-    def _counted(self, keys: Any, most: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Return the distinct keys and how often each is there."""
-        xp, to_host = self._device.xp, self._device.to_host
-        if most > _MOST_COUNTED:
-            # By `return_inverse` NumPy sorts; its hashes may abort the process at its end.
-            unique, _, counts = xp.unique(keys, return_inverse=True, return_counts=True)
-            return to_host(unique), to_host(counts)
-        counts = to_host(xp.bincount(keys[keys >= np.int64(0)], minlength=1))
-        unique = np.flatnonzero(counts)
-        return unique, counts[unique]
+        return self._levels.renumbered(level, keys, chosen), [made[int(key)] for key in chosen]
 
     def _pruned(self, root: _Node) -> pa.DataType:
         """Return the schema of the most frequent columns."""
         leaves = sorted(_leaves(root), key=lambda node: (-node.share, node.order))
         kept = {id(node) for node in leaves[: self._most]}
         return _schema(root, kept) or VariantType()
-
-
-def _arrays(level: _Level) -> tuple[Any, ...]:
-    return (*level.located, level.groups, level.numbers)
 
 
 def _leaves(node: _Node) -> list[_Node]:
@@ -325,47 +255,3 @@ def _exact(digits: int, decimals: np.ndarray[Any, Any]) -> pa.DataType:
     if whole + scale <= _LONG_DIGITS:
         return pa.decimal128(_LONG_DIGITS, scale)
     return pa.decimal128(_MOST_DIGITS, min(scale, _MOST_DIGITS - whole))
-
-
-class _Texts:
-    """The names of all metadata, each once: `numbers` say of each name of each metadata which it is."""
-
-    def __init__(self, device: Device, dictionary: MetadataDictionary) -> None:
-        self._device = device
-        self._dictionary = dictionary
-        known = Names(device, dictionary)
-        xp, self.bases = device.xp, known.bases
-        self._ends = device.to_host(self.bases)
-        hashes = xp.zeros(int(self._ends[-1]), np.uint64)
-        slots = dictionary.starts, dictionary.stops, dictionary.data
-        launch(kernels.hash_names, len(dictionary.marks), *slots, self.bases, hashes)
-        unique, first, numbers = xp.unique(hashes, return_index=True, return_inverse=True)
-        self.numbers = numbers.astype(np.int32)
-        self.count = len(unique)
-        self._first = first
-
-    def text(self, number: int) -> str | None:
-        """Return a name; ``None`` where it is not UTF-8."""
-        to_host = self._device.to_host
-        place = int(to_host(self._first[number : number + 1])[0])
-        group = int(np.searchsorted(self._ends, place, side="right")) - 1
-        start, stop = (int(to_host(each[group : group + 1])[0]) for each in self._bounds())
-        try:
-            return _name_of(
-                to_host(self._dictionary.data[start:stop]).tobytes(), place - int(self._ends[group])
-            )
-        except UnicodeDecodeError:
-            return None
-
-    def _bounds(self) -> tuple[Any, Any]:
-        return self._dictionary.starts, self._dictionary.stops
-
-
-def _name_of(metadata: bytes, number: int) -> str:
-    """Return a name of metadata that are well-formed."""
-    width = (metadata[0] >> 6) + 1
-    count = int.from_bytes(metadata[1 : 1 + width], "little")
-    names = 1 + width * (count + 2)
-    at = 1 + width * (number + 1)
-    first, last = (int.from_bytes(metadata[k : k + width], "little") for k in (at, at + width))
-    return metadata[names + first : names + last].decode()
