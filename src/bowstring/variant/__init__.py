@@ -9,6 +9,7 @@ from bowstring.variant.get import KINDS, get, get_many, type_of
 from bowstring.variant.json.read import from_json
 from bowstring.variant.json.writer import to_json
 from bowstring.variant.path import parse_path
+from bowstring.variant.predicates import array_length, concat, exists, is_null
 from bowstring.variant.python_objects import to_python
 from bowstring.variant.reference import path
 from bowstring.variant.schema import schema_of
@@ -25,13 +26,17 @@ __all__ = [
     "VariantBuilder",
     "VariantColumn",
     "VariantType",
+    "array_length",
+    "concat",
     "equals",
+    "exists",
     "explode",
     "from_arrow",
     "from_json",
     "from_python",
     "get",
     "get_many",
+    "is_null",
     "keys",
     "open_column",
     "parse_path",

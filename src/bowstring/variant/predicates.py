@@ -1,0 +1,265 @@
+"""Whether there is a value at a path, or a null, and how long an array is; and columns one behind the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.columnar.batch import Batch
+from bowstring.columnar.column import Column
+from bowstring.columnar.dictionary import Dictionary
+from bowstring.columnar.layout import Layout
+from bowstring.columnar.one_column import one_column
+from bowstring.columnar.spans import buffer_or_none
+from bowstring.errors import NotOnDevice, UsageError
+from bowstring.kernels import bitmap
+from bowstring.kernels.launch import launch
+from bowstring.kernels.variant.bytes import name_kinds
+from bowstring.kernels.variant.format import ARRAY
+from bowstring.kernels.variant.nested import ANY_COUNT, copy_slots, count_children
+from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.variant.build import variant_field
+from bowstring.variant.column import VariantColumn, check_mark, is_shredded, open_column
+from bowstring.variant.metadata_dictionary import check_order
+from bowstring.variant.nested import Source, ends_of
+from bowstring.variant.path import AnyStep, single_path
+from bowstring.variant.shredded.get import ShreddedPaths
+from bowstring.variant.shredded.layout import open_shredded
+from bowstring.variant.status import Gathered, Status, batch_of
+from bowstring.variant.walk import Located, locate
+
+__all__ = ["array_length", "concat", "exists", "is_null"]
+
+
+def exists(column: Any, path: str | Sequence[AnyStep], *, plain: bool = False) -> Column:
+    """Return whether there is a value at a path; a Variant null is one.
+
+    Parameters
+    ----------
+    column, path, plain
+        As for :func:`bowstring.variant.get`, without ``[*]``.
+
+    Returns
+    -------
+    Column
+        ``bool``; null where the row is an SQL NULL, or what the path leads through is malformed.
+
+    Raises
+    ------
+    UsageError, Unsupported
+        As for :func:`bowstring.variant.get`.
+
+    Examples
+    --------
+    >>> from bowstring.variant.json.read import from_json
+    >>> exists(from_json(['{"a": null}', "{}", None]), "$.a").to_pylist()
+    [True, False, None]
+    """
+    opened, located = _located(column, path, "exists", plain=plain)
+    with opened.column.device.use():
+        statuses = located.statuses
+        is_missing = statuses == np.uint8(Status.MISSING)
+        found = (statuses == np.uint8(Status.OK)) | (statuses == np.uint8(Status.VARIANT_NULL))
+        return _flags(opened, found | is_missing, found)
+
+
+def is_null(column: Any, path: str | Sequence[AnyStep] = "$", *, plain: bool = False) -> Column:
+    """Return whether the value at a path is a Variant null.
+
+    Parameters
+    ----------
+    column, path, plain
+        As for :func:`bowstring.variant.get`, without ``[*]``.
+
+    Returns
+    -------
+    Column
+        ``bool``; null where there is no value: SQL NULL, missing, and what is malformed.
+
+    Raises
+    ------
+    UsageError, Unsupported
+        As for :func:`bowstring.variant.get`.
+
+    Examples
+    --------
+    >>> from bowstring.variant.json.read import from_json
+    >>> is_null(from_json(['{"a": null}', '{"a": 1}', "{}"]), "$.a").to_pylist()
+    [True, False, None]
+    """
+    opened, located = _located(column, path, "is_null", plain=plain)
+    with opened.column.device.use():
+        kinds = opened.column.device.xp.empty(len(located.statuses), np.int8)
+        launch(name_kinds, len(kinds), opened.value.data, located.positions, located.statuses, kinds)
+        return _flags(opened, kinds >= np.int8(0), kinds == np.int8(0))
+
+
+def array_length(column: Any, path: str | Sequence[AnyStep] = "$", *, plain: bool = False) -> Column:
+    """Return how many elements the array at a path has.
+
+    Parameters
+    ----------
+    column, path, plain
+        As for :func:`bowstring.variant.get`, without ``[*]``.
+
+    Returns
+    -------
+    Column
+        ``int64``; null where there is no array, or a malformed one.
+
+    Raises
+    ------
+    UsageError, Unsupported
+        As for :func:`bowstring.variant.get`.
+
+    Examples
+    --------
+    >>> from bowstring.variant.json.read import from_json
+    >>> array_length(from_json(['{"a": [1, 2]}', '{"a": {}}', "5"]), "$.a").to_pylist()
+    [2, None, None]
+    """
+    opened, located = _located(column, path, "array_length", plain=plain)
+    device, rows = opened.column.device, opened.rows
+    with device.use():
+        counts = device.xp.empty(rows, np.int64)
+        statuses = located.statuses
+        launch(
+            count_children,
+            rows,
+            *(opened.value.data, located.positions, ARRAY, int(ANY_COUNT), statuses, counts),
+        )
+        valid = bitmap.packed(statuses == np.uint8(Status.OK))
+        field = pa.field(opened.column.name, pa.int64())
+        made = Gathered(field, [(rows, -1)], [buffer_or_none(each, device) for each in (valid, counts)])
+        return batch_of([made], opened)[0]
+
+
+def _located(
+    column: Any, path: str | Sequence[AnyStep], call: str, *, plain: bool
+) -> tuple[VariantColumn, Located]:
+    steps = single_path(path, call)
+    found = one_column(column, "variant")
+    check_mark(found, plain=plain)
+    with found.device.use():
+        if is_shredded(found):
+            return ShreddedPaths(open_shredded(found), DEFAULT_LIMITS).located(steps)
+        opened = open_column(found, plain=True)
+        [located] = locate(opened, [steps])
+        return opened, located
+
+
+def _flags(opened: VariantColumn, valid: Any, flags: Any) -> Column:
+    device = opened.column.device
+    buffers = [buffer_or_none(bitmap.packed(each), device) for each in (valid, flags)]
+    made = Gathered(pa.field(opened.column.name, pa.bool_()), [(len(flags), -1)], buffers)
+    return batch_of([made], opened)[0]
+
+
+def concat(
+    columns: Iterable[Any], *, name: str | None = None, plain: bool = False, limits: Limits = DEFAULT_LIMITS
+) -> Column:
+    """Return Variant columns one behind the other, as one column.
+
+    Parameters
+    ----------
+    columns
+        Variant columns of one device, or their Arrow arrays; shredded ones are put together first. The result is
+        there, too. Values are copied as they are, and each keeps its metadata.
+    name
+        That of the result; by default that of the first.
+    plain
+        Take structs that are not marked as Variants.
+    limits
+        ``extracted_bytes`` bounds the values, and the metadata.
+
+    Returns
+    -------
+    Column
+        As of :func:`bowstring.variant.from_python`.
+
+    Raises
+    ------
+    UsageError
+        No column, or one that is no Variant.
+    NotOnDevice
+        The columns are on two devices.
+    LimitExceeded
+        The result takes more than the limits, or than 2 GiB.
+
+    Examples
+    --------
+    >>> from bowstring.variant.json.read import from_json
+    >>> from bowstring.variant.python_objects import to_python
+    >>> to_python(concat([from_json(['{"a": 1}', None]), from_json(['{"b": [2]}'])]))
+    [{'a': 1}, None, {'b': [2]}]
+    """
+    opened = [open_column(each, plain=plain) for each in columns]
+    if not opened:
+        raise UsageError("concat() takes columns", expected="one or more", found="none")
+    device = opened[0].column.device
+    for each in opened:
+        if each.column.device is not device:
+            raise NotOnDevice(
+                "columns on two devices",
+                expected=device.name,
+                found=each.column.device.name,
+                hint="Move one.",
+            )
+    with device.use():
+        xp = device.xp
+        sources = [Source(each, limits, name or opened[0].column.name) for each in opened]
+        valid, sizes = zip(*map(_sizes, opened), strict=True)
+        offsets, total = ends_of(sources[0], xp.concatenate(sizes), large=False)
+        data, first = xp.zeros(total, np.uint8), 0
+        blobs = [source.metadata_as(pa.large_binary())[0] for source in sources]
+        indices, known = [], 0
+        for each, source, blob in zip(opened, sources, blobs, strict=True):
+            starts = each.value.starts[: each.rows].astype(np.int64)
+            stops = each.value.stops[: each.rows].astype(np.int64)
+            ends = offsets[first : first + each.rows + 1]
+            launch(copy_slots, each.rows, starts, stops, each.value.data, ends, data)
+            # Behind the distinct metadata are the empty ones, for rows that have none.
+            none = np.int32(len(blob) - 1)
+            ids = source.dictionary.indices
+            indices.append(xp.where(ids < np.int32(0), none, ids).astype(np.int32) + np.int32(known))
+            first, known = first + each.rows, known + len(blob)
+        return _joined(sources[0], xp.concatenate(valid), xp.concatenate(indices), blobs, offsets, data)
+
+
+def _sizes(opened: VariantColumn) -> tuple[Any, Any]:
+    """Return which rows have a value, and how many bytes: one, for a Variant null, where nothing is stored."""
+    check_order(opened, opened.value)
+    xp, rows = opened.column.device.xp, opened.rows
+    valid = bitmap.expanded(opened.validity, 0, rows) if len(opened.validity) else xp.ones(rows, np.uint8)
+    valid = valid.astype(np.bool_)
+    sizes = (opened.value.stops[:rows] - opened.value.starts[:rows]).astype(np.int64)
+    if len(opened.value.validity):
+        held = bitmap.expanded(opened.value.validity, 0, rows).astype(np.bool_)
+        sizes = xp.where(held, sizes, np.int64(1))
+    return valid, xp.where(valid, sizes, np.int64(0))
+
+
+def _joined(source: Source, valid: Any, indices: Any, blobs: list[Column], offsets: Any, data: Any) -> Column:
+    device, xp, rows = source.device, source.device.xp, len(valid)
+    sizes = xp.concatenate([each.offsets[1:] - each.offsets[:-1] for each in blobs])
+    ends, _ = ends_of(source, sizes.astype(np.int64), large=False)
+    texts = xp.concatenate([each.raw_values for each in blobs])
+    values = Batch.from_parts(
+        Layout.of(pa.schema([pa.field("values", pa.binary())])),
+        len(sizes),
+        np.array([(len(sizes), 0)], np.int64),
+        [None, buffer_or_none(ends.astype(np.int32), device), buffer_or_none(texts, device)],
+        device=device,
+    )
+    parts = bitmap.packed(valid), None, indices, None, offsets.astype(np.int32), data
+    return Batch.from_parts(
+        Layout.of(pa.schema([variant_field(source.name)])),
+        rows,
+        np.array([(rows, -1), (rows, 0), (rows, 0)], np.int64),
+        [None if each is None else buffer_or_none(each, device) for each in parts],
+        dictionaries={0: Dictionary(0, values)},
+        device=device,
+    )[0]
