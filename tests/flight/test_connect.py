@@ -221,7 +221,7 @@ def test_a_server_that_fails(plain: Plain) -> None:
 
 
 def test_a_server_that_says_nothing(plain: Plain) -> None:
-    """A server that stops in the midst, or before it begins, is waited for no longer than was said."""
+    """A server that stops in the midst of a stream is waited for no longer than was said."""
     go_on = threading.Event()
 
     def stalls() -> Any:
@@ -237,6 +237,24 @@ def test_a_server_that_says_nothing(plain: Plain) -> None:
             next(stream)
         assert time.monotonic() - began < 5.0
     go_on.set()
+
+
+def test_a_server_that_does_not_begin(plain: Plain) -> None:
+    """A call of DoGet that is not answered ends `connect` after its time."""
+    go_on = threading.Event()
+
+    def waits() -> Any:
+        assert go_on.wait(30.0)
+        return iter([NUMBERS])
+
+    address = plain(Foreign(give=waits))
+    try:
+        began = time.monotonic()
+        with pytest.raises(bow.DeadlineExceeded, match="Flight server"):
+            bow.connect(address, "t", limits=LIMITS.replace(connect_timeout=1.0))
+        assert time.monotonic() - began < 8.0
+    finally:
+        go_on.set()
 
 
 def test_closing_wakes_a_reader(plain: Plain) -> None:
