@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import functools
 import os
 import ssl
 from collections.abc import Iterator
@@ -138,7 +139,15 @@ def client_context(tls: TlsConfig | ssl.SSLContext | None) -> ssl.SSLContext:
     """
     if isinstance(tls, ssl.SSLContext):
         return _of_side(tls, ssl.PROTOCOL_TLS_CLIENT)
-    return _checked(tls or TlsConfig()).for_client()
+    if tls is None:
+        return _of_system(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+    return _checked(tls).for_client()
+
+
+@functools.lru_cache(4)
+def _of_system(file: str | None, folder: str | None) -> ssl.SSLContext:  # noqa: ARG001  which OpenSSL looks at
+    # Authorities of a system take some 50 ms to read, and a connection less than 5.
+    return TlsConfig().for_client()
 
 
 def asks_certificates(tls: TlsConfig | ssl.SSLContext | None) -> bool:
