@@ -521,6 +521,14 @@ def _failure(error: BaseException, where: str) -> BowstringError:
     """Return what an error of Flight means."""
     # pyarrow sends the traceback of the server, and gRPC adds its own.
     said = str(error).partition(". Detail: ")[0].partition(". gRPC client debug context")[0].strip('"')[:500]
+    if where.startswith("grpc+tls:") and "certificate" in said:  # gRPC has no error of its own for it
+        return AccessDenied(
+            "the certificate of the Flight server is not accepted",
+            found=said.rpartition("SSL routines::")[2],
+            where=where,
+            hint="connect(tls=bow.TlsConfig(ca=…)), on the command line --tls-ca, says whom to trust; the "
+            "certificate must name the host that is dialled.",
+        )
     for name, what, kind in _kinds():
         if isinstance(error, name):
             return kind(what, found=said, where=where)
