@@ -233,10 +233,8 @@ def _check_times(**seconds: Any) -> None:
 
 
 def _check_name(name: str, application: str, *, new: bool) -> None:
-    with (
-        contextlib.suppress(BrokenError),
-        depot.connect(start=False) as catalog,
-    ):  # without a depot it is free
+    # Without a depot every name is free.
+    with contextlib.suppress(BrokenError), depot.connect(start=False) as catalog:
         catalog.check_name(name, application=application, new=new)
 
 

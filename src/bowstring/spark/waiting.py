@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -69,6 +70,18 @@ def _room(status: DepotStatus) -> str:
     return f"{size(used)} of {size(budget)} of memory{disk}"
 
 
+def _warn(text: str) -> None:
+    """Log a warning; where logging shows it nowhere, as in most notebooks, write it on stderr."""
+    _LOG.warning(text)
+    logger: logging.Logger | None = _LOG
+    while logger is not None:
+        if any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers):
+            return
+        logger = logger.parent if logger.propagate else None
+    sys.stderr.write(f"bowstring: {text}\n")
+    sys.stderr.flush()
+
+
 class _Watch:
     """Looks at the depots that this process knows while a job runs."""
 
@@ -115,14 +128,10 @@ class _Watch:
                     continue
                 warned = True
                 held = _listed(_holders(status, self._order.dataset)) or "attempts that go on"
-                _LOG.warning(
-                    "publishing %s waits for room in the depot, for at most %g s: %s are in use, held by %s. "
-                    "Release what is not needed (bow.spark.drop(name), or del of its handle), or give the depot a "
-                    "larger budget.",
-                    label(self._order.dataset),
-                    self._order.wait,
-                    _room(status),
-                    held,
+                _warn(
+                    f"publishing {label(self._order.dataset)} waits for room in the depot, for at most "
+                    f"{self._order.wait:g} s: {_room(status)} are in use, held by {held}. Release what is not "
+                    "needed (bow.spark.drop(name), or del of its handle), or give the depot a larger budget."
                 )
 
     def _say(self, statuses: list[DepotStatus]) -> None:
