@@ -99,8 +99,8 @@ def a_full_depot(session: Any) -> None:
 
     handler = Keep()
     logging.getLogger("bowstring.spark").addHandler(handler)
-    first = bow.spark.publish(numbers(session, 4, 3 * ROWS), "first")
-    assert first.num_rows == 3 * ROWS
+    first = bow.spark.publish(numbers(session, 4, 2 * ROWS), "first")
+    assert first.num_rows == 2 * ROWS
     began = time.monotonic()
     with pytest.raises(bow.OutOfBudget) as caught:
         bow.spark.publish(numbers(session, 4, 2 * ROWS), "second", wait_for_room=3.0)
@@ -113,7 +113,7 @@ def a_full_depot(session: Any) -> None:
     assert "held by 'first'" in said
     with pytest.raises(bow.OutOfBudget, match="The earlier 'first' is kept until the new one is whole"):
         bow.spark.publish(numbers(session, 4, 2 * ROWS), "first", wait_for_room=0.5)
-    assert count("first") == 3 * ROWS
+    assert count("first") == 2 * ROWS
     timer = threading.Timer(2.0, bow.spark.drop, ["first"])
     timer.start()
     assert bow.spark.publish(numbers(session, 4, 2 * ROWS), "second").num_rows == 2 * ROWS
