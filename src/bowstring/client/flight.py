@@ -1,24 +1,17 @@
-"""Arrow Flight: the endpoints of a data set as a server tells them, and ``DoGet`` where nothing else works."""
+"""Arrow Flight: what a server offers, and the endpoints of a data set as it tells them."""
 
 from __future__ import annotations
 
-import collections
 import contextlib
-import dataclasses
 import functools
 import json
-import os
 import ssl
-import threading
-import time
 import urllib.parse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
 
-from bowstring.client.stream import Counters
-from bowstring.columnar.batch import Batch
 from bowstring.dissociated.endpoint import Dataset, Endpoint, Offer
 from bowstring.dissociated.listing import DatasetInfo
 from bowstring.dissociated.location import Location, with_token
@@ -26,41 +19,33 @@ from bowstring.errors import (
     AccessDenied,
     BowstringError,
     BrokenError,
-    ClosedError,
     DeadlineExceeded,
-    EndOfStream,
-    ForkedError,
     InvalidData,
     MissingDependency,
     ProducerFailed,
     UnknownTicket,
     Unsupported,
     UsageError,
-    without_frames,
 )
 from bowstring.transport import is_known, passes_memory
 from bowstring.transport.tcp import is_loopback
-from bowstring.transport.threads import run_in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from bowstring.client.connection import Connection
-    from bowstring.dissociated.wire import Hello
     from bowstring.limits import Limits
     from bowstring.transport.certificates import TlsConfig
 
-__all__ = ["MARK", "REUSE", "DoGet", "list_flights", "located", "opened"]
+__all__ = ["MARK", "REUSE", "FlightClient", "list_flights", "located"]
 
 MARK: Final = "bowstring"
 """The key in ``app_metadata`` by which a server of ours is known."""
 REUSE: Final = "arrow-flight-reuse-connection://?"
 """The location that is the server which was asked."""
 _MOST_OFFERS: Final = 17
-_AHEAD: Final = 2
 
 
-class _Server:
+class FlightClient:
     """A Flight server, as a client of it.
 
     Parameters
@@ -189,7 +174,7 @@ def located(
     """
     base, path = _split(address)
     uri = base if token is None else with_token(base, token)
-    with _Server(uri, tls, limits) as server:
+    with FlightClient(uri, tls, limits) as server:
         info = _info(server, path if name is None else (name.decode(errors="replace"),))
     endpoints = tuple(_endpoint(each, uri) for each in info.endpoints)
     if len(endpoints) == 1:
@@ -208,7 +193,7 @@ def _split(address: str) -> tuple[str, tuple[str, ...]]:
     return f"{scheme}://{place}" + (f"?{query}" if query else ""), parts
 
 
-def _info(server: _Server, path: tuple[str, ...]) -> Any:
+def _info(server: FlightClient, path: tuple[str, ...]) -> Any:
     if path:
         try:
             return server.info(path)
@@ -290,7 +275,7 @@ def list_flights(
         As for :func:`located`.
     """
     base, _ = _split(address)
-    with _Server(base if token is None else with_token(base, token), tls, limits) as server:
+    with FlightClient(base if token is None else with_token(base, token), tls, limits) as server:
         return [_listed(each) for each in server.infos()]
 
 
@@ -312,209 +297,6 @@ def _name(info: Any) -> str:
     descriptor = info.descriptor
     parts = descriptor.path or ([descriptor.command] if descriptor.command else [])
     return "/".join(bytes(part).decode(errors="replace") for part in parts)
-
-
-def opened(
-    endpoint: Endpoint,
-    hello: Hello,
-    limits: Limits,
-    tls: TlsConfig | ssl.SSLContext | None,
-    connect: Callable[[Endpoint], Connection],
-) -> Connection | DoGet:
-    """Return what brings in a stream: a connection to the best offer that works, else ``DoGet``.
-
-    Raises
-    ------
-    BrokenError, DeadlineExceeded, AccessDenied
-        No server can be reached: the error of the last one, with what is wrong with the others.
-    Unsupported
-        Only ``DoGet`` is left, and has no shards.
-    """
-    ours = [each for each in endpoint.offers if not each.by_flight]
-    flights = [each for each in endpoint.offers if each.by_flight]
-    passed_over: list[str] = []
-    if ours:
-        rest = dataclasses.replace(
-            endpoint,
-            uri=ours[0].uri,
-            data_uri=ours[0].data_uri,
-            host=ours[0].host,
-            elsewhere=None,
-            others=tuple(ours[1:]),
-        )
-        try:
-            return connect(rest)
-        except (AccessDenied, BrokenError, DeadlineExceeded, UsageError) as error:
-            passed_over += _reasons(without_frames(error), rest)
-    if hello.shard is not None:
-        raise Unsupported("Flight has no shards", hint="; ".join(passed_over))
-    for offer in flights[:-1]:
-        try:
-            return DoGet(endpoint, offer, limits, tls, passed_over)
-        except (AccessDenied, BrokenError, DeadlineExceeded) as error:
-            passed_over.append(f"{offer.address}: {without_frames(error).what}")
-    try:
-        return DoGet(endpoint, flights[-1], limits, tls, passed_over)
-    except (AccessDenied, BrokenError, DeadlineExceeded) as error:
-        error.hint = "; ".join([*([error.hint] if error.hint else []), *passed_over])
-        raise
-
-
-def _reasons(error: BowstringError, endpoint: Endpoint) -> list[str]:
-    """Return why none of some offers was taken: the error is the last one's, and its hint names the others."""
-    return [f"{endpoint.offers[-1].address}: {error.what}", *([error.hint] if error.hint else [])]
-
-
-class DoGet:
-    """Brings in a stream by Flight, as :class:`~bowstring.client.connection.Connection` does by our protocol.
-
-    A thread waits for the server, since only that can be waited for with a deadline; it reads two batches ahead.
-
-    Parameters
-    ----------
-    endpoint
-        The data set.
-    offer
-        The Flight server.
-    limits, tls
-        As for ``connect``.
-    passed_over
-        Why nothing better is taken.
-    """
-
-    extended = False
-    welcome = None
-    bodies = None
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        offer: Offer,
-        limits: Limits,
-        tls: TlsConfig | ssl.SSLContext | None,
-        passed_over: list[str],
-    ) -> None:
-        self.endpoint = endpoint
-        self.counters = Counters()
-        self.peer = offer.address
-        self.path = (
-            "flight: packed",
-            "; ".join(
-                ["Flight sends the bytes", *([f"not taken: {'; '.join(passed_over)}"] if passed_over else [])]
-            ),
-        )
-        self._limits = limits
-        self._pid = os.getpid()
-        self._changed = threading.Condition()
-        self._schema: pa.Schema | None = None
-        self._ready: collections.deque[pa.RecordBatch] = collections.deque()
-        self._error: BowstringError | None = None
-        self._reader: Any = None
-        self.over = self.closed = False
-        self._server = _Server(offer.uri, tls, limits)
-        run_in_thread(self._read, endpoint.ticket, name="bowstring-flight-reader")
-        try:
-            self._await(lambda: self._schema is not None, limits.connect_timeout)
-        except BaseException:
-            self.close()
-            raise
-
-    # The thread.
-
-    def _read(self, ticket: bytes) -> None:
-        from pyarrow import flight
-
-        error: BowstringError | None = None
-        try:
-            with self._server.asking():
-                reader = self._server.client.do_get(flight.Ticket(ticket), self._server.options(None))
-                with self._changed:
-                    self._reader, self._schema = reader, reader.schema
-                    self._changed.notify_all()
-                while self._wants_more():
-                    batch = reader.read_chunk().data
-                    with self._changed:
-                        if batch is not None:
-                            self._ready.append(batch)
-                        self._changed.notify_all()
-                reader.cancel()
-        except StopIteration:
-            error = EndOfStream("there are no more batches")
-        except BowstringError as raised:
-            error = without_frames(raised)
-        except Exception as raised:  # noqa: BLE001  whoever waits must hear of it
-            error = BrokenError("the Flight client failed", found=repr(raised)[:200])
-        with self._changed:
-            self._error = error or ClosedError("the stream is closed")
-            self.over = True
-            self._changed.notify_all()
-        self._server.close()
-
-    def _wants_more(self) -> bool:
-        with self._changed:
-            self._changed.wait_for(lambda: self.closed or len(self._ready) < _AHEAD)
-            return not self.closed
-
-    # The user.
-
-    def schema(self) -> pa.Schema:
-        """Return the schema of the batches."""
-        assert self._schema is not None
-        return self._schema
-
-    def next(self) -> Batch:
-        """Return the next batch.
-
-        Raises
-        ------
-        EndOfStream
-            There are no more.
-        BowstringError
-            The stream cannot go on.
-        """
-        self.check_process()
-        began = time.monotonic()
-        self._await(lambda: bool(self._ready), self._limits.reply_timeout)
-        with self._changed:
-            batch = self._ready.popleft()
-            self._changed.notify_all()
-        self.counters.seconds_waited += time.monotonic() - began
-        self.counters.count(batch.num_rows, batch.nbytes)
-        return Batch.from_arrow(batch)
-
-    def _await(self, true: Callable[[], bool], seconds: float) -> None:
-        with self._changed:
-            if not self._changed.wait_for(lambda: self.closed or true() or self._error is not None, seconds):
-                self._cancel()
-                raise DeadlineExceeded(f"the Flight server sent nothing for {seconds:g} s", where=self.peer)
-            if self.closed:
-                raise ClosedError("the stream is closed")
-            if true() or self._error is None:
-                return
-            raise self._error
-
-    def check_process(self) -> None:
-        """Refuse to go on in the child of a fork."""
-        if self._pid != os.getpid():
-            raise ForkedError("the stream belongs to the parent process", hint="Connect in the child.")
-
-    def close(self) -> None:
-        """Ask for nothing more. Idempotent."""
-        if self._pid != os.getpid():
-            return
-        with self._changed:
-            self.closed = True
-            self._ready.clear()
-            self._cancel()
-            self._changed.notify_all()
-
-    abandon = close
-
-    def _cancel(self) -> None:
-        reader = self._reader
-        if reader is not None and not self.over:
-            with contextlib.suppress(pa.ArrowException):
-                reader.cancel()
 
 
 def _failure(error: BaseException, where: str) -> BowstringError:

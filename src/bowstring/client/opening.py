@@ -197,9 +197,9 @@ def connect(
             return Connection(endpoint, hello, private or landing, limits, reading, bodies, tls)
 
         if any(each.by_flight for each in endpoint.offers):
-            from bowstring.client import flight  # and with it pyarrow's
+            from bowstring.client.do_get import opened  # and with it pyarrow's Flight
 
-            connection: Incoming = flight.opened(endpoint, hello, limits, tls, connected)
+            connection: Incoming = opened(endpoint, hello, limits, tls, connected)
         else:
             connection = connected(endpoint)
         try:
