@@ -16,6 +16,7 @@ _CASES: Final = {
     "publish": "publish",
     "tcp": "tcp",
     "tls": "tls",
+    "ucx": "ucx",
     "flight": "flight",
     "metadata": "metadata",
     "ipc_read": "ipc_read",
