@@ -134,7 +134,8 @@ def _perftest(tls: str, test: str, size: int, count: int, mode: str) -> list[flo
     with subprocess.Popen([program, *options], env=environment, stdout=subprocess.DEVNULL) as server:
         try:
             time.sleep(0.3)
-            command = [program, "127.0.0.1", *options, "-t", test, "-s", str(size), "-n", str(count), "-w", str(_FEW)]
+            what = ["-t", test, "-s", str(size), "-n", str(count), "-w", str(_FEW)]
+            command = [program, "127.0.0.1", *options, *what]
             run = subprocess.run(
                 command, env=environment, capture_output=True, text=True, timeout=_SECONDS, check=True
             )
@@ -151,15 +152,22 @@ def _line_ups(scale: Scale) -> Iterator[LineUp | Skipped]:
     for tls in _TRANSPORTS:
         for size in _SIZES:
             with _connected(tls, size, total) as (sender, receiver, sent):
-                ours = Way("bowstring transport", "subject", _sending(sender, receiver, sent), total, "ucx_perftest")
+                send = _sending(sender, receiver, sent)
+                ours = Way("bowstring transport", "subject", send, total, "ucx_perftest")
                 names = {"ucx_perftest": "sleep", "ucx_perftest, polling": "poll"}
                 ways = [ours, *(_bandwidth(name, tls, size, total, mode) for name, mode in names.items())]
                 target = Target(ours.name, "at least", 0.9, "ucx_perftest")
                 name = f"{tls}: {total >> 20} MiB in messages of {size >> 10} KiB"
                 yield LineUp(name, tuple(ways), scale.rounds(11, 3), (target,))
         with _connected(tls, 8, 8) as (sender, receiver, _):
-            trips = Way("bowstring transport", "subject", _round_trips(sender, receiver), None, "ucx_perftest")
-            ways = [trips, _latency("ucx_perftest", tls, "sleep"), _latency("ucx_perftest, polling", tls, "poll")]
+            trips = Way(
+                "bowstring transport", "subject", _round_trips(sender, receiver), None, "ucx_perftest"
+            )
+            ways = [
+                trips,
+                _latency("ucx_perftest", tls, "sleep"),
+                _latency("ucx_perftest, polling", tls, "poll"),
+            ]
             target = Target(trips.name, "at most", 3.0, "ucx_perftest")
             yield LineUp(f"{tls}: round trip of 8 bytes", tuple(ways), scale.rounds(11, 3), (target,))
 

@@ -47,7 +47,7 @@ _SLICE: Final = 0.1
 # Up to here what asks for data is copied, and not waited for.
 _REQUEST_BYTES: Final = 1 << 16
 # How often to look before sleeping: what is sent back at once comes while we do.
-_LOOKS: Final = 8
+_LOOKS: Final = 40
 _MOMENT: Final = 0.0002
 _WHOLE_TAG: Final = (1 << 64) - 1
 # Ways by which UCX reads memory of a process that does nothing for it.
@@ -281,6 +281,8 @@ class UcxChannel(Channel):
 
     def attend(self) -> bool:
         """Make progress where no thread of the user's does; return whether there is more to be made."""
+        if self._sender.waiting:  # which makes progress itself; what we took it would not wake for
+            return True
         self._watched = not self._receiver.waiting and not self._usage.closed and self._flush()
         return self._watched
 
@@ -289,7 +291,8 @@ class UcxChannel(Channel):
         if self._usage.abandoned or not self._lock.acquire(blocking=False):
             return not self._usage.abandoned
         try:
-            self._progress(self._receiver)
+            if self._progress(self._receiver) and self._sender.waiting:
+                self._sender.wake()
             if self._flushing is None:
                 self._flushing = self._link.endpoint.flush()
             if self._flushing.done and not self._link.look_after():
