@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, Self
 import pyarrow as pa
 
 from bowstring.closing import Closing
+from bowstring.columnar.interchange.conversions import Converting
 from bowstring.columnar.lookup import column_positions
 from bowstring.columnar.materialize import dictionaries_placed, placed
 from bowstring.errors import ClosedError, EndOfStream, NotOnDevice, NotPicklable, Starved, UsageError
@@ -67,11 +68,11 @@ class StreamStatistics:
     decompressed: str = ""
 
 
-class Stream(Closing):
+class Stream(Closing, Converting):
     """Batches, one after the other. Iterate over it, in a ``with`` block.
 
     The batches stay true after the stream is closed, and after its producer is gone. A stream is read once: to
-    begin again after its end (``for``, `read_all`, `to_reader`, ``pyarrow.table(stream)``) raises `UsageError`.
+    begin again after its end (``for``, `read_all`, `to_pandas`, ``pyarrow.table(stream)`` …) raises `UsageError`.
     Threads may share a stream, each batch goes to one of them: a thread that begins after another has read the last
     batch finds nothing left, without an error.
     """
@@ -179,6 +180,13 @@ class Stream(Closing):
                 if not _copy_borrowed(taken):
                     raise
         return pa.Table.from_batches([batch.to_arrow() for batch in taken], schema=self.schema)
+
+    def to_arrow(self) -> pa.Table:
+        """Return what :meth:`read_all` returns; ``to_pandas``, ``to_polars`` and ``to_pylist`` convert it."""
+        return self.read_all()
+
+    def _as_pyarrow(self) -> pa.Table:
+        return self.read_all()
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the stream as a pyarrow reader, which fetches as it is read.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, overload
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 from bowstring.columnar.column import Column
 from bowstring.columnar.dictionary import Dictionaries, Dictionary
 from bowstring.columnar.interchange import cudf, export
-from bowstring.columnar.interchange.conversions import Converting
+from bowstring.columnar.interchange.conversions import SHOWN_ROWS, Converting, table_of_rows
 from bowstring.columnar.interchange.foreign import Importer
 from bowstring.columnar.interchange.source import one_batch, open_batches
 from bowstring.columnar.layout import Layout
@@ -237,6 +238,12 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
     def __repr__(self) -> str:
         size = "released" if self._spans is None else f"{self.nbytes} bytes on {self.device.name}"
         return f"<Batch {self.num_rows} rows × {self.num_columns} columns, {size}>"
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: the columns with their types, and the first rows."""
+        if self._spans is None:
+            return html.escape(repr(self))
+        return table_of_rows(repr(self), self.schema, self.slice(0, SHOWN_ROWS).to_arrow())
 
     def __reduce__(self) -> NoReturn:
         raise NotPicklable(

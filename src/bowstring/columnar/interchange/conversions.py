@@ -1,14 +1,22 @@
-"""Conversions to pandas, polars and Python, which a batch and a column share: those of pyarrow, by way of it."""
+"""Conversions to pandas, polars and Python, which batches, columns and streams share: those of pyarrow."""
 
 from __future__ import annotations
 
 import abc
+import html
 import importlib
-from typing import Any
+from typing import Any, Final
+
+import pyarrow as pa
 
 from bowstring.errors import MissingDependency
 
-__all__ = ["Converting"]
+__all__ = ["SHOWN_ROWS", "Converting", "table_of_rows"]
+
+SHOWN_ROWS: Final = 10
+"""Rows that notebooks show."""
+_SHOWN_COLUMNS: Final = 20
+_SHOWN_TEXT: Final = 60
 
 
 class Converting(abc.ABC):
@@ -18,7 +26,7 @@ class Converting(abc.ABC):
 
     @abc.abstractmethod
     def _as_pyarrow(self) -> Any:
-        """Return the data as a batch or an array of pyarrow's, extension types included."""
+        """Return the data as a table, a batch or an array of pyarrow's, extension types included."""
 
     def to_pandas(self, **options: Any) -> Any:
         """Return a ``pandas.DataFrame``, or of a column a ``pandas.Series``.
@@ -70,6 +78,38 @@ class Converting(abc.ABC):
         """
         result: list[Any] = self._as_pyarrow().to_pylist()
         return result
+
+
+def table_of_rows(title: str, schema: pa.Schema, rows: pa.RecordBatch) -> str:
+    """Return HTML: a title, the columns with their types, and some rows.
+
+    Examples
+    --------
+    >>> batch = pa.record_batch({"a": ["<b>"]})
+    >>> "<td>&#x27;&lt;b&gt;&#x27;</td>" in table_of_rows("a batch", batch.schema, batch)
+    True
+    """
+    fields = list(schema)[:_SHOWN_COLUMNS]
+    columns = [rows.column(place) for place in range(len(fields))]
+    heads = "".join(f"<th>{_cut(each.name)}<br><small>{_cut(str(each.type))}</small></th>" for each in fields)
+    lines = "".join(
+        f"<tr>{''.join(f'<td>{_cut(_shown(column[row]))}</td>' for column in columns)}</tr>"
+        for row in range(min(rows.num_rows, SHOWN_ROWS))
+    )
+    more = len(schema) - len(fields)
+    note = f"<p>and {more} more columns</p>" if more else ""
+    return f"<p>{html.escape(title)}</p><table><tr>{heads}</tr>{lines}</table>{note}"
+
+
+def _shown(value: pa.Scalar) -> str:
+    try:
+        return repr(value.as_py())
+    except (ValueError, OverflowError, pa.ArrowException):  # what Python has no value for
+        return str(value)
+
+
+def _cut(text: str) -> str:
+    return html.escape(text if len(text) <= _SHOWN_TEXT else f"{text[: _SHOWN_TEXT - 1]}…")
 
 
 def _needed(name: str) -> Any:
