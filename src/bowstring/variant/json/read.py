@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
@@ -23,6 +24,7 @@ from bowstring.kernels.json.format import NOTHING, READ
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory.arrays import distinct
 from bowstring.variant.build import BLOCK_ROWS, column_of, storage_array, variant_field
+from bowstring.variant.json.lines import lines_of, progress
 from bowstring.variant.json.source import Rules, Texts, check_rules, texts_of
 from bowstring.variant.json.waves import Chunks, Ranks, Read, Wave, Waves, chunks_of, join_keys, waves_of
 
@@ -45,8 +47,9 @@ _LEAST: Final = 1 << 10
 
 
 def from_json(
-    texts: Any,
+    texts: Any = None,
     *,
+    path: str | os.PathLike[str] | None = None,
     rules: Rules = "plain",
     on_error: Literal["raise", "null"] = "raise",
     name: str = "variant",
@@ -67,6 +70,9 @@ def from_json(
     texts
         A column of text of any type (or binary: UTF-8): a Column, a Batch or Arrow data of one, an Arrow array;
         or an iterable of str, bytes and None. Null rows become SQL NULLs.
+    path
+        In the place of `texts`: a file of JSON Lines, each line of which is a row; empty lines are none. It is
+        mapped, not copied. What takes longer than a second shows its progress, on a terminal.
     rules
         ``"plain"``: a number beyond the doubles is refused, ``-0.0`` stays a double. ``"spark"``: it becomes an
         infinity, ``-0.0`` the decimal 0.0, as with Spark's ``parse_json``; what is behind the value is refused,
@@ -91,8 +97,10 @@ def from_json(
         A text is no JSON, or one of the above; the error says its row, and the byte.
     LimitExceeded
         Nested too deeply, a text too long, more than 2 GiB of values, or rows that share too much text.
+    UsageError
+        Neither texts nor a file, or one that cannot be read.
     MissingDependency
-        numba is not installed.
+        The kernels were not compiled, and numba is not installed.
 
     Examples
     --------
@@ -103,8 +111,11 @@ def from_json(
     check_rules(rules)
     if on_error not in ("raise", "null"):
         raise UsageError("on_error", expected="'raise' or 'null'", found=repr(on_error))
-    source = texts_of(texts, limits)
-    with source.device.use():
+    if (texts is None) == (path is None):
+        raise UsageError("from_json() takes texts or the path of a file", expected="one of the two")
+    source = texts_of(texts, limits) if path is None else lines_of(path, limits)
+    what = "JSON" if path is None else os.path.basename(path)
+    with source.device.use(), progress(what, len(source.starts)) as show:
         chunks = chunks_of(source)
         waves = Waves(source, chunks, spark=rules == "spark", limits=limits)
         builder = ColumnBuilder(source)
@@ -118,6 +129,7 @@ def from_json(
                 # Of a block that takes several waves only the keys were kept.
                 read = reads[k] if len(group) == 1 else waves.read_again(wave, reads[k])
                 builder.add(waves, read, ranks[k])
+                show(read.rows.stop)
         return builder.column(name)
 
 
