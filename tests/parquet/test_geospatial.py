@@ -215,6 +215,16 @@ def test_statistics_are_of_each_row_group_and_of_what_is_inside_lists() -> None:
     assert read(file.getvalue()) == table
 
 
+def test_geometries_inside_maps_have_statistics() -> None:
+    """A map of lists of geometries has the box of all of them, without what is hidden by nulls."""
+    type_ = pa.map_(pa.string(), pa.list_(geo.field("element")))
+    points = [point(1, 1), point(5, 5)]
+    column = pa.array([[("a", points[:1])], None, [("b", points[1:2])], [("c", None)]], type_)
+    file = io.BytesIO()
+    bow.parquet.write(pa.table({"m": column}), file)
+    assert statistics_of(file.getvalue(), "m.key_value.value.list.element") == [(geo.Box(1, 1, 5, 5), (1,))]
+
+
 def test_bytes_that_are_no_geometry_are_written_without_statistics() -> None:
     """They come back as they were; a row group that has them says nothing of its geometries."""
     values = [point(1, 2), b"\x01\x02", point(3, 4), b"\x01\x08\0\0\0"]

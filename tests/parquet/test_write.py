@@ -150,3 +150,9 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="row group"):
         bow.parquet.write(TABLE, tmp_path / "x.parquet", row_group_size=0)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_bytes_of_no_width_are_refused() -> None:
+    """A type that Parquet does not have is an error of ours."""
+    with pytest.raises(Unsupported, match="FIXED_LEN_BYTE_ARRAY"):
+        bow.parquet.write(pa.table({"a": pa.array([b""], pa.binary(0))}), io.BytesIO())

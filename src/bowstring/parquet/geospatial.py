@@ -195,6 +195,8 @@ def _leaves(array: Any) -> Iterator[Any]:
         for child in array.flatten():
             yield from _leaves(child)
     elif pa.types.is_nested(type_):
+        if pa.types.is_map(type_):
+            array = array.view(pa.list_(pa.struct([type_.key_field, type_.item_field])))
         yield from _leaves(array.flatten())
     else:
         yield array
