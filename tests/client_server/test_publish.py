@@ -144,7 +144,7 @@ def test_released_after_its_readers(server: bow.Server) -> None:
     stream = bow.connect(endpoint)
     batches = list(stream)
     stream.close()
-    if not stream.stats.path.endswith("packed"):
+    if stream.stats.path.endswith("mapped"):
         with pytest.raises(bow.DeadlineExceeded):
             server.wait_released("n", timeout=0.1)
     del batches, stream
