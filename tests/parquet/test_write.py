@@ -28,11 +28,18 @@ def test_what_pyarrow_can_write_comes_back(batches: list[pa.RecordBatch], rows: 
     """Batches of every type that pyarrow writes are read as pyarrow's own file of them is."""
     table = pa.Table.from_batches(batches)
     theirs, ours = io.BytesIO(), io.BytesIO()
+    refused = None
+    try:
+        bow.parquet.write(table, ours, row_group_size=rows)
+    except Unsupported as error:
+        if "no width" in str(error):  # pyarrow ends the process for rows of such types
+            return
+        refused = error
     try:
         pq.write_table(table, theirs)
     except (pa.ArrowException, ValueError):
         return
-    bow.parquet.write(table, ours, row_group_size=rows)
+    assert refused is None
     found, expected = (pq.ParquetFile(io.BytesIO(file.getvalue())).read() for file in (ours, theirs))
     assert found.schema.equals(expected.schema, check_metadata=True)
     assert repr(found.to_pylist()) == repr(expected.to_pylist())
@@ -152,7 +159,14 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_bytes_of_no_width_are_refused() -> None:
-    """A type that Parquet does not have is an error of ours."""
-    with pytest.raises(Unsupported, match="FIXED_LEN_BYTE_ARRAY"):
-        bow.parquet.write(pa.table({"a": pa.array([b""], pa.binary(0))}), io.BytesIO())
+@pytest.mark.parametrize(
+    "column",
+    [pa.array([b"", b""], pa.binary(0)), pa.array([[], None], pa.list_(pa.string(), 0))],
+    ids=["bytes", "lists"],
+)
+def test_types_of_no_width_are_refused(column: Any) -> None:
+    """A type that Parquet does not have is an error of ours, inside others, too."""
+    inside = pa.array([{"b": None}], pa.struct([("b", column.type)]))
+    for values in (column, inside):
+        with pytest.raises(Unsupported, match="no width"):
+            bow.parquet.write(pa.table({"a": values}), io.BytesIO())

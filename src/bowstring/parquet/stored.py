@@ -15,6 +15,7 @@ from bowstring.columnar.marks import (
     is_variant,
     marked_field,
 )
+from bowstring.errors import Unsupported
 from bowstring.geo.column import EXTENSION_NAME
 from bowstring.parquet.annotations import annotation
 from bowstring.parquet.columns import children_of, holds_variant, with_child_arrays, with_children
@@ -66,6 +67,7 @@ def stored_array(array: Any, field: pa.Field) -> Any:
 
 
 def _stored_field(field: pa.Field) -> pa.Field:
+    _check_width(field)
     if isinstance(field.type, VariantStorage):
         field = marked_field(field.with_type(field.type.storage_type))
     children = children_of(field.type)
@@ -85,6 +87,17 @@ def _stored_field(field: pa.Field) -> pa.Field:
         return _stored_leaf(field)
     changed = with_children(field.type, [_stored_field(child) for child in children])
     return field if changed is None else field.with_type(changed)
+
+
+def _check_width(field: pa.Field) -> None:
+    """Raise an error for a type that pyarrow ends the process for, or has no words of its own for."""
+    type_ = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
+    if (pa.types.is_fixed_size_list(type_) and not type_.list_size) or (
+        pa.types.is_fixed_size_binary(type_) and not type_.byte_width
+    ):
+        raise Unsupported(
+            "types of no width cannot be written as Parquet", found=str(type_), where=f"column {field.name}"
+        )
 
 
 def _stored_leaf(field: pa.Field) -> pa.Field:

@@ -340,10 +340,5 @@ def _translated() -> Iterator[None]:
         yield
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise Unsupported("these data cannot be written as Parquet", found=first_line(error)) from error
-    except OSError as error:
-        # pyarrow says so of a type without bytes; all else comes from the sink.
-        if not str(error).startswith("Invalid FIXED_LEN_BYTE_ARRAY"):
-            raise
-        raise Unsupported("these data cannot be written as Parquet", found=first_line(error)) from error
     except TypeError as error:
         raise UsageError("no such option", found=str(error)[:200]) from error
