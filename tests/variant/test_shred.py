@@ -62,6 +62,17 @@ def _check_rules(group: dict[str, Any] | None, *, field: bool) -> None:
         assert value is None or typed is None
 
 
+def _nested(scalar: Any) -> Any:
+    """Return a row as dicts, lists, None and scalars: Python has no dates before year 1."""
+    if not scalar.is_valid:
+        return None
+    if pa.types.is_struct(scalar.type):
+        return {field.name: _nested(scalar[field.name]) for field in scalar.type}
+    if pa.types.is_list(scalar.type):
+        return list(map(_nested, scalar))
+    return scalar.as_py() if pa.types.is_binary(scalar.type) else scalar
+
+
 @given(st.lists(st.none() | TREES, max_size=6), TYPES | st.just("infer"))
 def test_unshredding_gives_the_values_that_were_shredded(trees: list[Value | None], schema: Any) -> None:
     column = from_python(trees, name="v")
@@ -69,8 +80,8 @@ def test_unshredding_gives_the_values_that_were_shredded(trees: list[Value | Non
         shredded = variant.shred(each, schema)
         assert shredded.device is each.device
         assert _same(variant.unshred(shredded), column)
-        for row in shredded.as_batch().to_device("cpu")[0].to_arrow().storage.to_pylist():
-            _check_rules(row, field=False)
+        for row in shredded.as_batch().to_device("cpu")[0].to_arrow().storage:
+            _check_rules(_nested(row), field=False)
 
 
 @given(st.lists(JSON, max_size=30))
