@@ -20,7 +20,6 @@ from bowstring.kernels.variant.format import ARRAY, OBJECT
 from bowstring.kernels.variant.metadata import TEXT_ALONE, inspect_metadata
 from bowstring.kernels.variant.nested import (
     ANY_COUNT,
-    copy_slots,
     count_children,
     measure_keys,
     note_disorder,
@@ -33,7 +32,7 @@ from bowstring.variant.build import variant_field
 from bowstring.variant.codec.decode import children_of
 from bowstring.variant.codec.rows import Names, in_row, raw_rows
 from bowstring.variant.column import open_column
-from bowstring.variant.nested import Source, merge
+from bowstring.variant.nested import Source, copied, ends_of, merge
 from bowstring.variant.status import Gathered, Status, batch_of, first_error, raise_error
 from bowstring.variant.walk import Located, locate_in
 
@@ -299,11 +298,8 @@ def _what_of_keys(sort: bool) -> str:
 
 def _copied(source: Source, starts: Any, stops: Any) -> tuple[Any, Any]:
     """Return offsets and text of keys."""
-    xp = source.device.xp
-    ends = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(stops - starts, dtype=np.int64)])
-    out = xp.empty(int(source.device.to_host(ends[-1:])[0]), np.uint8)
-    launch(copy_slots, len(starts), starts, stops, source.dictionary.data, ends, out)
-    return ends.astype(np.int32), out
+    ends, text = copied(source, starts, stops, source.dictionary.data)
+    return ends.astype(np.int32), text
 
 
 def _exploded(source: Source, objects: _Containers, arrays: _Containers, *, outer: bool) -> Batch:
@@ -327,8 +323,8 @@ def _exploded(source: Source, objects: _Containers, arrays: _Containers, *, oute
     _raise_first(source, holders.statuses)
     _ends(source, "the values of an exploded Variant column", _sums(source, sizes, ends))
     starts, stops = _keys(source, objects, ends, sort=False)
-    offsets = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(sizes, dtype=np.int64)])
-    data = xp.empty(int(device.to_host(offsets[-1:])[0]), np.uint8)
+    offsets, nbytes = ends_of(source, sizes)
+    data = xp.empty(nbytes, np.uint8)
     launch(copy_bytes, total, source.data, inside.positions, VALUE, inside.statuses, offsets, data)
     valid = inside.statuses == np.uint8(Status.OK)
     present = bitmap.packed(valid) if outer else None

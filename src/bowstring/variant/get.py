@@ -36,8 +36,9 @@ from bowstring.variant.walk import extract, locate
 if TYPE_CHECKING:
     from bowstring.memory import Device
     from bowstring.variant.column import VariantColumn
+    from bowstring.variant.walk import Located
 
-__all__ = ["KINDS", "OnError", "get", "get_many", "type_of"]
+__all__ = ["KINDS", "OnError", "get", "get_many", "located_at", "type_of"]
 
 
 OnError = Literal["null", "raise"]
@@ -411,16 +412,9 @@ def type_of(column: Any, path: str | Sequence[AnyStep] = "$", *, plain: bool = F
     ... )
     (['object'], ['int8'])
     """
-    steps = single_path(path, "type_of")
-    found = one_column(column, "variant")
-    check_mark(found, plain=plain)
-    device, rows = found.device, len(found)
+    opened, located = located_at(column, path, "type_of", plain=plain)
+    device, rows = opened.column.device, len(located.statuses)
     with device.use():
-        if is_shredded(found):
-            opened, located = ShreddedPaths(open_shredded(found), DEFAULT_LIMITS).located(steps)
-        else:
-            opened = open_column(found, plain=True)
-            [located] = locate(opened, [steps])
         kinds = device.xp.empty(rows, np.int8)
         launch(name_kinds, rows, opened.value.data, located.positions, located.statuses, kinds)
         layout = Layout.of(pa.schema([pa.field(_name_of(path), pa.dictionary(pa.int8(), pa.string()))]))
@@ -432,6 +426,21 @@ def type_of(column: Any, path: str | Sequence[AnyStep] = "$", *, plain: bool = F
             dictionaries={0: Dictionary(0, _names(device))},
             device=device,
         )[0]
+
+
+def located_at(
+    column: Any, path: str | Sequence[AnyStep], call: str, *, plain: bool
+) -> tuple[VariantColumn, Located]:
+    """Return a column, shredded or not, and where the one value at a path is in each row."""
+    steps = single_path(path, call)
+    found = one_column(column, "variant")
+    check_mark(found, plain=plain)
+    with found.device.use():
+        if is_shredded(found):
+            return ShreddedPaths(open_shredded(found), DEFAULT_LIMITS).located(steps)
+        opened = open_column(found, plain=True)
+        [located] = locate(opened, [steps])
+        return opened, located
 
 
 def _names(device: Device) -> Batch:

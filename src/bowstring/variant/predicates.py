@@ -12,7 +12,6 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Layout
-from bowstring.columnar.one_column import one_column
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import NotOnDevice, UsageError
 from bowstring.kernels import bitmap
@@ -22,14 +21,12 @@ from bowstring.kernels.variant.format import ARRAY
 from bowstring.kernels.variant.nested import ANY_COUNT, copy_slots, count_children
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.variant.build import variant_field
-from bowstring.variant.column import VariantColumn, check_mark, is_shredded, open_column
+from bowstring.variant.column import VariantColumn, open_column
+from bowstring.variant.get import located_at
 from bowstring.variant.metadata_dictionary import check_order
 from bowstring.variant.nested import Source, ends_of
-from bowstring.variant.path import AnyStep, single_path
-from bowstring.variant.shredded.get import ShreddedPaths
-from bowstring.variant.shredded.layout import open_shredded
+from bowstring.variant.path import AnyStep
 from bowstring.variant.status import Gathered, Status, batch_of
-from bowstring.variant.walk import Located, locate
 
 __all__ = ["array_length", "concat", "exists", "is_null"]
 
@@ -58,7 +55,7 @@ def exists(column: Any, path: str | Sequence[AnyStep], *, plain: bool = False) -
     >>> exists(from_json(['{"a": null}', "{}", None]), "$.a").to_pylist()
     [True, False, None]
     """
-    opened, located = _located(column, path, "exists", plain=plain)
+    opened, located = located_at(column, path, "exists", plain=plain)
     with opened.column.device.use():
         statuses = located.statuses
         is_missing = statuses == np.uint8(Status.MISSING)
@@ -90,7 +87,7 @@ def is_null(column: Any, path: str | Sequence[AnyStep] = "$", *, plain: bool = F
     >>> is_null(from_json(['{"a": null}', '{"a": 1}', "{}"]), "$.a").to_pylist()
     [True, False, None]
     """
-    opened, located = _located(column, path, "is_null", plain=plain)
+    opened, located = located_at(column, path, "is_null", plain=plain)
     with opened.column.device.use():
         kinds = opened.column.device.xp.empty(len(located.statuses), np.int8)
         launch(name_kinds, len(kinds), opened.value.data, located.positions, located.statuses, kinds)
@@ -121,7 +118,7 @@ def array_length(column: Any, path: str | Sequence[AnyStep] = "$", *, plain: boo
     >>> array_length(from_json(['{"a": [1, 2]}', '{"a": {}}', "5"]), "$.a").to_pylist()
     [2, None, None]
     """
-    opened, located = _located(column, path, "array_length", plain=plain)
+    opened, located = located_at(column, path, "array_length", plain=plain)
     device, rows = opened.column.device, opened.rows
     with device.use():
         counts = device.xp.empty(rows, np.int64)
@@ -135,20 +132,6 @@ def array_length(column: Any, path: str | Sequence[AnyStep] = "$", *, plain: boo
         field = pa.field(opened.column.name, pa.int64())
         made = Gathered(field, [(rows, -1)], [buffer_or_none(each, device) for each in (valid, counts)])
         return batch_of([made], opened)[0]
-
-
-def _located(
-    column: Any, path: str | Sequence[AnyStep], call: str, *, plain: bool
-) -> tuple[VariantColumn, Located]:
-    steps = single_path(path, call)
-    found = one_column(column, "variant")
-    check_mark(found, plain=plain)
-    with found.device.use():
-        if is_shredded(found):
-            return ShreddedPaths(open_shredded(found), DEFAULT_LIMITS).located(steps)
-        opened = open_column(found, plain=True)
-        [located] = locate(opened, [steps])
-        return opened, located
 
 
 def _flags(opened: VariantColumn, valid: Any, flags: Any) -> Column:
