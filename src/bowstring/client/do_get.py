@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
 import os
 import ssl
 import threading
@@ -15,7 +14,9 @@ import pyarrow as pa
 
 from bowstring.client.flight import FlightClient
 from bowstring.client.stream import Counters
+from bowstring.client.wire import first_that_opens
 from bowstring.columnar.batch import Batch
+from bowstring.dissociated.endpoint import of_offers
 from bowstring.errors import (
     AccessDenied,
     BowstringError,
@@ -64,30 +65,16 @@ def opened(
     flights = [each for each in endpoint.offers if each.by_flight]
     passed_over: list[str] = []
     if ours:
-        rest = dataclasses.replace(
-            endpoint,
-            uri=ours[0].uri,
-            data_uri=ours[0].data_uri,
-            host=ours[0].host,
-            elsewhere=None,
-            others=tuple(ours[1:]),
-        )
+        rest = of_offers(endpoint.ticket, ours)
         try:
             return connect(rest)
         except (AccessDenied, BrokenError, DeadlineExceeded, UsageError) as error:
             passed_over += _reasons(without_frames(error), rest)
     if hello.shard is not None:
         raise Unsupported("Flight has no shards", hint="; ".join(passed_over))
-    for offer in flights[:-1]:
-        try:
-            return DoGet(endpoint, offer, limits, tls, passed_over)
-        except (AccessDenied, BrokenError, DeadlineExceeded) as error:
-            passed_over.append(f"{offer.address}: {without_frames(error).what}")
-    try:
-        return DoGet(endpoint, flights[-1], limits, tls, passed_over)
-    except (AccessDenied, BrokenError, DeadlineExceeded) as error:
-        error.hint = "; ".join([*([error.hint] if error.hint else []), *passed_over])
-        raise
+    return first_that_opens(
+        flights, lambda offer: DoGet(endpoint, offer, limits, tls, passed_over), passed_over
+    )
 
 
 def _reasons(error: BowstringError, endpoint: Endpoint) -> list[str]:

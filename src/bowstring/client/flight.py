@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
 
-from bowstring.dissociated.endpoint import Dataset, Endpoint, Offer
+from bowstring.dissociated.endpoint import Dataset, Endpoint, Offer, of_offers
 from bowstring.dissociated.listing import DatasetInfo
-from bowstring.dissociated.location import Location, with_token
+from bowstring.dissociated.location import Location, token_of, with_token
 from bowstring.errors import (
     AccessDenied,
     BowstringError,
@@ -62,7 +62,7 @@ class FlightClient:
         except ImportError as error:
             raise MissingDependency("this pyarrow came without Arrow Flight", found=str(error)) from error
         self.address = uri.partition("?")[0]
-        token = _token_of(uri)
+        token = token_of(uri)
         self._headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
         self.limits = limits
         with self.asking():
@@ -224,7 +224,7 @@ def _endpoint(found: Any, uri: str) -> Endpoint:
         hosts = [None] * len(locations)
     ours: list[Offer] = []
     flights: list[Offer] = []
-    token = _token_of(uri)
+    token = token_of(uri)
     for location, host in zip(locations, hosts, strict=True):
         offer = Offer(location, None, host if isinstance(host, str) else None)
         if offer.by_flight:
@@ -235,13 +235,7 @@ def _endpoint(found: Any, uri: str) -> Endpoint:
     asked = Offer(uri)
     if asked.address not in {each.address for each in flights}:  # which is reached, whatever it is called
         flights.append(asked)
-    offers = [*ours[: _MOST_OFFERS - 1], *flights][:_MOST_OFFERS]
-    first, others = offers[0], tuple(offers[1:])
-    return Endpoint(first.uri, found.ticket.ticket, None, None, first.host, others)
-
-
-def _token_of(uri: str) -> str | None:
-    return dict(urllib.parse.parse_qsl(uri.partition("?")[2])).get("token")
+    return of_offers(found.ticket.ticket, [*ours[: _MOST_OFFERS - 1], *flights][:_MOST_OFFERS])
 
 
 def _is_ours(uri: str) -> bool:

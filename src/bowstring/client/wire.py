@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -43,7 +43,9 @@ if TYPE_CHECKING:
     from bowstring.transport import Channel
     from bowstring.transport.certificates import TlsConfig
 
-__all__ = ["Opened", "Run", "Runs", "Wire", "note_turned_away", "open_wires"]
+__all__ = ["Opened", "Run", "Runs", "Wire", "first_that_opens", "note_turned_away", "open_wires"]
+
+_T = TypeVar("_T")
 
 _LOOK: Final = 0.01
 
@@ -198,13 +200,28 @@ def open_wires(
     """
     candidates = endpoint.candidates()
     passed_over = [f"{each.address}: {each.why_not()}" for each in _better(endpoint, candidates[0])]
-    for offer in candidates[:-1]:
+    return first_that_opens(
+        candidates,
+        lambda offer: _open(offer, endpoint.ticket, hello, pool, limits, passed_over, tls),
+        passed_over,
+    )
+
+
+def first_that_opens(offers: Sequence[Offer], open_: Callable[[Offer], _T], passed_over: list[str]) -> _T:
+    """Return what the first offer gives that works; `passed_over` takes what is wrong with those before it.
+
+    Raises
+    ------
+    BrokenError, DeadlineExceeded, AccessDenied
+        None works: the error of the last one, with what is wrong with the others.
+    """
+    for offer in offers[:-1]:
         try:
-            return _open(offer, endpoint.ticket, hello, pool, limits, passed_over, tls)
+            return open_(offer)
         except (AccessDenied, BrokenError, DeadlineExceeded, ForkedError, MissingDependency) as error:
             passed_over.append(f"{offer.address}: {without_frames(error).what}")
     try:
-        return _open(candidates[-1], endpoint.ticket, hello, pool, limits, passed_over, tls)
+        return open_(offers[-1])
     except (AccessDenied, BrokenError, DeadlineExceeded) as error:
         if passed_over:
             error.hint = "; ".join([*([error.hint] if error.hint else []), *passed_over])

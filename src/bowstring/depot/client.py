@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from bowstring.closing import Closing
 from bowstring.depot.options import DepotStatus
-from bowstring.depot.protocol import Connection, Fields, Verb, pack
+from bowstring.depot.protocol import Connection, Fields, Verb
 from bowstring.depot.writing import Attempt, Committed, warm_mappings
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.dissociated.listing import DatasetInfo
@@ -204,8 +204,7 @@ class Depot(Closing):
 
     def offered(self, dataset: str) -> tuple[Committed, ...]:
         """Return the committed streams of a data set that are offered still."""
-        streams = self._ask(Verb.OFFERED, {"dataset": dataset}).raw().get("streams", [])
-        return tuple(Committed.of(Fields(pack(each))) for each in streams)
+        return tuple(map(Committed.of, self._ask(Verb.OFFERED, {"dataset": dataset}).each("streams")))
 
     def release(self, dataset: str, *, final: bool = False) -> bool:
         """Free a data set, and return whether there was one. Readers keep what they have.
@@ -443,7 +442,7 @@ class Depot(Closing):
 
 def _release_elsewhere(answer: Fields) -> None:
     """Release what a depot says that depots of other hosts hold; one that cannot be reached has a lease."""
-    replaced = Fields(pack(answer.raw().get("replaced", {})))
+    replaced = answer.inside("replaced")
     for part in replaced.raw():
         for address in replaced.texts(part):
             with contextlib.suppress(BowstringError):

@@ -350,15 +350,9 @@ def _release(session: Session, fields: Fields) -> Answer:
 
 
 def _end(session: Session, fields: Fields) -> Answer:
-    given = fields.raw().get("stays", {})
-    if not isinstance(given, dict):
-        raise ProtocolError("stays in a message of the depot", expected="an object", found=repr(given)[:80])
-    stays = Fields(pack(given))
-    return {
-        "known": session.depot.registry.end(
-            fields.text("application"), {name: stays.seconds(name) for name in given}
-        )
-    }, ()
+    given = fields.inside("stays")
+    stays = {name: given.seconds(name) for name in given.raw()}
+    return {"known": session.depot.registry.end(fields.text("application"), stays)}, ()
 
 
 def _offered(session: Session, fields: Fields) -> Answer:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import enum
 import json
 import threading
-import urllib.parse
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from bowstring import errors
 from bowstring.dissociated.failures import DETAILS, details_of
+from bowstring.dissociated.location import token_of
 from bowstring.errors import (
     BowstringError,
     BrokenError,
@@ -113,6 +113,27 @@ class Fields:
         if not isinstance(found, dict):
             raise ProtocolError("a message of the depot is not a JSON object", found=type(found).__name__)
         self._fields: dict[str, Any] = found
+
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> Self:
+        """Return an object that is inside of another."""
+        made = cls.__new__(cls)
+        made._fields = fields
+        return made
+
+    def inside(self, name: str) -> Self:
+        """Return the object in a field, an empty one where there is none."""
+        value = self._fields.get(name, {})
+        if not isinstance(value, dict):
+            raise _wrong(name, "an object", value)
+        return self.of(value)
+
+    def each(self, name: str) -> list[Self]:
+        """Return the objects of a list."""
+        value = self._fields.get(name, [])
+        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+            raise _wrong(name, "a list of objects", value)
+        return list(map(self.of, value))
 
     def number(self, name: str, default: int | None = None) -> int:
         """Return a whole number, 0 or more and of at most 63 bits."""
@@ -238,8 +259,7 @@ class Connection:
     """
 
     def __init__(self, address: str, seconds: float, tls: TlsConfig | ssl.SSLContext | None = None) -> None:
-        where, _, query = address.partition("?")
-        token = dict(urllib.parse.parse_qsl(query)).get("token")
+        where, token = address.partition("?")[0], token_of(address)
         self._lock = threading.Lock()
         self._channel = dial(where, CONTROL_LIMITS, seconds, tls=tls)
         try:

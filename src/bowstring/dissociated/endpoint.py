@@ -23,11 +23,11 @@ from bowstring.dissociated.location import (
 from bowstring.errors import BrokenError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
-__all__ = ["Dataset", "Endpoint", "Location", "Offer", "is_flight", "this_host"]
+__all__ = ["Dataset", "Endpoint", "Location", "Offer", "is_flight", "of_offers", "this_host"]
 
 _FLIGHT: Final = frozenset({"grpc", "grpc+tcp", "grpc+tls", "grpc+unix"})
 _OF_ENDPOINTS: Final = frozenset({"ticket", "data", "elsewhere", "host", "others"})
@@ -209,8 +209,7 @@ class Endpoint:
                 f"the data set is not offered over {scheme}:",
                 found=", ".join(each.address for each in self.offers),
             )
-        first, *others = offers
-        return Endpoint(first.uri, self.ticket, first.data_uri, None, first.host, tuple(others))
+        return of_offers(self.ticket, offers)
 
     @property
     def is_here(self) -> bool:
@@ -373,6 +372,12 @@ def _is_offer(row: Any) -> bool:
 
 def _with_query(uri: str, extra: dict[str, str]) -> str:
     return f"{uri}{'&' if '?' in uri else '?'}{urllib.parse.urlencode(extra)}"
+
+
+def of_offers(ticket: bytes, offers: Sequence[Offer]) -> Endpoint:
+    """Return the endpoint that has these offers, one or more, best first."""
+    first, *others = offers
+    return Endpoint(first.uri, ticket, first.data_uri, None, first.host, tuple(others))
 
 
 def is_flight(address: str) -> bool:

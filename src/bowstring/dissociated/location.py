@@ -11,7 +11,15 @@ from typing import Final
 
 from bowstring.errors import UsageError
 
-__all__ = ["COPY_WHOLE", "Location", "from_base64", "with_token", "without_secrets", "without_token"]
+__all__ = [
+    "COPY_WHOLE",
+    "Location",
+    "from_base64",
+    "token_of",
+    "with_token",
+    "without_secrets",
+    "without_token",
+]
 
 _MOST_FIELDS: Final = 32
 _U64: Final = 1 << 64
@@ -163,6 +171,17 @@ def without_secrets(uri: str) -> str:
     head, *parts = _BETWEEN.split(uri)
     shown = [part for part in parts if _PUBLIC.fullmatch(part)]
     return f"{head}?{'&'.join(shown)}"[:200] if shown else head[:200]
+
+
+def token_of(uri: str) -> str | None:
+    """Return the token of an address that has one in its query, whatever else is there.
+
+    Examples
+    --------
+    >>> token_of("tcp://127.0.0.1:4711?token=a+b"), token_of("tcp://127.0.0.1:4711")
+    ('a b', None)
+    """
+    return dict(urllib.parse.parse_qsl(uri.partition("?")[2])).get("token")
 
 
 def with_token(uri: str, token: str | None) -> str:
