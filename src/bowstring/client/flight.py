@@ -28,6 +28,7 @@ from bowstring.errors import (
     UsageError,
 )
 from bowstring.transport import is_known, passes_memory
+from bowstring.transport.certificates import WHOM_TO_TRUST
 from bowstring.transport.tcp import is_loopback
 
 if TYPE_CHECKING:
@@ -302,8 +303,7 @@ def _failure(error: BaseException, where: str) -> BowstringError:
             "the certificate of the Flight server is not accepted",
             found=said.rpartition("SSL routines::")[2],
             where=where,
-            hint="connect(tls=bow.TlsConfig(ca=…)), on the command line --tls-ca, says whom to trust; the "
-            "certificate must name the host that is dialled.",
+            hint=WHOM_TO_TRUST,
         )
     for name, what, kind in _kinds():
         if isinstance(error, name):

@@ -9,10 +9,17 @@ import functools
 import os
 import ssl
 from collections.abc import Iterator
+from typing import Final
 
 from bowstring.errors import BowstringError, UsageError
 
-__all__ = ["TlsConfig", "asks_certificates", "client_context", "server_context"]
+__all__ = ["WHOM_TO_TRUST", "TlsConfig", "asks_certificates", "client_context", "server_context"]
+
+WHOM_TO_TRUST: Final = (
+    "connect(tls=bow.TlsConfig(ca=…)), on the command line --tls-ca, says whom to trust; the certificate must name "
+    "the host that is dialled."
+)
+"""What a client can do where the certificate of a server is not accepted."""
 
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 

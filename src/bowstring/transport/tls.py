@@ -28,7 +28,13 @@ from bowstring.errors import (
 from bowstring.limits import Limits
 from bowstring.transport import tcp
 from bowstring.transport.accepting import UNAUTHENTICATED_BYTES
-from bowstring.transport.certificates import TlsConfig, asks_certificates, client_context, server_context
+from bowstring.transport.certificates import (
+    WHOM_TO_TRUST,
+    TlsConfig,
+    asks_certificates,
+    client_context,
+    server_context,
+)
 from bowstring.transport.channel import Listener
 from bowstring.transport.framing import Views
 from bowstring.transport.listener import SocketListener
@@ -184,8 +190,7 @@ class TlsChannel(tcp.TcpChannel):
                 where=str(self),
                 hint="TlsConfig.ca names the authorities that are trusted."
                 if self._is_server
-                else "connect(tls=bow.TlsConfig(ca=…)), on the command line --tls-ca, says whom to trust; the "
-                "certificate must name the host that is dialled.",
+                else WHOM_TO_TRUST,
             )
         if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
             return AccessDenied("the client has no certificate", where=str(self))

@@ -18,14 +18,15 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
 
+from bowstring.transport.tcp import spelled
 from bowstring.transport.ucx.worker import Endpoint, Failure, Request, Worker
 
-__all__ = ["Link", "Own", "all_ended", "begin", "leave", "let_go", "watch"]
+__all__ = ["AtOnce", "Link", "Own", "all_ended", "begin", "close_sockets", "leave", "let_go", "watch"]
 
 _PATIENCE: Final = 2.0
 _GREETING_PATIENCE: Final = 0.5
@@ -35,6 +36,7 @@ _TICK: Final = 0.002
 _ALL: Final = (1 << 64) - 1
 _COUNT: Final = struct.Struct("<I")
 _LONGEST: Final = 64
+_INTERNET: Final = (socket.AF_INET, socket.AF_INET6)
 
 
 class Own(enum.IntEnum):
@@ -176,6 +178,23 @@ class Ending(Protocol):
     def end(self) -> None: ...
 
 
+class AtOnce:
+    """The end of something for which there is nothing to wait, left to the thread: a call."""
+
+    fd = None
+
+    def __init__(self, end: Callable[[], object]) -> None:
+        self._end = end
+
+    def has_ended(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return True
+
+    def end(self) -> None:
+        """End it."""
+        self._end()
+
+
 class Attended(Protocol):
     """What may have sent something, with no thread of its own to make progress."""
 
@@ -313,14 +332,16 @@ os.register_at_fork(after_in_child=_forget)
 
 def close_copies(peer: str) -> None:
     """Close the descriptors of this process that are sockets connected to an address."""
-    if not peer:
-        return
+    if peer:
+        close_sockets(lambda copy: spelled(copy.getpeername()) == peer)
+
+
+def close_sockets(wanted: Callable[[socket.socket], bool]) -> None:
+    """Close the descriptors of this process that are certain sockets of the internet, those of UCX among them."""
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
             if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
-                copy = socket.socket(fileno=os.dup(int(name)))
-                with copy:
-                    place: Any = copy.getpeername()
-                host = f"[{place[0]}]" if ":" in place[0] else place[0]
-                if f"{host}:{place[1]}" == peer:
+                with socket.socket(fileno=os.dup(int(name))) as copy:
+                    found = copy.family in _INTERNET and wanted(copy)
+                if found:
                     os.close(int(name))

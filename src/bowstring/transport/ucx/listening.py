@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import os
 import resource
 import secrets
 import socket
 import threading
 import time
-from typing import Any, Final
+from typing import Final
 
 from bowstring.errors import (
     BrokenError,
@@ -25,7 +25,7 @@ from bowstring.transport import tcp
 from bowstring.transport.channel import Channel, Listener
 from bowstring.transport.descriptors import Usage, abandon_in_child
 from bowstring.transport.peer import Peer, milliseconds
-from bowstring.transport.ucx.attendant import Link, begin, leave
+from bowstring.transport.ucx.attendant import AtOnce, Link, begin, close_sockets, leave
 from bowstring.transport.ucx.channel import Sleeper, UcxChannel
 from bowstring.transport.ucx.worker import ConnectionRequest, Context, Failure, ListenerHandle, Worker
 
@@ -40,6 +40,8 @@ _SETTINGS: Final = {"RNDV_THRESH": "64k", "TCP_TX_SEG_SIZE": "256k", "TCP_RX_SEG
 _POLL: Final = 0.0005
 # A worker takes some ten, and more while peers connect to it.
 _DESCRIPTORS: Final = 40
+is_loopback = tcp.is_loopback
+
 _making = threading.Lock()
 _HINT: Final = (
     "UCX_TLS and UCX_NET_DEVICES choose transports and devices; `bowstring doctor` says what is there."
@@ -112,25 +114,12 @@ def _open(*, loopback: bool, version6: bool) -> Context:
         raise UsageError("UCX cannot be used so", found=str(failure), hint=_HINT) from failure
 
 
-class _Door:
-    """What of a listener has an end."""
-
-    fd = None
-
-    def __init__(self, worker: Worker, handle: ListenerHandle) -> None:
-        self._worker = worker
-        self._handle = handle
-
-    def has_ended(self) -> bool:
-        """Whether there is nothing to wait for."""
-        return True
-
-    def end(self) -> None:
-        """Turn away who waits, and let go of the listener."""
-        while self._handle.requests:
-            self._handle.reject(self._handle.requests.popleft())
-        self._handle.close()
-        self._worker.close()
+def _turn_away(worker: Worker, handle: ListenerHandle) -> None:
+    """Turn away who waits, and let go of a listener."""
+    while handle.requests:
+        handle.reject(handle.requests.popleft())
+    handle.close()
+    worker.close()
 
 
 class UcxListener(Listener):
@@ -147,7 +136,8 @@ class UcxListener(Listener):
         except BaseException:
             self._worker.close()
             raise
-        self._door = _Door(self._worker, self._handle)
+        # What of a listener has an end.
+        self._door = AtOnce(functools.partial(_turn_away, self._worker, self._handle))
         self.uri = f"ucx://{tcp.spelled(self._handle.address)}"
         self._lock = threading.Lock()
         self._usage = Usage()
@@ -265,14 +255,13 @@ def _worker(context: Context, where: str, client_id: int = 0) -> Worker:
 
 def _close_listening(place: tuple[str, int]) -> None:
     """In a forked child: close the copy of a listening socket, which would keep its port."""
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):
-            if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
-                with socket.socket(fileno=os.dup(int(name))) as copy:
-                    listens = copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-                    found: Any = copy.getsockname()
-                if listens and tuple(found[:2]) == place:
-                    os.close(int(name))
+
+    def listens(copy: socket.socket) -> bool:
+        return (
+            bool(copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)) and copy.getsockname()[:2] == place
+        )
+
+    close_sockets(listens)
 
 
 def listen(address: str, limits: Limits) -> Listener:
@@ -362,19 +351,3 @@ def _reached(link: Link, end: float) -> str:
         if time.monotonic() >= end:
             return "no answer"
         time.sleep(_POLL)
-
-
-def is_loopback(address: str) -> bool:
-    """Return whether nobody off this machine can reach the address; a name is looked up.
-
-    Raises
-    ------
-    UsageError
-        The address means nothing, or its name is unknown.
-
-    Examples
-    --------
-    >>> is_loopback("ucx://127.0.0.1:4711"), is_loopback("ucx://0.0.0.0:4711")
-    (True, False)
-    """
-    return tcp.is_loopback(address)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from bowstring.errors import UsageError
 from bowstring.memory import KeyedHandle
-from bowstring.transport.ucx.attendant import leave
+from bowstring.transport.ucx.attendant import AtOnce, leave
 from bowstring.transport.ucx.worker import HOST, Context, Failure, Mapped
 
 if TYPE_CHECKING:
@@ -21,23 +21,6 @@ _lock: Final = threading.Lock()
 _registered: Final[weakref.WeakKeyDictionary[Context, weakref.WeakKeyDictionary[Slab, Mapped]]] = (
     weakref.WeakKeyDictionary()
 )
-
-
-class _Unmapping:
-    """The end of a registration, which a finalizer leaves to a thread."""
-
-    fd = None
-
-    def __init__(self, mapped: Mapped) -> None:
-        self._mapped = mapped
-
-    def has_ended(self) -> bool:
-        """Whether there is nothing to wait for."""
-        return True
-
-    def end(self) -> None:
-        """Let nobody read the memory any more."""
-        self._mapped.close()
 
 
 def keyed_handle(context: Context, region: Region) -> KeyedHandle:
@@ -59,7 +42,7 @@ def keyed_handle(context: Context, region: Region) -> KeyedHandle:
                 mapped = known[slab] = context.map(slab.address, slab.nbytes, HOST)
             except Failure as failure:
                 raise UsageError("UCX cannot register memory", found=str(failure)) from failure
-            weakref.finalize(slab, leave, _Unmapping(mapped)).atexit = False
+            weakref.finalize(slab, leave, AtOnce(mapped.close)).atexit = False
     device = region.device
     return KeyedHandle(
         slab.uuid, device.uuid, region.nbytes, device.arrow_device_type, region.address, mapped.key

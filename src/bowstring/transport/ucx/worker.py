@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from bowstring.transport.tcp import spelled
 from bowstring.transport.ucx.library import (
     AmHandler,
     AmReceived,
@@ -691,7 +692,6 @@ def _unpacked(structure: ctypes.Structure, offset: int) -> tuple[str, int]:
 
 def _spelled(structure: ctypes.Structure, offset: int) -> str:
     try:
-        host, port = _unpacked(structure, offset)
+        return spelled(_unpacked(structure, offset))
     except OSError:
         return ""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
