@@ -136,7 +136,7 @@ class Assembler:
             return None
         header = decode_record_batch(part.message)
         batch = self._batch(part, header, self._layout)
-        copied = self._reads or isinstance(part.body, Packed)
+        copied = self._reads is not None or isinstance(part.body, Packed)
         found = Assembled(batch, batch.nbytes, self._credit(header), copied)
         if isinstance(part.body, Packed):
             lengths = header.buffers[:, 1]
@@ -161,7 +161,7 @@ class Assembler:
     def take_pointed(self, run: PointedRun, template: MessageTemplate | None) -> list[Assembled]:
         """Make batches of a run of pointers: those in front that are surely right."""
         layout = self._layout
-        if template is None or layout is None or self._unchecked or self._reads:
+        if template is None or layout is None or self._unchecked or self._reads is not None:
             return []
         dictionaries = self._memo.all(layout)
         if dictionaries is None:
@@ -171,9 +171,9 @@ class Assembler:
         return [self._lent(layout, each, counts, dictionaries) for each in found]
 
     @property
-    def _reads(self) -> bool:
-        """Whether bodies of pointers are read into memory of this process."""
-        return self._remote is not None and self._remote.known
+    def _reads(self) -> RemoteMemory | None:
+        """What bodies of pointers are read from into memory of this process; ``None`` where they are mapped."""
+        return self._remote if self._remote is not None and self._remote.known else None
 
     def _lent(
         self, layout: Layout, found: Found, counts: tuple[int, ...], dictionaries: dict[int, Dictionary]
@@ -265,7 +265,7 @@ class Assembler:
         header = decode_dictionary(part.message)
         values = self._batch(part, header.batch, self._memo.layout_of(header.id), resident=True)
         self._memo.take(header.id, values, is_delta=header.is_delta)
-        if isinstance(part.body, Packed) or self._reads:
+        if isinstance(part.body, Packed) or self._reads is not None:
             self._protocol.give_credit(self._credit(header.batch))
 
     def _batch(
@@ -322,8 +322,8 @@ class Assembler:
         ProtocolError
             A buffer lies outside the announced regions, or on several devices.
         """
-        if self._remote is not None and self._remote.known:
-            return self._remote.fetch(pairs)
+        if self._reads is not None:
+            return self._reads.fetch(pairs)
         spans = self.announced.resolve(pairs)
         return spans, self._regions_of(spans)
 
@@ -361,9 +361,9 @@ class Assembler:
         spans, regions = self.resolve(body.pairs)
         addresses = body.addresses
         device = None if not regions or regions[0].device.is_host else regions[0].device
-        credit = 0 if resident or self._reads else self._credit(header)
+        credit = 0 if resident or self._reads is not None else self._credit(header)
         lent = self._protocol.lend(addresses, credit, device)
-        if self._reads and lent is not None:  # what was read is not needed any more
+        if self._reads is not None and lent is not None:  # what was read is not needed any more
             self._notes.put(lent)
             lent = None
         leave_out_unused_bitmaps(spans, header.nodes, layout, header.variadic_counts)

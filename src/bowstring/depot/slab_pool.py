@@ -225,12 +225,14 @@ class SlabPool:
         regions, used
             The slabs, and how many bytes of each hold data.
         """
-        pieces = [(region, nbytes) for region, nbytes in zip(regions, used, strict=True) if nbytes]
+        pieces = list(zip(regions, used, strict=True))
         if 0 < sum(used) <= _SMALL and self._in_memory(regions):
-            shared = self._copied(owner, list(zip(regions, used, strict=True)))
+            shared = self._copied(owner, pieces)
             if shared is not None:
                 return shared
         for region, nbytes in pieces:
+            if not nbytes:
+                continue
             with self._changed:
                 lent = self._used[region.uuid]
                 before = lent.held

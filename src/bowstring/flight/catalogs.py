@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Protocol
 
+import pyarrow as pa
+
 from bowstring.client import connect
 from bowstring.dissociated.producer import Role
 from bowstring.errors import BowstringError, OutOfBudget, UnknownTicket, Unsupported, UsageError
@@ -12,8 +14,6 @@ from bowstring.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-
-    import pyarrow as pa
 
     from bowstring.client.stream import Stream
     from bowstring.columnar.batch import Batch
@@ -201,8 +201,6 @@ class ServerCatalog:
                     "the server's pool has no room", expected=f"at most {budget} bytes", where=name
                 )
             taken.append(batch)
-        import pyarrow as pa
-
         self._server.publish(name, pa.Table.from_batches(taken, schema), replace=True)
 
     def withdraw(self, name: str) -> None:

@@ -16,6 +16,7 @@ from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded, Usag
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Pool, cpu
 from bowstring.server import Server
+from bowstring.spark.coalescing import has_stages
 from bowstring.spark.input_batches import incoming
 from bowstring.spark.schemas import published_schema, with_plain_names
 from bowstring.spark.task import device_of, own_address, reason
@@ -175,7 +176,7 @@ def _check_slots(df: Any, profile: Any) -> None:
     if profile is not None or not hasattr(df, "_jdf"):
         return
     query = df._jdf.queryExecution()
-    if any(mark in query.executedPlan().toString() for mark in ("AdaptiveSparkPlan", "Exchange")):
+    if has_stages(query.executedPlan()):
         return
     partitions = int(query.toRdd().getNumPartitions())
     # Executors of a session that has just begun may be on their way.

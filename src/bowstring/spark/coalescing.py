@@ -9,7 +9,7 @@ from bowstring.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["coalesced"]
+__all__ = ["coalesced", "has_stages"]
 
 # Partitions of this many bytes and more are left as they are.
 _ENOUGH: Final = 1 << 20
@@ -83,7 +83,7 @@ def _keeps_order(made: Any, few: int) -> bool:
         return False
     # To make the RDD of a plan that adapts itself would run its stages. Behind a shuffle rows have no order.
     plan = query.executedPlan()
-    if any(mark in plan.toString() for mark in ("AdaptiveSparkPlan", "Exchange")):
+    if has_stages(plan):
         return True
     if plan.nodeName() != "Coalesce":
         return False
@@ -94,6 +94,12 @@ def _keeps_order(made: Any, few: int) -> bool:
     # Spark joins neighbours, but where some partitions would rather run on certain hosts.
     context = made.sparkSession.sparkContext._jsc.sc()
     return all(context.getPreferredLocs(rdd, index).isEmpty() for index in range(count))
+
+
+def has_stages(plan: Any) -> bool:
+    """Whether a physical plan shuffles, or may: making its RDD would run stages of it."""
+    text = plan.toString()
+    return "AdaptiveSparkPlan" in text or "Exchange" in text
 
 
 def _nodes(plan: Any) -> Iterator[Any]:

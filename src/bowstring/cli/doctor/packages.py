@@ -62,7 +62,6 @@ def _flight() -> Check:
 
 
 def _tls() -> Check:
-    # Its import takes longer than all else here, and is wanted only for this line.
     if not ssl.HAS_TLSv1_3:
         return Check(
             "TLS",
