@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import array
 import collections
 import contextlib
@@ -19,6 +20,7 @@ __all__ = [
     "ROOM",
     "Abandonable",
     "Arrivals",
+    "InUse",
     "Usage",
     "abandon_in_child",
     "close_all",
@@ -145,6 +147,34 @@ class Usage:
             return False
         self._released = True
         return True
+
+
+class InUse(abc.ABC):
+    """The end of what calls of several threads use: when it is closed and none of them is left."""
+
+    _usage: Usage
+
+    def close(self) -> None:
+        """Let no call begin any more, and wake those that wait. Idempotent."""
+        if self._usage.abandoned:
+            return
+        last = self._usage.close()
+        self._interrupt()
+        if last:
+            self._release()
+
+    @property
+    def closed(self) -> bool:
+        """Whether this side closed it."""
+        return self._usage.closed
+
+    @abc.abstractmethod
+    def _interrupt(self) -> None:
+        """Wake the calls that wait."""
+
+    @abc.abstractmethod
+    def _release(self) -> None:
+        """Let go of it: no call is left."""
 
 
 class Abandonable(Protocol):

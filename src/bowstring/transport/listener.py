@@ -11,7 +11,7 @@ import socket
 from bowstring.errors import BrokenError, ClosedError, LimitExceeded
 from bowstring.limits import Limits
 from bowstring.transport.channel import Channel, Listener
-from bowstring.transport.descriptors import Usage, abandon_in_child
+from bowstring.transport.descriptors import InUse, Usage, abandon_in_child
 from bowstring.transport.peer import milliseconds, timeval
 
 __all__ = ["SocketListener"]
@@ -19,7 +19,7 @@ __all__ = ["SocketListener"]
 _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
-class SocketListener(Listener):
+class SocketListener(InUse, Listener):
     """Accepts connections on a listening socket, which it owns from now on.
 
     Several threads may wait in `accept` at a time, all as long.
@@ -95,19 +95,7 @@ class SocketListener(Listener):
         if self._usage.closed:
             raise ClosedError(f"{self.uri} was closed")
 
-    def close(self) -> None:
-        if self._usage.abandoned:
-            return
-        last = self._usage.close()
-        self._shut_down()  # wakes a thread in accept()
-        if last:
-            self._release()
-
-    @property
-    def closed(self) -> bool:
-        return self._usage.closed
-
-    def _shut_down(self) -> None:
+    def _interrupt(self) -> None:
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
 

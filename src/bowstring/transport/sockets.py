@@ -20,7 +20,7 @@ from typing import Any
 from bowstring.errors import BowstringError, BrokenError, ClosedError, DeadlineExceeded, UsageError
 from bowstring.limits import Limits
 from bowstring.transport.channel import Channel, Land, Message, Received
-from bowstring.transport.descriptors import Usage, abandon_in_child
+from bowstring.transport.descriptors import InUse, Usage, abandon_in_child
 from bowstring.transport.framing import (
     HEADER_BYTES,
     Header,
@@ -50,7 +50,7 @@ _TIMEVAL = timeval(_SLICE)
 _SILENT = -1
 
 
-class StreamChannel(Channel):
+class StreamChannel(InUse, Channel):
     """Messages over a connected stream socket, which the channel owns from now on.
 
     Parameters
@@ -415,18 +415,9 @@ class StreamChannel(Channel):
             with contextlib.suppress(OSError):  # the peer, or a reset, was quicker
                 self._sock.shutdown(socket.SHUT_RDWR)
 
-    def close(self) -> None:
-        if self._usage.abandoned:
-            return
-        last = self._usage.close()
+    def _interrupt(self) -> None:
         # Also where it is closed next: a copy of the descriptor elsewhere must not keep the connection up.
         self._shut_down()
-        if last:
-            self._release()
-
-    @property
-    def closed(self) -> bool:
-        return self._usage.closed
 
     def _release(self) -> None:
         self._sock.close()

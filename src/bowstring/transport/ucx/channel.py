@@ -23,7 +23,7 @@ import numpy as np
 from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded, ProtocolError, UsageError
 from bowstring.limits import Limits
 from bowstring.transport.channel import Channel, Land, Message, Received
-from bowstring.transport.descriptors import Usage, abandon_in_child
+from bowstring.transport.descriptors import InUse, Usage, abandon_in_child
 from bowstring.transport.framing import check_length, landing, lazy_memory
 from bowstring.transport.peer import Peer, check_seconds, milliseconds
 from bowstring.transport.ucx.attendant import Link, Own, leave, let_go, watch
@@ -88,7 +88,7 @@ class Sleeper:
                 os.close(event)
 
 
-class UcxChannel(Channel):
+class UcxChannel(InUse, Channel):
     """One end of a connection over UCX.
 
     Parameters
@@ -381,8 +381,7 @@ class UcxChannel(Channel):
         if not self._broken:
             self._broken = str(error) if isinstance(error, BowstringError) else f"{error!r}"
             let_go(self._link)
-            self._receiver.wake()
-            self._sender.wake()
+            self._interrupt()
 
     # -- receiving -----------------------------------------------------------------------------------------
 
@@ -574,18 +573,9 @@ class UcxChannel(Channel):
 
     # -- the end -------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        if self._usage.abandoned:
-            return
-        last = self._usage.close()
+    def _interrupt(self) -> None:
         self._receiver.wake()
         self._sender.wake()
-        if last:
-            self._release()
-
-    @property
-    def closed(self) -> bool:
-        return self._usage.closed
 
     def _release(self) -> None:
         let_go(self._link)

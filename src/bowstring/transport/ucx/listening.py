@@ -23,7 +23,7 @@ from bowstring.errors import (
 from bowstring.limits import Limits
 from bowstring.transport import tcp
 from bowstring.transport.channel import Channel, Listener
-from bowstring.transport.descriptors import Usage, abandon_in_child
+from bowstring.transport.descriptors import InUse, Usage, abandon_in_child
 from bowstring.transport.peer import Peer, milliseconds
 from bowstring.transport.ucx.attendant import AtOnce, Link, begin, close_sockets, leave
 from bowstring.transport.ucx.channel import Sleeper, UcxChannel
@@ -122,7 +122,7 @@ def _turn_away(worker: Worker, handle: ListenerHandle) -> None:
     worker.close()
 
 
-class UcxListener(Listener):
+class UcxListener(InUse, Listener):
     """Accepts connections over UCX; several threads may wait in `accept` at a time."""
 
     channels = UcxChannel
@@ -200,17 +200,8 @@ class UcxListener(Listener):
         if self._usage.closed:
             raise ClosedError(f"{self.uri} was closed")
 
-    def close(self) -> None:
-        if self._usage.abandoned:
-            return
-        last = self._usage.close()
+    def _interrupt(self) -> None:
         self._waiting.wake()
-        if last:
-            self._release()
-
-    @property
-    def closed(self) -> bool:
-        return self._usage.closed
 
     def _release(self) -> None:
         self._waiting.close()
