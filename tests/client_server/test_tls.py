@@ -60,7 +60,7 @@ def test_many_at_once(serve: Serve) -> None:
 
 
 def test_names_need_a_token_or_certificates(serve: Serve) -> None:
-    """Whoever has the token, or had to show a certificate, may ask by name and for a list; nobody else may."""
+    """A client with the token, or with a certificate asked for, may ask by name and for a list; no other may."""
     for token, tls, client in ((SECRET, serving(), trusting()), (None, mutual(), mutual())):
         server = serve(TLS, tls=tls, token=token)
         endpoint = server.publish("t", TABLE)

@@ -117,7 +117,7 @@ def test_other_hosts_are_told(depot: bow.depot.Depot, elsewhere: bow.depot.Depot
 
 
 def test_an_application_that_ends_may_leave_something(connect: Connect) -> None:
-    """What stays is kept for its seconds, name and all, whoever is still there; the rest is freed at once."""
+    """What stays is kept with its name for its seconds, also while it is held; the rest is freed at once."""
     depot = connect()
     depot.hold(APP)
     named(depot, "goes", ONE, "a")

@@ -159,7 +159,7 @@ class DoGet:
             error = EndOfStream("there are no more batches")
         except BowstringError as raised:
             error = without_frames(raised)
-        except Exception as raised:  # noqa: BLE001  whoever waits must hear of it
+        except Exception as raised:  # noqa: BLE001  the thread that waits must learn of it
             error = BrokenError("the Flight client failed", found=repr(raised)[:200])
         with self._changed:
             self._error = error or ClosedError("the stream is closed")

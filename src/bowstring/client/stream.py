@@ -231,7 +231,7 @@ class Incoming(Protocol):
 
     @property
     def path(self) -> tuple[str, str]:
-        """The road that the bodies take, and the reason."""
+        """The path that the bodies take, and the reason."""
 
     @property
     def bodies(self) -> DeviceBodies | None:

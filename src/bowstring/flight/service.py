@@ -235,7 +235,7 @@ def _name(descriptor: Any) -> str:
     Raises
     ------
     NotImplementedError
-        It is a command. (Whoever answers one that he does not know gives clients what they did not ask for: ADBC's
+        It is a command. (A server that answers an unknown one gives clients what they did not ask for: ADBC's
         ended in a panic.)
     """
     if descriptor.descriptor_type != flight.DescriptorType.PATH or not descriptor.path:

@@ -170,7 +170,7 @@ class FlightServer(Closing):
             ) from error
         host, port = host_and_port(address)
         if port:
-            # gRPC would share a port that is in use with whoever has it, and each client would find one of the two.
+            # gRPC would share a port that is in use with its owner, and each client would find one of the two.
             listening(address).close()
         scheme = "grpc+tcp" if tls is None else "grpc+tls"
         shown = _bracketed(host) if advertise is None else advertised_host(advertise, address)

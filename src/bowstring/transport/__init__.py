@@ -164,7 +164,7 @@ def dial(
         Time in seconds to reach the listener; ``limits.connect_timeout`` unless given. A name server may
         take its own time on top.
     tls
-        Whom to trust, and what to show, on ``tls:``; whoever gives it wants nothing to cross a network unencrypted.
+        Whom to trust, and what to show, on ``tls:``. With it, nothing may cross a network unencrypted.
 
     Raises
     ------

@@ -255,7 +255,7 @@ class _Attendant:
         self._asleep = not (ending or sending)
         if not self._ending.empty() or not self._sending.empty():
             return
-        if sending:  # let whoever sent have the time to receive
+        if sending:  # the thread that sent may be about to receive
             time.sleep(_TICK)
             return
         for fd in (self._event, *fds):
