@@ -136,7 +136,7 @@ bench-gpu:
 RESOLVE = $(RUN) -m uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header \
     --system-certs --extra test pyproject.toml -
 # Lines for other systems go, and so do conditions on the platform: Bowstring runs on Linux.
-TIDY = sed -e '/^colorama/d' -e 's/ ; (*platform.*//'
+TIDY = sed -e '/^colorama/d' -e '/^appnope/d' -e 's/ ; (*platform.*//' -e 's/ ; implementation_name == .pypy. or .*//' -e 's/ ; sys_platform != .*//'
 BUILD_TOOLS = printf '%s\n' pip hatchling setuptools
 constraints: env
 	$(RUN) -m pip install --quiet uv
