@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import tempfile
 from typing import Any
 
 import numpy as np
@@ -121,6 +122,22 @@ def test_over_tls(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
         assert driver.status().pid == depot.status().pid
         assert driver.release("data")
     until_free(depot)
+
+
+def test_releases_elsewhere_follow_the_certificates(connect: Connect) -> None:
+    """A dropped name frees what another depot holds at ``tls:`` where the client says whom to trust, else not."""
+    with tempfile.TemporaryDirectory(prefix="bow-") as folder:
+        far = connect(folder=folder, options={"tls": serving()}, tcp="tls://127.0.0.1:0")
+        try:
+            for trusted in (False, True):
+                catalog = connect(tls=trusting() if trusted else None)
+                found = bow.Dataset((commit(far, TABLE).endpoint,), TABLE.schema)
+                where = [far.remote_address or ""]
+                catalog.announce("n", found, application=APP, part="data", depots=where)
+                catalog.drop("n")
+                assert bool(far.offered("data")) is not trusted
+        finally:
+            far.stop()
 
 
 def test_plaintext_is_said(connect: Connect) -> None:

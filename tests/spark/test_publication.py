@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import shutil
@@ -25,6 +26,7 @@ from bowstring.spark.publication import Job, Keep, Publication
 from bowstring.spark.task import DepotTask, Order
 from bowstring.spark.tickets import Ticket
 from tests.client_server.conftest import until
+from tests.transport.certified import serving, trusting
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -105,6 +107,35 @@ def die_and_rise() -> None:
     """Kill the depot, and start another one in its place."""
     kill_depot()
     bow.depot.connect().close()
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_driver_asks_depots_elsewhere_by_their_certificates(
+    folder: str, stopped: threading.Event, monkeypatch: pytest.MonkeyPatch, trusted: bool
+) -> None:
+    """Depots of other hosts that were started with a certificate are held, settled and freed by TLS."""
+    certificate = dataclasses.replace(serving(), ca=trusting().ca)
+    options = bow.depot.Options(tls=certificate)
+    order = Order("app", "d#0", None, options=options, driver="127.0.0.1")
+    application = application_lease.Application("app", stopped.is_set)
+    if trusted:
+        application.trust(options)
+    work = Publication(order, application, Job(Frame([1, 2], [3]), DepotTask, SCHEMA), None, Keep())
+    tickets = work.run(order)
+    monkeypatch.setenv("BOWSTRING_HOST", "the driver's host, which is another one")
+    if not trusted:
+        with pytest.raises(bow.AccessDenied, match="certificate"):
+            work.dataset(tickets, recoverable=True, fresh=True)
+        return
+    published = work.dataset(tickets, recoverable=True, fresh=True)
+    with bow.connect(published, tls=certificate) as stream:
+        assert stream.read_all()["n"].to_pylist() == [1, 2, 3]
+        assert stream.stats.path == "tls: packed"
+    [held] = application.depots
+    assert held.address.startswith("tls:")
+    published.release()
+    assert held.status().datasets == ()
+    application.end()
 
 
 def test_what_was_lost_is_published_again(publish: Callable[..., Any]) -> None:

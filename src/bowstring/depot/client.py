@@ -23,11 +23,17 @@ from bowstring.errors import (
     NotPicklable,
 )
 from bowstring.memory.handle import this_process
+from bowstring.transport import encrypts
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Iterable, Mapping
 
     import pyarrow as pa
+
+    from bowstring.transport.certificates import TlsConfig
+
+    Tls = TlsConfig | ssl.SSLContext
 
 __all__ = ["Depot"]
 
@@ -47,9 +53,10 @@ class Depot(Closing):
         Where those of other hosts do, with the token; ``None`` where it listens for them nowhere.
     """
 
-    def __init__(self, address: str, find: Callable[[], Connection]) -> None:
+    def __init__(self, address: str, find: Callable[[], Connection], tls: Tls | None = None) -> None:
         self.address = address
         self._find = find
+        self._tls = tls
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._finding = threading.Lock()
@@ -304,7 +311,7 @@ class Depot(Closing):
             # Asked again because the connection was lost, it must not be added twice.
             fields["once"] = secrets.token_hex(8)
         answer = self._ask(Verb.ANNOUNCE, fields)
-        _release_elsewhere(answer)
+        self._release_elsewhere(answer)
         return answer.flag("changed")
 
     def check_name(self, name: str, *, application: str, new: bool = False) -> None:
@@ -325,7 +332,20 @@ class Depot(Closing):
         UnknownTicket
             It means nothing.
         """
-        _release_elsewhere(self._ask(Verb.DROP, {"name": name}))
+        self._release_elsewhere(self._ask(Verb.DROP, {"name": name}))
+
+    def _release_elsewhere(self, answer: Fields) -> None:
+        """Release what a depot says that depots of other hosts hold; one that cannot be reached has a lease."""
+        replaced = answer.inside("replaced")
+        for part in replaced.raw():
+            for address in replaced.texts(part):
+                with contextlib.suppress(BowstringError):
+                    tls = self._tls if encrypts(address) else None
+                    connection = Connection(address, _ELSEWHERE_SECONDS, tls)
+                    try:
+                        connection.ask(Verb.RELEASE, {"dataset": part, "final": False}, _ELSEWHERE_SECONDS)
+                    finally:
+                        connection.close()
 
     def list_datasets(self) -> list[DatasetInfo]:
         """Return what all names mean."""
@@ -438,16 +458,3 @@ class Depot(Closing):
     def __repr__(self) -> str:
         # What ends up in logs must not let anybody in.
         return f"<Depot {self.address.partition('?')[0]}{' closed' if self._closed else ''}>"
-
-
-def _release_elsewhere(answer: Fields) -> None:
-    """Release what a depot says that depots of other hosts hold; one that cannot be reached has a lease."""
-    replaced = answer.inside("replaced")
-    for part in replaced.raw():
-        for address in replaced.texts(part):
-            with contextlib.suppress(BowstringError):
-                connection = Connection(address, _ELSEWHERE_SECONDS)
-                try:
-                    connection.ask(Verb.RELEASE, {"dataset": part, "final": False}, _ELSEWHERE_SECONDS)
-                finally:
-                    connection.close()

@@ -311,7 +311,8 @@ def connect(
         token, requests and data cross the network unencrypted, and who listens there can read, and release,
         everything.
     tls
-        Whom to trust, and what to show, where `address` is one of ``tls:``.
+        Whom to trust, and what to show, at depots of ``tls:``: that of `address`, and those of other hosts that
+        hold what this one is told to release.
     options
         For a depot that is started.
     timeout
@@ -354,7 +355,7 @@ def connect(
             return find(timeout)
         return found_or_started(paths, options or Options(), find, timeout)
 
-    depot = Depot(where, find_or_start)
+    depot = Depot(where, find_or_start, tls)
     if tcp is not None and depot.remote_address is None:
         try:
             depot._listen(tcp)

@@ -39,7 +39,8 @@ class Options:
     plaintext
         Whether token and data may cross a network unencrypted: whether it may listen at ``tcp:`` off loopback.
     tls
-        The certificate of a depot that listens at ``tls:``.
+        The certificate of a depot that listens at ``tls:``. A driver of Spark that starts depots with it trusts its
+        `ca`, and shows its `cert`, where it asks depots of other hosts.
 
     Examples
     --------

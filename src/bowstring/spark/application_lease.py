@@ -14,6 +14,7 @@ from bowstring.depot.launch import Paths
 from bowstring.dissociated.endpoint import Endpoint
 from bowstring.errors import BowstringError
 from bowstring.spark.task import driver_identity
+from bowstring.transport import encrypts
 from bowstring.transport.threads import run_in_thread
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from bowstring.depot import Options
     from bowstring.spark.tickets import Ticket
+    from bowstring.transport.certificates import TlsConfig
 
 __all__ = ["Application", "addresses_elsewhere", "addresses_of", "application_of"]
 
@@ -60,9 +62,15 @@ class Application:
         self._ending = threading.Lock()
         self._thread: Any = None
         self._catalog: depot.Depot | None = None
+        self._tls: TlsConfig | None = None
         # What finalizers leave: they may run in the midst of anything.
         self._forgotten: collections.deque[tuple[str, list[depot.Depot]]] = collections.deque()
         self.given_up: collections.deque[str] = collections.deque(maxlen=_MOST_GIVEN_UP)
+
+    def trust(self, options: Options | None) -> None:
+        """Ask depots of other hosts by the certificates that depots are started with, where they have some."""
+        if options is not None and options.tls is not None:
+            self._tls = options.tls
 
     def hold(
         self, dataset: str, tickets: Iterable[Ticket], lease_seconds: float, stay: float
@@ -105,7 +113,7 @@ class Application:
         with self._lock:
             known = self._depots.get(address)
         if known is None:
-            opened = depot.connect(options=options)
+            opened = depot.connect(options=options, tls=self._tls)
             with self._lock:
                 known = self._depots.setdefault(address, opened)
             if known is not opened:
@@ -141,7 +149,9 @@ class Application:
             known = self._depots.get(address)
         if known is not None:
             return known
-        opened = depot.connect(address=address, start=False)
+        # A depot that was started without them says so by its address.
+        tls = self._tls if encrypts(address) else None
+        opened = depot.connect(address=address, start=False, tls=tls)
         with self._lock:
             return self._depots.setdefault(address, opened)
 

@@ -78,7 +78,7 @@ class StayingTask:
             del data
             # Spark numbers attempts at tasks; those of one attempt at the stage are known by their lowest.
             attempt = min(map(int, context.allGather(str(context.taskAttemptId()))))
-            channel = ends.enter_context(dial(self.driver))
+            channel = ends.enter_context(dial(self.driver, tls=(self.order.options or Options()).tls))
             self._say(channel, ticket, attempt, len(context.getTaskInfos()))
             if ticket.endpoint:
                 self._stay(server, channel)
@@ -232,7 +232,9 @@ class _Meeting:
         self._spark = df.sparkSession.sparkContext
         self._group = order.dataset
         self._token = secrets.token_hex(16)
-        self._listener = listen(f"tcp://{order.driver or '127.0.0.1'}:0", _LIMITS)
+        tls = None if order.options is None or order.driver is None else order.options.tls
+        scheme = "tcp" if tls is None else "tls"
+        self._listener = listen(f"{scheme}://{order.driver or '127.0.0.1'}:0", _LIMITS, tls=tls)
         self._greeting = threading.BoundedSemaphore(_MOST_GREETED)
         self._changed = threading.Condition()
         self._guests: dict[int, _Guest] = {}

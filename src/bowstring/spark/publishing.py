@@ -145,6 +145,7 @@ def publish(
     warn_of_memory_limit(functools.partial(_setting, df.sparkSession), gpus=device is not None)
     report = reporter(progress, df.sparkSession)
     application = application_of(df.sparkSession)
+    application.trust(depot_options)
     if name is not None and mode == "depot":
         _check_name(name, application.name, new=not replace)
     order = Order(

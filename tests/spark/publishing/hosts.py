@@ -6,6 +6,8 @@ The program runs in a namespace, too (``unshare -n``), so that all of it is gone
 from __future__ import annotations
 
 import atexit
+import os
+import signal
 import subprocess
 import tempfile
 import time
@@ -17,7 +19,8 @@ import pytest
 import bowstring as bow
 from bowstring.spark.application_lease import application_of
 from tests.spark.publishing import standalone
-from tests.spark.publishing.local import ROWS, SUM, numbers, total
+from tests.spark.publishing.local import ROWS, SUM, numbers, total, wait_for
+from tests.transport.certified import authority
 
 _HERE, _THERE = "10.231.7.1", "10.231.7.2"
 # The wire is between these two.
@@ -99,4 +102,27 @@ def tasks_that_stay_there(session: Any) -> None:
     published.wait_released(30.0)
 
 
-SCENARIOS = [what_failed_there_is_freed, another_host, tasks_that_stay_there]
+def by_certificates(session: Any) -> None:
+    """A depot there that was started with a certificate is settled, replaced and freed by TLS, as options say."""
+    tls = bow.TlsConfig(cert=authority().issue(_HERE, _THERE), ca=authority().path)
+    options = bow.depot.Options(tls=tls)
+    for value in (1, 2):
+        frame = session.range(0, ROWS, 1, 2).selectExpr(f"id * {value} AS id")
+        published = bow.spark.publish(frame, "far", depot_options=options)
+    there = next(each for each in application_of(session).depots if each.address.startswith("tls:"))
+    assert [each.streams for each in there.status().datasets] == [2]
+    with bow.connect(published, tls=tls) as stream:
+        assert sum(int(batch["id"].values.sum()) for batch in stream) == 2 * SUM
+        assert stream.stats.path == "tls: packed"
+    stay = bow.spark.publish(numbers(session, 2), mode="barrier", readers=1, depot_options=options)
+    with bow.connect(stay, tls=tls) as stream:
+        assert sum(batch.num_rows for batch in stream) == ROWS
+    stay.wait_released(30.0)
+    published.release()
+    assert there.status().datasets == ()
+    # The next scenarios start another one, without encryption. No driver may stop it from here.
+    os.kill(there.status().pid, signal.SIGTERM)
+    wait_for(lambda: not os.path.exists(f"/proc/{there.pid}"))
+
+
+SCENARIOS = [by_certificates, what_failed_there_is_freed, another_host, tasks_that_stay_there]
