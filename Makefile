@@ -127,7 +127,7 @@ bench: env
 NAME ?= $(shell date -u +%Y%m%d)
 bench-gpu:
 	@if $(HAS_CUDA); then \
-	    $(GPU_ENV) && { $(call COMPILE,$(GPU)); } && set -x && $(GPU)/bin/bowstring bench gpu --json benchmarks/results/gpu-$(NAME).json; \
+	    $(GPU_ENV) && { $(call COMPILE,$(GPU)); } && set -x && $(GPU)/bin/bowstring bench gpu --full --json benchmarks/results/gpu-$(NAME).json; \
 	else \
 	    echo "no CUDA driver here (neither nvidia-smi nor libcuda.so.1): nothing was measured"; \
 	fi

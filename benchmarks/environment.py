@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import bowstring
-from bowstring.benchmarks.engines import missing
-from bowstring.benchmarks.gpu_facts import device_facts
+from bowstring.benchmarks.gpu.facts import device_facts
+from bowstring.benchmarks.peers.engines import missing
 from bowstring.errors import BowstringError
 from bowstring.spark.java import find_java
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import gc
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -20,12 +21,16 @@ class WrongBytes(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MeasuredWay:
-    """A way with its samples in seconds, of the wall and maybe of a device; `first` is the very first one."""
+    """A way with its samples in seconds, of the wall and maybe of a device; `first` is the very first one.
+
+    `memory` is what the last sample says of bytes held over time.
+    """
 
     way: Way
     first: float
     samples: tuple[float, ...]
     device_samples: tuple[float, ...] | None = None
+    memory: tuple[tuple[float, int], ...] = ()
 
     @property
     def summary(self) -> Summary:
@@ -41,18 +46,18 @@ class MeasuredLineUp:
     ways: tuple[MeasuredWay, ...]
 
     @property
-    def medians(self) -> dict[str, float]:
-        """Median seconds by the name of the way."""
-        return {each.way.name: each.summary.median for each in self.ways}
-
-    @property
-    def judged(self) -> dict[str, float]:
-        """What targets are judged by: the medians of the line-up's clock, or the wall's where it has none."""
+    def judged(self) -> dict[str, Summary]:
+        """What ways are compared by, by their names: the line-up's clock, or the wall's where it has none."""
         samples = [each.device_samples for each in self.ways]
         if self.line_up.clock == "wall" or not all(samples):
-            return self.medians
+            return {each.way.name: each.summary for each in self.ways}
         pairs = zip(self.ways, samples, strict=True)
-        return {each.way.name: summarize(found).median for each, found in pairs if found}
+        return {each.way.name: summarize(found) for each, found in pairs if found}
+
+    @property
+    def medians(self) -> dict[str, float]:
+        """Median seconds by the name of the way."""
+        return {name: each.median for name, each in self.judged.items()}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,8 +69,8 @@ class Failed:
     wrong_bytes: bool
 
 
-def measure(line_up: LineUp) -> MeasuredLineUp:
-    """Run a line-up: A B C, A B C, …
+def measure(line_up: LineUp, tick: Callable[[int, int], None] = lambda _done, _of: None) -> MeasuredLineUp:
+    """Run a line-up: A B C, A B C, …; call `tick` before each round, with those that are done and all.
 
     Raises
     ------
@@ -79,16 +84,26 @@ def measure(line_up: LineUp) -> MeasuredLineUp:
     >>> measure(LineUp("example", (way,), rounds=2)).medians
     {'nothing': 0.5}
     """
-    firsts = [_sample(way).seconds for way in line_up.ways]
-    for _ in range(line_up.warm_ups - 1):
-        for way in line_up.ways:
-            _sample(way)
-    rounds = [[_sample(way) for way in line_up.ways] for _ in range(line_up.rounds)]
+    total = line_up.warm_ups + line_up.rounds
+
+    def one_round(number: int) -> list[Measured]:
+        tick(number, total)
+        return [_sample(way) for way in line_up.ways]
+
+    rounds = [one_round(number) for number in range(total)]
+    firsts = [each.seconds for each in rounds[0]]
+    rounds = rounds[line_up.warm_ups :]
     columns = zip(*rounds, strict=True)
     return MeasuredLineUp(
         line_up,
         tuple(
-            MeasuredWay(way, first, tuple(each.seconds for each in samples), _of_device(samples))
+            MeasuredWay(
+                way,
+                first,
+                tuple(each.seconds for each in samples),
+                _of_device(samples),
+                tuple(samples[-1].memory),
+            )
             for way, first, samples in zip(line_up.ways, firsts, columns, strict=True)
         ),
     )
@@ -110,17 +125,24 @@ def _sample(way: Way) -> Measured:
 
 
 def measure_case(
-    case: Case, scale: Scale, progress: Callable[[str], None] = lambda _text: None
+    case: Case, scale: Scale, progress: Callable[[str, int, int], None] = lambda _name, _done, _of: None
 ) -> Iterator[MeasuredLineUp | Skipped | Failed]:
-    """Yield what became of each line-up of a case; a failure ends the case, not the program."""
+    """Yield what became of each line-up of a case; a failure ends the case, not the program.
+
+    `progress` takes the name of the line-up, the rounds that are done and all; 0 of 0 while data are made.
+    """
     name = case.name
     with contextlib.closing(case.line_ups(scale)) as line_ups:  # type: ignore[type-var]  # it is a generator
         try:
+            progress(name, 0, 0)
             for line_up in line_ups:
                 name = line_up.name
-                progress(name)
-                yield line_up if isinstance(line_up, Skipped) else measure(line_up)
+                if isinstance(line_up, Skipped):
+                    yield line_up
+                else:
+                    yield measure(line_up, functools.partial(progress, name))
                 name = f"after {name}"
+                progress(name, 0, 0)
         except WrongBytes as error:
             yield Failed(name, str(error), wrong_bytes=True)
         except Exception as error:  # noqa: BLE001  the other cases still run

@@ -1,86 +1,218 @@
-"""The program: ``bowstring bench [CASE…] [--quick] [--repeat N] [--json FILE] [--device NAME]``."""
+"""The program: ``bowstring bench`` measures; ``list``, ``explain`` and ``compare`` say more."""
 
 from __future__ import annotations
 
 import argparse
 import datetime as dt
-import json
 import sys
+import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from bowstring.benchmarks import comparing, document
 from bowstring.benchmarks.case import Case, Scale
-from bowstring.benchmarks.cases import GPU_CASES, case_named, case_names
-from bowstring.benchmarks.document import case_document, document
+from bowstring.benchmarks.cases import GPU_CASES, GROUPS, case_named, case_names
 from bowstring.benchmarks.environment import environment, load_average
 from bowstring.benchmarks.measuring import measure_case
-from bowstring.benchmarks.table import duration, environment_lines, line_up_lines, verdict_lines
+from bowstring.benchmarks.progress import Progress
+from bowstring.benchmarks.table import duration, environment_lines, failure_lines, line_up_lines, target_lines
 
 __all__ = ["run", "run_cases"]
+
+_INTERRUPTED: Final = 130
+_UNITS: Final = {
+    "": 1,
+    "B": 1,
+    "KIB": 1 << 10,
+    "MIB": 1 << 20,
+    "GIB": 1 << 30,
+    "K": 1 << 10,
+    "M": 1 << 20,
+    "G": 1 << 30,
+}
+_QUICK: Final = (
+    "small data and few rounds, to see that it runs and the rough picture; --full for figures to rely on"
+)
 
 
 def run(argv: Sequence[str] | None = None) -> int:
     """Do what the command line says; return the exit code."""
     parser = _parser()
     chosen = parser.parse_args(argv)
-    if chosen.cases == ["list"]:
-        for name in case_names():
-            print(f"{name:16} {case_named(name).title}")
-        return 0
-    wanted = [name for each in chosen.cases for name in (GPU_CASES if each == "gpu" else (each,))]
-    unknown = [name for name in wanted if name not in case_names()]
+    try:
+        return _WORDS.get(next(iter(chosen.words), ""), _measure)(chosen)
+    except (document.NotAResult, _Usage, OSError) as error:
+        parser.error(str(error))
+
+
+class _Usage(Exception):
+    """The command line asks for something that there is not."""
+
+
+def _list(_chosen: argparse.Namespace) -> int:
+    for name in case_names():
+        print(f"{name:18} {case_named(name).title}")
+    return 0
+
+
+def _explain(chosen: argparse.Namespace) -> int:
+    for name in _names(chosen.words[1:]):
+        case = case_named(name)
+        print(f"{name}: {case.title}")
+        about = case.explanation
+        small = ", ".join(f"{least:,} {axis}" for axis, least in case.judged_from.items())
+        for title, text in (
+            ("measured", about.measured),
+            ("baseline", about.baseline or "none: nothing else does this"),
+            ("floor", about.floor or "none"),
+            ("to read it", about.reading),
+            ("judged from", small),
+            ("--sizes", "applies" if case.sized else ""),
+        ):
+            if text:
+                print(textwrap.fill(text, 100, initial_indent=f"  {title:12}", subsequent_indent=" " * 14))
+    return 0
+
+
+def _compare(chosen: argparse.Namespace) -> int:
+    if len(chosen.words) != 3:
+        raise _Usage("compare takes two files: bowstring bench compare OLD.json NEW.json")
+    return _compared(*(document.read(Path(each)) for each in chosen.words[1:]))
+
+
+def _compared(old: Mapping[str, Any], new: Mapping[str, Any]) -> int:
+    """Print how two results differ; return 1 where something became slower, 2 where they cannot be compared."""
+    if different := comparing.differences(old, new):
+        print("These results cannot be compared, the machines differ:\n  " + "\n  ".join(different))
+        return 2
+    print(f"Compared with commit {old['environment']['commit'] or 'unknown'}, {old['started']}:")
+    for line in comparing.comparison_lines(old, new):
+        print(line)
+    return int(any(each.verdict == "slower" for each in comparing.changes(old, new)))
+
+
+def _names(words: Sequence[str]) -> list[str]:
+    """Return the cases that some words stand for: names of cases and of groups; all where there are none."""
+    names = [name for word in words for name in GROUPS.get(word, (word,))]
+    unknown = [name for name in names if name not in case_names()]
     if unknown:
-        parser.error(f"no such case: {', '.join(unknown)} (there are {', '.join(case_names())})")
-    names = list(dict.fromkeys(wanted)) or case_names()
-    scale = Scale(quick=chosen.quick, repeat=chosen.repeat, device=chosen.device)
-    result = run_cases([case_named(name) for name in names], scale)
-    if chosen.json is not None:
-        _write(chosen.json, result)
-    line_ups = [each for case in result["cases"] for each in case["line_ups"]]
-    return int(any("failed" in each for each in line_ups))
+        raise _Usage(
+            f"no such case: {', '.join(unknown)} (there are {', '.join(case_names())}; "
+            f"and groups of them: {', '.join(GROUPS)})"
+        )
+    return list(dict.fromkeys(names)) or case_names()
 
 
-def run_cases(cases: Sequence[Case], scale: Scale) -> dict[str, Any]:
-    """Measure, print a table for each line-up as it is done, and return the document."""
-    command = [case.name for case in cases]
-    command += ["--quick"] * scale.quick + (["--repeat", str(scale.repeat)] if scale.repeat else [])
-    on_device = any(case.name in GPU_CASES for case in cases)
-    command += ["--device", scale.device] * on_device
-    started = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    began = time.monotonic()
-    about = environment(scale.device if on_device else None)
-    for line in environment_lines(about):
+def _measure(chosen: argparse.Namespace) -> int:
+    cases = [case_named(name) for name in _names(chosen.words)]
+    scale = Scale(not chosen.full, chosen.repeat, chosen.device, chosen.sizes)
+    if scale.asked and chosen.words and (fixed := [case.name for case in cases if not case.sized]):
+        raise _Usage(f"--sizes means nothing to {', '.join(fixed)}")
+    # Read first: a mistake here should not cost the time of a run.
+    old = document.read(chosen.compare) if chosen.compare is not None else None
+    result = run_cases(cases, scale, chosen.json)
+    done = result["cases"]
+    failed = any("failed" in line_up for case in done for line_up in case["line_ups"])
+    if not result["complete"]:
+        print("interrupted" + (f"; what was measured is in {chosen.json}" if chosen.json else ""))
+        return _INTERRUPTED
+    code = int(failed)
+    if chosen.check:
+        print()
+        for line in target_lines(done):
+            print(line)
+        missed = any(
+            target["verdict"] == "missed"
+            for case in done
+            for line_up in case["line_ups"]
+            for target in line_up.get("targets", ())
+        )
+        code = code or int(missed)
+    if old is not None:
+        print()
+        code = code or _compared(old, result)
+    return code
+
+
+def run_cases(cases: Sequence[Case], scale: Scale, file: Path | None = None) -> dict[str, Any]:
+    """Measure, print a table for each line-up as it is done, and return the document.
+
+    It is written to `file` after each line-up: whatever ends the program, a valid document is there.
+    """
+    run = _Run(cases, scale, file)
+    for line in environment_lines(run.about):
         print(line)
-    done = []
-    for case in cases:
-        print(f"\n{case.name}: {case.title}", flush=True)
-        results = []
-        for result in measure_case(case, scale, _progress):
-            results.append(result)
-            print()
-            for line in line_up_lines(case_document(case, [result])["line_ups"][0]):
-                print(line, flush=True)
-        done.append(case_document(case, results))
-    about["load_average_after"] = load_average()
-    print()
-    for line in verdict_lines(done):
+    if scale.quick:
+        print(f"quick: {_QUICK}")
+    try:
+        for case in cases:
+            run.measure(case)
+        run.complete = True
+    except KeyboardInterrupt:
+        run.progress.clear()
+    run.about["load_average_after"] = load_average()
+    run.write()
+    result = run.document
+    for line in failure_lines(result["cases"]):
         print(line)
-    failed = sum("failed" in line_up for case in done for line_up in case["line_ups"])
+    failed = sum("failed" in line_up for case in result["cases"] for line_up in case["line_ups"])
     how = f"{failed} FAILED" if failed else "medians, in turns, every byte checked"
-    print(f"measured in {duration(time.monotonic() - began)}; {how}", flush=True)
-    return document(command, started, about, done)
+    print(f"\nmeasured in {duration(time.monotonic() - run.began)}; {how}", flush=True)
+    return result
 
 
-def _progress(name: str) -> None:
-    if sys.stderr.isatty():
-        print(f"  measuring {name} …", file=sys.stderr)
+class _Run:
+    """What a run has measured so far."""
+
+    def __init__(self, cases: Sequence[Case], scale: Scale, file: Path | None) -> None:
+        self._scale = scale
+        self._file = file
+        self._started = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+        self._done: list[dict[str, Any]] = []
+        on_device = any(case.name in GPU_CASES for case in cases)
+        self._command = [
+            *(case.name for case in cases),
+            "--quick" if scale.quick else "--full",
+            *(["--repeat", str(scale.repeat)] if scale.repeat else []),
+            *(["--sizes", ",".join(map(str, scale.asked))] if scale.asked else []),
+            *(["--device", scale.device] * on_device),
+        ]
+        self.about = environment(scale.device if on_device else None)
+        self.began = time.monotonic()
+        self.progress = Progress(sys.stderr, len(cases))
+        self.complete = False
+        self.write()
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return document.document(
+            self._command, self._scale, self._started, self.about, self._done, complete=self.complete
+        )
+
+    def write(self) -> None:
+        """Write what there is."""
+        if self._file is not None:
+            document.write(self._file, self.document)
+
+    def measure(self, case: Case) -> None:
+        """Measure a case, and print it."""
+        print(f"\n{case.name}: {case.title}", flush=True)
+        self.progress.next_case()
+        self._done.append(document.case_document(case, []))
+        for result in measure_case(case, self._scale, lambda *state: self.progress.draw(case.name, *state)):
+            line_up = document.case_document(case, [result])["line_ups"][0]
+            self._done[-1]["line_ups"].append(line_up)
+            self.write()
+            self.progress.clear()
+            print()
+            for line in line_up_lines(line_up):
+                print(line, flush=True)
+        self.progress.clear()
 
 
-def _write(path: Path, result: dict[str, Any]) -> None:
-    text = json.dumps(result, indent=1, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
+_WORDS: Final = {"list": _list, "explain": _explain, "compare": _compare}
 
 
 def _positive(text: str) -> int:
@@ -90,15 +222,54 @@ def _positive(text: str) -> int:
     return number
 
 
+def _sizes(text: str) -> tuple[int, ...]:
+    """Return sizes such as ``64KiB,1MiB`` in bytes.
+
+    Examples
+    --------
+    >>> _sizes("64KiB,1MiB,4096")
+    (65536, 1048576, 4096)
+    """
+    return tuple(map(_size, text.split(",")))
+
+
+def _size(text: str) -> int:
+    plain = text.strip().upper()
+    digits = plain.rstrip("BIKMG ")
+    return _positive(digits) * _UNITS[plain[len(digits) :].strip()]
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("bowstring bench", description="Measure, each case beside its baseline.")
-    parser.add_argument(
-        "cases", nargs="*", metavar="CASE", help="all by default; `list` lists them, `gpu` is those of a GPU"
+    parser = argparse.ArgumentParser(
+        "bowstring bench",
+        description="Measure Bowstring on this machine, each case beside what you would use instead.",
+        epilog="Exit code: 0 measured, 1 wrong bytes or a failed case (with --check: a missed target; with "
+        "--compare: something became slower), 2 usage, 130 after Ctrl-C.",
     )
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="CASE",
+        help=f"cases, or groups of them ({', '.join(GROUPS)}); all by default. Instead: `list`; `explain CASE…`; "
+        "`compare OLD.json NEW.json`",
+    )
+    scale = parser.add_mutually_exclusive_group()
+    scale.add_argument("--quick", action="store_true", help=f"the default: {_QUICK}")
+    scale.add_argument(
+        "--full", action="store_true", help="all sizes and rounds: for some cases many minutes"
+    )
+    parser.add_argument(
+        "--sizes", type=_sizes, default=(), metavar="64KiB,1MiB", help="sizes to measure instead"
+    )
+    parser.add_argument("--repeat", type=_positive, metavar="N", help="rounds that count, for every case")
     parser.add_argument(
         "--device", default="cuda:0", help="what the cases of a GPU run on; fake:0 tries them without one"
     )
-    parser.add_argument("--quick", action="store_true", help="small data, few rounds, under a minute")
-    parser.add_argument("--repeat", type=_positive, metavar="N", help="rounds that count, for every case")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write samples and environment there")
+    parser.add_argument(
+        "--compare", type=Path, metavar="OLD.json", help="say what became faster or slower since that result"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="for developers of Bowstring: say which targets hold"
+    )
     return parser

@@ -1,22 +1,32 @@
-"""What is said about a list of samples."""
+"""What is said about a list of samples, and about two of them side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-__all__ = ["Summary", "summarize"]
+__all__ = ["Summary", "Verdict", "compared", "summarize"]
+
+Verdict = Literal["faster", "slower", "inconclusive", "too small to judge"]
+
+_MANY: Final = 8
 
 
 class Summary(NamedTuple):
-    """Seconds, but for `harmonic_mean_rate`: bytes per second over all samples, ``None`` without bytes."""
+    """Seconds, but for `harmonic_mean_rate`: bytes per second over all samples, ``None`` without bytes.
+
+    `low` to `high` is the spread: the middle half of the samples, or all of them where there are few.
+    """
 
     n: int
     median: float
+    low: float
+    high: float
     p5: float
     p95: float
+    p99: float
     harmonic_mean_rate: float | None
 
 
@@ -27,9 +37,26 @@ def summarize(samples: Sequence[float], nbytes: int | None = None) -> Summary:
 
     Examples
     --------
-    >>> summarize([1.0, 3.0, 2.0], 6)
-    Summary(n=3, median=2.0, p5=1.1, p95=2.9, harmonic_mean_rate=3.0)
+    >>> summary = summarize([1.0, 3.0, 2.0], 6)
+    >>> summary.n, summary.median, summary.low, summary.high, summary.harmonic_mean_rate
+    (3, 2.0, 1.0, 3.0, 3.0)
     """
-    p5, median, p95 = (float(value) for value in np.percentile(samples, (5, 50, 95)))
+    spread = (25, 75) if len(samples) >= _MANY else (0, 100)
+    points = np.percentile(samples, (50, *spread, 5, 95, 99))
+    median, low, high, p5, p95, p99 = (float(value) for value in points)
     rate = None if nbytes is None else len(samples) * nbytes / sum(samples)
-    return Summary(len(samples), median, p5, p95, rate)
+    return Summary(len(samples), median, low, high, p5, p95, p99, rate)
+
+
+def compared(one: Summary, other: Summary) -> Verdict:
+    """Say whether the samples of one are faster than those of another: only where their spreads do not overlap.
+
+    Examples
+    --------
+    >>> fast, slow = summarize([1.0, 1.1, 1.2]), summarize([1.3, 1.4, 1.5])
+    >>> compared(fast, slow), compared(slow, fast), compared(fast, summarize([1.15, 1.4, 1.5]))
+    ('faster', 'slower', 'inconclusive')
+    """
+    if one.high < other.low:
+        return "faster"
+    return "slower" if other.high < one.low else "inconclusive"

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-__all__ = ["duration", "environment_lines", "line_up_lines", "verdict_lines"]
+__all__ = [
+    "comparison",
+    "duration",
+    "environment_lines",
+    "failure_lines",
+    "line_up_lines",
+    "ratio",
+    "target_lines",
+]
 
-_TITLES = (
-    "way",
-    "n",
-    "median",
-    "p5 – p95",
-    "first",
-    "GB/s (1e9 B, once)",
-    "h. mean",
-    "× baseline",
-    "× floor",
-    "target",
-)
+_TITLES = ("", "n", "median", "spread", "first", "GB/s (1e9 B, once)", "h. mean", "× baseline", "of floor")
 _TO_THE_RIGHT = range(1, 9)
 _MARGIN = 1.05
 
@@ -56,8 +53,12 @@ def environment_lines(environment: dict[str, Any]) -> Iterator[str]:
     elif device is not None:
         yield f"on {device['asked']}, which is no GPU: these figures say nothing of one"
     yield f"bowstring {environment['bowstring']}, commit {environment['commit'] or 'unknown'}"
-    load = ", ".join(f"{value:.2f}" for value in environment["load_average_before"])
-    yield f"load average {load}; governor {environment['settings']['cpu_governor'] or 'unknown'}"
+    load = environment["load_average_before"]
+    busy = (
+        ": other programs are busy, expect wide spreads" if load[0] > (environment["cores"] or 1) / 2 else ""
+    )
+    shown = ", ".join(f"{value:.2f}" for value in load)
+    yield f"load average {shown}{busy}; governor {environment['settings']['cpu_governor'] or 'unknown'}"
 
 
 def line_up_lines(line_up: dict[str, Any]) -> Iterator[str]:
@@ -70,7 +71,7 @@ def line_up_lines(line_up: dict[str, Any]) -> Iterator[str]:
         yield f"{line_up['name']}: {what}, {line_up['failed']}"
         return
     yield line_up["name"]
-    rows = [_TITLES, *(_row(way, line_up["targets"]) for way in line_up["ways"])]
+    rows = [_TITLES, *(_row(way) for way in line_up["ways"])]
     # A column without an entry is left out.
     columns = [column for column in range(len(_TITLES)) if any(row[column] for row in rows[1:])]
     widths = {column: max(len(row[column]) for row in rows) for column in columns}
@@ -82,51 +83,76 @@ def _cell(text: str, width: int, column: int) -> str:
     return text.rjust(width) if column in _TO_THE_RIGHT else text.ljust(width)
 
 
-def _row(way: dict[str, Any], targets: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+def _row(way: dict[str, Any]) -> tuple[str, ...]:
     marks = {"subject": "", "baseline": " (baseline)", "floor": " (floor)", "beside": ""}
-    rate, mean = way["median_rate"], way["harmonic_mean_rate"]
+    rate, mean, floor = way["median_rate"], way["harmonic_mean_rate"], way["speed_to_floor"]
     return (
         way["name"] + marks[way["role"]],
         str(way["n"]),
         duration(way["median"]),
-        f"{duration(way['p5'])} – {duration(way['p95'])}",
+        f"{duration(way['low'])} – {duration(way['high'])}",
         duration(way["first"]),
         "" if rate is None else _digits(rate / 1e9),
         "" if mean is None else _digits(mean / 1e9),
-        _ratio(way["speed_to_baseline"]),
+        comparison(way),
         # Nothing is faster than its floor: a red flag for the measurement.
-        _ratio(way["speed_to_floor"]) + ("!" if (way["speed_to_floor"] or 0) > _MARGIN else ""),
-        "; ".join(_target(each) for each in targets if each["way"] == way["name"]),
+        "" if floor is None else f"{floor:.0%}" + "!" * (floor > _MARGIN),
     )
 
 
-def _ratio(value: float | None) -> str:
-    if value is None:
+def comparison(way: dict[str, Any]) -> str:
+    """Return how a way compares with its baseline: the ratio, and where that says nothing, why.
+
+    Examples
+    --------
+    >>> comparison({"speed_to_baseline": 3.14159, "verdict": "faster"})
+    '3.14'
+    >>> comparison({"speed_to_baseline": 1.02, "verdict": "inconclusive"})
+    '1.02 (inconclusive)'
+    """
+    found = way["speed_to_baseline"]
+    if found is None:
         return ""
+    doubt = way["verdict"] in ("inconclusive", "too small to judge")
+    return ratio(found) + f" ({way['verdict']})" * doubt
+
+
+def ratio(value: float) -> str:
+    """Return a ratio with three digits that count.
+
+    Examples
+    --------
+    >>> ratio(0.0123), ratio(1.234), ratio(123.4)
+    ('0.012', '1.23', '123')
+    """
     return f"{value:.3f}" if value < 0.1 else _digits(value)
 
 
-def _target(target: dict[str, Any]) -> str:
-    sign = "≥" if target["sense"] == "at least" else "≤"
-    verdict = "holds" if target["holds"] else "DOES NOT HOLD"
-    if target["against"] is None:
-        return f"{sign} {duration(target['bound'])}: {verdict}"
-    what = "speed" if target["sense"] == "at least" else "time"
-    return (
-        f"{sign} {target['bound']:g} × {what} of {target['against']}: {verdict} ({_ratio(target['found'])})"
-    )
+def target_lines(cases: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield how many targets hold, and those that do not, with what was found."""
+    targets = [
+        (case["name"], line_up["name"], target)
+        for case in cases
+        for line_up in case["line_ups"]
+        for target in line_up.get("targets", ())
+    ]
+    counts = {
+        verdict: sum(target["verdict"] == verdict for _, _, target in targets)
+        for verdict in ("holds", "missed", "inconclusive", "too small to judge")
+    }
+    yield f"{len(targets)} targets: " + ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    for case, line_up, target in targets:
+        if target["verdict"] != "holds":
+            sign = "≥" if target["sense"] == "at least" else "≤"
+            what = "speed" if target["sense"] == "at least" else "time"
+            asked = f"{sign} {target['bound']:g} × {what} of {target['against']}"
+            held = f"{case}, {line_up}, {target['way']}"
+            yield f"  {target['verdict']}: {held}: {asked}, found {ratio(target['found'])}"
 
 
-def verdict_lines(cases: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Yield the count of targets, and those that do not hold."""
-    line_ups = [(case["name"], each) for case in cases for each in case["line_ups"]]
-    targets = [(name, each, target) for name, each in line_ups for target in each.get("targets", ())]
-    missed = [(name, each, target) for name, each, target in targets if not target["holds"]]
-    yield f"{len(targets) - len(missed)} of {len(targets)} targets hold"
-    for name, line_up, target in missed:
-        found = target["found"]
-        shown = duration(found) if target["against"] is None else f"{_ratio(found)} ×"
-        yield f"  {name}, {line_up['name']}, {target['way']}: {_target(target).split(':')[0]}, found {shown}"
-    for name, line_up in line_ups:
-        if "failed" in line_up:
-            yield f"  {name}: {next(line_up_lines(line_up))}"
+def failure_lines(cases: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield the line-ups that failed."""
+    for case in cases:
+        for line_up in case["line_ups"]:
+            if "failed" in line_up:
+                yield f"  {case['name']}: {next(line_up_lines(line_up))}"

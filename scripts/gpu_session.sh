@@ -66,7 +66,7 @@ tests() { pytests tests 420 "gpu and not slow" tests/gpu --ignore tests/gpu/test
 kernels() { pytests kernels 420 "gpu and not slow" tests/gpu/test_kernels.py; }
 slow() { pytests slow 480 "gpu and slow" tests/gpu; }
 bench_quick() { step bench-quick 240 "$PYTHON" -m bowstring bench gpu --quick --json "$OUT/bench-quick.json"; }
-bench() { step bench 540 "$PYTHON" -m bowstring bench gpu --json "$OUT/bench.json"; }
+bench() { step bench 540 "$PYTHON" -m bowstring bench gpu --full --json "$OUT/bench.json"; }
 sanitized() {
     step memcheck 480 compute-sanitizer --tool memcheck --error-exitcode 9 --target-processes all \
         "$PYTHON" -m pytest -q -m gpu -p no:faulthandler -p no:cacheprovider -k "not ten_million" tests/gpu/test_kernels.py

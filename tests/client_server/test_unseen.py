@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring.benchmarks.processes import Child
+from bowstring.benchmarks.processes.child import Child
 from bowstring.client.device import why_not_here
 from bowstring.dissociated.tags import Control, Want
 from bowstring.dissociated.wire import DeviceId, Hello, pack_answer, pack_devices, unpack_devices

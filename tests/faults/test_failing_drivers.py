@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bowstring.benchmarks.processes import Child
+from bowstring.benchmarks.processes.child import Child
 from bowstring.memory.cuda.driver import Driver
 from tests.gpu.lending import Borrower, Lender
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from bowstring.benchmarks.processes import Child
+from bowstring.benchmarks.processes.child import Child
 
 # Kernels are compiled, 8 GiB moved, memory handed over 10,000 times: the limit of all other tests is too short.
 _LONG_SECONDS: Final = 1800.0

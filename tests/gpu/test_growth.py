@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bowstring.benchmarks.processes import Child
+from bowstring.benchmarks.processes.child import Child
 from tests.gpu.processes import TABLES
 from tests.gpu.roles import SizedConsumer, SizedProducer
 

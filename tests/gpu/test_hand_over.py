@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bowstring.benchmarks.processes import Child
+from bowstring.benchmarks.processes.child import Child
 from tests.gpu.processes import TABLES, Consumer, Producer
 
 pytest.importorskip("numba", reason="kernels are not installed")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bowstring.benchmarks.processes import Child
+from bowstring.benchmarks.processes.child import Child
 from tests.gpu.lending import Borrower, Lender
 
 

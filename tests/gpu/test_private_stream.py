@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bowstring.benchmarks.processes import Child
+from bowstring.benchmarks.processes.child import Child
 from tests.gpu.roles import PrivateReader, SizedProducer
 
 pytest.importorskip("numba", reason="kernels are not installed")

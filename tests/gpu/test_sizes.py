@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bowstring.benchmarks.processes import Child
+from bowstring.benchmarks.processes.child import Child
 from bowstring.memory.device import device_by_name
 from tests.gpu.roles import SizedConsumer, SizedProducer, free_bytes
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bowstring.benchmarks.processes import Child
+from bowstring.benchmarks.processes.child import Child
 from bowstring.errors import DeviceError, InvalidRegion, NotOnDevice, OutOfBudget
 from bowstring.memory import LentHandle, lendable
 from bowstring.memory.cuda import device as cuda

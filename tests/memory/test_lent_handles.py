@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bowstring.benchmarks.processes import Child
+from bowstring.benchmarks.processes.child import Child
 from bowstring.errors import ProtocolError, UsageError
 from bowstring.memory import LentHandle, handle, this_process, unpack_handle
 from bowstring.memory.handle import Process

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bowstring.benchmarks.processes import Child
+from bowstring.benchmarks.processes.child import Child
 from bowstring.cli.doctor.check import State
 from bowstring.cli.doctor.gpus import CUDA, LOOK, Look
 from tests.memory.cuda_header import find_header

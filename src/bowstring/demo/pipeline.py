@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import bowstring as bow
-from bowstring.benchmarks.processes import Child, ChildFailed
+from bowstring.benchmarks.processes.child import Child, ChildFailed
 from bowstring.cli.terminal import duration
 from bowstring.demo import spark as engine
 from bowstring.errors import BowstringError, BrokenError, MissingDependency

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 import bowstring as bow
-from bowstring.benchmarks.payload import nbytes, payload, read_every_byte
+from bowstring.benchmarks.data.payload import nbytes, payload, read_every_byte
 from bowstring.errors import BrokenError, DeadlineExceeded
 
 __all__ = ["Reader", "moved", "read", "report"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bowstring.benchmarks.processes import Child, ChildFailed
+from bowstring.benchmarks.processes.child import Child, ChildFailed
 from tests.gpu.probe.roles import Exporter, Importer, Keeper
 
 __all__ = ["CHECKS", "Seen", "run"]

@@ -1,0 +1,1 @@
+"""Arrow IPC, Parquet, Vortex and WKB: bytes to columns and back."""

@@ -1,0 +1,1 @@
+"""Cases that need a GPU, or are tried on the fake one."""

@@ -1,0 +1,1 @@
+"""From Spark to other processes."""

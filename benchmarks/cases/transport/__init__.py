@@ -1,0 +1,1 @@
+"""From one process to another."""

@@ -1,0 +1,1 @@
+"""Variants: by path, to and from JSON and Python, shredded."""

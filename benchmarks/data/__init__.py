@@ -1,0 +1,1 @@
+"""What cases measure on: tables, Variants, JSON texts, and the bytes that they consist of."""

@@ -1,0 +1,1 @@
+"""What the cases of a GPU have in common, and what their results say of it."""

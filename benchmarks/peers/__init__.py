@@ -1,0 +1,1 @@
+"""What a user would use instead: engines, servers and stores that cases are measured beside."""

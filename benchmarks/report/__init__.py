@@ -1,0 +1,1 @@
+"""Pages and plots, drawn from the JSON of a run alone."""
