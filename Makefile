@@ -16,7 +16,7 @@ JOBS ?= 2
 SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --max-worker-restart=0
 
 .PHONY: help env kernels wheel demo test test-slow test-jit test-peers test-gpu test-gpu-sanitized coverage-public test-cudf-env lint \
-    format bench bench-gpu constraints clean
+    format docs bench bench-gpu constraints clean
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
@@ -56,6 +56,10 @@ lint: env
 format: env
 	$(RUN) -m ruff check --fix
 	$(RUN) -m ruff format
+
+# make docs           the documentation as a site in build/site; a warning, such as of a broken link, is an error
+docs: env
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
 
 # make test-slow      live comparisons, long fuzzing, full matrices, and properties tried with other examples each time
 test-slow: test-peers test-jit

@@ -1,0 +1,87 @@
+"""What a page of the documentation takes for granted before its first block of Python code.
+
+``PREPARED`` is code for each page; the names that it makes are those of the page's blocks. ``STANDS_FOR`` replaces
+names of hosts that are not there.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_TRIPS: Final = """\
+import pyarrow as pa
+import bowstring as bow
+
+table = pa.table({"city": ["Lima", "Bern"] * 500, "fare": [7.5, 12.0] * 500})
+"""
+
+_CERTIFICATES: Final = """
+import os, secrets, trustme
+
+if not os.path.exists("ca.pem"):  # the process that serves beside this one has them then
+    authority = trustme.CA()
+    certificate = authority.issue_cert("localhost", "127.0.0.1")
+    certificate.private_key_pem.write_to_path("server.key")
+    certificate.cert_chain_pems[0].write_to_path("server.pem")
+    authority.cert_pem.write_to_path("ca.pem")
+secrets.token_urlsafe = lambda: "the token of this test, of both processes"
+token = secrets.token_urlsafe()
+"""
+
+_SIMULATED_GPU: Final = """
+import pytest
+from bowstring.testing import fake_device
+from tests.columnar import fake_rapids
+
+fake_rapids.install(pytest.MonkeyPatch())
+device = fake_device(0)
+server = bow.Server()
+"""
+
+_CUDF: Final = """
+with bow.connect(server.publish("on the host", table.drop(["city"])), device=device) as stream:
+    frame = next(stream).to_cudf()
+"""
+
+_VORTEX: Final = """
+import numpy as np
+
+count = 65_536
+table = pa.table({"city": ["Lima", "Bern"] * (count // 2), "fare": np.arange(count) % 1000 / 10})
+schema = table.schema
+with bow.vortex.new_stream("trips.vortex", schema, compress=True) as writer:
+    writer.write(table)
+endpoint = server.publish("again", lambda: bow.vortex.to_messages(bow.vortex.open_stream("trips.vortex")))
+"""
+
+_EVENTS: Final = """
+from pathlib import Path
+
+Path("events.jsonl").write_text('{"id": 7, "items": [{"price": 5}, {"price": 7}]}\\n' * 100)
+events = bow.variant.from_python([{"price": 1.5}, {"price": 150.0}] * 500, name="event")
+stream_or_table = pa.table({"id": range(1000), "event": events.to_arrow()})
+bow.parquet.write(stream_or_table, "events.parquet", shred="infer")
+"""
+
+_PLACES: Final = """
+import shapely
+
+wkb = pa.array(shapely.to_wkb(shapely.points([[7.4, 46.9], [-77.0, -12.0], [8.5, 47.4]])))
+field = bow.geo.field("where", crs="EPSG:4326", crs_type="authority_code")
+named = pa.table([wkb, ["Bern", "Lima", "Zürich"]], schema=pa.schema([field, ("name", pa.string())]))
+bow.parquet.write(named, "places.parquet")
+"""
+
+PREPARED: Final[dict[str, str]] = {
+    "docs/flight.md": _TRIPS,
+    "docs/geo.md": _TRIPS + _PLACES,
+    "docs/guides/gpu.md": _TRIPS + _SIMULATED_GPU + _CUDF,
+    "docs/parquet.md": _TRIPS + _EVENTS,
+    "docs/tls.md": _TRIPS + _CERTIFICATES,
+    "docs/ucx.md": _TRIPS,
+    "docs/variant.md": _TRIPS + _EVENTS,
+    "docs/vortex.md": _TRIPS + _SIMULATED_GPU + _VORTEX,
+}
+STANDS_FOR: Final[dict[str, dict[str, str]]] = {
+    "docs/tls.md": {"0.0.0.0": "127.0.0.1", "tables.example.org": "localhost"},
+}

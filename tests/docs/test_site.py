@@ -1,0 +1,105 @@
+"""The documentation as a site: built without a warning, no link is broken, nothing public is missing."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.public.surface import MODULES
+
+pytest.importorskip("mkdocs")
+pytest.importorskip("material")
+pytest.importorskip("mkdocstrings_handlers.python")
+
+ROOT = Path(__file__).parents[2]
+LISTS = ROOT / "tests" / "data" / "public"
+LINE = re.compile(
+    r"(?P<inside>    )?(?:class |def |classmethod |staticmethod )?(?P<module>module )?(?P<name>\w+)(?P<as>: as )?.*"
+)
+SECONDS = 240.0
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a site that was built as ``make docs`` does; broken links and anchors are errors."""
+    folder = tmp_path_factory.mktemp("site")
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", os.fspath(folder)],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert (built.returncode, built.stdout, built.stderr) == (0, "", "")
+    return folder
+
+
+def test_it_is_built_without_a_warning(site: Path) -> None:
+    """The site has its start page, and a page for each of the modules whose public names are kept."""
+    assert (site / "index.html").is_file()
+    assert {*MODULES, "errors", "command_line"} == {path.stem for path in (site / "reference").glob("*.html")}
+
+
+@pytest.mark.parametrize("area", MODULES)
+def test_nothing_public_is_missing(site: Path, area: str) -> None:
+    """Each public name of a module, and each member that is no operator, has a heading or is named as inherited."""
+    page = (site / "reference" / f"{area}.html").read_text("utf-8")
+    headings = set(re.findall(r'id="(bowstring\.[\w.]+)"', page))
+    named = set(re.findall(r"<code>(\w+)</code>", page)) | _of_pyarrow(page)
+    owner, missing, seen = "", [], 0
+    for line in (LISTS / f"{area}.txt").read_text("utf-8").partition("For other modules")[0].splitlines():
+        if (found := LINE.fullmatch(line)) is None or found["name"].startswith("__"):
+            continue
+        seen += 1
+        name = f"{owner}.{found['name']}" if found["inside"] else found["name"]
+        owner = owner if found["inside"] else name
+        constructor = bool(found["inside"]) and found["name"] == owner
+        elsewhere = found["name"] in named and (found["inside"] or found["as"] or found["module"])
+        if not (f"{MODULES[area]}.{name}" in headings or constructor or elsewhere):
+            missing.append(name)
+    assert seen
+    assert not missing
+
+
+def _of_pyarrow(page: str) -> set[str]:
+    """Return the members of enumerations that are pyarrow's own: the page names these as a whole."""
+    import pyarrow.ipc
+
+    found = re.findall(r"<code>pyarrow\.(?:\w+\.)*(\w+)</code>", page)
+    return {each for name in found for each in dir(getattr(pyarrow.ipc, name, None))}
+
+
+def test_each_error_has_its_heading(site: Path) -> None:
+    """The page of the errors has each error of the tree."""
+    page = (site / "reference" / "errors.html").read_text("utf-8")
+    tree = (LISTS / "errors.txt").read_text("utf-8").partition("\n\n")[0]
+    names = [line.split()[0] for line in tree.splitlines()]
+    assert len(names) > 20
+    for name in names:
+        assert f'id="bowstring.errors.{name}"' in page
+
+
+def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
+    """Scripts, styles, fonts and pictures of every page come with the site."""
+    loading = re.compile(
+        r'<(?:script|img|iframe|source)[^>]* src="?(?:https?:)?//|<link[^>]* href="?(?:https?:)?//'
+    )
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 50
+    for page in pages:
+        for tag in loading.findall(page.read_text("utf-8")):
+            assert "canonical" in tag, page
+    for style in site.rglob("*.css"):
+        assert not re.search(r"(?:@import|url\()\s*[\"']?(?:https?:)?//", style.read_text("utf-8")), style
+
+
+def test_references_in_docstrings_are_links(site: Path) -> None:
+    """No role of reStructuredText is left in the text of a page."""
+    for page in (site / "reference").glob("*.html"):
+        assert not re.search(r":(?:class|func|meth|mod|attr|data|exc):", page.read_text("utf-8")), page
