@@ -148,6 +148,8 @@ def _way(measured: MeasuredWay, judged: Mapping[str, Summary], *, too_small: boo
         "speed_to_baseline": judged[way.baseline].median / own.median if way.baseline else None,
         "verdict": "too small to judge" if verdict and too_small else verdict,
         "speed_to_floor": judged[way.floor].median / own.median if way.floor else None,
+        # Nothing can: a red flag for the measurement.
+        "beats_floor": bool(way.floor) and compared(own, judged[way.floor or ""]) == "faster",
         "first": measured.first,
         "samples": list(measured.samples),
         **_device(measured),

@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from bowstring.benchmarks.environment import environment, load_average
 from bowstring.benchmarks.measuring import measure_case
 from bowstring.benchmarks.progress import Progress
 from bowstring.benchmarks.table import duration, environment_lines, failure_lines, line_up_lines, target_lines
+from bowstring.errors import MissingDependency
 
 __all__ = ["run", "run_cases"]
 
@@ -93,6 +95,19 @@ def _compared(old: Mapping[str, Any], new: Mapping[str, Any]) -> int:
     return int(any(each.verdict == "slower" for each in comparing.changes(old, new)))
 
 
+def _report(chosen: argparse.Namespace) -> int:
+    if len(chosen.words) != 3:
+        raise _Usage("report takes a file and a folder: bowstring bench report RESULT.json DIR")
+    _reported(document.read(Path(chosen.words[1])), Path(chosen.words[2]))
+    return 0
+
+
+def _reported(result: Mapping[str, Any], folder: Path) -> None:
+    from bowstring.benchmarks.report.page import write_report  # matplotlib takes its time
+
+    print(f"\nreport: {write_report(result, folder)}")
+
+
 def _names(words: Sequence[str]) -> list[str]:
     """Return the cases that some words stand for: names of cases and of groups; all where there are none."""
     names = [name for word in words for name in GROUPS.get(word, (word,))]
@@ -110,7 +125,9 @@ def _measure(chosen: argparse.Namespace) -> int:
     scale = Scale(not chosen.full, chosen.repeat, chosen.device, chosen.sizes)
     if scale.asked and chosen.words and (fixed := [case.name for case in cases if not case.sized]):
         raise _Usage(f"--sizes means nothing to {', '.join(fixed)}")
-    # Read first: a mistake here should not cost the time of a run.
+    # First: a mistake here should not cost the time of a run.
+    if chosen.report is not None and find_spec("matplotlib") is None:
+        raise MissingDependency("--report draws plots by matplotlib", hint='pip install "bowstring[bench]"')
     old = document.read(chosen.compare) if chosen.compare is not None else None
     result = run_cases(cases, scale, chosen.json)
     done = result["cases"]
@@ -118,6 +135,8 @@ def _measure(chosen: argparse.Namespace) -> int:
     if not result["complete"]:
         print("interrupted" + (f"; what was measured is in {chosen.json}" if chosen.json else ""))
         return _INTERRUPTED
+    if chosen.report is not None:
+        _reported(result, chosen.report)
     code = int(failed)
     if chosen.check:
         print()
@@ -212,7 +231,7 @@ class _Run:
         self.progress.clear()
 
 
-_WORDS: Final = {"list": _list, "explain": _explain, "compare": _compare}
+_WORDS: Final = {"list": _list, "explain": _explain, "compare": _compare, "report": _report}
 
 
 def _positive(text: str) -> int:
@@ -251,7 +270,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="*",
         metavar="CASE",
         help=f"cases, or groups of them ({', '.join(GROUPS)}); all by default. Instead: `list`; `explain CASE…`; "
-        "`compare OLD.json NEW.json`",
+        "`compare OLD.json NEW.json`; `report RESULT.json DIR`",
     )
     scale = parser.add_mutually_exclusive_group()
     scale.add_argument("--quick", action="store_true", help=f"the default: {_QUICK}")
@@ -268,6 +287,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write samples and environment there")
     parser.add_argument(
         "--compare", type=Path, metavar="OLD.json", help="say what became faster or slower since that result"
+    )
+    parser.add_argument(
+        "--report", type=Path, metavar="DIR", help="write a page with plots there (extra bench)"
     )
     parser.add_argument(
         "--check", action="store_true", help="for developers of Bowstring: say which targets hold"

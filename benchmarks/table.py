@@ -17,7 +17,6 @@ __all__ = [
 
 _TITLES = ("", "n", "median", "spread", "first", "GB/s (1e9 B, once)", "h. mean", "× baseline", "of floor")
 _TO_THE_RIGHT = range(1, 9)
-_MARGIN = 1.05
 
 
 def duration(seconds: float) -> str:
@@ -95,8 +94,7 @@ def _row(way: dict[str, Any]) -> tuple[str, ...]:
         "" if rate is None else _digits(rate / 1e9),
         "" if mean is None else _digits(mean / 1e9),
         comparison(way),
-        # Nothing is faster than its floor: a red flag for the measurement.
-        "" if floor is None else f"{floor:.0%}" + "!" * (floor > _MARGIN),
+        "" if floor is None else f"{floor:.0%}" + "!" * way["beats_floor"],
     )
 
 
