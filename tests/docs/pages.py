@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 from tests.docs.prepared import PREPARED, STANDS_FOR  # noqa: E402  found by the line above
 
 _BLOCK = re.compile(
-    r"^(?:<!-- needs: (?P<need>\w+) -->\n)?```python.*?\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"^(?:<!-- needs: (?P<need>[\w.]+) -->\n)?```python.*?\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 _SECONDS = 60.0
 READY = "the server waits"

@@ -73,6 +73,7 @@ bow.parquet.write(named, "places.parquet")
 """
 
 PREPARED: Final[dict[str, str]] = {
+    "README.md": _TRIPS + "trips = table",
     "docs/flight.md": _TRIPS,
     "docs/geo.md": _TRIPS + _PLACES,
     "docs/guides/gpu.md": _TRIPS + _SIMULATED_GPU + _CUDF,
