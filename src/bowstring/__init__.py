@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from bowstring import variant as variant
     from bowstring import vortex as vortex
     from bowstring.client import connect, list_datasets
+    from bowstring.client.async_stream import AsyncStream, connect_async
     from bowstring.client.stream import Stream, StreamStatistics
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.column import Column
@@ -45,6 +46,7 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [  # noqa: PLE0604  the names of the errors are listed where the tree is
     "DEFAULT_LIMITS",
+    "AsyncStream",
     "Batch",
     "Buffer",
     "Column",
@@ -61,6 +63,7 @@ __all__ = [  # noqa: PLE0604  the names of the errors are listed where the tree 
     "StreamStatistics",
     "TlsConfig",
     "connect",
+    "connect_async",
     "cpu",
     "depot",
     "errors",
@@ -81,6 +84,7 @@ __all__ = [  # noqa: PLE0604  the names of the errors are listed where the tree 
 # Where each name lives; a module is imported when its first name is asked for, so that importing Bowstring
 # costs little.
 _HOMES = {
+    "AsyncStream": "bowstring.client.async_stream",
     "Batch": "bowstring.columnar.batch",
     "Buffer": "bowstring.memory",
     "Column": "bowstring.columnar.column",
@@ -96,6 +100,7 @@ _HOMES = {
     "StreamStatistics": "bowstring.client.stream",
     "TlsConfig": "bowstring.transport.certificates",
     "connect": "bowstring.client",
+    "connect_async": "bowstring.client.async_stream",
     "list_datasets": "bowstring.client",
     "cpu": "bowstring.memory",
     "get": "bowstring.local_server",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import pickle
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,33 @@ def test_the_best_way(serve: Serve, address: str, way: str) -> None:
             assert stream.schema.equals(TABLE.schema)
             assert stream.read_all().equals(TABLE)
             assert stream.stats.rows == TABLE.num_rows
+
+
+@pytest.mark.parametrize("address", ["unix:", "inproc:"])
+def test_awaited(serve: Serve, address: str) -> None:
+    """``connect_async`` takes the same way, and a reader that is cancelled while it waits leaves nothing."""
+    server, flights = serve(address, token=TOKEN)
+    server.publish("t", TABLE)
+    go_on = threading.Event()
+
+    def slow() -> Iterator[pa.RecordBatch]:
+        yield NUMBERS
+        go_on.wait(30)
+
+    server.publish("slow", slow)
+
+    async def work() -> None:
+        async with bow.connect_async(f"{flights.uri}/t", token=TOKEN) as stream:
+            assert (await stream.to_arrow()).equals(TABLE)
+        async with bow.connect_async(f"{flights.uri}/slow", token=TOKEN) as stream:
+            assert (await anext(stream)).to_arrow().equals(NUMBERS)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(stream), 0.05)
+            go_on.set()
+            with pytest.raises(StopAsyncIteration):
+                await anext(stream)
+
+    asyncio.run(work())
 
 
 def test_memory_before_bytes(serve: Serve) -> None:

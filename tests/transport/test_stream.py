@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import select
 import socket
 import threading
 import time
@@ -326,3 +327,28 @@ def test_no_thread_is_started(raw: Raw) -> None:
     channel.send([Message(None)], PATIENCE)
     channel.receive(PATIENCE)
     assert set(threading.enumerate()) <= before
+
+
+def test_what_is_watched_becomes_readable(raw: Raw) -> None:
+    """The descriptors of `watch` are readable once a message is there, not before; a closed channel has none."""
+    channel, peer = raw()
+    poll = select.poll()
+
+    def register(fds: Sequence[int]) -> None:
+        for fd in fds:
+            poll.register(fd, select.POLLIN)
+
+    assert channel.receive(0.0) is None
+    assert channel.watch(register)
+    assert not poll.poll(0)
+    peer.sendall(frame(b"abc"))
+    assert poll.poll(PATIENCE * 1000)
+    received = channel.receive(0.0)
+    assert received is not None
+    assert bytes(received.body) == b"abc"
+    assert not poll.poll(0)
+    peer.close()
+    assert poll.poll(PATIENCE * 1000)
+    channel.close()
+    with pytest.raises(ClosedError):
+        channel.watch(register)

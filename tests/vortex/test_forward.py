@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from pathlib import Path
 
@@ -53,6 +54,13 @@ def test_batches_are_decoded_after_the_transfer(taxi: bytes, device: str | None)
             batches = list(stream)
         assert all(batch.device is (target or bow.cpu()) for batch in batches)
         assert pa.Table.from_batches([each.to_device("cpu").to_arrow() for each in batches]).equals(expected)
+
+        async def awaited() -> pa.Table:
+            async with bow.connect_async(endpoint, device=target, decode="device") as stream:
+                batches = [each.to_device("cpu").to_arrow() async for each in stream]
+            return pa.Table.from_batches(batches)
+
+        assert asyncio.run(awaited()).equals(expected)
         names = expected.schema.names[3:1:-1]
         with bow.connect(endpoint, columns=names, decode="device") as stream:
             assert stream.read_all().equals(expected.select(names))

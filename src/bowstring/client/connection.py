@@ -1,22 +1,24 @@
 """One stream as it comes in, with a thread for each channel that reads, and one that sends control messages.
 
-The threads keep nothing of the user's alive. They go on after the stream was closed, for as long as batches of it
-are alive, because a lease ends with its last view and not before.
+Streams of `connect_async` share threads instead (:mod:`bowstring.client.poller`). The threads keep nothing of the
+user's alive. They go on after the stream was closed, for as long as batches of it are alive, because a lease ends
+with its last view and not before.
 """
 
 from __future__ import annotations
 
 import collections
 import copy
+import functools
+import math
 import os
-import queue
-import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.client.assembler import Assembled, Assembler
 from bowstring.client.control_sender import Command, ControlSender
 from bowstring.client.device import BorrowedHandles, DeviceHandshake, addresses_of
+from bowstring.client.poller import Job, Poller, Readiness, RingingQueue, WakingCondition, poller
 from bowstring.client.receive_loop import is_urgent, listen, take_first
 from bowstring.client.remote import RemoteMemory
 from bowstring.client.stream import Counters
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.dissociated.endpoint import Endpoint
     from bowstring.ipc.compression.device.decompress import DeviceBodies
+    from bowstring.transport import Channel
     from bowstring.transport.certificates import TlsConfig
 
 __all__ = ["Connection"]
@@ -86,6 +89,8 @@ class Connection:
         Makes what decompresses for a device, where batches shall be on one.
     tls
         Whom to trust on ``tls:``.
+    dialled
+        Told of each channel that is dialled; then the stream shares threads with others.
 
     Raises
     ------
@@ -102,9 +107,10 @@ class Connection:
         streams: Sequence[Any] = (),
         bodies: Callable[..., DeviceBodies] | None = None,
         tls: TlsConfig | ssl.SSLContext | None = None,
+        dialled: Callable[[Channel], None] | None = None,
     ) -> None:
         # First of all: what follows here is done while the server makes its answer.
-        opened = open_wires(endpoint, hello, pool, limits, tls)
+        opened = open_wires(endpoint, hello, pool, limits, tls, dialled)
         self._wires, last = opened.wires, opened.locations[-1]
         self._passed_over = f"; not taken: {opened.passed_over}" if opened.passed_over else ""
         self.endpoint = endpoint
@@ -117,8 +123,9 @@ class Connection:
         self._discarded = False
         self.extended = last.hello is not None
         self._pid = os.getpid()
-        self.changed = threading.Condition()
-        self._notes: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.changed = WakingCondition()
+        self._notes = RingingQueue()
+        self._reading: list[Callable[[], None]] = []  # rings for what reads, where threads are shared
         addresses = addresses_of(streams) or ()
         self._protocol = protocol = ReaderProtocol(
             limits,
@@ -146,6 +153,9 @@ class Connection:
         watch_end(self)
         if len(self._wires) == 1:
             take_first(self, self._wires[0])
+        if dialled is not None:
+            self._share_threads()
+            return
         for number, wire in enumerate(self._wires):
             try:
                 run_in_thread(self._read, wire, name="bowstring-client-reader")
@@ -162,6 +172,38 @@ class Connection:
                 self._give_up(error, alone=True)
                 return
         listen(self, wire)
+
+    def _share_threads(self) -> None:
+        """Read and send in threads that many streams share; where a channel cannot be waited for, one reads it."""
+        sending = Job(self._send_once, "bowstring-client-sender")
+        self._sender.silence.begin()
+        try:
+            shared = poller(sending)
+            for wire in self._wires:
+                if _can_be_watched(wire.channel):
+                    reading = Job(_nothing_left, "bowstring-client-reader")
+                    reading.turn = functools.partial(self._read_once, wire, shared, reading)
+                    self._reading.append(functools.partial(shared.ring, reading))
+                    shared.add(reading)
+                else:
+                    run_in_thread(listen, self, wire, name="bowstring-client-reader")
+        except LimitExceeded as error:
+            self._give_up(error, alone=True)
+            raise
+        self._notes.ring = functools.partial(shared.ring, sending)
+        self._notes.ring()  # for what was put in before
+
+    def _send_once(self) -> float | None:
+        return self._sender.silence.wait if self._sender.turn(self, 0.0) else None
+
+    def _read_once(self, wire: Wire, shared: Poller, job: Job) -> float | None:
+        while listen(self, wire, waits=False):
+            try:
+                shared.watch(job, wire.channel)
+            except (ClosedError, ForkedError):
+                continue  # reading on says what that means
+            return math.inf
+        return None
 
     def _give_up(self, error: LimitExceeded, *, alone: bool) -> None:
         """Fail the stream, whatever came of it: it lacks a thread. If no other runs, this one lets go of all."""
@@ -352,6 +394,42 @@ class Connection:
                 finally:
                     del failed  # which this frame holds, as the error holds the frame
 
+    def readiness(self, wake: Callable[[], object], began: float) -> Readiness:
+        """Return what `next` would do; if it would wait, have `wake` called once something has changed.
+
+        Parameters
+        ----------
+        wake
+            Called once, with the lock held, in any thread.
+        began
+            When the wait began, on the monotonic clock.
+
+        Raises
+        ------
+        Starved, DeadlineExceeded
+            It would wait in vain.
+        """
+        self.check_process()
+        with self.changed:
+            if self._batches and not self.closed:
+                first = self._batches[0]
+                at_once = first.awaited is None and first.batch.device.is_host
+                found = Readiness.READY if at_once else Readiness.SLOW
+            elif self.closed or self._protocol.error is not None or self._protocol.behind_end is not None:
+                found = Readiness.READY
+            elif self._complete:
+                found = Readiness.ENDED
+            else:
+                self.changed.call_once(wake)
+                self._sender.waiting = True
+                self._sender.feed(f"batch {self.counters.batches}")
+                self._check_silence(began, self.limits.reply_timeout)
+                return Readiness.NOT_YET
+            if self._sender.waiting:
+                self._sender.waiting = False
+                self.counters.seconds_waited += time.monotonic() - began
+            return found
+
     def _deliver(self, assembled: Assembled) -> None:
         self._sender.counts_are_old()
         self._protocol.deliver(assembled.cost, assembled.credit, until_delivered=assembled.until_delivered)
@@ -372,15 +450,18 @@ class Connection:
             self._sender.waiting = True
             self._sender.feed(f"batch {self.counters.batches}")
             self.changed.wait(_LOOK)
-            check_silence(
-                [wire for wire in self._wires if not wire.over],
-                began,
-                seconds,
-                answers=self.extended,
-                missing=self._protocol.missing,
-            )
+            self._check_silence(began, seconds)
         self._sender.waiting = False
         self.counters.seconds_waited += time.monotonic() - began
+
+    def _check_silence(self, began: float, seconds: float) -> None:
+        check_silence(
+            [wire for wire in self._wires if not wire.over],
+            began,
+            seconds,
+            answers=self.extended,
+            missing=self._protocol.missing,
+        )
 
     def check_process(self) -> None:
         """Refuse to go on in a child of the process that opened the stream."""
@@ -468,6 +549,7 @@ class Connection:
         self._handles.forget()
         for wire in self._wires:
             wire.forget()
+        self._notes.ring, self._reading = None, []  # which hold this stream
 
     def give_back(self) -> None:
         """Close what was lent by handles (:meth:`BorrowedHandles.give_back`)."""
@@ -478,3 +560,16 @@ class Connection:
         """Close all connections."""
         for wire in self._wires:
             wire.channel.close()
+        for ring in self._reading:
+            ring()
+
+
+def _can_be_watched(channel: Channel) -> bool:
+    try:
+        return channel.watch(lambda _: None)
+    except ClosedError:  # meanwhile: reading says what that means
+        return True
+
+
+def _nothing_left() -> None:
+    return None

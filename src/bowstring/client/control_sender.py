@@ -46,8 +46,9 @@ class _Counted(threading.Event):
 
 class _Stream(Protocol):
     limits: Limits
-    changed: threading.Condition
 
+    @property
+    def changed(self) -> threading.Condition: ...
     @property
     def borrows(self) -> bool: ...
     def discard(self) -> None: ...
@@ -180,18 +181,34 @@ class ControlSender:
 
     def run(self, stream: _Stream) -> None:
         """Send for `stream` until it is over and its last lease has ended."""
+        self.silence.begin()
+        while self.turn(stream, self.silence.wait):
+            pass
+
+    def turn(self, stream: _Stream, seconds: float) -> bool:
+        """Wait for something to send, and send what is due; false where that was the last time.
+
+        From one turn to the next is the silence of this side, which begins before the first one.
+        """
+        notes = self._gather(seconds)
+        self.silence.end()
         try:
-            while not self.finished:
-                self.silence.begin()
-                notes = self._gather(self.silence.wait)
-                self.silence.end()
-                self._step(notes)
-        except BowstringError:
-            pass  # the reading thread sees the same, and tells the user
-        finally:
+            self._step(notes)
+        except BowstringError:  # the reading thread sees the same, and tells the user
             self.finished = True
-            self._raise_barriers([*self._uncounted, *self._gather(0.0)])
-            stream.finish()
+        except BaseException:
+            self._finish(stream)
+            raise
+        if self.finished:
+            self._finish(stream)
+            return False
+        self.silence.begin()
+        return True
+
+    def _finish(self, stream: _Stream) -> None:
+        self.finished = True
+        self._raise_barriers([*self._uncounted, *self._gather(0.0)])
+        stream.finish()
 
     def _gather(self, seconds: float) -> list[Any]:
         """Return the notes that are there, waiting for the first one."""

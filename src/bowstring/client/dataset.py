@@ -7,8 +7,10 @@ import concurrent.futures
 import contextlib
 import os
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from bowstring.client.poller import Readiness
 from bowstring.client.stream import EndpointStream, Stream, StreamStatistics, chosen_columns
 from bowstring.errors import (
     BowstringError,
@@ -65,6 +67,9 @@ class DatasetStream(Stream):
         self._pending = collections.deque(dataset.endpoints)
         self._opening: collections.deque[concurrent.futures.Future[EndpointStream]] = collections.deque()
         self._reading: dict[concurrent.futures.Future[Batch | None], EndpointStream] = {}
+        # Where nobody may wait: those whose batches may come next, and the work that will say so when it is done.
+        self._active: collections.deque[EndpointStream] = collections.deque()
+        self._awaited: weakref.WeakSet[concurrent.futures.Future[EndpointStream]] = weakref.WeakSet()
         self._done: list[StreamStatistics] = []
         self._lingering: list[EndpointStream] = []
         self._current: EndpointStream | None = None
@@ -117,8 +122,12 @@ class DatasetStream(Stream):
             ", ".join(sorted({part.decompressed for part in parts if part.decompressed})),
         )
 
+    @property
+    def _begun_or_opening(self) -> int:
+        return len(self._opening) + len(self._reading) + len(self._active)
+
     def _open_more(self) -> None:
-        while self._pending and len(self._opening) + len(self._reading) < _AHEAD:
+        while self._pending and self._begun_or_opening < _AHEAD:
             self._opening.append(_started(self._open, self._way_to_open(), self._pending.popleft()))
 
     def _way_to_open(self) -> Callable[[Endpoint], EndpointStream]:
@@ -166,7 +175,10 @@ class DatasetStream(Stream):
         self._check_open()
         try:
             with self._turn:
-                return self._next_in_order() if self._ordered else self._next_as_they_come()
+                if self._ordered:
+                    return self._next_in_order()
+                chosen, self._current = self._current, None
+                return self._next_as_they_come() if chosen is None else chosen.read_next_batch()
         except EndOfStream:
             self._note_end()
             raise
@@ -212,6 +224,68 @@ class DatasetStream(Stream):
                 else:
                     self._finish(stream)
 
+    def _readiness(self, wake: Callable[[], object], began: float) -> Readiness:
+        self._check_open()
+        try:
+            with self._turn:
+                while True:
+                    self._open_more()
+                    find = self._first_in_order if self._ordered else self._first_ready
+                    found = find(wake, began)
+                    if found is not None:
+                        return found
+        except BowstringError as error:
+            self.close()
+            raise without_frames(error) from error.__cause__
+
+    def _first_in_order(self, wake: Callable[[], object], began: float) -> Readiness | None:
+        """Return the readiness of the first stream that is not at its end; ``None`` if one has just come to it."""
+        stream = self._current
+        if stream is None:
+            if not self._opening:
+                return Readiness.ENDED
+            if not self._is_done(self._opening[0], wake):
+                return Readiness.NOT_YET
+            stream = self._current = self._begin(self._opened(self._opening[0]))
+        found = stream._readiness(wake, began)
+        if found is not Readiness.ENDED:
+            return found
+        self._read_to_end(stream)
+        self._current = None
+        return None
+
+    def _first_ready(self, wake: Callable[[], object], began: float) -> Readiness | None:
+        """Have `_current` be a stream with a batch, if there is one; ``None`` if one has just come to its end."""
+        for opening in list(self._opening):
+            if self._is_done(opening, wake):
+                self._active.append(self._begin(self._opened(opening)))
+        if not (self._opening or self._active):
+            return Readiness.ENDED
+        for stream in list(self._active):
+            found = stream._readiness(wake, began)
+            if found is Readiness.ENDED:
+                self._read_to_end(stream)
+                self._active.remove(stream)
+                return None
+            if found is not Readiness.NOT_YET:
+                self._active.rotate(-1)  # the others are next
+                self._current = stream
+                return found
+        return Readiness.NOT_YET
+
+    def _is_done(
+        self, opening: concurrent.futures.Future[EndpointStream], wake: Callable[[], object]
+    ) -> bool:
+        if not opening.done() and opening not in self._awaited:
+            self._awaited.add(opening)
+            opening.add_done_callback(lambda _: wake())
+        return opening.done()
+
+    def _read_to_end(self, stream: EndpointStream) -> None:
+        with contextlib.suppress(EndOfStream):
+            stream.read_next_batch()
+        self._finish(stream)
+
     def _ask(self, stream: EndpointStream) -> None:
         self._reading[_started(_next_or_none, stream)] = stream
 
@@ -246,6 +320,7 @@ class DatasetStream(Stream):
         # With the work go the batches that nobody has asked for.
         self._reading, self._opening, self._current = {}, collections.deque(), None
         self._lingering = []
+        self._active = collections.deque()
         for stream in streams:
             stream.close()
 

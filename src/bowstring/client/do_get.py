@@ -6,13 +6,13 @@ import collections
 import contextlib
 import os
 import ssl
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from bowstring.client.flight import FlightClient
+from bowstring.client.poller import Readiness, WakingCondition
 from bowstring.client.stream import Counters
 from bowstring.client.wire import first_that_opens
 from bowstring.columnar.batch import Batch
@@ -122,7 +122,7 @@ class DoGet:
         )
         self._limits = limits
         self._pid = os.getpid()
-        self._changed = threading.Condition()
+        self._changed = WakingCondition()
         self._schema: pa.Schema | None = None
         self._ready: collections.deque[pa.RecordBatch] = collections.deque()
         self._error: BowstringError | None = None
@@ -199,11 +199,26 @@ class DoGet:
         self.counters.count(batch.num_rows, batch.nbytes)
         return Batch.from_arrow(batch)
 
+    def readiness(self, wake: Callable[[], object], began: float) -> Readiness:
+        """Return what `next` would do; if it would wait, have `wake` called once something has changed."""
+        self.check_process()
+        with self._changed:
+            if self._ready or self.closed or self._error is not None:
+                at_end = not self._ready and isinstance(self._error, EndOfStream)
+                return Readiness.ENDED if at_end and not self.closed else Readiness.READY
+            self._changed.call_once(wake)
+            if time.monotonic() - began > self._limits.reply_timeout:
+                raise self._given_up(self._limits.reply_timeout)
+        return Readiness.NOT_YET
+
+    def _given_up(self, seconds: float) -> DeadlineExceeded:
+        self._cancel()
+        return DeadlineExceeded(f"the Flight server sent nothing for {seconds:g} s", where=self.peer)
+
     def _await(self, true: Callable[[], bool], seconds: float) -> None:
         with self._changed:
             if not self._changed.wait_for(lambda: self.closed or true() or self._error is not None, seconds):
-                self._cancel()
-                raise DeadlineExceeded(f"the Flight server sent nothing for {seconds:g} s", where=self.peer)
+                raise self._given_up(seconds)
             if self.closed:
                 raise ClosedError("the stream is closed")
             if true() or self._error is None:

@@ -25,12 +25,13 @@ from bowstring.transport import check_scheme
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from bowstring.memory import Allocator, Road
+    from bowstring.transport import Channel
     from bowstring.transport.certificates import TlsConfig
 
-__all__ = ["connect", "endpoint_of"]
+__all__ = ["connect", "endpoint_of", "open_stream"]
 
 _MOST_SHOWN: Final = 200  # of a URI in an error
 
@@ -50,7 +51,7 @@ def connect(
     ordered: bool = True,
     pool: Pool | None = None,
     stream: Any = None,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Limits | None = None,
     decode: Literal["device"] | None = None,
     transport: str | None = None,
 ) -> Stream:
@@ -108,11 +109,10 @@ def connect(
         These streams are made to wait for a producer that has not waited for its own work
         (``publish(…, events=True)``).
     limits
-        Bounds and deadlines.
+        Bounds and deadlines; ``bow.DEFAULT_LIMITS`` by default.
     decode
         With ``"device"``, encoded batches of Vortex (:func:`bowstring.vortex.to_messages`) are decoded after they
         have come to `device`, or where they come by default. Then `columns` names columns of the decoded batches.
-
     transport
         Of several offers, take those of this transport only: ``"unix"``, ``"tcp"``, ``"tls"``, ``"ucx"``. By
         default the first one that works is taken, which on the producer's host hands memory over.
@@ -145,6 +145,48 @@ def connect(
     >>> table.column("b").to_pylist()
     ['x', 'y']
     """
+    return open_stream(
+        source,
+        name,
+        ticket=ticket,
+        token=token,
+        tls=tls,
+        shard=shard,
+        columns=columns,
+        device=device,
+        mode=mode,
+        writable=writable,
+        ordered=ordered,
+        pool=pool,
+        stream=stream,
+        limits=limits,
+        decode=decode,
+        transport=transport,
+    )
+
+
+def open_stream(
+    source: Endpoint | Dataset | str,
+    name: str | bytes | None = None,
+    *,
+    ticket: str | bytes | None = None,
+    token: str | None = None,
+    tls: TlsConfig | ssl.SSLContext | None = None,
+    shard: tuple[int, int] | None = None,
+    columns: Sequence[str] | None = None,
+    device: Device | str | None = None,
+    mode: Literal["map", "copy"] | None = None,
+    writable: bool = False,
+    ordered: bool = True,
+    pool: Pool | None = None,
+    stream: Any = None,
+    limits: Limits | None = None,
+    decode: Literal["device"] | None = None,
+    transport: str | None = None,
+    dialled: Callable[[Channel], None] | None = None,
+) -> Stream:
+    """Do what `connect` does; with `dialled`, which is told of each channel, streams share threads."""
+    limits = DEFAULT_LIMITS if limits is None else limits
     if mode not in ("map", "copy", None):
         raise UsageError("no such mode", expected="'map' or 'copy'", found=repr(mode))
     if decode not in ("device", None):
@@ -154,7 +196,9 @@ def connect(
     if decode is not None:
         if writable:
             raise UsageError("decoded batches are read-only", found="connect(writable=True, decode='device')")
-        encoded = functools.partial(connect, device=device, mode=mode, ordered=ordered, pool=pool, tls=tls)
+        encoded = functools.partial(
+            open_stream, device=device, mode=mode, ordered=ordered, pool=pool, tls=tls, dialled=dialled
+        )
         opened = encoded(
             source,
             name,
@@ -194,7 +238,7 @@ def connect(
         hello = Hello(chosen, limits.window_bytes, pointers=True, events=waits, shard=part)
 
         def connected(endpoint: Endpoint) -> Connection:
-            return Connection(endpoint, hello, private or landing, limits, reading, bodies, tls)
+            return Connection(endpoint, hello, private or landing, limits, reading, bodies, tls, dialled)
 
         if any(each.by_flight for each in endpoint.offers):
             from bowstring.client.do_get import opened  # and with it pyarrow's Flight

@@ -91,15 +91,19 @@ def _patience(stream: _Stream) -> float:
     return _MOMENT if stream.welcome is not None and not stream.welcome.charged else 0.0
 
 
-def listen(stream: _Stream, wire: Wire) -> None:
-    """Read one connection of a stream until it is over; what goes wrong fails the stream."""
+def listen(stream: _Stream, wire: Wire, *, waits: bool = True) -> bool:
+    """Read one connection of a stream until it is over; what goes wrong fails the stream.
+
+    Unless it `waits`, return true once nothing more is there, and no message has begun.
+    """
     hearing = Hearing(stream, wire)
     untold, since = 0, 0.0  # batches of runs, and when the first of them came
     try:
         while not stream.over:
             # What is there already is taken together: each time that the user is woken costs the two of us more
             # than the message does.
-            idle = 0.0 if hearing.unsaid or untold else stream.limits.heartbeat
+            may_wait = (waits or wire.begun) and not (hearing.unsaid or untold)
+            idle = stream.limits.heartbeat if may_wait else 0.0
             taken = _take_run(stream, wire, idle)
             now = time.monotonic()
             since = since if untold else now
@@ -116,6 +120,11 @@ def listen(stream: _Stream, wire: Wire) -> None:
             if hearing.unsaid and (hearing.silent or hearing.unsaid >= _TOGETHER):
                 hearing.unsaid = 0
                 stream.wake()
+            if hearing.silent and not waits:
+                # Then waiting is what finds out that the process is gone, though its end of the connection is open.
+                waits = wire.channel.peer.exited(0.0)
+                if not waits:
+                    return True
     except BowstringError as error:
         # Its frames hold the stream, which holds it, and so does the channel.
         without_frames(error)
@@ -124,6 +133,7 @@ def listen(stream: _Stream, wire: Wire) -> None:
         failure = ProtocolError("the stream cannot be read", found=f"{type(error).__name__}: {error}")
         failure.__cause__ = without_frames(error)
         stream.fail(failure)
+    return False
 
 
 def _take_run(stream: _Stream, wire: Wire, idle: float) -> int:

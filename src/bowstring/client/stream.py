@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, Self
 
 import pyarrow as pa
 
+from bowstring.client.poller import Readiness
 from bowstring.closing import Closing
 from bowstring.columnar.interchange.conversions import Converting
 from bowstring.columnar.lookup import column_positions
@@ -21,6 +22,8 @@ from bowstring.memory import Device, Pool, Road, default_pool, device_by_name
 from bowstring.memory.buffer import PrivateMemory
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.dissociated.endpoint import Dataset, Endpoint
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from bowstring.ipc.compression.device.decompress import DeviceBodies
     from bowstring.memory import Allocator
 
-__all__ = ["Counters", "EndpointStream", "Incoming", "Stream", "StreamStatistics"]
+__all__ = ["Counters", "EndpointStream", "Incoming", "Stream", "StreamStatistics", "copy_borrowed"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -128,6 +131,10 @@ class Stream(Closing, Converting):
     def close(self) -> None:
         """Ask for nothing more. Batches stay true. Idempotent."""
 
+    def _readiness(self, wake: Callable[[], object], began: float) -> Readiness:  # noqa: ARG002  for those that know
+        """Return what `read_next_batch` would do, as :meth:`Connection.readiness` does."""
+        return Readiness.SLOW
+
     @abc.abstractmethod
     def _check_open(self) -> None:
         """Raise `ClosedError` where the stream is closed: here, and not out of what somebody makes of it."""
@@ -177,7 +184,7 @@ class Stream(Closing, Converting):
             except EndOfStream:
                 break
             except Starved:
-                if not _copy_borrowed(taken):
+                if not copy_borrowed(taken):
                     raise
         return pa.Table.from_batches([batch.to_arrow() for batch in taken], schema=self.schema)
 
@@ -254,6 +261,9 @@ class Incoming(Protocol):
 
     def next(self) -> Batch:
         """Return the next batch, waiting for it."""
+
+    def readiness(self, wake: Callable[[], object], began: float) -> Readiness:
+        """Return what `next` would do; if it would wait, have `wake` called once something has changed."""
 
     def close(self) -> None:
         """Ask for nothing more."""
@@ -402,6 +412,11 @@ class EndpointStream(Stream):
         self._device_name = batch.device.name
         return batch
 
+    def _readiness(self, wake: Callable[[], object], began: float) -> Readiness:
+        found = self._connection.readiness(wake, began)
+        copies = self._mode == "copy" or self._device is not None or self._private is not None
+        return Readiness.SLOW if copies and found is Readiness.READY else found
+
     def _shared(self, batch: Batch) -> bool:
         """Whether the batch shall be written, and lies in memory that others see.
 
@@ -460,7 +475,7 @@ class EndpointStream(Stream):
         return f"<Stream {self._connection.peer} {stats.path}, {stats.batches} batches so far>"
 
 
-def _copy_borrowed(batches: list[Batch]) -> bool:
+def copy_borrowed(batches: list[Batch]) -> bool:
     """Put copies in the place of batches over the producer's memory, which goes back; false if there are none."""
     memory = PrivateMemory()
     known: dict[Dictionary, Dictionary] = {}

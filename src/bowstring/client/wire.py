@@ -190,8 +190,11 @@ def open_wires(
     pool: Pool | PrivateMemory,
     limits: Limits,
     tls: TlsConfig | ssl.SSLContext | None = None,
+    dialled: Callable[[Channel], None] | None = None,
 ) -> Opened:
     """Connect to the best offer of an endpoint that works, and ask for the data set on each of its connections.
+
+    What is dialled is told to `dialled`, which may raise.
 
     Raises
     ------
@@ -202,7 +205,7 @@ def open_wires(
     passed_over = [f"{each.address}: {each.why_not()}" for each in _better(endpoint, candidates[0])]
     return first_that_opens(
         candidates,
-        lambda offer: _open(offer, endpoint.ticket, hello, pool, limits, passed_over, tls),
+        lambda offer: _open(offer, endpoint.ticket, hello, pool, limits, passed_over, tls, dialled),
         passed_over,
     )
 
@@ -240,6 +243,7 @@ def _open(
     limits: Limits,
     passed_over: Sequence[str],
     tls: TlsConfig | ssl.SSLContext | None,
+    dialled: Callable[[Channel], None] | None,
 ) -> Opened:
     allocator = pool.allocator(prepare=False)
     locations = offer.locations
@@ -248,6 +252,8 @@ def _open(
         for location in locations:
             channel = dial(location.address, limits, limits.connect_timeout, tls=tls)
             wires.append(Wire(channel, allocator))
+            if dialled is not None:
+                dialled(channel)
             place = this_process().place if hello.pointers and channel.passes_memory else None
             wires[-1].send(_opening(location, bytes(ticket), hello, place), limits.connect_timeout)
     except BaseException as error:

@@ -353,6 +353,26 @@ class Channel(Closing):
         """
         return 0
 
+    def watch(self, register: Callable[[Sequence[int]], None]) -> bool:  # noqa: ARG002  for those with descriptors
+        """Say what becomes readable when `receive`, which found nothing, finds something, or the end.
+
+        Parameters
+        ----------
+        register
+            Called with the descriptors; they are open until it returns, and not longer for sure.
+
+        Returns
+        -------
+        bool
+            False where there are none, and `register` was not called: `receive` is what waits then.
+
+        Raises
+        ------
+        ClosedError, ForkedError
+            As for `receive`.
+        """
+        return False
+
     def peer_exited(self, wait: float) -> bool:
         """Return whether the peer's process is known to be gone, and all copies of its end of the connection.
 

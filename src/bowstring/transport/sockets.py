@@ -173,6 +173,15 @@ class StreamChannel(InUse, Channel):
 
     # -- receiving ----------------------------------------------------------------------------------------
 
+    def watch(self, register: Callable[[Sequence[int]], None]) -> bool:
+        self._usage.enter(self)
+        try:
+            register([fd for fd in (self._sock.fileno(), self._pidfd) if fd is not None])
+        finally:
+            if self._usage.leave():
+                self._release()
+        return True
+
     def receive(self, idle: float, land: Land | None = None) -> Received | None:
         check_seconds(idle, "idle")
         received: Received | None = self._alone(self._receive, idle, land)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from bowstring.errors import MissingDependency
 
-__all__ = ["SHOWN_ROWS", "Converting", "table_of_rows"]
+__all__ = ["SHOWN_ROWS", "Converting", "needed", "table_of_rows"]
 
 SHOWN_ROWS: Final = 10
 """Rows that notebooks show."""
@@ -47,7 +47,7 @@ class Converting(abc.ABC):
         >>> Batch.from_arrow({"a": [1, 2]}).to_pandas()["a"].sum()
         np.int64(3)
         """
-        _needed("pandas")
+        needed("pandas")
         return self._as_pyarrow().to_pandas(**options)
 
     def to_polars(self) -> Any:
@@ -64,7 +64,7 @@ class Converting(abc.ABC):
         >>> Batch.from_arrow({"a": [1, 2]}).to_polars().shape
         (2, 1)
         """
-        return _needed("polars").from_arrow(self._as_pyarrow())
+        return needed("polars").from_arrow(self._as_pyarrow())
 
     def to_pylist(self) -> list[Any]:
         """Return the rows as Python objects: of a batch a dict each, of a column its values.
@@ -112,7 +112,14 @@ def _cut(text: str) -> str:
     return html.escape(text if len(text) <= _SHOWN_TEXT else f"{text[: _SHOWN_TEXT - 1]}…")
 
 
-def _needed(name: str) -> Any:
+def needed(name: str) -> Any:
+    """Import the package that ``to_name()`` converts to.
+
+    Raises
+    ------
+    MissingDependency
+        It is not installed.
+    """
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -1,0 +1,468 @@
+"""``connect_async``: streams for programs on asyncio, whose event loop waits for nothing else meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import threading
+import time
+import weakref
+from collections.abc import AsyncIterator, Awaitable
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self, TypeVar
+
+import pyarrow as pa
+
+from bowstring.client.opening import open_stream
+from bowstring.client.poller import Job, Readiness, poller
+from bowstring.client.stream import Stream, StreamStatistics, copy_borrowed
+from bowstring.columnar.interchange.conversions import Converting, needed
+from bowstring.errors import ClosedError, EndOfStream, NotPicklable, Starved, UsageError, without_frames
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable, Generator, Sequence
+    from types import TracebackType
+
+    from bowstring.columnar.batch import Batch
+    from bowstring.dissociated.endpoint import Dataset, Endpoint
+    from bowstring.limits import Limits
+    from bowstring.memory import Device, Pool
+    from bowstring.transport import Channel
+    from bowstring.transport.certificates import TlsConfig
+
+__all__ = ["AsyncOpening", "AsyncStream", "connect_async"]
+
+_LOOK: Final = 1.0  # in seconds: so often an awaiting reader looks whether its producer lives
+_Result = TypeVar("_Result")
+
+
+def connect_async(
+    source: Endpoint | Dataset | str,
+    name: str | bytes | None = None,
+    *,
+    ticket: str | bytes | None = None,
+    token: str | None = None,
+    tls: TlsConfig | ssl.SSLContext | None = None,
+    shard: tuple[int, int] | None = None,
+    columns: Sequence[str] | None = None,
+    device: Device | str | None = None,
+    mode: Literal["map", "copy"] | None = None,
+    writable: bool = False,
+    ordered: bool = True,
+    pool: Pool | None = None,
+    stream: Any = None,
+    limits: Limits | None = None,
+    decode: Literal["device"] | None = None,
+    transport: str | None = None,
+) -> AsyncOpening:
+    """Open a data set for a program on asyncio: ``async with bow.connect_async(…) as stream``.
+
+    ``stream = await bow.connect_async(…)`` opens it as well; ``await stream.aclose()`` closes it then. If that is
+    cancelled, connections that were made are closed at once. One that is just being made, or a server that is just
+    asked for a name, is let go of after ``Limits.connect_timeout`` at the latest.
+
+    Parameters
+    ----------
+    source, name, **options
+        Those of :func:`bowstring.connect`.
+
+    Returns
+    -------
+    AsyncOpening
+        To enter, or to await, for an `AsyncStream`.
+
+    Raises
+    ------
+    BowstringError
+        When it is entered or awaited: what :func:`bowstring.connect` raises.
+
+    Examples
+    --------
+    >>> import asyncio, pyarrow as pa, bowstring as bow
+    >>> async def rows(endpoint):
+    ...     async with bow.connect_async(endpoint, columns=["b"]) as stream:
+    ...         table = await stream.to_arrow()
+    ...     return table.to_pylist()
+    >>> with bow.Server() as server:
+    ...     endpoint = server.publish("t", pa.table({"a": [1, 2], "b": ["x", "y"]}))
+    ...     asyncio.run(rows(endpoint))
+    [{'b': 'x'}, {'b': 'y'}]
+    """
+    return AsyncOpening(
+        functools.partial(
+            open_stream,
+            source,
+            name,
+            ticket=ticket,
+            token=token,
+            tls=tls,
+            shard=shard,
+            columns=columns,
+            device=device,
+            mode=mode,
+            writable=writable,
+            ordered=ordered,
+            pool=pool,
+            stream=stream,
+            limits=limits,
+            decode=decode,
+            transport=transport,
+        )
+    )
+
+
+class AsyncStream(AsyncIterator["Batch"]):
+    """Batches, one after the other, of a data set that :func:`bowstring.connect_async` opened.
+
+    Iterate over it with ``async for``, in an ``async with`` block. What is said of `Stream` holds here, too: it is
+    read once, and its batches stay true after it is closed. Batches are what `Stream` gives, and are used without
+    ``await``. Tasks of one event loop may share a stream, each batch goes to one of them. An ``await`` that is
+    cancelled, as by ``asyncio.timeout``, loses no batch: the next one returns what it would have.
+
+    Awaiting readers share a few threads, which take messages from the connections; the event loop is free
+    meanwhile. Copies, conversions and what waits for a device are done in these threads as well.
+
+    Examples
+    --------
+    >>> import asyncio, pyarrow as pa, bowstring as bow
+    >>> async def total(endpoint):
+    ...     async with bow.connect_async(endpoint) as stream:
+    ...         return sum([batch["fare"].to_numpy().sum() async for batch in stream])
+    >>> with bow.Server() as server:
+    ...     endpoint = server.publish("trips", pa.table({"fare": [1.5, 2.5]}))
+    ...     float(asyncio.run(total(endpoint)))
+    4.0
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._turn = asyncio.Lock()  # of the task that reads
+        self._loop = asyncio.get_running_loop()
+        self._waiter: asyncio.Future[None] | None = None
+        self._working: asyncio.Future[Batch | None] | None = None
+        self._ended = False
+        # For these tasks, reading on is reading again: the one that opened the stream, and all that saw its end.
+        self._readers: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
+        self._note_reader()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the batches, which is known once the stream is open."""
+        return self._stream.schema
+
+    @property
+    def stats(self) -> StreamStatistics:
+        """What came so far, and how."""
+        return self._stream.stats
+
+    @property
+    def num_rows(self) -> int | None:
+        """How many rows the whole stream has, where the producer knows it."""
+        return self._stream.num_rows
+
+    @property
+    def num_batches(self) -> int | None:
+        """How many batches the whole stream has, where the producer knows it."""
+        return self._stream.num_batches
+
+    @property
+    def nbytes(self) -> int | None:
+        """How many bytes all columns of the data set have, where the producer knows it."""
+        return self._stream.nbytes
+
+    @property
+    def endpoint(self) -> Endpoint | Dataset | None:
+        """What this stream reads, to send to others: it stands for this version alone, whatever replaces it."""
+        return self._stream.endpoint
+
+    def __aiter__(self) -> Self:
+        self._check_more()
+        return self
+
+    async def __anext__(self) -> Batch:
+        """Return the next batch, waiting for it.
+
+        Raises
+        ------
+        StopAsyncIteration
+            There are no more.
+        BrokenError, DeadlineExceeded, ProducerFailed, Starved, ClosedError
+            The stream cannot go on; the error says why.
+        """
+        batch = await self._take()
+        if batch is None:
+            raise StopAsyncIteration
+        return batch
+
+    async def _take(self) -> Batch | None:
+        """Return the next batch, or ``None`` at the end."""
+        async with self._turn:
+            if self._working is None:
+                began = time.monotonic()
+                self._loop = asyncio.get_running_loop()
+                while (found := self._stream._readiness(self._wake, began)) is Readiness.NOT_YET:
+                    await self._wait()
+                if found is not Readiness.SLOW:
+                    return self._noted(self._next())
+                self._working = in_thread(self._next)
+            try:
+                batch = await asyncio.shield(self._working)
+            except asyncio.CancelledError:
+                raise  # of the wait: the next call returns the batch, which may be there already
+            except BaseException:
+                self._working = None
+                raise
+            self._working = None
+            return self._noted(batch)
+
+    def _next(self) -> Batch | None:
+        try:
+            return self._stream.read_next_batch()
+        except EndOfStream:  # which no coroutine may raise: it is a StopIteration
+            return None
+
+    def _noted(self, batch: Batch | None) -> Batch | None:
+        if batch is None:
+            self._ended = True
+            self._note_reader()
+        return batch
+
+    def _note_reader(self) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            self._readers.add(task)
+
+    def _check_more(self) -> None:
+        """Refuse to begin anew with a stream that was read to its end: that would look like an empty data set."""
+        self._stream._check_open()
+        if self._ended and asyncio.current_task() in self._readers:
+            raise UsageError(
+                "the stream was read to its end, and is read once",
+                hint="Call connect_async() again to read the data set again, or keep its batches or a table.",
+            )
+
+    async def _wait(self) -> None:
+        """Wait until something has changed, or it is time to look at the producer."""
+        self._waiter = self._loop.create_future()
+        timer = self._loop.call_later(_LOOK, self._awaken)
+        try:
+            await self._waiter
+        finally:
+            timer.cancel()
+            self._waiter = None
+
+    def _wake(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._awaken)
+
+    def _awaken(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def read_all(self) -> pa.Table:
+        """Return all batches that are left as one pyarrow table, as :meth:`Stream.read_all` does.
+
+        Raises
+        ------
+        BowstringError
+            As the iteration; never a table that is shorter than the stream.
+        UsageError
+            The stream was read to its end already.
+        """
+        self._check_more()
+        taken: list[Batch] = []
+        while True:
+            try:
+                batch = await self._take()
+            except Starved:
+                if not await in_thread(functools.partial(copy_borrowed, taken)):
+                    raise
+                continue
+            if batch is None:
+                return await in_thread(functools.partial(_table, taken, self.schema))
+            taken.append(batch)
+
+    async def to_arrow(self) -> pa.Table:
+        """Return what :meth:`read_all` returns."""
+        return await self.read_all()
+
+    async def to_pandas(self, **options: Any) -> Any:
+        """Return all that is left as a ``pandas.DataFrame``.
+
+        Parameters
+        ----------
+        **options
+            Those of pyarrow's ``to_pandas``.
+
+        Raises
+        ------
+        MissingDependency
+            pandas is not installed.
+        BowstringError
+            As :meth:`read_all`.
+        """
+        needed("pandas")
+        return await in_thread(functools.partial(_Table(await self.read_all()).to_pandas, **options))
+
+    async def to_polars(self) -> Any:
+        """Return all that is left as a ``polars.DataFrame``, without a copy where polars can.
+
+        Raises
+        ------
+        MissingDependency
+            polars is not installed.
+        BowstringError
+            As :meth:`read_all`.
+        """
+        needed("polars")
+        return await in_thread(_Table(await self.read_all()).to_polars)
+
+    async def to_pylist(self) -> list[Any]:
+        """Return all rows that are left as Python objects, a dict each.
+
+        Raises
+        ------
+        BowstringError
+            As :meth:`read_all`.
+        """
+        return await in_thread(_Table(await self.read_all()).to_pylist)
+
+    async def aclose(self) -> None:
+        """Ask for nothing more. Batches stay true. Idempotent; it waits for nothing."""
+        self._stream.close()
+        self._awaken()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __reduce__(self) -> NoReturn:
+        raise NotPicklable(
+            "an AsyncStream belongs to its process",
+            hint="Send the Endpoint, and call connect_async() in the other process.",
+        )
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self._stream)[1:]}"
+
+
+class AsyncOpening(Awaitable[AsyncStream]):
+    """What :func:`bowstring.connect_async` returns: ``async with`` it, or ``await`` it and close the stream."""
+
+    def __init__(self, open_: Callable[..., Stream]) -> None:
+        self._open = open_
+        self._stream: AsyncStream | None = None
+
+    def __await__(self) -> Generator[Any, None, AsyncStream]:
+        return self._opened().__await__()
+
+    async def _opened(self) -> AsyncStream:
+        beginning = _Beginning()
+        opening = in_thread(functools.partial(self._open, dialled=beginning.dialled), drop=Stream.close)
+        try:
+            stream = await opening
+        except asyncio.CancelledError:
+            beginning.give_up()
+            if opening.done() and not opening.cancelled() and opening.exception() is None:
+                opening.result().close()
+            raise
+        beginning.end()
+        return AsyncStream(stream)
+
+    async def __aenter__(self) -> AsyncStream:
+        self._stream = await self
+        return self._stream
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._stream is not None:
+            await self._stream.aclose()
+
+
+class _Beginning:
+    """The channels of a stream that is being opened, to close them where nobody waits for it any more."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._channels: list[Channel] | None = []
+        self._given_up = False
+
+    def dialled(self, channel: Channel) -> None:
+        """Take note of a channel.
+
+        Raises
+        ------
+        ClosedError
+            It is not wanted any more.
+        """
+        with self._lock:
+            if self._given_up:
+                raise ClosedError("opening the stream was cancelled")
+            if self._channels is not None:
+                self._channels.append(channel)
+
+    def give_up(self) -> None:
+        """Close what was dialled, and what will be."""
+        with self._lock:
+            self._given_up = True
+            channels, self._channels = self._channels or [], None
+        for channel in channels:
+            channel.close()
+
+    def end(self) -> None:
+        """The stream is open, and closes its channels itself."""
+        with self._lock:
+            self._channels = None
+
+
+class _Table(Converting):
+    """A table of pyarrow's, to be converted."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def _as_pyarrow(self) -> pa.Table:
+        return self._table
+
+
+def _table(batches: list[Batch], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_batches([batch.to_arrow() for batch in batches], schema=schema)
+
+
+def in_thread(
+    function: Callable[[], _Result], *, drop: Callable[[_Result], object] | None = None
+) -> asyncio.Future[_Result]:
+    """Call a function in a thread of the poller's; `drop` takes a result that nobody waits for any more."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[_Result] = loop.create_future()
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())  # or asyncio logs it as lost
+
+    def deliver(outcome: list[_Result], error: BaseException | None) -> None:
+        if not future.done():
+            if error is None:
+                future.set_result(outcome.pop())
+            else:
+                future.set_exception(error)
+        elif drop is not None and outcome:
+            drop(outcome.pop())
+
+    def call() -> None:
+        outcome, failed = [], None
+        try:
+            outcome.append(function())
+        except BaseException as error:  # noqa: BLE001  whoever waits hears of it
+            failed = without_frames(error)
+        try:
+            loop.call_soon_threadsafe(deliver, outcome, failed)
+        except RuntimeError:  # the loop is closed
+            if drop is not None and outcome:
+                drop(outcome.pop())
+
+    poller(Job(call, "bowstring-client-work"))
+    return future
