@@ -522,12 +522,18 @@ def add_parts(parts: Sequence[tuple[Any, int]], rows: int, *, beside: Any) -> An
     """
     constant = sum(part * factor for part, factor in parts if isinstance(part, int))
     wrapped = (constant + 2**63) % 2**64 - 2**63
-    total = run_arrays(lambda xp, _: xp.full(rows, wrapped, np.int64), beside)
+    total = empty(beside, rows, np.int64)
+    run_arrays(lambda _, out: _filled(out, wrapped), total)
     for part, factor in parts:
         if not isinstance(part, int):
             plain = part.view(np.int64) if part.dtype == np.uint64 else part
             launch(numbers.add_part, rows, plain, factor, total)
     return total
+
+
+def _filled(out: Any, value: int) -> Any:
+    out[:] = value
+    return out
 
 
 def widen(values: Any, words: int) -> Any:

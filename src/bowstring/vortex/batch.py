@@ -12,13 +12,14 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.lookup import column_index
 from bowstring.errors import BowstringError
+from bowstring.ipc.flatbuf.reader import Tables
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory import device_by_name
 from bowstring.vortex.decode import Decoder
 from bowstring.vortex.dtype import DType, Kind, to_schema
 from bowstring.vortex.encodings.nested import struct_children
 from bowstring.vortex.encodings.structural import chunks
-from bowstring.vortex.nodes import Body, read_body
+from bowstring.vortex.nodes import Body, exact_stats, read_body
 from bowstring.vortex.values import Values, concatenated, size_of, to_batch
 
 if TYPE_CHECKING:
@@ -145,17 +146,17 @@ class EncodedBatch:
         InvalidData
             The tree of encodings is malformed.
         """
-        node = self._body().root
+        node, tables = self._body().root, Tables(self._body().metadata)
         if key is None or not self._is_struct:
             if key is not None:
                 column_index(self.schema, key)
-            return self._described(node)
+            return self._described(node, tables)
         index = column_index(self.schema, key)
         while node.encoding == "vortex.chunked" and len(node.children) > 1:
             node = node.children[1]
         if node.encoding == "vortex.struct":
             node = node.children[struct_children(node, self.dtype) + index]
-        return self._described(node)
+        return self._described(node, tables)
 
     def __getitem__(self, key: str | SupportsIndex) -> Column:
         index = column_index(self.schema, key)
@@ -248,10 +249,11 @@ class EncodedBatch:
             self._parsed = read_body(self.message, self.buffer, self._limits)
         return self._parsed
 
-    def _described(self, node: ArrayNode) -> Encoding:
+    def _described(self, node: ArrayNode, tables: Tables) -> Encoding:
         stored = self._body().stored
         own = sum(stored[index].nbytes for index in node.buffers if index < len(stored))
-        return Encoding(node.encoding, own, tuple(map(self._described, node.children)), node.stats)
+        children = tuple(self._described(child, tables) for child in node.children)
+        return Encoding(node.encoding, own, children, exact_stats(tables, node))
 
     def _column(self, decoder: Decoder, index: int) -> Values:
         """Return a decoded column, without decoding others where the batch is a struct, or chunks of structs."""

@@ -7,7 +7,6 @@ neither types nor lengths: those follow from the rule of the node above.
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -20,12 +19,12 @@ from bowstring.ipc.flatbuf.reader import Tables, follow
 from bowstring.vortex.message import ALIGNMENT, Message, MessageKind, alignment_of, encode_message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from bowstring.limits import Limits
     from bowstring.memory import Buffer
 
-__all__ = ["ArrayNode", "Body", "Piece", "StoredBuffer", "array_message", "read_body"]
+__all__ = ["ArrayNode", "Body", "Piece", "StoredBuffer", "array_message", "exact_stats", "read_body"]
 
 _SUFFIX: Final = struct.Struct("<I")
 _NONE, _LZ4 = 0, 1
@@ -34,8 +33,7 @@ _EXACT: Final = 1
 _UNKNOWN: Final = "unknown encoding"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ArrayNode:
+class ArrayNode(NamedTuple):
     """A node of an encoded array.
 
     Attributes
@@ -48,21 +46,41 @@ class ArrayNode:
         Which buffers of the body are the node's own.
     children
     stats
-        What the writer declares as exact: ``min``, ``max`` and ``sum`` as encoded scalars, ``is_sorted``,
-        ``is_strict_sorted``, ``is_constant``. Hints: no value depends on them.
+        Where the flatbuffer has its statistics, or -1 where it has none; see :func:`exact_stats`.
     """
 
     encoding: str
     metadata: bytes = b""
     buffers: tuple[int, ...] = ()
     children: tuple[ArrayNode, ...] = ()
-    stats: dict[str, bytes | bool] = dataclasses.field(default_factory=dict)
+    stats: int = -1
 
-    def walk(self) -> Iterator[ArrayNode]:
-        """Yield this node and all below it, each before its children."""
-        yield self
-        for child in self.children:
-            yield from child.walk()
+
+def exact_stats(tables: Tables, node: ArrayNode) -> dict[str, bytes | bool]:
+    """Return what the writer declares as exact about a node.
+
+    These are ``min``, ``max`` and ``sum`` as encoded scalars, ``is_sorted``, ``is_strict_sorted`` and
+    ``is_constant``: hints, which no value depends on.
+
+    Raises
+    ------
+    InvalidMetadata
+        They are malformed.
+    """
+    if node.stats < 0:
+        return {}
+    where = "ArrayStats"
+    least, least_is, most, most_is, total, *flags = tables.slots(node.stats, where)[:8]
+    found: dict[str, bytes | bool] = {}
+    for name, slot, precision in (("min", least, least_is), ("max", most, most_is), ("sum", total, -1)):
+        is_exact = precision < 0 or tables.scalar(node.stats, precision, "B", 0, where) == _EXACT
+        if slot and is_exact:
+            start, size = tables.vector(node.stats, slot, 1, where)
+            found[name] = tables.data[start : start + size]
+    for name, slot in zip(("is_sorted", "is_strict_sorted", "is_constant"), flags, strict=True):
+        if slot:
+            found[name] = bool(tables.scalar(node.stats, slot, "B", 0, where))
+    return found
 
 
 class StoredBuffer(NamedTuple):
@@ -74,11 +92,12 @@ class StoredBuffer(NamedTuple):
 
 
 class Body(NamedTuple):
-    """The body of an array message, taken apart; its buffers are where they were."""
+    """The body of an array message, taken apart; its buffers are where they were, ``metadata`` are the flatbuffer."""
 
     buffer: Buffer
     root: ArrayNode
     stored: tuple[StoredBuffer, ...]
+    metadata: bytes
 
     def array(self, index: int, whole: Any, limits: Limits, nbytes: int | None, most: int) -> Any:
         """Return the bytes of a buffer as an array of uint8 of the body's device, decompressed where they must be.
@@ -173,7 +192,7 @@ def read_body(message: Message, body: Buffer, limits: Limits) -> Body:
     if top < 0:
         raise InvalidMetadata("an array has no root")
     stored = _stored(tables, root, buffers, end - size)
-    return Body(body, _Nodes(tables, message.encodings, limits).read(top, 1), stored)
+    return Body(body, _Nodes(tables, message.encodings, limits).read(top, 1), stored, data)
 
 
 def _stored(tables: Tables, root: int, slot: int, end: int) -> tuple[StoredBuffer, ...]:
@@ -218,34 +237,21 @@ class _Nodes:
             )
         tables = self._tables
         encoding, metadata, children, buffers, stats, *_ = tables.slots(table, "ArrayNode")
-        number = tables.scalar(table, encoding, "H", 0, "ArrayNode.encoding")
+        number = tables.scalar(table, encoding, "H", 0, "ArrayNode.encoding") if encoding else 0
         name = self._encodings[number] if number < len(self._encodings) else f"{_UNKNOWN} number {number}"
-        start, size = tables.vector(table, metadata, 1, "ArrayNode.metadata")
-        first, count = tables.vector(table, buffers, 2, "ArrayNode.buffers")
-        hints = tables.reference(table, stats, "ArrayNode.stats")
-        return ArrayNode(
-            name,
-            tables.data[start : start + size],
-            struct.unpack_from(f"<{count}H", tables.data, first),
-            tuple(
-                self.read(child, depth + 1) for child in tables.tables(table, children, "ArrayNode.children")
-            ),
-            {} if hints < 0 else self._exact(hints),
-        )
-
-    def _exact(self, table: int) -> dict[str, bytes | bool]:
-        tables, where = self._tables, "ArrayStats"
-        least, least_is, most, most_is, total, *flags = tables.slots(table, where)[:8]
-        found: dict[str, bytes | bool] = {}
-        for name, slot, precision in (("min", least, least_is), ("max", most, most_is), ("sum", total, -1)):
-            is_exact = precision < 0 or tables.scalar(table, precision, "B", 0, where) == _EXACT
-            if slot and is_exact:
-                start, size = tables.vector(table, slot, 1, where)
-                found[name] = tables.data[start : start + size]
-        for name, slot in zip(("is_sorted", "is_strict_sorted", "is_constant"), flags, strict=True):
-            if slot:
-                found[name] = bool(tables.scalar(table, slot, "B", 0, where))
-        return found
+        data, own, below, hints = b"", (), (), -1
+        if metadata:
+            start, size = tables.vector(table, metadata, 1, "ArrayNode.metadata")
+            data = tables.data[start : start + size]
+        if buffers:
+            start, count = tables.vector(table, buffers, 2, "ArrayNode.buffers")
+            own = struct.unpack_from(f"<{count}H", tables.data, start)
+        if children:
+            found = tables.tables(table, children, "ArrayNode.children")
+            below = tuple([self.read(child, depth + 1) for child in found])
+        if stats:
+            hints = tables.reference(table, stats, "ArrayNode.stats")
+        return ArrayNode(name, data, own, below, hints)
 
 
 class Piece(NamedTuple):

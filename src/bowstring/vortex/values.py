@@ -18,8 +18,7 @@ A list of a fixed size has one child. An extension is what its storage is.
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -61,8 +60,7 @@ _MOST_OFFSET: Final = (1 << 31) - 1
 _MOST_CODE: Final = (1 << 32) - 1
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Values:
+class Values(NamedTuple):
     """Decoded values.
 
     Attributes
@@ -82,10 +80,6 @@ class Values:
     validity: Any | None = None
     arrays: tuple[Any, ...] = ()
     children: tuple[Values, ...] = ()
-
-    def replaced(self, **changes: Any) -> Values:
-        """Return the same values with something changed."""
-        return dataclasses.replace(self, **changes)
 
 
 def words_of_decimal(dtype: DType) -> int:
@@ -150,7 +144,7 @@ def from_scalars(scalars: Sequence[Scalar], dtype: DType, device: Device) -> Val
     if kind is Kind.NULL:
         return Values(dtype, count)
     if kind in (Kind.LIST, Kind.FIXED_SIZE_LIST, Kind.STRUCT):
-        return _nested(scalars, dtype, device).replaced(validity=validity)
+        return _nested(scalars, dtype, device)._replace(validity=validity)
     arrays = tuple(device.from_host(each) for each in _host_arrays(scalars, dtype))
     return Values(dtype, count, validity, arrays)
 

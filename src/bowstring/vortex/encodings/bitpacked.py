@@ -220,11 +220,11 @@ def integers(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int, after: 
         values = _packed(decoder, node, dtype, rows, after)
     else:
         values = decoder.decode(node, dtype, rows)
-        values = values.replaced(arrays=(_allocated(decoder, values.arrays[0], after),))
+        values = values._replace(arrays=(_allocated(decoder, values.arrays[0], after),))
     array = values.arrays[0]
     if after.exponents is None and array.dtype != dtype.numpy:
         array = array.view(dtype.numpy)
-    return values.replaced(dtype=dtype, arrays=(array,))
+    return values._replace(dtype=dtype, arrays=(array,))
 
 
 def _below(
@@ -239,11 +239,11 @@ def _below(
     if not isinstance(own.reference, int) and not are_chunks:
         values = integers(decoder, child, dtype, rows, _PLAIN)
         array = _allocated(decoder, values.arrays[0], own)
-        return values.replaced(arrays=(_allocated(decoder, array, after),))
+        return values._replace(arrays=(_allocated(decoder, array, after),))
     if merged is not None:
         return integers(decoder, child, dtype, rows, merged)
     values = integers(decoder, child, dtype, rows, own)
-    return values.replaced(arrays=(_allocated(decoder, values.arrays[0], after),))
+    return values._replace(arrays=(_allocated(decoder, values.arrays[0], after),))
 
 
 def _merged(own: Adjustment, after: Adjustment) -> Adjustment | None:

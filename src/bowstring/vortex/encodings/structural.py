@@ -9,6 +9,7 @@ import numpy as np
 
 from bowstring.errors import InvalidBody
 from bowstring.kernels import bitmap
+from bowstring.kernels.vortex import decode as kernels
 from bowstring.vortex.decode import encoding
 from bowstring.vortex.dtype import DType, Kind, primitive
 from bowstring.vortex.scalar import decode_scalar
@@ -37,7 +38,12 @@ def constant_of(decoder: Decoder, data: bytes, dtype: DType, rows: int) -> Value
     dtype = dtype.storage
     if dtype.kind is Kind.NULL:
         return Values(dtype, rows)
-    one = from_scalars([decode_scalar(data, dtype, decoder.limits.depth)], dtype, decoder.device)
+    scalar = decode_scalar(data, dtype, decoder.limits.depth)
+    if dtype.kind is Kind.PRIMITIVE and isinstance(scalar, int):
+        decoder.allocate(rows * dtype.numpy.itemsize)
+        bits = kernels.sequence(decoder.faults, scalar, 0, f"u{dtype.numpy.itemsize}", rows)
+        return Values(dtype, rows, None, (bits.view(dtype.numpy),))
+    one = from_scalars([scalar], dtype, decoder.device)
     if rows == 1:
         return one
     decoder.allocate(rows * (1 + size_of(one)))
@@ -52,7 +58,7 @@ def masked(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values
     """
     validity = decoder.validity(node, 1, rows)
     values = decoder.child(node, 0, dtype.as_nullable(False), rows)
-    return values.replaced(validity=both_valid(values.validity, validity, rows))
+    return values._replace(validity=both_valid(values.validity, validity, rows))
 
 
 @encoding("vortex.chunked")
@@ -99,7 +105,7 @@ def dictionary(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Va
     codes = decoder.child(node, 0, kind, rows)
     unsigned = codes.arrays[0].view(f"u{kind.numpy.itemsize}")  # negative ones stand for no value
     values = decoder.child(node, 1, dtype, metadata.uint(1))
-    return picked(decoder, codes.replaced(arrays=(unsigned,)), values)
+    return picked(decoder, codes._replace(arrays=(unsigned,)), values)
 
 
 def picked(decoder: Decoder, codes: Values, values: Values) -> Values:
