@@ -10,7 +10,9 @@ import numpy as np
 
 from bowstring.errors import UsageError
 from bowstring.kernels.launch import launch, run_arrays
-from bowstring.kernels.vortex.decode import CHUNK, ONES, empty, offsets_of, words_of
+from bowstring.kernels.vortex.arrays import empty, words_of
+from bowstring.kernels.vortex.decode_numbers import CHUNK, ONES
+from bowstring.kernels.vortex.decode_text import offsets_of
 from bowstring.kernels.vortex.pack import ESCAPE, SLOTS, measure_fsst, pack_words, slot_of, write_fsst
 from bowstring.memory.arrays import last_of
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring.errors import InvalidBody
-from bowstring.kernels.vortex import decode, encode
+from bowstring.kernels.vortex import decode_numbers, decode_rows, decode_text, encode
+from bowstring.kernels.vortex.faults import check_faults, new_faults
 from bowstring.testing import fake_device
 
 Array = np.ndarray[Any, Any]
@@ -73,19 +74,19 @@ def test_packed_integers_are_unpacked(place: str, bits: int, seed: int, data: st
         expected = (expected >> one) ^ (expected.dtype.type(0) - (expected & one))
     expected = expected + expected.dtype.type(reference & (1 << bits) - 1)
     packed = put(place, raw)[3:]
-    faults = decode.new_faults(packed)
-    found = decode.unpack(
+    faults = new_faults(packed)
+    found = decode_numbers.unpack(
         packed,
         width,
         f"i{bits // 8}",
         rows,
         offset=offset,
-        adjustment=decode.Adjustment(zigzag, reference),
+        adjustment=decode_numbers.Adjustment(zigzag, reference),
         faults=faults,
     )
     assert got(found).dtype == f"i{bits // 8}"
     assert np.array_equal(got(found).view(expected.dtype), expected[offset : offset + rows])
-    decode.check_faults(got(faults))
+    check_faults(got(faults))
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -98,14 +99,14 @@ def test_chunks_have_widths_of_their_own(place: str, seed: int, widths: list[int
     parts = [plain_unpack(each, width, 16)[:1024] for each, width in zip(pieces, widths, strict=True)]
     expected = np.concatenate([each + reference for each, reference in zip(parts, references, strict=True)])
     packed = put(place, np.concatenate(pieces))
-    faults = decode.new_faults(packed)
+    faults = new_faults(packed)
     starts = put(place, np.concatenate([[0], np.cumsum([128 * width for width in widths])]))
-    adjustment = decode.Adjustment(reference=put(place, references))
-    found = decode.unpack(
+    adjustment = decode_numbers.Adjustment(reference=put(place, references))
+    found = decode_numbers.unpack(
         packed, 0, np.uint16, len(expected), starts=starts, adjustment=adjustment, faults=faults
     )
     assert np.array_equal(got(found), expected)
-    decode.check_faults(got(faults))
+    check_faults(got(faults))
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -122,11 +123,11 @@ def test_alp_is_exact(place: str, bits: int, seed: int, width: int, exponents: t
     e, f = exponents
     expected = signed.astype(float_) * float_.type(f"1e{f}") * float_.type(f"1e-{e}")
     packed = put(place, raw)
-    faults = decode.new_faults(packed)
-    adjustment = decode.Adjustment(reference=-5, exponents=(e, f))
-    found = decode.unpack(packed, width, signed.dtype, 1000, adjustment=adjustment, faults=faults)
+    faults = new_faults(packed)
+    adjustment = decode_numbers.Adjustment(reference=-5, exponents=(e, f))
+    found = decode_numbers.unpack(packed, width, signed.dtype, 1000, adjustment=adjustment, faults=faults)
     assert got(found).tobytes() == expected[:1000].tobytes()
-    assert got(decode.adjust(put(place, whole), adjustment)).tobytes() == expected.tobytes()
+    assert got(decode_numbers.adjust(put(place, whole), adjustment)).tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -138,7 +139,9 @@ def test_plain_integers_are_adjusted(place: str, seed: int, kind: str, zigzag: b
     one = values.dtype.type(1)
     expected = (values >> one) ^ (values.dtype.type(0) - (values & one)) if zigzag else values
     expected = expected + np.repeat(references, 1024)[:2500]
-    found = decode.adjust(put(place, values), decode.Adjustment(zigzag, put(place, references)))
+    found = decode_numbers.adjust(
+        put(place, values), decode_numbers.Adjustment(zigzag, put(place, references))
+    )
     assert np.array_equal(got(found), expected)
 
 
@@ -157,16 +160,16 @@ def test_patches_replace(place: str, seed: int, kind: str, index: str) -> None:
     expected = plain.copy()
     expected[at] = values
     out = put(place, plain.copy())
-    faults = decode.new_faults(out)
-    decode.patch(out, put(place, at + at.dtype.type(30)), put(place, values), offset=30, faults=faults)
+    faults = new_faults(out)
+    decode_rows.patch(out, put(place, at + at.dtype.type(30)), put(place, values), offset=30, faults=faults)
     assert got(out).tobytes() == expected.tobytes()
-    decode.check_faults(got(faults))
-    decode.patch(
+    check_faults(got(faults))
+    decode_rows.patch(
         out, put(place, at[:2] * 0 + at.dtype.type(29)), put(place, values[:2]), offset=30, faults=faults
     )
     assert got(out).tobytes() == expected.tobytes()
     with pytest.raises(InvalidBody, match="patch"):
-        decode.check_faults(got(faults), "column a")
+        check_faults(got(faults), "column a")
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -181,19 +184,19 @@ def test_codes_are_looked_up(place: str, seed: int, code: str, kind: str) -> Non
     valid = rng.random(300) < 0.8
     wild = np.where(valid, codes, codes.dtype.type(120))
     bits = put(place, np.packbits(valid, bitorder="little"))
-    faults = decode.new_faults(bits)
-    found = decode.take(put(place, wild), put(place, values), validity=bits, faults=faults)
+    faults = new_faults(bits)
+    found = decode_rows.take(put(place, wild), put(place, values), validity=bits, faults=faults)
     assert np.array_equal(got(found)[valid], values[codes[valid]], equal_nan=True)
     assert not got(found)[~valid].any()
     wide = numbers(rng, 200, np.uint64)
-    found = decode.take(put(place, wild), put(place, wide), validity=bits, words=2, faults=faults)
+    found = decode_rows.take(put(place, wild), put(place, wide), validity=bits, words=2, faults=faults)
     assert np.array_equal(got(found).reshape(-1, 2)[valid], wide.reshape(-1, 2)[codes[valid]])
-    decode.check_faults(got(faults))
+    check_faults(got(faults))
     flags = rng.random(110) < 0.5
     bitmap = put(place, np.packbits(flags, bitorder="little"))
-    found = np.unpackbits(got(decode.take_bits(put(place, wild), bitmap, 10, 100)), bitorder="little")
+    found = np.unpackbits(got(decode_rows.take_bits(put(place, wild), bitmap, 10, 100)), bitorder="little")
     assert np.array_equal(found[:300][valid], flags[10:][codes[valid]])
-    decode.take(put(place, wild), put(place, values), faults=faults)
+    decode_rows.take(put(place, wild), put(place, values), faults=faults)
     assert got(faults).any() == (not valid.all())
 
 
@@ -213,13 +216,13 @@ def test_runs_are_expanded(place: str, seed: int, end: str, kind: str) -> None:
     offset = int(rng.integers(0, counts[0]))
     rows = int(rng.integers(0, ends[-1] - offset + 1))
     place_ends, place_values = put(place, ends.astype(end)), put(place, values)
-    faults = decode.new_faults(place_values)
-    found = decode.expand_runs(place_ends, place_values, rows, offset=offset, faults=faults)
+    faults = new_faults(place_values)
+    found = decode_rows.expand_runs(place_ends, place_values, rows, offset=offset, faults=faults)
     assert got(found).tobytes() == expected[offset : offset + rows].tobytes()
-    decode.check_faults(got(faults))
-    decode.expand_runs(place_ends, place_values, int(ends[-1]) + 1, faults=faults)
+    check_faults(got(faults))
+    decode_rows.expand_runs(place_ends, place_values, int(ends[-1]) + 1, faults=faults)
     with pytest.raises(InvalidBody, match="runs"):
-        decode.check_faults(got(faults))
+        check_faults(got(faults))
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -235,11 +238,11 @@ def test_blocks_of_run_lengths_are_expanded(place: str, seed: int, index: str, k
     expected = values[chosen].reshape(-1)
     offset, rows = 700, 2300
     there = put(place, values)
-    faults = decode.new_faults(there)
+    faults = new_faults(there)
     starts = put(place, (firsts + 50).astype(np.uint32))
-    found = decode.expand_rle(put(place, indices), there, starts, rows, offset=offset, faults=faults)
+    found = decode_rows.expand_rle(put(place, indices), there, starts, rows, offset=offset, faults=faults)
     assert got(found).tobytes() == expected[offset : offset + rows].tobytes()
-    decode.check_faults(got(faults))
+    check_faults(got(faults))
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -258,14 +261,14 @@ def test_halves_of_floats_are_joined(place: str, size: int, seed: int, more: int
     for row, left in zip(at, other, strict=True):
         whole[row] = int(left) << right_bits | int(rights[row])
     there = put(place, rights)
-    faults = decode.new_faults(there)
+    faults = new_faults(there)
     patches = put(place, (at + 9).astype(np.uint8)), put(place, other.astype(np.uint16)), 9
-    found = decode.join_halves(
+    found = decode_numbers.join_halves(
         put(place, codes), there, lefts.tolist(), right_bits, patches=patches, faults=faults
     )
     assert got(found).dtype == f"f{size}"
     assert got(found).tobytes() == np.array(whole, f"u{size}").tobytes()
-    decode.check_faults(got(faults))
+    check_faults(got(faults))
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -278,7 +281,7 @@ def test_sequences_wrap(place: str, kind: str, base: int, step: int) -> None:
     """An element is the base and so many steps, without the bits that its type lacks."""
     bits = 8 * int(kind[1])
     expected = np.array([(base + k * step) % 2**bits for k in range(40)], f"u{kind[1]}").view(kind)
-    found = got(decode.sequence(put(place, np.zeros(1)), base, step, kind, 40))
+    found = got(decode_numbers.sequence(put(place, np.zeros(1)), base, step, kind, 40))
     assert found.dtype == kind
     assert np.array_equal(found, expected)
 
@@ -303,11 +306,11 @@ def test_differences_are_added(place: str, size: int, seed: int) -> None:
             natural = k % 16 * 64 + ORDER[k // 16 % 8] * 8 + k // 128
             expected[chunk * 1024 + natural] = transposed[chunk * 1024 + k]
     there = put(place, differences)
-    faults = decode.new_faults(there)
-    found = decode.undelta(put(place, bases), there, 1500, offset=30, faults=faults)
+    faults = new_faults(there)
+    found = decode_numbers.undelta(put(place, bases), there, 1500, offset=30, faults=faults)
     assert np.array_equal(got(found), expected[30:1530])
-    decode.check_faults(got(faults))
-    decode.undelta(put(place, bases[1:]), there, 1500, faults=faults)
+    check_faults(got(faults))
+    decode_numbers.undelta(put(place, bases[1:]), there, 1500, faults=faults)
     assert got(faults).any()
 
 
@@ -320,7 +323,7 @@ def test_parts_of_times_are_added(place: str, seed: int, kind: str) -> None:
     expected = days.astype(np.int64) * 86_400_000 + 5_000 + np.arange(50)
     there = put(place, days.astype(kind))
     parts = [(there, 86_400_000), (5, 1000), (put(place, np.arange(50, dtype=np.uint8)), 1)]
-    assert np.array_equal(got(decode.add_parts(parts, 50, beside=there)), expected)
+    assert np.array_equal(got(decode_numbers.add_parts(parts, 50, beside=there)), expected)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -329,7 +332,7 @@ def test_numbers_are_widened(place: str, seed: int, size: int, words: int) -> No
     """A signed number of several words has the sign in all of them."""
     values = numbers(np.random.default_rng(seed), 30, f"i{size}")
     expected = b"".join(int(each).to_bytes(8 * words, "little", signed=True) for each in values)
-    assert got(decode.widen(put(place, values), words)).tobytes() == expected
+    assert got(decode_numbers.widen(put(place, values), words)).tobytes() == expected
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -345,7 +348,7 @@ def test_symbols_make_text(place: str, data: st.DataObject) -> None:
     codes = [b"".join(each for each, _ in row) for row in rows]
     texts = [b"".join(each for _, each in row) for row in rows]
     lengths = put(place, np.array([len(each) for each in texts], np.uint32))
-    offsets = decode.offsets_of(lengths)
+    offsets = decode_text.offsets_of(lengths)
     assert got(offsets).tolist() == np.concatenate([[0], np.cumsum([len(each) for each in texts])]).tolist()
     arguments = (
         put(place, np.frombuffer(b"".join(codes), np.uint8)),
@@ -354,16 +357,16 @@ def test_symbols_make_text(place: str, data: st.DataObject) -> None:
         put(place, np.array([len(each) for each in symbols], np.uint8)),
     )
     size = sum(map(len, texts))
-    faults = decode.new_faults(lengths)
-    assert got(decode.decode_fsst(*arguments, offsets, size, faults=faults)).tobytes() == b"".join(texts)
-    decode.check_faults(got(faults))
+    faults = new_faults(lengths)
+    assert got(decode_text.decode_fsst(*arguments, offsets, size, faults=faults)).tobytes() == b"".join(texts)
+    check_faults(got(faults))
     more = offsets + np.int64(1)
-    decode.decode_fsst(*arguments, more, size + 1, faults=faults)
-    decode.check_faults(got(faults))  # the same lengths at another place
+    decode_text.decode_fsst(*arguments, more, size + 1, faults=faults)
+    check_faults(got(faults))  # the same lengths at another place
     wrong = put(place, np.concatenate([[0], got(offsets)[1:] + 1]))
-    decode.decode_fsst(*arguments, wrong, size + 1, faults=faults)
+    decode_text.decode_fsst(*arguments, wrong, size + 1, faults=faults)
     with pytest.raises(InvalidBody, match="length"):
-        decode.check_faults(got(faults))
+        check_faults(got(faults))
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -381,10 +384,10 @@ def test_tokens_make_text(place: str, data: st.DataObject, kind: str) -> None:
     starts = put(place, np.concatenate([[0], np.cumsum([len(each) for each in tokens])]).astype(np.uint32))
     offsets = put(place, np.concatenate([[0], np.cumsum([len(each) for each in texts])]).astype(np.int64))
     size = sum(map(len, texts))
-    faults = decode.new_faults(offsets)
-    found = decode.decode_onpair(codes, ends, held, starts, offsets, size, faults=faults)
+    faults = new_faults(offsets)
+    found = decode_text.decode_onpair(codes, ends, held, starts, offsets, size, faults=faults)
     assert got(found).tobytes() == b"".join(texts)
-    decode.check_faults(got(faults))
+    check_faults(got(faults))
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -404,10 +407,10 @@ def test_values_get_views(place: str, texts: list[bytes | None], wide: bool) -> 
         )
         expected += len(value).to_bytes(4, "little") + behind
     data = put(place, np.frombuffer(b"".join(each or b"" for each in texts), np.uint8))
-    faults = decode.new_faults(data)
-    found = decode.make_views(put(place, ends), data, buffer=7, faults=faults)
+    faults = new_faults(data)
+    found = decode_text.make_views(put(place, ends), data, buffer=7, faults=faults)
     assert got(found).tobytes() == expected
-    decode.check_faults(got(faults))
+    check_faults(got(faults))
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -429,11 +432,11 @@ def test_what_is_packed_is_unpacked(
     assert len(packed) == -(-rows // 1024) * width * 128
     if width and rows:
         assert np.array_equal(plain_unpack(got(packed), width, 8 * size)[:rows], small)
-    faults = decode.new_faults(packed)
-    adjustment = decode.Adjustment(reference=reference)
-    found = decode.unpack(packed, width, kind, rows, adjustment=adjustment, faults=faults)
+    faults = new_faults(packed)
+    adjustment = decode_numbers.Adjustment(reference=reference)
+    found = decode_numbers.unpack(packed, width, kind, rows, adjustment=adjustment, faults=faults)
     if zigzag:
-        found = decode.adjust(found, decode.Adjustment(zigzag=True))
+        found = decode_numbers.adjust(found, decode_numbers.Adjustment(zigzag=True))
     assert np.array_equal(got(found), values)
 
 
@@ -450,17 +453,17 @@ def test_encoded_text_is_decoded(place: str, texts: list[bytes]) -> None:
     offsets = put(place, ends)
     text = put(place, np.frombuffer(b"".join(texts), np.uint8))
     codes, places = encode.encode_fsst(text, offsets, table)
-    faults = decode.new_faults(offsets)
+    faults = new_faults(offsets)
     symbols = put(place, table.symbols.view(np.uint8)), put(place, table.lengths)
-    found = decode.decode_fsst(codes, places, *symbols, offsets, int(ends[-1]), faults=faults)
+    found = decode_text.decode_fsst(codes, places, *symbols, offsets, int(ends[-1]), faults=faults)
     assert got(found).tobytes() == b"".join(texts)
-    decode.check_faults(got(faults))
+    check_faults(got(faults))
 
 
 def test_claims_of_packed_data_are_checked_at_once() -> None:
     """Widths, offsets, exponents and sizes that the host can check are refused before anything is launched."""
     packed = np.zeros(128, np.uint8)
-    faults = decode.new_faults(packed)
+    faults = new_faults(packed)
     for arguments, what in (
         ((packed, 33, np.int32, 10), "bit width"),
         ((packed, -1, np.int32, 10), "bit width"),
@@ -468,19 +471,19 @@ def test_claims_of_packed_data_are_checked_at_once() -> None:
         ((packed, 1, np.int32, 1025), "too short"),
     ):
         with pytest.raises(InvalidBody, match=what):
-            decode.unpack(*arguments, faults=faults)
+            decode_numbers.unpack(*arguments, faults=faults)
     with pytest.raises(InvalidBody, match="offset"):
-        decode.unpack(packed, 1, np.int32, 10, offset=1024, faults=faults)
+        decode_numbers.unpack(packed, 1, np.int32, 10, offset=1024, faults=faults)
     for exponents in ((24, 0), (0, 24), (-1, 0)):
         with pytest.raises(InvalidBody, match="exponent"):
-            decode.scale(np.zeros(1, np.int64), exponents)
+            decode_numbers.scale(np.zeros(1, np.int64), exponents)
 
 
 def test_tables_of_chunks_that_point_outside_are_a_fault() -> None:
     """A chunk that would begin or end outside of the data is not unpacked, and is noted."""
     packed = np.zeros(1024, np.uint8)
     for starts in ([0, 1024 + 128], [-128, 0], [0], [256, 0]):
-        faults = decode.new_faults(packed)
-        decode.unpack(packed, 0, np.uint8, 1024, starts=np.array(starts), faults=faults)
+        faults = new_faults(packed)
+        decode_numbers.unpack(packed, 0, np.uint8, 1024, starts=np.array(starts), faults=faults)
         with pytest.raises(InvalidBody, match="shorter"):
-            decode.check_faults(faults)
+            check_faults(faults)

@@ -23,7 +23,8 @@ import pyarrow.parquet as pq
 import bowstring as bow
 from bowstring.benchmarks.case import Case, Explanation, LineUp, Measured, Scale, Skipped, Target, Way
 from bowstring.benchmarks.processes import cores
-from bowstring.kernels.vortex import decode, encode
+from bowstring.kernels.vortex import decode_numbers, encode
+from bowstring.kernels.vortex.faults import new_faults
 from bowstring.vortex.dtype import DType, Kind, primitive
 from bowstring.vortex.message import Message, MessageKind, decode_message, encode_message
 from bowstring.vortex.nodes import Piece, array_message
@@ -239,13 +240,13 @@ def _integers(scale: Scale) -> Iterator[LineUp]:
 def _kernel(values: Any, width: int, reference: int) -> Way:
     """Return the kernel by itself, into memory that caches hold: what a core does, without what memory does."""
     words = encode.pack(values, width, reference=reference)
-    faults, adjustment = decode.new_faults(words), decode.Adjustment(reference=reference)
+    faults, adjustment = new_faults(words), decode_numbers.Adjustment(reference=reference)
 
     def once() -> Measured:
         with cores.threads(1):
             begin = time.perf_counter()
             for _ in range(_KERNEL_TIMES):
-                found = decode.unpack(
+                found = decode_numbers.unpack(
                     words, width, values.dtype, len(values), adjustment=adjustment, faults=faults
                 )
             seconds = (time.perf_counter() - begin) / _KERNEL_TIMES

@@ -146,7 +146,7 @@ class EncodedBatch:
         InvalidData
             The tree of encodings is malformed.
         """
-        node, tables = self._body().root, Tables(self._body().metadata)
+        node, tables = self._body().root, Tables(self._body().flatbuffer)
         if key is None or not self._is_struct:
             if key is not None:
                 column_index(self.schema, key)

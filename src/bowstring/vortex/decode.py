@@ -14,7 +14,7 @@ import numpy as np
 
 from bowstring.errors import InvalidBody, InvalidMetadata, LimitExceeded, Unsupported
 from bowstring.kernels import bitmap
-from bowstring.kernels.vortex import decode as kernels
+from bowstring.kernels.vortex.faults import check_faults, new_faults
 from bowstring.vortex.dtype import BOOL, PTYPES, DType, Kind, numbered
 from bowstring.vortex.protobuf import Message
 
@@ -92,7 +92,7 @@ class Decoder:
         ratio = int(limits.decompression_ratio * body.buffer.nbytes)
         self._whole = body.buffer.array()
         self._address = body.buffer.address
-        self.faults = kernels.new_faults(self._whole)
+        self.faults = new_faults(self._whole)
         self._room = min(limits.decompressed_bytes, max(limits.decompression_floor, ratio))
 
     def decode(self, node: ArrayNode, dtype: DType, rows: int) -> Values:
@@ -131,7 +131,7 @@ class Decoder:
         InvalidBody
             A code, an index or an offset points outside, or the like.
         """
-        kernels.check_faults(self.device.to_host(self.faults), where)
+        check_faults(self.device.to_host(self.faults), where)
 
     # What rules ask for
 

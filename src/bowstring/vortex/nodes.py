@@ -92,12 +92,12 @@ class StoredBuffer(NamedTuple):
 
 
 class Body(NamedTuple):
-    """The body of an array message, taken apart; its buffers are where they were, ``metadata`` are the flatbuffer."""
+    """The body of an array message, taken apart, and the flatbuffer at its end; buffers are where they were."""
 
     buffer: Buffer
     root: ArrayNode
     stored: tuple[StoredBuffer, ...]
-    metadata: bytes
+    flatbuffer: bytes
 
     def array(self, index: int, whole: Any, limits: Limits, nbytes: int | None, most: int) -> Any:
         """Return the bytes of a buffer as an array of uint8 of the body's device, decompressed where they must be.
@@ -239,7 +239,9 @@ class _Nodes:
         encoding, metadata, children, buffers, stats, *_ = tables.slots(table, "ArrayNode")
         number = tables.scalar(table, encoding, "H", 0, "ArrayNode.encoding") if encoding else 0
         name = self._encodings[number] if number < len(self._encodings) else f"{_UNKNOWN} number {number}"
-        data, own, below, hints = b"", (), (), -1
+        data, hints = b"", -1
+        own: tuple[int, ...] = ()
+        below: tuple[ArrayNode, ...] = ()
         if metadata:
             start, size = tables.vector(table, metadata, 1, "ArrayNode.metadata")
             data = tables.data[start : start + size]

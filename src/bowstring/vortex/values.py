@@ -29,7 +29,7 @@ from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import InvalidBody, Unsupported
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import run_arrays
-from bowstring.kernels.vortex import decode as kernels
+from bowstring.kernels.vortex import decode_rows, decode_text
 from bowstring.memory.arrays import last_of
 from bowstring.vortex.dtype import DType, Kind
 
@@ -212,24 +212,24 @@ def take(values: Values, codes: Any, validity: Any | None, faults: Any) -> Value
     validity
         Of the codes.
     faults
-        Where a code that stands for nothing is noted; see :func:`bowstring.kernels.vortex.decode.check_faults`.
+        Where a code that stands for nothing is noted; see :func:`bowstring.kernels.vortex.faults.check_faults`.
     """
     count, dtype, kind = len(codes), values.dtype, values.dtype.kind
     if values.length > _MOST_CODE:
         raise Unsupported("rows at other places of a longer array", expected=f"at most {_MOST_CODE} values")
     valid = validity
     if values.validity is not None:
-        valid = both_valid(validity, kernels.take_bits(codes, values.validity, 0, values.length), count)
+        valid = both_valid(validity, decode_rows.take_bits(codes, values.validity, 0, values.length), count)
     if kind is Kind.BOOL:
-        bits = kernels.take_bits(codes, values.arrays[0], 0, values.length)
+        bits = decode_rows.take_bits(codes, values.arrays[0], 0, values.length)
         return Values(dtype, count, valid, (bits,))
     if kind is Kind.PRIMITIVE:
-        taken = kernels.take(codes, values.arrays[0], validity=validity, faults=faults)
+        taken = decode_rows.take(codes, values.arrays[0], validity=validity, faults=faults)
         return Values(dtype, count, valid, (taken,))
     if kind in (Kind.DECIMAL, Kind.UTF8, Kind.BINARY):
         words = words_of_decimal(dtype) if kind is Kind.DECIMAL else 2
         table = values.arrays[0].view(np.uint64)
-        taken = kernels.take(codes, table, validity=validity, words=words, faults=faults)
+        taken = decode_rows.take(codes, table, validity=validity, words=words, faults=faults)
         return Values(dtype, count, valid, (taken.view(values.arrays[0].dtype), *values.arrays[1:]))
     if kind is Kind.STRUCT:
         children = tuple(take(child, codes, validity, faults) for child in values.children)
@@ -238,8 +238,8 @@ def take(values: Values, codes: Any, validity: Any | None, faults: Any) -> Value
         return Values(dtype, count, valid, (), (_take_fixed(values, codes, validity, faults),))
     if kind is Kind.LIST:
         offsets = values.arrays[0].astype(np.int64)
-        starts = kernels.take(codes, offsets[:-1], validity=validity, faults=faults)
-        ends = kernels.take(codes, offsets[1:], validity=validity, faults=faults)
+        starts = decode_rows.take(codes, offsets[:-1], validity=validity, faults=faults)
+        ends = decode_rows.take(codes, offsets[1:], validity=validity, faults=faults)
         return lists_of(dtype, starts, ends - starts, valid, values.children[0], faults)
     return Values(dtype, count)
 
@@ -252,7 +252,7 @@ def _take_fixed(values: Values, codes: Any, validity: Any | None, faults: Any) -
         return (first.reshape(-1, 1) + xp.arange(size, dtype=np.int64)).reshape(-1)
 
     # Codes that stand for nothing are noted here: the places of elements always exist.
-    kernels.take(codes, _ones(values.length, codes), validity=validity, faults=faults)
+    decode_rows.take(codes, _ones(values.length, codes), validity=validity, faults=faults)
     if not values.length or not size:
         return _none_of(values.children[0], size * len(codes), faults)
     return take(values.children[0], run_arrays(places, codes), None, faults)
@@ -279,7 +279,7 @@ def lists_of(
     starts, sizes : array of int64
         Where each list begins in the elements and how many there are; checked already.
     """
-    offsets = kernels.offsets_of(sizes)
+    offsets = decode_text.offsets_of(sizes)
     total = last_of(offsets)
     check_offsets(total)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from bowstring.kernels.vortex.decode import CHUNK
+from bowstring.kernels.vortex.decode_numbers import CHUNK
 from bowstring.kernels.vortex.encode import pack
 from bowstring.vortex.compress.numbers import NODE, Plan, smallest_unsigned
 from bowstring.vortex.dtype import PTYPES

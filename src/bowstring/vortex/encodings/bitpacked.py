@@ -12,8 +12,8 @@ import numpy as np
 
 from bowstring.errors import InvalidBody, InvalidMetadata
 from bowstring.kernels import bitmap
-from bowstring.kernels.vortex import decode as kernels
-from bowstring.kernels.vortex.decode import CHUNK, Adjustment
+from bowstring.kernels.vortex import decode_numbers, decode_rows
+from bowstring.kernels.vortex.decode_numbers import CHUNK, Adjustment
 from bowstring.kernels.vortex.unpack import reversed_bits
 from bowstring.vortex.decode import encoding
 from bowstring.vortex.dtype import BOOL, PTYPES, DType, Kind
@@ -91,7 +91,7 @@ def patched_validity(decoder: Decoder, validity: Any | None, rows: int, patches:
     valid: Any = xp.ones(count, np.uint8)
     if patches.values.validity is not None:
         valid = bitmap.expanded(patches.values.validity, 0, count).view(np.uint8)
-    kernels.patch(flags, patches.indices, valid, offset=patches.offset, faults=decoder.faults)
+    decode_rows.patch(flags, patches.indices, valid, offset=patches.offset, faults=decoder.faults)
     return bitmap.packed(flags.view(np.bool_))
 
 
@@ -136,7 +136,7 @@ def _packed(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int, adjustme
         data = decoder.buffer(node, 0, np.uint64, chunks * _CHUNK_WORDS * width)
     decoder.allocate(chunks * CHUNK * dtype.numpy.itemsize)
     patches = patches_of(decoder, node, metadata.blob(3), 0, dtype)
-    out = kernels.unpack(
+    out = decode_numbers.unpack(
         data,
         width,
         dtype.numpy,
@@ -150,7 +150,7 @@ def _packed(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int, adjustme
     if patches is not None:
         at = patches.children
         values = _adjusted(patches.values.arrays[0], adjustment)
-        kernels.patch(out, patches.indices, values, offset=patches.offset, faults=decoder.faults)
+        decode_rows.patch(out, patches.indices, values, offset=patches.offset, faults=decoder.faults)
     decoder.only_children(node, at + 1 + by_chunk)
     validity = None
     if len(node.children) > at + by_chunk:
@@ -269,7 +269,7 @@ def _allocated(decoder: Decoder, array: Any, adjustment: Adjustment) -> Any:
 
 
 def _adjusted(array: Any, adjustment: Adjustment) -> Any:
-    return array if adjustment is _PLAIN else kernels.adjust(array, adjustment)
+    return array if adjustment is _PLAIN else decode_numbers.adjust(array, adjustment)
 
 
 def _reference(decoder: Decoder, node: ArrayNode, dtype: DType) -> int:
@@ -317,7 +317,7 @@ def delta(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
     if whole:
         most = min(chunks, offset + rows)
         parts.append(
-            kernels.undelta(bases, found, max(most - offset, 0), offset=offset, faults=decoder.faults)
+            decode_numbers.undelta(bases, found, max(most - offset, 0), offset=offset, faults=decoder.faults)
         )
     if rest and offset + rows > chunks:
         first = bases[-1:].astype(dtype.numpy)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bowstring.errors import InvalidMetadata
-from bowstring.kernels.vortex import decode as kernels
-from bowstring.kernels.vortex.decode import Adjustment
+from bowstring.kernels.vortex import decode_numbers, decode_rows
+from bowstring.kernels.vortex.decode_numbers import Adjustment
 from bowstring.vortex.decode import encoding
 from bowstring.vortex.dtype import DType, Kind, primitive
 from bowstring.vortex.encodings.bitpacked import integers, patched_validity, patches_of
@@ -42,7 +42,7 @@ def alp(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
     out, validity = values.arrays[0], values.validity
     if patches is not None:
         place = {"offset": patches.offset, "faults": decoder.faults}
-        kernels.patch(out, patches.indices, patches.values.arrays[0], **place)
+        decode_rows.patch(out, patches.indices, patches.values.arrays[0], **place)
         validity = patched_validity(decoder, validity, rows, patches)
     return Values(dtype, rows, validity, (out,))
 
@@ -68,7 +68,7 @@ def alp_real_doubles(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int)
     patches = patches_of(decoder, node, metadata.blob(5), 2, kind)
     decoder.only_children(node, 2 + (patches.children if patches else 0))
     decoder.allocate(rows * dtype.numpy.itemsize)
-    out = kernels.join_halves(
+    out = decode_numbers.join_halves(
         codes.arrays[0],
         rights,
         lefts[: metadata.uint(2)],

@@ -8,7 +8,7 @@ import numpy as np
 
 from bowstring.errors import InvalidBody, InvalidMetadata
 from bowstring.kernels import bitmap
-from bowstring.kernels.vortex import decode as kernels
+from bowstring.kernels.vortex import decode_text
 from bowstring.memory.arrays import last_of
 from bowstring.vortex.decode import encoding
 from bowstring.vortex.dtype import BOOL, Kind
@@ -99,7 +99,7 @@ def list_view(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Val
     decoder.check_below(starts, count + 1, "the offsets of lists")
     if rows and decoder.any(starts + sizes > count):
         raise InvalidBody("a list ends behind the elements", expected=count)
-    total = last_of(kernels.offsets_of(sizes))
+    total = last_of(decode_text.offsets_of(sizes))
     decoder.allocate(total * (8 + size_of(elements) // max(count, 1)))
     return lists_of(dtype, starts, sizes, validity, elements, decoder.faults)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bowstring.errors import InvalidMetadata
-from bowstring.kernels.vortex import decode as kernels
+from bowstring.kernels.vortex import decode_numbers
 from bowstring.vortex.decode import encoding
 from bowstring.vortex.dtype import DType, Kind, primitive, units_per_second
 from bowstring.vortex.encodings.canonical import decimal_words
@@ -39,7 +39,7 @@ def date_time_parts(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) 
     parts: list[tuple[Any, int]] = [(days.arrays[0], _SECONDS_OF_A_DAY * unit)]
     parts += [(_part(decoder, node, at, kinds[at], rows), factor) for at, factor in ((1, unit), (2, 1))]
     decoder.allocate(8 * rows)
-    total = kernels.add_parts(parts, rows, beside=decoder.faults)
+    total = decode_numbers.add_parts(parts, rows, beside=decoder.faults)
     return Values(primitive("i8", dtype.nullable), rows, days.validity, (total,))
 
 
@@ -68,7 +68,7 @@ def decimal_byte_parts(decoder: Decoder, node: ArrayNode, dtype: DType, rows: in
     high = decoder.child(node, 0, kind, rows)
     words = words_of_decimal(dtype)
     decoder.allocate(8 * words * rows)
-    return Values(dtype, rows, high.validity, (kernels.widen(high.arrays[0], words).view(np.int64),))
+    return Values(dtype, rows, high.validity, (decode_numbers.widen(high.arrays[0], words).view(np.int64),))
 
 
 @encoding("vortex.decimal_byte_parts.v2")

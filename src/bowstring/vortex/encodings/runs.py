@@ -8,8 +8,8 @@ import numpy as np
 
 from bowstring.errors import InvalidMetadata
 from bowstring.kernels import bitmap
-from bowstring.kernels.vortex import decode as kernels
-from bowstring.kernels.vortex.decode import CHUNK
+from bowstring.kernels.vortex import decode_numbers, decode_rows
+from bowstring.kernels.vortex.decode_numbers import CHUNK
 from bowstring.vortex.decode import encoding
 from bowstring.vortex.dtype import DType, Kind
 from bowstring.vortex.encodings.bitpacked import Patches, patched_validity, patches_of
@@ -38,11 +38,11 @@ def run_end(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Value
     values = decoder.child(node, 1, dtype, count)
     if values.dtype.kind is Kind.PRIMITIVE and values.validity is None:
         decoder.allocate(rows * values.dtype.numpy.itemsize)
-        out = kernels.expand_runs(ends, values.arrays[0], rows, offset=offset, faults=decoder.faults)
+        out = decode_rows.expand_runs(ends, values.arrays[0], rows, offset=offset, faults=decoder.faults)
         return Values(values.dtype, rows, None, (out,))
     decoder.allocate(rows * (4 + size_of(values) // max(count, 1)))
     numbers = decoder.xp.arange(count, dtype=np.uint32)
-    codes = kernels.expand_runs(ends, numbers, rows, offset=offset, faults=decoder.faults)
+    codes = decode_rows.expand_runs(ends, numbers, rows, offset=offset, faults=decoder.faults)
     decoder.finish(node.encoding)  # of what is not written, codes are anything
     return take(values, codes, None, decoder.faults)
 
@@ -70,7 +70,7 @@ def run_lengths(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> V
     validity = indices.validity
     if validity is not None:
         validity = bitmap.shifted(validity, offset, rows)
-    out = kernels.expand_rle(
+    out = decode_rows.expand_rle(
         indices.arrays[0], values, offsets, rows, offset=offset, validity=validity, faults=decoder.faults
     )
     return Values(dtype, rows, validity, (out,))
@@ -99,7 +99,7 @@ def sparse(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values
     values = concatenated([most, patches.values], dtype, decoder.device, decoder.faults)
     codes = decoder.xp.zeros(rows, np.uint32)
     numbers = decoder.xp.arange(1, patches.values.length + 1, dtype=np.uint32)
-    kernels.patch(codes, patches.indices, numbers, offset=patches.offset, faults=decoder.faults)
+    decode_rows.patch(codes, patches.indices, numbers, offset=patches.offset, faults=decoder.faults)
     decoder.allocate(rows * (size_of(values) // max(values.length, 1)))
     return take(values, codes, None, decoder.faults)
 
@@ -112,7 +112,7 @@ def _patched_numbers(decoder: Decoder, data: bytes, dtype: DType, rows: int, pat
     if rows == 1:  # the scalar itself, which may not be written
         out = out.copy()
     values, place = patches.values, {"offset": patches.offset, "faults": decoder.faults}
-    kernels.patch(out, patches.indices, values.arrays[0], **place)
+    decode_rows.patch(out, patches.indices, values.arrays[0], **place)
     if not has_nulls:
         return Values(dtype, rows, None, (out,))
     filled_valid = filled.validity if scalar is None else None
@@ -132,5 +132,5 @@ def sequence(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Valu
     if not isinstance(first, int) or not isinstance(step, int) or dtype.numpy.kind == "f":
         raise InvalidMetadata("a sequence has no integers", found=str(dtype), where=node.encoding)
     decoder.allocate(rows * dtype.numpy.itemsize)
-    out = kernels.sequence(decoder.faults, first, step, dtype.numpy, rows)
+    out = decode_numbers.sequence(decoder.faults, first, step, dtype.numpy, rows)
     return Values(dtype, rows, None, (out,))

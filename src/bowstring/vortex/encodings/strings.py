@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bowstring.errors import InvalidBody, Unsupported
-from bowstring.kernels.vortex import decode as kernels
+from bowstring.kernels.vortex import decode_text
 from bowstring.memory.arrays import last_of
 from bowstring.vortex.decode import encoding
 from bowstring.vortex.dtype import Kind
@@ -85,7 +85,7 @@ def symbols(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Value
             "a table of symbols is malformed", expected="8 bytes and a length for each of up to 255"
         )
     starts, size = _placed(decoder, lengths)
-    data = kernels.decode_fsst(
+    data = decode_text.decode_fsst(
         codes, _signed(decoder, ends), table, sizes, starts, size, faults=decoder.faults
     )
     return _with_views(decoder, dtype, rows, validity, starts, data)
@@ -111,7 +111,7 @@ def tokens(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values
     validity = decoder.validity(node, 4, rows)
     starts, size = _placed(decoder, lengths)
     held = decoder.buffer(node, 0)
-    data = kernels.decode_onpair(
+    data = decode_text.decode_onpair(
         codes, _signed(decoder, ends), held, _signed(decoder, bounds), starts, size, faults=decoder.faults
     )
     return _with_views(decoder, dtype, rows, validity, starts, data)
@@ -119,7 +119,7 @@ def tokens(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values
 
 def _placed(decoder: Decoder, lengths: Any) -> tuple[Any, int]:
     """Return where values of some lengths go, and how many bytes they take, which are counted."""
-    starts = kernels.offsets_of(lengths)
+    starts = decode_text.offsets_of(lengths)
     size = last_of(starts)
     decoder.allocate(size)
     return starts, size
@@ -139,5 +139,5 @@ def _with_views(decoder: Decoder, dtype: DType, rows: int, validity: Any, starts
             "text or binary of 2 GiB or more in one column of a batch", found=f"{len(data)} bytes"
         )
     decoder.allocate(16 * rows)
-    views = kernels.make_views(starts, data, validity=validity, faults=decoder.faults)
+    views = decode_text.make_views(starts, data, validity=validity, faults=decoder.faults)
     return Values(dtype, rows, validity, (views, data) if len(data) else (views,))

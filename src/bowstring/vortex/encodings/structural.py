@@ -9,7 +9,7 @@ import numpy as np
 
 from bowstring.errors import InvalidBody
 from bowstring.kernels import bitmap
-from bowstring.kernels.vortex import decode as kernels
+from bowstring.kernels.vortex import decode_numbers
 from bowstring.vortex.decode import encoding
 from bowstring.vortex.dtype import DType, Kind, primitive
 from bowstring.vortex.scalar import decode_scalar
@@ -41,7 +41,7 @@ def constant_of(decoder: Decoder, data: bytes, dtype: DType, rows: int) -> Value
     scalar = decode_scalar(data, dtype, decoder.limits.depth)
     if dtype.kind is Kind.PRIMITIVE and isinstance(scalar, int):
         decoder.allocate(rows * dtype.numpy.itemsize)
-        bits = kernels.sequence(decoder.faults, scalar, 0, f"u{dtype.numpy.itemsize}", rows)
+        bits = decode_numbers.sequence(decoder.faults, scalar, 0, f"u{dtype.numpy.itemsize}", rows)
         return Values(dtype, rows, None, (bits.view(dtype.numpy),))
     one = from_scalars([scalar], dtype, decoder.device)
     if rows == 1:

@@ -1,0 +1,104 @@
+"""Arrays for launches: new ones, numbers on a device, and the same elements as other types."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from bowstring.kernels.launch import find_place, run_arrays
+
+__all__ = ["as_int64", "codes_of", "empty", "put", "step_of", "unsigned", "words_of"]
+
+_STEP_ON_HOST: Final = 1024
+_LARGE: Final = 1 << 16
+
+
+def empty(beside: Any, size: int, dtype: Any) -> Any:
+    """Return a new array on the device of another, whose elements may be anything.
+
+    Examples
+    --------
+    >>> empty(np.zeros(1), 3, np.uint8).size
+    3
+    """
+    if type(beside) is not np.ndarray:
+        return run_arrays(lambda xp, _: xp.empty(size, dtype), beside)
+    dtype = np.dtype(dtype)
+    if size * dtype.itemsize < _LARGE:
+        return np.empty(size, dtype)
+    # Arrow's pool keeps the pages of what is freed. Fresh ones cost more than most decoding.
+    return np.frombuffer(pa.allocate_buffer(size * dtype.itemsize), dtype)
+
+
+def put(beside: Any, values: list[int], dtype: Any) -> Any:
+    """Return numbers of the host as an array on the device of another.
+
+    Examples
+    --------
+    >>> put(np.zeros(1), [1, 2], np.uint8).tolist()
+    [1, 2]
+    """
+    return run_arrays(lambda xp, _: xp.asarray(np.array(values, dtype)), beside)
+
+
+def words_of(data: Any) -> Any:
+    """Return bytes as words of 64 bits, copied where they do not begin at a multiple of 8.
+
+    Examples
+    --------
+    >>> words_of(np.arange(9, dtype=np.uint8)).tolist()
+    [506097522914230528]
+    """
+    whole = data[: len(data) & ~7]
+    on_host = isinstance(whole, np.ndarray)
+    address = whole.__array_interface__["data"][0] if on_host else whole.data.ptr
+    return (whole if address & 7 == 0 else whole.copy()).view(np.uint64)
+
+
+def unsigned(array: Any) -> Any:
+    """Return the bits of elements as unsigned integers of their width.
+
+    Examples
+    --------
+    >>> unsigned(np.array([-1], np.int8)).tolist()
+    [255]
+    """
+    return array if array.dtype.kind == "u" else array.view(f"u{array.dtype.itemsize}")
+
+
+def as_int64(array: Any) -> Any:
+    """Return numbers as int64, converted where they are others.
+
+    Examples
+    --------
+    >>> as_int64(np.array([3], np.uint8)).dtype.name
+    'int64'
+    """
+    return array if array.dtype == np.int64 else array.astype(np.int64)
+
+
+def codes_of(codes: Any) -> Any:
+    """Return codes as unsigned integers of at most 32 bits, which is more than any of them may be.
+
+    Examples
+    --------
+    >>> codes_of(np.array([-1, 2])).tolist()
+    [4294967295, 2]
+    """
+    codes = unsigned(codes)
+    if codes.dtype.itemsize < 8:
+        return codes
+    return run_arrays(lambda xp, each: xp.minimum(each, np.uint64(2**32 - 1)).astype(np.uint32), codes)
+
+
+def step_of(beside: Any) -> int:
+    """Return how many rows one work item takes where a row alone would be too little for the host.
+
+    Examples
+    --------
+    >>> step_of(np.zeros(1))
+    1024
+    """
+    return _STEP_ON_HOST if find_place((beside,)) == "host" else 1

@@ -1,0 +1,155 @@
+"""Text and bytes decoded on any device: FSST, OnPair, and views of values that lie one after the other.
+
+Each function allocates its result and launches a kernel. What does not fit the lengths of values is noted:
+:mod:`bowstring.kernels.vortex.faults`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from bowstring.kernels.launch import launch, run_arrays
+from bowstring.kernels.vortex import strings
+from bowstring.kernels.vortex.arrays import as_int64, codes_of, empty, step_of, unsigned
+
+__all__ = ["decode_fsst", "decode_onpair", "make_views", "offsets_of"]
+
+_SYMBOLS: Final = 256
+
+
+def offsets_of(lengths: Any) -> Any:
+    """Return where values of some lengths begin, and where the last ends: their sums, from 0 on, as int64.
+
+    A length of 2 GiB or more counts as 2 GiB, which no value has.
+
+    Examples
+    --------
+    >>> offsets_of(np.array([2, 0, 5], np.uint8)).tolist()
+    [0, 2, 2, 7]
+    """
+
+    def summed(xp: Any, sizes: Any) -> Any:
+        out = xp.zeros(len(sizes) + 1, np.int64)
+        if sizes.dtype.itemsize > 2:
+            sizes = xp.minimum(sizes, sizes.dtype.type(2**31 - 1))
+        xp.cumsum(sizes, dtype=np.int64, out=out[1:])
+        return out
+
+    return run_arrays(summed, unsigned(lengths))
+
+
+def decode_fsst(
+    codes: Any, code_offsets: Any, symbols: Any, lengths: Any, offsets: Any, size: int, *, faults: Any
+) -> Any:
+    """Return the bytes of texts that are encoded by FSST, one after the other.
+
+    Parameters
+    ----------
+    codes : array of uint8
+    code_offsets : array of integers, shape (rows + 1,)
+        Where the codes of each text begin, and where the last end.
+    symbols, lengths : arrays of uint8
+        Eight bytes for each symbol, and how many of them count.
+    offsets : array of int64, shape (rows + 1,)
+        Where each text goes; see :func:`offsets_of`.
+    size
+        The last of the offsets.
+
+    Examples
+    --------
+    >>> from bowstring.kernels.vortex.faults import new_faults
+    >>> symbols = np.frombuffer(b"bow.....", np.uint8)
+    >>> codes, ends = np.array([0, 255, 33], np.uint8), np.array([0, 3])
+    >>> out = decode_fsst(
+    ...     codes, ends, symbols, symbols[:1] * 0 + 3, np.array([0, 4]), 4, faults=new_faults(codes)
+    ... )
+    >>> out.tobytes()
+    b'bow!'
+    """
+
+    def tables(xp: Any, symbols: Any, lengths: Any) -> Any:
+        """Return 256 words, and behind them 256 lengths as bytes: 0 for what is no symbol."""
+        held = min(len(lengths), len(symbols) // 8, _SYMBOLS - 1)
+        words, sizes = xp.zeros(_SYMBOLS + _SYMBOLS // 8, np.uint64), lengths[:held]
+        words.view(np.uint8)[: 8 * held] = symbols[: 8 * held]
+        words[_SYMBOLS:].view(np.uint8)[:held] = xp.where(sizes <= 8, sizes, np.uint8(0))
+        return words
+
+    table = run_arrays(tables, symbols, lengths)
+    words, sizes = table[:_SYMBOLS], table[_SYMBOLS:].view(np.uint8)
+    out, step = empty(codes, size, np.uint8), step_of(codes)
+    items = -(-(len(offsets) - 1) // step)
+    launch(
+        strings.decode_fsst, items, codes, as_int64(code_offsets), words, sizes, offsets, step, out, faults
+    )
+    return out
+
+
+def decode_onpair(
+    codes: Any, code_offsets: Any, tokens: Any, token_offsets: Any, offsets: Any, size: int, *, faults: Any
+) -> Any:
+    """Return the bytes of texts that are encoded by OnPair, one after the other.
+
+    Parameters
+    ----------
+    codes : array of unsigned integers
+        Which tokens each text is made of.
+    code_offsets, token_offsets : arrays of integers
+        Where the codes of each text, and the bytes of each token begin, and where the last end.
+    tokens : array of uint8
+    offsets, size
+        As for :func:`decode_fsst`.
+
+    Examples
+    --------
+    >>> from bowstring.kernels.vortex.faults import new_faults
+    >>> tokens = np.frombuffer(b"bowstring", np.uint8)
+    >>> codes, ends = np.array([1, 0], np.uint16), np.array([0, 2])
+    >>> faults = new_faults(codes)
+    >>> decode_onpair(codes, ends, tokens, np.array([0, 3, 9]), np.array([0, 9]), 9, faults=faults).tobytes()
+    b'stringbow'
+    """
+    codes = codes_of(codes)
+    if codes.dtype.itemsize < 2:
+        codes = codes.astype(np.uint16)
+    out, step = empty(codes, size, np.uint8), step_of(codes)
+    arguments = codes, as_int64(code_offsets), tokens, as_int64(token_offsets), offsets, step, out, faults
+    launch(strings.decode_onpair, -(-(len(offsets) - 1) // step), *arguments)
+    return out
+
+
+def make_views(
+    offsets: Any, data: Any, *, buffer: int = 0, validity: Any = None, first: int = 0, faults: Any
+) -> Any:
+    """Return the views of values that lie one after the other.
+
+    Parameters
+    ----------
+    offsets : array of int32 or int64, shape (rows + 1,)
+    data : array of uint8
+        Shorter than 2 GiB.
+    buffer
+        The index of `data` among the buffers of the views.
+    validity : array of uint8, optional
+        The bitmap of the rows, `first` being the bit of the first row: offsets of null rows may be anything.
+
+    Returns
+    -------
+    array of uint64, shape (2 * rows,)
+        Sixteen bytes for each row, as Arrow has them.
+
+    Examples
+    --------
+    >>> from bowstring.kernels.vortex.faults import new_faults
+    >>> data = np.frombuffer(b"bowstring", np.uint8)
+    >>> views = make_views(np.array([0, 3, 9]), data, faults=new_faults(data))
+    >>> views.tobytes()[4:7]
+    b'bow'
+    """
+    rows = len(offsets) - 1
+    bitmap = empty(data, 0, np.uint8) if validity is None else validity
+    out = empty(data, 2 * rows, np.uint64)
+    launch(strings.make_views, rows, offsets, data, buffer, bitmap, first, out, faults)
+    return out
