@@ -9,14 +9,14 @@ import sys
 
 import pytest
 
-from tests.spark.publishing import cluster, daily, data, hosts, large, local, speculation, standalone
+from tests.spark.publishing import cluster, connect, daily, data, hosts, large, local, speculation, standalone
 
 pytestmark = pytest.mark.peers
 
 _SECONDS = 420.0
 MODULES = {
     "local": local, "data": data, "cluster": cluster, "standalone": standalone, "speculation": speculation,
-    "hosts": hosts, "large": large, "daily": daily,
+    "hosts": hosts, "large": large, "daily": daily, "connect": connect,
 }  # fmt: skip
 # A network of its own: this needs the right to make one.
 _BEFORE = {"hosts": ["unshare", "-n"]}

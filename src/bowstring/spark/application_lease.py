@@ -13,7 +13,6 @@ from bowstring import depot
 from bowstring.depot.launch import Paths
 from bowstring.dissociated.endpoint import Endpoint
 from bowstring.errors import BowstringError
-from bowstring.spark.task import driver_identity
 from bowstring.transport import encrypts
 from bowstring.transport.threads import run_in_thread
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from bowstring.depot import Options
+    from bowstring.spark.driver import Driver
     from bowstring.spark.tickets import Ticket
     from bowstring.transport.certificates import TlsConfig
 
@@ -217,33 +217,18 @@ _applications: dict[str, Application] = {}
 _lock = threading.Lock()
 
 
-def application_of(spark: Any) -> Application:
+def application_of(driver: Driver) -> Application:
     """Return the application of a session; there is one for each in this process."""
-    context = spark.sparkContext
-    session = f"{context.applicationId}-{context.startTime}"
-
-    def stopped() -> bool:
-        return context._jsc is None
-
     with _lock:
         over = [_applications.pop(each) for each, known in list(_applications.items()) if known._ended()]
     for each in over:
         # The next one has the name of this one, where one process of Java has both.
         each.end()
     with _lock:
-        known = _applications.get(session)
+        known = _applications.get(driver.key)
         if known is None:
-            known = _applications[session] = Application(_identity(context) or session, stopped)
+            known = _applications[driver.key] = Application(driver.application(), driver.ended)
         return known
-
-
-def _identity(context: Any) -> str | None:
-    """Return what tasks and other processes of the driver call the application, where that can be known."""
-    try:
-        pid = int(context._jvm.java.lang.ProcessHandle.current().pid())
-    except Exception:  # noqa: BLE001  whatever a gateway to Java raises that is not one
-        return None
-    return driver_identity(pid)
 
 
 @atexit.register

@@ -18,8 +18,9 @@ from bowstring.memory import Pool, cpu
 from bowstring.server import Server
 from bowstring.spark.coalescing import has_stages
 from bowstring.spark.input_batches import incoming
+from bowstring.spark.refusals import reason
 from bowstring.spark.schemas import published_schema, with_plain_names
-from bowstring.spark.task import device_of, own_address, reason
+from bowstring.spark.task import device_of, own_address
 from bowstring.spark.tickets import COLUMNS, Control, PublishedDataset, Ticket, dataset_of
 from bowstring.transport import Message, dial, listen
 from bowstring.transport.accepting import Restriction, accept_all

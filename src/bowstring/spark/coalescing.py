@@ -68,6 +68,8 @@ def coalesced(df: Any, how: Any) -> Any:
 
 def _enough_partitions(df: Any) -> int | None:
     """Return how many partitions are enough for the bytes that Spark estimates; ``None`` where that says little."""
+    if not hasattr(df, "_jdf"):
+        return None  # the plan is on a server of Spark Connect
     plan = df._jdf.queryExecution().optimizedPlan()
     if any(node.nodeName() in _UNKNOWN for node in _nodes(plan)):
         return None

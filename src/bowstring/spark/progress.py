@@ -13,7 +13,9 @@ from bowstring.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Progress", "Tasks", "reporter"]
+    from bowstring.spark.driver import Driver
+
+__all__ = ["Progress", "reporter"]
 
 # Short ones end before anybody reads it.
 _FIRST_SECONDS: Final = 1.0
@@ -51,32 +53,7 @@ class Progress:
         )
 
 
-class Tasks:
-    """Counts the tasks of the jobs that this thread runs from now on, until it is closed."""
-
-    def __init__(self, context: Any, tag: str) -> None:
-        self._context = context
-        self._tag = tag
-        context.addJobTag(tag)
-
-    def count(self) -> tuple[int, int]:
-        """Return how many tasks have ended, and how many are known; from any thread."""
-        tracker = self._context.statusTracker()
-        done = known = 0
-        for job in self._context._jsc.sc().statusTracker().getJobIdsForTag(self._tag):
-            info = tracker.getJobInfo(job)
-            for stage in () if info is None else info.stageIds:
-                found = tracker.getStageInfo(stage)
-                if found is not None:
-                    done, known = done + found.numCompletedTasks, known + found.numTasks
-        return done, known
-
-    def close(self) -> None:
-        """Mark no more jobs of this thread."""
-        self._context.removeJobTag(self._tag)
-
-
-def reporter(progress: Any, session: Any) -> Callable[[Progress], object] | None:
+def reporter(progress: Any, driver: Driver) -> Callable[[Progress], object] | None:
     """Return what is told of the progress; ``None`` for nobody.
 
     Parameters
@@ -90,7 +67,7 @@ def reporter(progress: Any, session: Any) -> Callable[[Progress], object] | None
         It is something else.
     """
     if progress is None:
-        own = session.conf.get("spark.ui.showConsoleProgress", "false") == "true"
+        own = driver.setting("spark.ui.showConsoleProgress") == "true"
         progress = sys.stderr.isatty() and not own
     if progress is True:
         return _Line()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import re
 import secrets
 import warnings
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from bowstring import depot
 from bowstring.errors import BowstringError, BrokenError, MissingDependency, UsageError
@@ -15,9 +14,11 @@ from bowstring.server.arguments import check_offer
 from bowstring.spark.application_lease import application_of
 from bowstring.spark.barrier import publish_in_tasks
 from bowstring.spark.coalescing import coalesced
+from bowstring.spark.driver import driver_of
 from bowstring.spark.parquet_scan import ScanTask, pieces_of, scan_of
 from bowstring.spark.progress import reporter
 from bowstring.spark.publication import Job, Keep, Publication
+from bowstring.spark.refusals import forbidden, lacking
 from bowstring.spark.schemas import check_columns, frame_of, published_schema, with_plain_names
 from bowstring.spark.sessions import warn_of_memory_limit
 from bowstring.spark.task import LEASE_SECONDS, WAIT_SECONDS, DepotTask, Order, data_set_id
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from bowstring.spark.tickets import PublishedDataset
 
 __all__ = ["dataset", "drop", "publish"]
-
-_NO_MODULE: Final = re.compile(r"No module named '(bowstring|pyarrow|numpy|pandas)\b[\w.]*'")
 
 
 def publish(
@@ -142,9 +141,14 @@ def publish(
     df = frame_of(df)
     _check(df, name, mode, scan, readers, device=device, recoverable=recoverable)
     _check_times(ttl=ttl, wait_for_room=wait_for_room, lease_seconds=lease_seconds, stay_seconds=stay_seconds)
-    warn_of_memory_limit(functools.partial(_setting, df.sparkSession), gpus=device is not None)
-    report = reporter(progress, df.sparkSession)
-    application = application_of(df.sparkSession)
+    driver = driver_of(df.sparkSession)
+    if mode == "barrier":
+        driver.only_classic("mode='barrier'")
+    if scan == "tasks":
+        driver.only_classic("scan='tasks'")
+    warn_of_memory_limit(driver.setting, gpus=device is not None)
+    report = reporter(progress, driver)
+    application = application_of(driver)
     application.trust(depot_options)
     if name is not None and mode == "depot":
         _check_name(name, application.name, new=not replace)
@@ -155,9 +159,10 @@ def publish(
         lease_seconds,
         None,
         depot_options,
-        _driver_host(df.sparkSession),
+        driver.host(),
         tuple(application.given_up),
         wait_for_room,
+        driver.shared,
     )
     if depot_options is not None:
         _warn_of_options(depot_options)
@@ -168,11 +173,11 @@ def publish(
     job = _job(df, scan, None if recoverable and coalesce == "auto" else coalesce)
     work = Publication(order, application, job, profile, keep)
     try:
-        with watched(df.sparkSession, order, application, name, report):
+        with watched(driver, order, application, name, report):
             tickets = work.run(order)
         return work.dataset(tickets, recoverable=recoverable, fresh=True)
     except BaseException as error:
-        refused = no_room(error, order, application, name) or _lacking(error)
+        refused = no_room(error, order, application, name) or lacking(error) or forbidden(error)
         work.abandon()
         if refused is not None:
             raise refused from error
@@ -210,21 +215,6 @@ def _warn_of_options(options: Options) -> None:
         )
 
 
-def _lacking(error: BaseException) -> MissingDependency | None:
-    """Return the error for tasks whose Python has not what publishing takes; ``None`` for any other error."""
-    found = _NO_MODULE.search(str(error))
-    if found is None:
-        return None
-    return MissingDependency(
-        f"the Python of Spark's workers has no {found[1]}",
-        expected="the same packages as in the driver, on every executor",
-        found=found[0],
-        hint="Where tasks run on this host, set PYSPARK_PYTHON to this program's Python before the session starts "
-        "(or use bow.spark.session()); on a cluster, install bowstring on every executor, or ship an environment "
-        "with --archives (venv-pack).",
-    )
-
-
 def _check_times(**seconds: Any) -> None:
     for name, value in seconds.items():
         if value is None:
@@ -237,18 +227,6 @@ def _check_name(name: str, application: str, *, new: bool) -> None:
     # Without a depot every name is free.
     with contextlib.suppress(BrokenError), depot.connect(start=False) as catalog:
         catalog.check_name(name, application=application, new=new)
-
-
-def _driver_host(session: Any) -> str | None:
-    """Return where the driver is, if tasks run in processes that might be on other hosts."""
-    if session.sparkContext.master.partition("[")[0] == "local":
-        return None
-    return _setting(session, "spark.driver.host") or "127.0.0.1"
-
-
-def _setting(session: Any, name: str) -> str | None:
-    found: str | None = session.conf.get(name, None)
-    return found
 
 
 def _check(
@@ -269,8 +247,6 @@ def _check(
         ) from error
     if not hasattr(df, "mapInArrow"):
         raise UsageError("this is no data frame of Spark", found=type(df).__name__)
-    if not hasattr(df.sparkSession, "sparkContext"):
-        raise UsageError("publishing needs a session of this process", found="a session of Spark Connect")
     if mode not in ("depot", "barrier"):
         raise UsageError("no such mode", expected="'depot' or 'barrier'", found=repr(mode))
     if scan not in ("spark", "tasks") or (scan == "tasks" and mode == "barrier"):

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from bowstring import depot
-from bowstring.errors import NotOnDevice, UsageError
+from bowstring.errors import NotOnDevice, RefusedError, UsageError
 from bowstring.memory import device_by_name
 from bowstring.memory.handle import start_time
 from bowstring.spark.input_batches import incoming
+from bowstring.spark.refusals import no_depot
 from bowstring.spark.tickets import Ticket
 from bowstring.transport.tcp import spelled
 
@@ -39,7 +40,6 @@ __all__ = [
     "freeze_imports",
     "lasting_pid",
     "own_address",
-    "reason",
     "running_task",
     "task_address",
     "task_device",
@@ -69,25 +69,6 @@ def freeze_imports() -> bool:
     gc.collect()
     gc.freeze()
     return True
-
-
-_OURS: Final = "bowstring.errors."
-_MOST: Final = 500
-
-
-def reason(error: BaseException | None) -> str:
-    r"""Return what was wrong with a job: the last error of ours that its message holds, or its beginning.
-
-    Examples
-    --------
-    >>> reason(
-    ...     RuntimeError("Job aborted ...\nTraceback ...\nbowstring.errors.OutOfBudget: no room\n\tat java")
-    ... )
-    'OutOfBudget: no room'
-    """
-    text = "nothing" if error is None else str(error).strip()
-    ours = [line.strip() for line in text.splitlines() if line.strip().startswith(_OURS)]
-    return (ours[-1].removeprefix(_OURS) if ours else text)[:_MOST]
 
 
 def running_task() -> Any:
@@ -189,6 +170,9 @@ WAIT_SECONDS: Final = 30.0
 """How long tasks wait for room in a depot by default, in seconds."""
 # Of each later attempt at a partition: one that found no room has waited for all of the time.
 _AGAIN: Final = 0.1
+# What tasks on shared executors have written is kept so long after the last of them on a host, while the job goes
+# on; then the driver says for how long.
+_JOB_SECONDS: Final = 3600.0
 _MOST_OF_NAME: Final = 60
 _JAVA: Final = "java"
 _MOST_ANCESTORS: Final = 8
@@ -221,6 +205,8 @@ class Order:
         does so where it runs.
     wait
         How long a task waits for room in a depot, in seconds.
+    shared
+        Whether the executors also work for others, so that their life says nothing about the application's.
     """
 
     application: str
@@ -232,6 +218,7 @@ class Order:
     driver: str | None = None
     given_up: tuple[str, ...] = ()
     wait: float = WAIT_SECONDS
+    shared: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,11 +253,8 @@ class DepotTask:
             return Ticket(partition)
         order = self.order
         with contextlib.ExitStack() as ends:
-            held = ends.enter_context(
-                depot.connect(options=order.options, tcp=own_address(order.driver, order.options))
-            )
-            # The executor lives as long as the application does on this host, a worker's process does not.
-            held.hold(order.application, order.lease_seconds, watch_pid=lasting_pid(order.application))
+            held = ends.enter_context(self._depot())
+            self._hold(held)
             _free(held, order.given_up)
             writing = ends.enter_context(
                 held.begin(
@@ -298,6 +282,31 @@ class DepotTask:
                 held.address,
                 held.remote_address or "",
             )
+
+    def _depot(self) -> Depot:
+        """Find the depot of this host, or start it.
+
+        Raises
+        ------
+        Unsupported
+            This task may not start one.
+        """
+        elsewhere = own_address(self.order.driver, self.order.options)
+        try:
+            return depot.connect(options=self.order.options, tcp=elsewhere)
+        except (RefusedError, OSError) as error:
+            if not isinstance(error, OSError) and type(error) is not RefusedError:
+                raise
+            raise no_depot(error) from error
+
+    def _hold(self, held: Depot) -> None:
+        """Let the depot keep what belongs to the application until the driver holds it itself."""
+        order = self.order
+        if order.shared:
+            held.hold(order.application, max(order.lease_seconds, _JOB_SECONDS))
+        else:
+            # The executor lives as long as the application does on this host, a worker's process does not.
+            held.hold(order.application, order.lease_seconds, watch_pid=lasting_pid(order.application))
 
 
 def _free(held: Depot, names: Iterable[str]) -> None:

@@ -7,14 +7,14 @@ import logging
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 from bowstring import depot
 from bowstring.cli.terminal import size
 from bowstring.errors import BowstringError, OutOfBudget
-from bowstring.spark.progress import Progress, Tasks
-from bowstring.spark.task import reason
+from bowstring.spark.progress import Progress
+from bowstring.spark.refusals import reason
 from bowstring.transport.threads import run_in_thread
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from bowstring.depot import DepotStatus
     from bowstring.spark.application_lease import Application
+    from bowstring.spark.driver import Driver, TaskCount
     from bowstring.spark.task import Order
 
 __all__ = ["label", "no_room", "watched"]
@@ -90,7 +91,7 @@ class _Watch:
         order: Order,
         application: Application,
         name: str | None = None,
-        tasks: Tasks | None = None,
+        tasks: TaskCount | None = None,
         report: Callable[[Progress], object] | None = None,
     ) -> None:
         self._order = order
@@ -143,7 +144,7 @@ class _Watch:
             _LOG.exception("the progress of a publication is not reported any more")
             self._report = None
 
-    def _progress(self, counted: Tasks, statuses: list[DepotStatus]) -> Progress:
+    def _progress(self, counted: TaskCount, statuses: list[DepotStatus]) -> Progress:
         mine = [each for status in statuses for each in status.datasets if each.name == self._order.dataset]
         done, tasks = counted.count()
         rows, nbytes = sum(each.num_rows for each in mine), sum(each.nbytes for each in mine)
@@ -170,22 +171,20 @@ class _Watch:
 
 @contextlib.contextmanager
 def watched(
-    session: Any,
+    driver: Driver,
     order: Order,
     application: Application,
     name: str | None,
     report: Callable[[Progress], object] | None = None,
 ) -> Iterator[None]:
     """Watch a job that publishes, in a ``with`` block: its description says what a full depot holds."""
-    context = session.sparkContext
-    tasks = None if report is None else Tasks(context, f"bowstring-{order.dataset.rpartition('#')[2]}")
+    tag = f"bowstring-{order.dataset.rpartition('#')[2]}"
+    tasks = None if report is None else driver.task_count(tag)
     watch = _Watch(order, application, name, tasks, report)
-    before = context.getLocalProperty(_DESCRIPTION)
-    if before is None:
-        context.setLocalProperty(_DESCRIPTION, _description(watch, order, name))
     thread = run_in_thread(watch.run, name="bowstring-spark-watch")
     try:
-        yield
+        with driver.described(_description(watch, order, name)):
+            yield
     finally:
         watch.stop()
         thread.join(_LOOK + _ASK_SECONDS)
@@ -193,11 +192,6 @@ def watched(
         watch.close()
         if tasks is not None:
             tasks.close()
-        if before is None:
-            context.setLocalProperty(_DESCRIPTION, None)
-
-
-_DESCRIPTION: Final = "spark.job.description"
 
 
 def _description(watch: _Watch, order: Order, name: str | None) -> str:

@@ -21,7 +21,8 @@ def main() -> None:
         os.environ["BOWSTRING_DEPOT"] = folder
         module = importlib.import_module(f"tests.spark.publishing.{name}")
         session = module.start()
-        session.sparkContext.setLogLevel("OFF")
+        if hasattr(session, "sparkContext"):  # a session of Spark Connect has none
+            session.sparkContext.setLogLevel("OFF")
         try:
             for scenario in module.SCENARIOS:
                 print(json.dumps(_outcome(scenario, session)), flush=True)

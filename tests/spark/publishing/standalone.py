@@ -18,7 +18,7 @@ from bowstring.spark.java import find_java
 from tests.spark.publishing.cluster import addresses, an_executor_that_is_killed, discovery, readers_elsewhere
 from tests.spark.publishing.local import ROWS, SUM, numbers, total
 
-_SECONDS = 60.0
+_SECONDS = 150.0
 _processes: list[subprocess.Popen[bytes]] = []
 
 
@@ -82,6 +82,21 @@ def start_cluster(host: str, workers: list[tuple[str, list[str], dict[str, str]]
     return port
 
 
+def start_connect_server(settings: dict[str, str]) -> int:
+    """Start a server of Spark Connect on loopback; return its port."""
+    port = _free_port("127.0.0.1")
+    given = {**settings, "spark.connect.grpc.binding.port": str(port)}
+    _spark(
+        "org.apache.spark.deploy.SparkSubmit",
+        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+        *(part for name, value in given.items() for part in ("--conf", f"{name}={value}")),
+        "spark-internal",
+        given={"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
+    )
+    _wait_for_port("127.0.0.1", port)
+    return port
+
+
 def _spark(
     what: str, *arguments: str, prefix: Sequence[str] = (), given: dict[str, str] | None = None
 ) -> None:
@@ -133,7 +148,7 @@ def _wait_for_port(host: str, port: int) -> None:
             if probe.connect_ex((host, port)) == 0:
                 return
         time.sleep(0.1)
-    raise AssertionError("the master did not start")
+    raise AssertionError("it did not start")
 
 
 def executors_have_their_own_gpus(session: Any) -> None:

@@ -1,0 +1,201 @@
+"""What publishing asks of Spark's driver: in this process, or on a server of Spark Connect."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+
+from bowstring.errors import Unsupported
+from bowstring.spark.task import driver_identity
+from bowstring.transport.tcp import is_loopback
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Driver", "TaskCount", "driver_of"]
+
+_DESCRIPTION: Final = "spark.job.description"
+_ANY_PORT: Final = 9
+
+
+class TaskCount(abc.ABC):
+    """Counts the tasks of the jobs of a publication, until it is closed."""
+
+    @abc.abstractmethod
+    def count(self) -> tuple[int, int]:
+        """Return how many tasks have ended, and how many are known; from any thread."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Count no more jobs of this thread."""
+
+
+class Driver(abc.ABC):
+    """A session of Spark, as a publication needs it.
+
+    Attributes
+    ----------
+    session
+        The session.
+    key
+        Tells apart what this process calls an application.
+    shared
+        Whether executors also work for others than this process: their life says nothing about its data then.
+    """
+
+    session: Any
+    key: str
+    shared: bool
+
+    @abc.abstractmethod
+    def ended(self) -> bool:
+        """Whether the session, or Spark, was stopped."""
+
+    @abc.abstractmethod
+    def application(self) -> str:
+        """Return what tasks and depots call the application."""
+
+    @abc.abstractmethod
+    def host(self) -> str | None:
+        """Return where tasks find the way to this process's host; ``None`` where they run on this host."""
+
+    @abc.abstractmethod
+    def task_count(self, tag: str) -> TaskCount:
+        """Count the tasks of the jobs that this thread runs from now on."""
+
+    @abc.abstractmethod
+    def described(self, text: str) -> contextlib.AbstractContextManager[None]:
+        """Let the jobs of this thread have a description, where they have none, in a ``with`` block."""
+
+    def setting(self, name: str) -> str | None:
+        """Return a setting of the session; ``None`` where it is not set."""
+        found: str | None = self.session.conf.get(name, None)
+        return found
+
+    def only_classic(self, what: str) -> None:
+        """Refuse what needs a driver in this process.
+
+        Raises
+        ------
+        Unsupported
+            It is elsewhere.
+        """
+        if self.shared:
+            raise Unsupported(
+                f"{what} needs Spark's driver in this process",
+                found="a session of Spark Connect",
+                hint="Leave it out: mode='depot' and scan='spark' publish there, too.",
+            )
+
+
+def driver_of(session: Any) -> Driver:
+    """Return the driver of a session."""
+    return _InProcess(session) if hasattr(session, "sparkContext") else _Connect(session)
+
+
+class _InProcess(Driver):
+    shared = False
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        self._context = session.sparkContext
+        self.key = f"{self._context.applicationId}-{self._context.startTime}"
+
+    def ended(self) -> bool:
+        return self._context._jsc is None
+
+    def application(self) -> str:
+        try:
+            pid = int(self._context._jvm.java.lang.ProcessHandle.current().pid())
+        except Exception:  # noqa: BLE001  whatever a gateway to Java raises that is not one
+            return self.key
+        return driver_identity(pid)
+
+    def host(self) -> str | None:
+        if self._context.master.partition("[")[0] == "local":
+            return None
+        return self.setting("spark.driver.host") or "127.0.0.1"
+
+    def task_count(self, tag: str) -> TaskCount:
+        return _TaggedTasks(self._context, tag)
+
+    @contextlib.contextmanager
+    def described(self, text: str) -> Iterator[None]:
+        before = self._context.getLocalProperty(_DESCRIPTION)
+        if before is None:
+            self._context.setLocalProperty(_DESCRIPTION, text)
+        try:
+            yield
+        finally:
+            if before is None:
+                self._context.setLocalProperty(_DESCRIPTION, None)
+
+
+class _Connect(Driver):
+    shared = True
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        # A server has one application for all of its clients, and its executors outlive each of them.
+        self.key = f"connect-{self.setting('spark.app.id')}-{session.session_id}"
+
+    def ended(self) -> bool:
+        return bool(self.session.is_stopped)
+
+    def application(self) -> str:
+        return self.key
+
+    def host(self) -> str | None:
+        master = self.setting("spark.master") or ""
+        server = str(self.session.client.host)
+        if master.partition("[")[0] == "local" and is_loopback(f"tcp://{server}:{_ANY_PORT}"):
+            return None
+        return self.setting("spark.driver.host") or server
+
+    def task_count(self, tag: str) -> TaskCount:  # noqa: ARG002  jobs of other threads are not told apart
+        return _ReportedTasks(self.session)
+
+    def described(self, text: str) -> contextlib.AbstractContextManager[None]:  # noqa: ARG002  there are none
+        return contextlib.nullcontext()
+
+
+class _TaggedTasks(TaskCount):
+    def __init__(self, context: Any, tag: str) -> None:
+        self._context = context
+        self._tag = tag
+        context.addJobTag(tag)
+
+    def count(self) -> tuple[int, int]:
+        tracker = self._context.statusTracker()
+        done = known = 0
+        for job in self._context._jsc.sc().statusTracker().getJobIdsForTag(self._tag):
+            info = tracker.getJobInfo(job)
+            for stage in () if info is None else info.stageIds:
+                found = tracker.getStageInfo(stage)
+                if found is not None:
+                    done, known = done + found.numCompletedTasks, known + found.numTasks
+        return done, known
+
+    def close(self) -> None:
+        self._context.removeJobTag(self._tag)
+
+
+class _ReportedTasks(TaskCount):
+    """What a server of Spark Connect reports of the operations of a session: what it said last."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._last = (0, 0)
+        session.registerProgressHandler(self._take)
+
+    def _take(self, stages: Any = (), **_: Any) -> None:
+        found = list(stages or ())
+        if found:
+            self._last = sum(s.num_completed_tasks for s in found), sum(s.num_tasks for s in found)
+
+    def count(self) -> tuple[int, int]:
+        return self._last
+
+    def close(self) -> None:
+        self._session.removeProgressHandler(self._take)
