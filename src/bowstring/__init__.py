@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bowstring import ipc as ipc
     from bowstring import parquet as parquet
     from bowstring import spark as spark
+    from bowstring import torch as torch
     from bowstring import variant as variant
     from bowstring import vortex as vortex
     from bowstring.client import connect, list_datasets
@@ -76,6 +77,7 @@ __all__ = [  # noqa: PLE0604  the names of the errors are listed where the tree 
     "put",
     "release",
     "spark",
+    "torch",
     "variant",
     "vortex",
     *_error_names,
@@ -119,6 +121,7 @@ _MODULES = frozenset(
         "parquet",
         "spark",
         "testing",
+        "torch",
         "transport",
         "variant",
         "vortex",

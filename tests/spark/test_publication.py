@@ -11,6 +11,7 @@ import socket
 import tempfile
 import threading
 import time
+import traceback
 import types
 import warnings
 from collections.abc import Callable, Iterator
@@ -22,7 +23,9 @@ import pytest
 import bowstring as bow
 from bowstring.depot import Depot
 from bowstring.spark import application_lease, sessions
+from bowstring.spark.driver import driver_of
 from bowstring.spark.publication import Job, Keep, Publication
+from bowstring.spark.refusals import forbidden
 from bowstring.spark.task import DepotTask, Order
 from bowstring.spark.tickets import Ticket
 from tests.client_server.conftest import until
@@ -312,17 +315,89 @@ def test_applications_are_forgotten() -> None:
 
     def context(number: int) -> Any:
         made = types.SimpleNamespace(applicationId=f"local-{number}", startTime=number, _jsc=object())
-        return types.SimpleNamespace(sparkContext=made)
+        return driver_of(types.SimpleNamespace(sparkContext=made))
 
     one, other = context(1), context(2)
     assert application_lease.application_of(one) is application_lease.application_of(one)
-    one.sparkContext._jsc = None
+    one.session.sparkContext._jsc = None
     before = len(application_lease._applications)
     assert application_lease.application_of(other).name == "local-2-2"
     assert len(application_lease._applications) == before
-    other.sparkContext._jsc = None
+    other.session.sparkContext._jsc = None
     application_lease.application_of(context(3)).end()
     application_lease._applications.clear()
+
+
+class Client:
+    """A session of Spark Connect, as far as publishing asks it."""
+
+    session_id = "5e55"
+    is_stopped = False
+
+    def __init__(self, host: str, **settings: str) -> None:
+        self.client = types.SimpleNamespace(host=host)
+        known = {
+            "spark.app.id": "app-7",
+            **{name.replace("_", "."): value for name, value in settings.items()},
+        }
+        self.conf = types.SimpleNamespace(get=lambda name, default=None: known.get(name, default))
+
+
+@pytest.mark.parametrize(
+    ("client", "host"),
+    [
+        (Client("localhost", spark_master="local[2]", spark_driver_host="192.0.2.2"), None),
+        (Client("192.0.2.7", spark_master="local[2]", spark_driver_host="192.0.2.2"), "192.0.2.2"),
+        (Client("localhost", spark_master="yarn", spark_driver_host="192.0.2.2"), "192.0.2.2"),
+        (Client("192.0.2.7"), "192.0.2.7"),
+    ],
+)
+def test_clients_of_a_server_are_applications(client: Client, host: str | None) -> None:
+    """Each client session is one, until it is stopped; tasks look for a way to others where they run elsewhere."""
+    driver = driver_of(client)
+    assert (driver.host(), driver.shared, driver.ended()) == (host, True, False)
+    assert driver.application() == "connect-app-7-5e55"
+    client.is_stopped = True
+    assert driver.ended()
+    with pytest.raises(bow.Unsupported, match="Spark Connect"):
+        driver.only_classic("it")
+
+
+def test_shared_executors_keep_nothing(folder: str, stopped: threading.Event) -> None:
+    """What tasks on them wrote is kept for the driver, however long the job, and then as long as that says."""
+    order = Order("app", "d#0", lease_seconds=0.3, shared=True)
+    application = application_lease.Application("app", stopped.is_set)
+    work = Publication(order, application, Job(Frame([1], [2]), DepotTask, SCHEMA), None, Keep())
+    tickets = work.run(order)
+    time.sleep(1.0)
+    published = work.dataset(tickets, recoverable=False, fresh=True)
+    assert rows(published) == [1, 2]
+    # As when the client is killed: its connections are gone, and the server's executors are not.
+    for held in application.depots:
+        held.close()
+    with bow.depot.connect() as depot:
+        until(lambda: depot.status().datasets == (), 5.0)
+    application.end()
+
+
+def test_what_a_cluster_forbids_is_said(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that may start no process says so, and the driver finds that in whatever Spark makes of it."""
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    batch = pa.record_batch({"n": pa.array([1], pa.int64())})
+    with monkeypatch.context() as forbidding:
+        forbidding.setattr("subprocess.Popen.__init__", refused)
+        with pytest.raises(bow.Unsupported, match="neither find nor start a depot") as caught:
+            DepotTask(Order("app", "d#0")).publish([batch], 0, 0)
+    lines = "".join(traceback.format_exception(caught.value))
+    error = forbidden(RuntimeError(f"Job aborted\n{lines}\tat java.base"))
+    assert isinstance(error, bow.Unsupported)
+    assert "this cluster does not let tasks" in str(error)
+    assert "Operation not permitted" in str(error)
+    assert "init script" in str(error)
+    assert forbidden(RuntimeError("Job aborted")) is None
 
 
 def test_tickets_keep_tokens_to_themselves() -> None:

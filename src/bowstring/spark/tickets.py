@@ -116,7 +116,11 @@ def dataset_of(tickets: Iterable[Ticket], empty: pa.Schema, **metadata: Any) -> 
         schema,
         sum(ticket.num_rows for ticket in present),
         sum(ticket.nbytes for ticket in present),
-        {**metadata, "partitions": [ticket.partition for ticket in present]},
+        {
+            **metadata,
+            "partitions": [ticket.partition for ticket in present],
+            "rows": [ticket.num_rows for ticket in present],
+        },
     )
 
 
@@ -147,8 +151,8 @@ class PublishedDataset(Dataset):
     """A :class:`bowstring.Dataset` of :func:`bowstring.spark.publish`; elsewhere it is a plain one.
 
     ``metadata`` says the ``name``, the ``id`` and the ``application`` of the data set, and the ``partitions`` that
-    its endpoints are. Used in a ``with`` block it is released at the end of the block. One without a name is freed
-    when nothing refers to it any more; streams that read it refer to it.
+    its endpoints are, with their ``rows``. Used in a ``with`` block it is released at the end of the block. One
+    without a name is freed when nothing refers to it any more; streams that read it refer to it.
     """
 
     control: Control | None = dataclasses.field(default=None, repr=False, compare=False)

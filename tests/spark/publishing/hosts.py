@@ -18,6 +18,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.spark.application_lease import application_of
+from bowstring.spark.driver import driver_of
 from tests.spark.publishing import standalone
 from tests.spark.publishing.local import ROWS, SUM, numbers, total, wait_for
 from tests.transport.certified import authority
@@ -90,7 +91,9 @@ def what_failed_there_is_freed(session: Any) -> None:
             numbers(session).mapInArrow(fails, "id bigint, text string"), "failed", depot_options=_OPEN
         )
     published = bow.spark.publish(numbers(session), "next", depot_options=_OPEN)
-    there = next(each for each in application_of(session).depots if each.address.startswith("tcp:"))
+    there = next(
+        each for each in application_of(driver_of(session)).depots if each.address.startswith("tcp:")
+    )
     assert [each.name.partition("#")[0] for each in there.status().datasets] == ["next"]
     published.release()
 
@@ -109,7 +112,9 @@ def by_certificates(session: Any) -> None:
     for value in (1, 2):
         frame = session.range(0, ROWS, 1, 2).selectExpr(f"id * {value} AS id")
         published = bow.spark.publish(frame, "far", depot_options=options)
-    there = next(each for each in application_of(session).depots if each.address.startswith("tls:"))
+    there = next(
+        each for each in application_of(driver_of(session)).depots if each.address.startswith("tls:")
+    )
     assert [each.streams for each in there.status().datasets] == [2]
     with bow.connect(published, tls=tls) as stream:
         assert sum(int(batch["id"].values.sum()) for batch in stream) == 2 * SUM

@@ -1,0 +1,101 @@
+"""Which rows of a data set a reader takes: all readers together take each row once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from bowstring.client import connect
+from bowstring.dissociated.endpoint import Dataset, Endpoint
+from bowstring.errors import UsageError
+
+__all__ = ["Part", "known_rows", "parts_of", "rows_by_asking"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of one endpoint.
+
+    Attributes
+    ----------
+    endpoint
+        Its index in the data set.
+    rows
+        How many rows it has.
+    first, last
+        Those that are taken, from the first to before the last.
+    """
+
+    endpoint: int
+    rows: int
+    first: int
+    last: int
+
+
+def parts_of(rows: Sequence[int], index: int, count: int, *, even: bool) -> list[Part]:
+    """Return the rows that one of several readers takes: a contiguous range of all of them.
+
+    Parameters
+    ----------
+    rows
+        How many rows each endpoint has.
+    index, count
+        Which reader, and of how many.
+    even
+        Whether all readers take equally many rows: fewer than `count` rows at the end are left out then.
+
+    Examples
+    --------
+    >>> parts_of([3, 4], 1, 2, even=False)
+    [Part(endpoint=1, rows=4, first=0, last=4)]
+    >>> parts_of([3, 4], 1, 2, even=True)
+    [Part(endpoint=1, rows=4, first=0, last=3)]
+    """
+    total = sum(rows)
+    each = total // count
+    first, last = (
+        (each * index, each * (index + 1))
+        if even
+        else (
+            total * index // count,
+            total * (index + 1) // count,
+        )
+    )
+    found, begin = [], 0
+    for endpoint, number in enumerate(rows):
+        low, high = max(first - begin, 0), min(last - begin, number)
+        if low < high:
+            found.append(Part(endpoint, number, low, high))
+        begin += number
+    return found
+
+
+def known_rows(dataset: Dataset) -> tuple[int, ...] | None:
+    """Return how many rows each endpoint has, as its maker says; ``None`` where that is not said of all."""
+    rows = dataset.metadata.get("rows")
+    if not isinstance(rows, list) or len(rows) != len(dataset.endpoints):
+        return None
+    if not all(isinstance(each, int) and each >= 0 for each in rows) or sum(rows) != dataset.num_rows:
+        return None
+    return tuple(rows)
+
+
+def rows_by_asking(endpoints: Sequence[Endpoint]) -> tuple[int, ...]:
+    """Return how many rows each endpoint has, as its server says.
+
+    Raises
+    ------
+    UsageError
+        It does not know, because the batches are made while they are read.
+    """
+    found = []
+    for endpoint in endpoints:
+        with connect(endpoint) as stream:
+            if stream.num_rows is None:
+                raise UsageError(
+                    "even=True needs to know how many rows there are, and the server does not",
+                    where=repr(endpoint),
+                    hint="Publish a table, or from Spark; or train with even=False.",
+                )
+            found.append(stream.num_rows)
+    return tuple(found)
