@@ -12,6 +12,7 @@ __all__ = ["Summary", "Verdict", "compared", "summarize"]
 Verdict = Literal["faster", "slower", "inconclusive", "too small to judge"]
 
 _MANY: Final = 8
+_FEW: Final = 3
 
 
 class Summary(NamedTuple):
@@ -49,7 +50,7 @@ def summarize(samples: Sequence[float], nbytes: int | None = None) -> Summary:
 
 
 def compared(one: Summary, other: Summary) -> Verdict:
-    """Say whether the samples of one are faster than those of another: only where their spreads do not overlap.
+    """Say whether the samples of one are faster than those of another: where there are a few, and no overlap.
 
     Examples
     --------
@@ -57,6 +58,8 @@ def compared(one: Summary, other: Summary) -> Verdict:
     >>> compared(fast, slow), compared(slow, fast), compared(fast, summarize([1.15, 1.4, 1.5]))
     ('faster', 'slower', 'inconclusive')
     """
+    if min(one.n, other.n) < _FEW:
+        return "inconclusive"
     if one.high < other.low:
         return "faster"
     return "slower" if other.high < one.low else "inconclusive"

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["Bytes", "fingerprint", "nbytes", "payload", "read_every_byte"]
+__all__ = ["Bytes", "fingerprint", "nbytes", "payload", "read_every_byte", "valid_values"]
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -90,3 +90,20 @@ def fingerprint(views: Iterable[Any]) -> str:
         crc = zlib.crc32(view, crc)
         size += len(view)
     return f"{crc:08x} of {size} bytes"
+
+
+def valid_values(table: pa.Table) -> str:
+    """Return the nulls of each column, and the fingerprint of what is not null: what a format must keep at least.
+
+    Examples
+    --------
+    >>> valid_values(pa.table({"a": [1, None]})) == valid_values(pa.table({"a": [1, 2]}))
+    False
+    """
+    nulls, views = [], []
+    for column in table.columns:
+        nulls.append(column.null_count)
+        plain = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+        dense = pa.concat_arrays(plain.drop_null().chunks or [pa.array([], plain.type)])
+        views += payload([pa.record_batch([dense], ["values"])])
+    return f"nulls {nulls}, {fingerprint(views)}"

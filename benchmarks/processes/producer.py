@@ -8,10 +8,11 @@ import threading
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import bowstring as bow
 from bowstring import Pool, Server
-from bowstring.benchmarks.data.payload import fingerprint, nbytes, payload
+from bowstring.benchmarks.data.payload import fingerprint, nbytes, payload, read_every_byte
 from bowstring.benchmarks.data.tables import table
 from bowstring.benchmarks.environment import available_bytes
 from bowstring.benchmarks.peers.descriptor_server import DescriptorServer
@@ -66,7 +67,17 @@ class Producer:
         endpoint = self._server.publish(name, data)
         if flight:
             more["flight"] = self._serve_flight(data)
-        return {"endpoint": str(endpoint), "nbytes": nbytes(views), "fingerprint": fingerprint(views), **more}
+        return {
+            "endpoint": str(endpoint),
+            "nbytes": nbytes(views),
+            "rows": data.num_rows,
+            "fingerprint": fingerprint(views),
+            "sum": str(read_every_byte(views)),
+            "first_sum": str(pc.sum(data.column(0)).as_py())
+            if pa.types.is_floating(data.schema.types[0])
+            else "",
+            **more,
+        }
 
     def _as_file(self, data: pa.Table) -> tuple[pa.Table, dict[str, Any]]:
         fd = os.memfd_create("bowstring-benchmark", os.MFD_CLOEXEC)

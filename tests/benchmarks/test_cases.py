@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -70,25 +71,87 @@ def test_a_sliced_array_is_refused() -> None:
         payload([pa.record_batch({"a": [1, 2, 3]}).slice(1)])
 
 
-@pytest.mark.parametrize(
-    ("case", "ways"),
-    [
-        ("connect_read", ["bowstring", "bowstring, mapped before", "flight", "private memory"]),
-        ("hand_over", ["bowstring", "flight", "Arrow file in shared memory", "pickle over a pipe"]),
-    ],
-)
-def test_a_quick_case_runs_through(
-    case: str, ways: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], no_leaks: None
+TINY: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "connect_read": (
+        {"_QUICK": ((1 << 20, 1),)},
+        ["bowstring", "bowstring, mapped before", "flight", "private memory"],
+    ),
+    "hand_over": (
+        {"_QUICK": (1 << 16,)},
+        [
+            *(
+                "bowstring",
+                "Arrow Flight",
+                "Arrow file in shared memory",
+                "IPC in multiprocessing.shared_memory",
+            ),
+            *("IPC stream over a socket", "Parquet file in shared memory", "pickle over a pipe"),
+        ],
+    ),
+    "many_clients": (
+        {"_QUICK": (5,), "_SIZES": (1 << 16,)},
+        ["bowstring", "Arrow Flight", "Arrow file in shared memory"],
+    ),
+    "slow_consumer": (
+        {"_QUICK": (1 << 14, 8)},
+        ["bowstring", "Arrow Flight", "IPC stream over a socket", "pickles by a thread over a pipe"],
+    ),
+    "partitions": (
+        {"_QUICK": (3, 5)},
+        [
+            *("write into a depot", "read as one stream"),
+            *("write Arrow files", "read the files by pyarrow.dataset"),
+        ],
+    ),
+    "first_call": ({}, ["bowstring", "bowstring, validated", "Arrow Flight", "Arrow file"]),
+    "ipc_write": (
+        {"_QUICK": (1 << 18,), "_BATCHES": (1, 4)},
+        [
+            "bowstring, to memory",
+            "pyarrow, to memory",
+            "bowstring, to a file",
+            "pyarrow, to a file",
+            "memcpy, warm",
+        ],
+    ),
+    "kernels": ({"_QUICK": 1 << 16}, ["bowstring, 1 core", "numpy.unpackbits"]),
+}
+
+
+@pytest.mark.parametrize("case", TINY)
+def test_a_tiny_case_runs_through(
+    case: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    no_leaks: None,
 ) -> None:
-    """Two processes, every way, every byte checked, and a document that says so without host or path."""
+    """Every way of a case once, every byte checked, and a document that says so without host or path."""
+    smaller, ways = TINY[case]
+    for name, value in smaller.items():
+        monkeypatch.setattr(f"{case_named(case).line_ups.__module__}.{name}", value)
+    monkeypatch.setattr("bowstring.benchmarks.peers.ray_store.missing", lambda: "not installed: ray")
     file = tmp_path / "result.json"
-    assert main([case, "--quick", "--repeat", "1", "--json", str(file)]) == 0
+    code = main([case, "--repeat", "1", "--json", str(file)])
+    said = capsys.readouterr()
+    assert code == 0, said.out + said.err
     text = file.read_text()
-    line_ups = json.loads(text)["cases"][0]["line_ups"]
+    line_ups = [each for each in json.loads(text)["cases"][0]["line_ups"] if "ways" in each]
     assert [way["name"] for way in line_ups[0]["ways"]] == ways
-    assert [way["n"] for way in line_ups[0]["ways"]] == [1, 1, 1, 1]
+    assert {way["n"] for way in line_ups[0]["ways"]} == {1}
     assert os.uname().nodename not in text
-    assert "every byte checked" in capsys.readouterr().out
+    assert "every byte checked" in said.out
+    memory = [way.get("memory") for way in line_ups[0]["ways"]]
+    assert all(memory) == (case == "slow_consumer")
+
+
+def test_a_hand_over_by_ray_runs_through(tmp_path: Path) -> None:
+    """Where Ray is installed, its object store is one of the ways."""
+    pytest.importorskip("ray")
+    file = tmp_path / "result.json"
+    assert main(["hand_over", "--sizes", "64KiB", "--repeat", "1", "--json", str(file)]) == 0
+    line_ups = json.loads(file.read_text())["cases"][0]["line_ups"]
+    assert line_ups[0]["ways"][-1]["name"] == "Ray's object store"
 
 
 def test_compressed_streams_are_read_in_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,6 +133,12 @@ def test_overlapping_spreads_are_inconclusive(
     assert ("(inconclusive)" in "\n".join(line_up_lines(shown))) == (verdict == "inconclusive")
 
 
+def test_two_samples_say_nothing() -> None:
+    """With fewer than three samples, however far apart, a comparison is inconclusive."""
+    few, many = summarize([1.0, 1.0]), summarize([9.0, 9.0, 9.0])
+    assert compared(few, many) == compared(many, few) == "inconclusive"
+
+
 def test_a_target_within_the_spreads_is_not_missed() -> None:
     """A target whose bound the spreads reach is inconclusive; one that even their better ends miss is missed."""
     ways = (varying("a", 1.0, 2.0), varying("b", 1.4, 1.6))
@@ -146,7 +152,7 @@ def test_small_sizes_are_not_judged() -> None:
     """Below the size that a case judges from, neither a comparison nor a target says anything."""
     ways = (constant("a", 1.0, baseline="b"), constant("b", 4.0))
     line_ups = [
-        LineUp(f"{size}", ways, 2, (Target("a", "at least", 9, "b"),), at={"bytes": size})
+        LineUp(f"{size}", ways, 3, (Target("a", "at least", 9, "b"),), at={"bytes": size})
         for size in (10, 20)
     ]
     case = case_of(*line_ups, judged_from={"bytes": 20})

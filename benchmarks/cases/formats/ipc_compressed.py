@@ -140,8 +140,8 @@ CASE: Final = Case(
         baseline="pyarrow.ipc with the same codec on the same cores.",
         floor="",
         reading=(
-            "Most of the time is in the libraries of LZ4 and ZSTD, which are the same ones: ratios near 1 are"
-            " all that can be had. Read once, a stream also pays for fresh pages."
+            "Most of the time is in the libraries of LZ4 and ZSTD, which are the same ones: ratios near 1 "
+            "are all that can be had. Read once, a stream also pays for fresh pages."
         ),
     ),
     judged_from={"bytes": 16 << 20},

@@ -168,8 +168,8 @@ CASE: Final = Case(
     _line_ups,
     Explanation(
         measured=(
-            "One call that decodes the metadata of a record batch and checks its structure, or encodes it; in"
-            " a loop, so that the processor's caches are warm."
+            "One call that decodes the metadata of a record batch and checks its structure, or encodes it; "
+            "in a loop, so that the processor's caches are warm."
         ),
         baseline="pyarrow: reading a record batch out of a message, and serializing one.",
         floor="For decoding, two NumPy views over the message; for encoding, two tables of bytes joined.",

@@ -217,8 +217,8 @@ CASE: Final = Case(
             "path to an open file whose schema is known."
         ),
         baseline=(
-            "pyarrow.parquet.read_table and pyarrow.parquet.ParquetFile. pyarrow does not know all types: it "
-            "brings bytes for some."
+            "pyarrow.parquet.read_table and pyarrow.parquet.ParquetFile. pyarrow does not know all types: it"
+            " brings bytes for some."
         ),
         floor="",
         reading=(

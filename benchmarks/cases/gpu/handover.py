@@ -135,14 +135,14 @@ CASE: Final = Case(
     _line_ups,
     Explanation(
         measured=(
-            "Wall clock from connect() to arrays over every buffer of a table that another process has on the"
-            " GPU: mapped for the first time, and again."
+            "Wall clock from connect() to arrays over every buffer of a table that another process has on "
+            "the GPU: mapped for the first time, and again."
         ),
         baseline="",
         floor="",
         reading=(
-            "A hand-over is latency: it copies nothing. A copy of as many bytes on the device stands beside, "
-            "as a measure of what is saved."
+            "A hand-over is latency: it copies nothing. A copy of as many bytes on the device stands beside,"
+            " as a measure of what is saved."
         ),
     ),
 )

@@ -129,16 +129,16 @@ CASE: Final = Case(
     _line_ups,
     Explanation(
         measured=(
-            "From connect() in one process to every byte of a table of another process read once, by one sum "
-            "over 64-bit words, the same code for all. Once with regions that the reader maps for the first "
-            "time, once with those mapped before."
+            "From connect() in one process to every byte of a table of another process read once, by one sum"
+            " over 64-bit words, the same code for all. Once with regions that the reader maps for the first"
+            " time, once with those mapped before."
         ),
         baseline="Arrow Flight on localhost: DoGet of the same table by pyarrow's client.",
         floor="Reading private memory of the same size.",
         reading=(
             "Near 100 % of the floor, taking a table from another process costs no more than having it. The "
-            "first mapping pays for page tables: a fault for each 4 KiB, or 2 MiB where the system uses huge "
-            "pages for shared memory."
+            "first mapping pays for page tables: a fault for each 4 KiB, or 2 MiB where the system uses huge"
+            " pages for shared memory."
         ),
     ),
     judged_from={"bytes": 16 << 20},

@@ -201,8 +201,8 @@ CASE: Final = Case(
         baseline="Writing the table as an Arrow file into shared memory by pyarrow.",
         floor="numpy.copyto of the same bytes into warm private memory.",
         reading=(
-            "Publishing copies once: near 100 % of the floor it costs one memcpy. A server that runs for long"
-            " finds its regions warm; the first table of each size pays for the pages."
+            "Publishing copies once: near 100 % of the floor it costs one memcpy. A server that runs for "
+            "long finds its regions warm; the first table of each size pays for the pages."
         ),
     ),
     judged_from={"bytes": 64 << 20},

@@ -303,8 +303,8 @@ CASE: Final = Case(
     _line_ups,
     Explanation(
         measured=(
-            "Messages from the first byte sent to the last one received, over a connection that is there; and"
-            " a stream from connect() to its last batch. All over loopback, in two processes."
+            "Messages from the first byte sent to the last one received, over a connection that is there; "
+            "and a stream from connect() to its last batch. All over loopback, in two processes."
         ),
         baseline=(
             "A plain socket with the same message sizes, as the system configures it. Beside it: messages "

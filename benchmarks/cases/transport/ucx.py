@@ -227,12 +227,12 @@ CASE: Final = Case(
     _line_ups,
     Explanation(
         measured=(
-            "Messages over ucx: from the first one sent to the last one received, between two processes; and "
-            "a round trip of 8 bytes."
+            "Messages over ucx: from the first one sent to the last one received, between two processes; and"
+            " a round trip of 8 bytes."
         ),
         baseline=(
-            "ucx_perftest of the same libucp with the same UCX_TLS, which sleeps while it waits, as Bowstring"
-            " does. Beside it: ucx_perftest that polls."
+            "ucx_perftest of the same libucp with the same UCX_TLS, which sleeps while it waits, as "
+            "Bowstring does. Beside it: ucx_perftest that polls."
         ),
         floor="",
         reading=(

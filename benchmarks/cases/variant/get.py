@@ -187,8 +187,8 @@ CASE: Final = Case(
         ),
         floor="Every byte of the values read, and a number written for each row.",
         reading=(
-            "Above 100 % of the floor is possible here: a path is found without looking at all bytes of wide "
-            "objects."
+            "Above 100 % of the floor is possible here: a path is found without looking at all bytes of wide"
+            " objects."
         ),
     ),
     judged_from={"rows": 400_000},

@@ -178,8 +178,8 @@ CASE: Final = Case(
     _line_ups,
     Explanation(
         measured=(
-            "A typed field of shredded Variants by path, from a file and in memory; unshred() and shred() of "
-            "a column. On one core."
+            "A typed field of shredded Variants by path, from a file and in memory; unshred() and shred() of"
+            " a column. On one core."
         ),
         baseline=(
             "pyarrow's read of that leaf alone; get() of the same column unshredded; the values copied by "
