@@ -357,7 +357,7 @@ class Assembler:
         """Make a batch over the producer's memory, with the lease that says so when it ends."""
         if header.compression is not None or part.message.version is not MetadataVersion.V5:
             raise Unsupported("a body of pointers must be plain and of metadata version V5")
-        check_pairs(header, layout, body.pairs[:, 1].astype(np.int64))
+        check_pairs(header, layout, body.pairs[:, 1])
         spans, regions = self.resolve(body.pairs)
         addresses = body.addresses
         device = None if not regions or regions[0].device.is_host else regions[0].device

@@ -249,9 +249,9 @@ class Connection:
                 raise
             if (lost := self._protocol.lost_body) is not None:
                 raise copy.copy(lost)
-            if self._protocol.has_news or self._protocol.quiet:
+            if self._protocol.has_news or self._protocol.over:
                 self._sender.look()
-            if any(is_urgent(event) for event in events):
+            if any(map(is_urgent, events)):
                 self.changed.notify_all()
                 return 0
             return unsaid + len(events)
@@ -528,7 +528,8 @@ class Connection:
         if os.getpid() != self._pid:
             return
         self.discard()
-        self._sender.look()
+        if self._protocol.has_news:  # else the thread has seen the end already
+            self._sender.look()
 
     def flush(self, seconds: float) -> None:
         """Wait until the producer was told all that it should know."""

@@ -207,7 +207,8 @@ class ControlSender:
 
     def _finish(self, stream: _Stream) -> None:
         self.finished = True
-        self._raise_barriers([*self._uncounted, *self._gather(0.0)])
+        for barrier in [*self._uncounted, *_barriers_in(self._gather(0.0))]:
+            barrier.set()
         stream.finish()
 
     def _gather(self, seconds: float) -> list[Any]:
@@ -224,16 +225,22 @@ class ControlSender:
         return notes
 
     def _step(self, notes: list[Any]) -> None:
-        ended = [note for note in notes if isinstance(note, Lent)]
-        settled = [note for note in notes if isinstance(note, Settled)]
-        self._settle([lent for lent in ended if lent.device is not None], done=bool(settled))
+        freed: list[Lent] = []
+        busy: list[Lent] = []
+        settled = False
+        for note in notes:
+            if isinstance(note, Lent):
+                (freed if note.device is None else busy).append(note)
+            elif isinstance(note, Settled):
+                settled = True
+                freed += note.ended
+        self._settle(busy, done=settled)
         if Command.CLOSED in notes:
             self._stream.discard()
         forked = self._forked()  # before what ended is freed: a child may look at it still
         protocol = self._protocol
         with self._stream.changed:
-            protocol.free([lent for lent in ended if lent.device is None])
-            protocol.free([lent for each in settled for lent in each.ended])
+            protocol.free(freed)
             if not notes and self.waiting:
                 protocol.ask()
             self._look_at_clock()
@@ -241,15 +248,22 @@ class ControlSender:
             # What is due from now on is not among these: the next turn sends it, and may be the last one.
             over = protocol.over and protocol.all_freed
         self._send([*forked, *bodies], metadata)
-        barriers = [*self._uncounted, *(note for note in notes if isinstance(note, threading.Event))]
         over = over and self._given_back(done=Command.RETURNED in notes)
         self.finished = Command.GONE in notes or over
+        self._raise_barriers([*self._uncounted, *_barriers_in(notes)])
+
+    def _raise_barriers(self, barriers: list[threading.Event]) -> None:
+        """Wake those who wait until all was sent, or counted, where that is so by now."""
+        if not barriers:
+            return
         busy = self._settling or bool(self._busy)
         returning = self._returning and not self.finished
         self._uncounted = [each for each in barriers if returning or (busy and isinstance(each, _Counted))]
-        if self._raise_barriers([each for each in barriers if each not in self._uncounted]):
-            with self._stream.changed:
-                self._stream.changed.notify_all()
+        for barrier in barriers:
+            if barrier not in self._uncounted:
+                barrier.set()
+        with self._stream.changed:
+            self._stream.changed.notify_all()
 
     def _look_at_clock(self) -> None:
         """Give up on a producer that does not answer STOP in time."""
@@ -281,13 +295,6 @@ class ControlSender:
             except NO_THREAD:  # the process ends, or has too many: later, then
                 self._busy, self._settling = ended, False
 
-    @staticmethod
-    def _raise_barriers(notes: list[Any]) -> bool:
-        barriers = [note for note in notes if isinstance(note, threading.Event)]
-        for barrier in barriers:
-            barrier.set()
-        return bool(barriers)
-
     def _forked(self) -> list[Outgoing]:
         """Return what tells the producer of a fork that was not announced, where something is lent."""
         forks = fork_sentinel().noticed()
@@ -312,3 +319,7 @@ class ControlSender:
                 # The peer may have closed it (`Wire.over`).
                 with contextlib.suppress(BrokenError, DeadlineExceeded):
                     wire.send(metadata, seconds)
+
+
+def _barriers_in(notes: list[Any]) -> list[threading.Event]:
+    return [note for note in notes if isinstance(note, threading.Event)]

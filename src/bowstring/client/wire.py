@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -12,7 +11,7 @@ import numpy as np
 from bowstring.dissociated.reader import opening
 from bowstring.dissociated.sequence import numbered
 from bowstring.dissociated.tags import PACKED, is_packed, split_body_tag
-from bowstring.dissociated.wire import PREFIX_BYTES
+from bowstring.dissociated.wire import PREFIX_BYTES, Hello
 from bowstring.errors import (
     AccessDenied,
     BrokenError,
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
     from bowstring.dissociated.endpoint import Endpoint, Location, Offer
     from bowstring.dissociated.reader import ReaderProtocol
-    from bowstring.dissociated.wire import Hello, Outgoing
+    from bowstring.dissociated.wire import Outgoing
     from bowstring.limits import Limits
     from bowstring.memory import Allocator, Buffer, Pool
     from bowstring.memory.buffer import PrivateMemory
@@ -276,13 +275,15 @@ def note_turned_away(error: BaseException) -> None:
 def _opening(location: Location, ticket: bytes, hello: Hello, place: str | None) -> list[Outgoing]:
     """Return what is said first; `place` is where memory can be mapped, if it can."""
     maps = place is not None
-    said = dataclasses.replace(
-        hello,
-        token=location.token,
+    said = Hello(
+        hello.columns,
+        hello.window,
         pointers=maps,
+        token=location.token,
         ipc=place,
         tries=maps,
         events=maps and hello.events,
+        shard=hello.shard,
     )
     return opening(location, ticket, said)
 

@@ -540,7 +540,8 @@ class ReaderProtocol:
     @property
     def lost_body(self) -> BowstringError | None:
         """What ended the connection of bodies, where the next part lacks its body."""
-        return self._bodies_lost if self.sequence.lacks_body else None
+        lost = self._bodies_lost
+        return lost if lost is not None and self.sequence.lacks_body else None
 
     def fail(self, error: BowstringError) -> bool:
         """Let the stream end with an error of the connection, the server or the user's process.

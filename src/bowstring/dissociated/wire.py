@@ -177,12 +177,12 @@ def _hello(data: bytes) -> Hello:
     columns = _columns(fields)
     window = fields.get("window", 0)
     token = fields.get("token")
-    if not isinstance(window, int) or isinstance(window, bool) or not 0 <= window < 1 << 63:
+    if type(window) is not int or not 0 <= window < 1 << 63:
         raise ProtocolError("the window in a hello must be a number of bytes", found=_shown(window))
     if token is not None and not isinstance(token, str):
         raise ProtocolError("the token in a hello must be a string")
     version = fields.get("version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+    if type(version) is not int or version < 1:
         raise ProtocolError("the hello has no version", expected=VERSION, found=_shown(version))
     return Hello(
         columns,
@@ -243,11 +243,10 @@ def _welcome(data: bytes) -> Welcome:
 
     def number(name: str) -> int | None:
         value = fields.get(name)
-        fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
-        return value if fits else None
+        return value if type(value) is int and 0 <= value < 1 << 63 else None
 
-    patience = fields.get("patience")
-    is_time = isinstance(patience, int | float) and not isinstance(patience, bool) and patience >= 0
+    patience: Any = fields.get("patience")
+    is_time = type(patience) in (int, float) and patience >= 0
     return Welcome(
         fields.get("charged") is True,
         text_of(fields, "path", 200) or "",
@@ -270,7 +269,7 @@ def json_object(data: bytes, what: str) -> dict[str, Any]:
         It is not one.
     """
     try:
-        fields = json.loads(bytes(data))
+        fields = json.loads(str(data, "utf-8"))
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"the {what} is not JSON", found=repr(bytes(data[:40]))) from error
     if not isinstance(fields, dict):
@@ -283,7 +282,7 @@ def text_of(fields: dict[str, Any], name: str, longest: int) -> str | None:
     value = fields.get(name)
     if not isinstance(value, str):
         return None
-    return value[:longest].encode(errors="replace").decode()
+    return value[:longest] if value.isascii() else value[:longest].encode(errors="replace").decode()
 
 
 def _is_text(value: object) -> bool:

@@ -55,7 +55,8 @@ class _Status(ctypes.Structure):
 
 @functools.cache
 def _libc() -> Any:
-    libc = ctypes.CDLL(None)
+    # With the interpreter's lock held: to let another thread have it takes longer than these calls.
+    libc = ctypes.PyDLL(None)
     number = ctypes.c_int
     libc.shmget.argtypes = (number, ctypes.c_size_t, number)
     libc.shmat.restype = ctypes.c_void_p

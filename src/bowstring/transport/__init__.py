@@ -137,12 +137,12 @@ def listen(
     True
     """
     with needing_descriptor(f"a listener at {address}"):
-        if not encrypts(address):
-            if tls is not None:
-                raise UsageError("certificates are for tls:", found=f"tls=… for {address}")
-            return _transport(address).listen(address, limits)
-        encrypted: Any = _transport(address)
-        return cast("Listener", encrypted.listen(address, limits, tls=tls))
+        transport: Any = _transport(address)
+        if _encrypts(transport):
+            return cast("Listener", transport.listen(address, limits, tls=tls))
+        if tls is not None:
+            raise UsageError("certificates are for tls:", found=f"tls=… for {address}")
+        return cast("Listener", transport.listen(address, limits))
 
 
 def dial(
@@ -188,12 +188,12 @@ def dial(
     """
     seconds = limits.connect_timeout if deadline is None else deadline
     with needing_descriptor(f"a connection to {address}"):
-        if not encrypts(address):
-            if tls is not None and not is_loopback(address):
-                raise AccessDenied("the connection would not be encrypted", found=f"tls=… for {address}")
-            return _transport(address).dial(address, limits, seconds)
-        encrypted: Any = _transport(address)
-        return cast("Channel", encrypted.dial(address, limits, seconds, tls=tls))
+        transport: Any = _transport(address)
+        if _encrypts(transport):
+            return cast("Channel", transport.dial(address, limits, seconds, tls=tls))
+        if tls is not None and not transport.is_loopback(address):
+            raise AccessDenied("the connection would not be encrypted", found=f"tls=… for {address}")
+        return cast("Channel", transport.dial(address, limits, seconds))
 
 
 def is_loopback(address: str) -> bool:
@@ -219,7 +219,7 @@ def encrypts(address: str) -> bool:
     >>> encrypts("tcp://127.0.0.1:4711"), encrypts("tls://127.0.0.1:4711")
     (False, True)
     """
-    return bool(getattr(_transport(address), "encrypts", False))
+    return _encrypts(_transport(address))
 
 
 def is_known(address: str) -> bool:
@@ -269,6 +269,10 @@ def check_scheme(address: str) -> str:
             found=repr(address),
         )
     return scheme
+
+
+def _encrypts(transport: Transport) -> bool:
+    return bool(getattr(transport, "encrypts", False))
 
 
 def _transport(address: str) -> Transport:

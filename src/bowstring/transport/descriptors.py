@@ -74,6 +74,8 @@ class Arrivals:
         ProtocolError
             They are not as many as the header says, or there are some that belong to no header.
         """
+        if not (count or self._groups):
+            return ()
         found: Sequence[int] = ()
         if count and self._groups and self._groups[0].first <= begin < self._groups[0].end:
             found = self._groups.popleft().descriptors
@@ -134,7 +136,7 @@ class Usage:
         """Stop using it; true when the caller must release the descriptor now."""
         with self._lock:
             self._users -= 1
-            return self._last()
+            return self.closed and self._last()
 
     def close(self) -> bool:
         """Let nobody begin to use it; true when the caller must release the descriptor now."""
@@ -143,10 +145,9 @@ class Usage:
             return self._last()
 
     def _last(self) -> bool:
-        if not self.closed or self._users or self._released:
-            return False
-        self._released = True
-        return True
+        last = not (self._users or self._released)
+        self._released |= last
+        return last
 
 
 class InUse(abc.ABC):

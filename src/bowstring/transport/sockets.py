@@ -24,7 +24,6 @@ from bowstring.transport.descriptors import InUse, Usage, abandon_in_child
 from bowstring.transport.framing import (
     HEADER_BYTES,
     Header,
-    Place,
     Run,
     Views,
     advance,
@@ -303,16 +302,17 @@ class StreamChannel(InUse, Channel):
     def _body(self, header: Header, land: Land | None) -> Any:
         length = header.length
         have = min(length, self._end - self._start)
-        if header.tag is None and have == length:
-            whole = memoryview(bytes(self._ahead_view[self._start : self._start + length]))
-            place = Place(whole, None, whole)
-        else:
-            place = landing(header.tag, length, land)
-            if place.prepare is not None and have:
-                place.prepare(have)
-            place.view[:have] = self._ahead_view[self._start : self._start + have]
-        self._start += have
+        begun = self._ahead_view[self._start : self._start + have]
         self._since += HEADER_BYTES
+        if header.tag is None and have == length:
+            self._start += have
+            self._since += length
+            return memoryview(bytes(begun))
+        place = landing(header.tag, length, land)
+        if place.prepare is not None and have:
+            place.prepare(have)
+        place.view[:have] = begun
+        self._start += have
         if have < length:
             self._between, self._since = min(self._since, _READ_AHEAD), 0
             self._read_rest(place.view, have, place.prepare)
@@ -420,9 +420,10 @@ class StreamChannel(InUse, Channel):
 
     def _shut_down(self) -> None:
         with self._shutting:
-            self._end_closed = self._peer_end_closed()
-            with contextlib.suppress(OSError):  # the peer, or a reset, was quicker
-                self._sock.shutdown(socket.SHUT_RDWR)
+            if self._end_closed is None:
+                self._end_closed = self._peer_end_closed()
+                with contextlib.suppress(OSError):  # the peer, or a reset, was quicker
+                    self._sock.shutdown(socket.SHUT_RDWR)
 
     def _interrupt(self) -> None:
         # Also where it is closed next: a copy of the descriptor elsewhere must not keep the connection up.

@@ -41,6 +41,9 @@ passes_memory: Final = "fd"
 
 _SEND_BUFFER = 512 * 1024
 _NO_ANCILLARY: tuple[tuple[int, int, array.array[int]], ...] = ()
+# As plain numbers: an operation on two of socket's enumeration takes as long as the system call.
+_LOOK: Final = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
+_TRUNCATED: Final = int(socket.MSG_CTRUNC)
 
 
 class UnixChannel(StreamChannel):
@@ -90,11 +93,10 @@ class UnixChannel(StreamChannel):
             return -1
 
     def _take(self, view: memoryview) -> int:
-        wanted = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
-        got, ancillary, flags, _ = self._sock.recvmsg_into([view], ROOM, wanted)
-        if ancillary or flags & socket.MSG_CTRUNC:
+        got, ancillary, flags, _ = self._sock.recvmsg_into([view], ROOM, _LOOK)
+        if ancillary or flags & _TRUNCATED:
             found = descriptors_in(ancillary)
-            if flags & socket.MSG_CTRUNC:
+            if flags & _TRUNCATED:
                 close_all(found)
                 raise LimitExceeded(
                     "file descriptors from the peer were lost",
@@ -109,7 +111,7 @@ class UnixChannel(StreamChannel):
     def _fill(self, view: memoryview) -> int:
         # No room for descriptors: the kernel closes any that ride on a body, and says so.
         got, _, flags, _ = self._sock.recvmsg_into([view], 0, socket.MSG_WAITALL)
-        if flags & socket.MSG_CTRUNC:
+        if flags & _TRUNCATED:
             raise ProtocolError("file descriptors in the middle of a body", where=str(self))
         return got
 

@@ -13,7 +13,7 @@ a stream's reader sets it, for writers that count the nulls of children there.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -121,14 +121,14 @@ def check(header: RecordBatchHeader, layout: Layout, body_length: int) -> None:
     check_sizes(header, layout, nodes, header.buffers[:, 1].tolist())
 
 
-def check_pairs(header: RecordBatchHeader, layout: Layout, lengths: Table) -> None:
+def check_pairs(header: RecordBatchHeader, layout: Layout, lengths: npt.NDArray[np.integer[Any]]) -> None:
     """Check the header of a batch whose buffers are given by address (a type 1 body).
 
     Parameters
     ----------
     header, layout
         As for :func:`check`; the offsets in the header have no meaning here.
-    lengths : ndarray of int64, shape (buffers,)
+    lengths : ndarray of integers, shape (buffers,)
         Length of each pair. It must be the length in the header.
 
     Raises
