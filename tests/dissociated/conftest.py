@@ -14,7 +14,6 @@ from bowstring.columnar.layout import Layout
 from bowstring.dissociated.events import End, Event, Packed, Part, Pointers
 from bowstring.dissociated.producer import IpcMessage, ProducerProtocol
 from bowstring.dissociated.reader import ReaderProtocol
-from bowstring.dissociated.sequence import MessageSequence
 from bowstring.dissociated.tags import Control, Want
 from bowstring.dissociated.wire import Hello, Outgoing, Welcome
 from bowstring.ipc.flatbuf.schema import encode_schema
@@ -128,7 +127,7 @@ class Listener:
         self, *, ordered: bool = True, first: int = 0, limits: Limits = DEFAULT_LIMITS, welcome: bool = True
     ) -> None:
         self.protocol = ReaderProtocol(limits, extended=ordered, one_connection=True)
-        self.protocol.sequence = MessageSequence(limits, self.protocol.account, in_order=ordered, first=first)
+        self.protocol.sequence.take(first)  # as if so many had been read before
         if ordered and welcome:
             self.protocol.receive(Control.WELCOME, Welcome(charged=False, path="", why="").pack())
         self.events: list[Event] = []

@@ -42,8 +42,6 @@ class MessageSequence:
         Counts the packed bodies that came before their metadata.
     in_order
         Whether metadata come in order, with a body for every batch.
-    first
-        The sequence number of the schema.
 
     Attributes
     ----------
@@ -51,13 +49,12 @@ class MessageSequence:
         Whether every part was given out, and the end came.
     """
 
-    def __init__(self, limits: Limits, account: Account, *, in_order: bool, first: int = 0) -> None:
+    def __init__(self, limits: Limits, account: Account, *, in_order: bool) -> None:
         self._limits = limits
         self._account = account
         self._decoder = MessageDecoder(limits)
         self._in_order = in_order
-        self._first = first
-        self._next = first
+        self._next = 0
         self._begun = False
         self._metadata: dict[int, Message] = {}
         self._metadata_bytes = 0
@@ -123,7 +120,7 @@ class MessageSequence:
             return
         decoded = self._decoder.decode(flatbuffer)
         is_schema = decoded.kind is MessageKind.SCHEMA
-        if is_schema != (sequence == self._first and not self._begun):
+        if is_schema != (sequence == self._next and not self._begun):
             raise ProtocolError(
                 "the schema must be message 0, and only that one",
                 found=f"{decoded.kind.name} as message {sequence}",
@@ -138,7 +135,7 @@ class MessageSequence:
     def _receive_end(self, sequence: int) -> None:
         self._end = sequence
         beyond = [number for number in (*self._metadata, *self._bodies) if self._after(number, sequence)]
-        if beyond or (sequence == self._first and not self._begun):
+        if beyond or (sequence == self._next and not self._begun):
             raise ProtocolError(
                 "the end of the stream has the wrong number",
                 expected="one more than the last message",
@@ -148,7 +145,7 @@ class MessageSequence:
     def add_body(self, tag: int, body: Any) -> None:
         """Take the body of a part."""
         sequence, body_type = split_body_tag(tag)
-        if sequence == self._first and not self._begun:
+        if sequence == self._next and not self._begun:
             raise ProtocolError("a schema has no body", found=f"a body with number {sequence}")
         if sequence in self._bodiless:
             self._receive_empty(sequence, body_type, body)
@@ -321,9 +318,9 @@ def are_numbered(
 
 
 def numbered(
-    message: npt.NDArray[np.uint8], count: int, kind: int = PACKED
+    message: npt.NDArray[np.uint8], count: int
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
-    """Return the messages and tags of pairs that would follow one, if their metadata were the same as its.
+    """Return the messages and tags of packed pairs that would follow one, if their metadata were the same as its.
 
     Parameters
     ----------
@@ -331,8 +328,6 @@ def numbered(
         An untagged message, with its prefix.
     count
         How many.
-    kind
-        As for `are_numbered`.
 
     Examples
     --------
@@ -345,4 +340,4 @@ def numbered(
     messages = np.empty((count, len(message)), np.uint8)
     messages[:] = message
     messages[:, 1:PREFIX_BYTES] = numbers.astype("<u4").view(np.uint8).reshape(count, -1)
-    return messages, numbers | np.uint64(body_tag(0, kind))
+    return messages, numbers | np.uint64(body_tag(0, PACKED))

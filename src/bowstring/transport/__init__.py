@@ -25,7 +25,6 @@ from bowstring.errors import AccessDenied, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
 from bowstring.memory.slab import needing_descriptor
 from bowstring.transport.channel import (
-    Carries,
     Channel,
     Land,
     Landing,
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from bowstring.transport.certificates import TlsConfig
 
 __all__ = [
-    "Carries",
     "Channel",
     "Land",
     "Landing",

@@ -22,7 +22,7 @@ import abc
 import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 from bowstring.closing import Closing
 from bowstring.errors import (
@@ -54,7 +54,6 @@ else:
 
 __all__ = [
     "BytesLike",
-    "Carries",
     "Channel",
     "Land",
     "Landing",
@@ -65,9 +64,7 @@ __all__ = [
     "Received",
 ]
 
-Carries = Literal["fds", "objects", "nothing"]
 Passes = Literal["fd", "object", "rkey"]
-_CARRIES: Final[dict[str | None, Carries]] = {"fd": "fds", "object": "objects"}
 
 _TAG_END = 1 << 64
 _LAST_SECONDS = 1.0
@@ -226,11 +223,6 @@ class Channel(Closing):
     certified: bool = False
     restriction: Restriction | None = None
     last_words: Callable[[BowstringError], Message | None] | None = None
-
-    @property
-    def carries(self) -> Carries:
-        """What attachments are, by an older name: ``"fds"``, ``"objects"`` or ``"nothing"``."""
-        return _CARRIES.get(self.passes_memory, "nothing")
 
     def attachments_of(self, region: Region) -> tuple[object, ...]:  # noqa: ARG002  for transports that pass memory
         """Return what travels beside the announcement of a region, so that the peer can use its memory."""
