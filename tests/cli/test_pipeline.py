@@ -25,7 +25,7 @@ from bowstring import variant
 from bowstring.cli import main
 from bowstring.demo.pipeline import _line as shown
 from bowstring.demo.pipeline import is_verified, pipeline
-from bowstring.demo.places import FACTS, Consumer, countries, extract, system_of, systems_of
+from bowstring.demo.places import FACTS, Consumer, countries, extract
 from bowstring.demo.printing import print_pipeline
 from bowstring.demo.spark import _output_to, started
 from bowstring.errors import BrokenError, MissingDependency
@@ -71,7 +71,6 @@ def test_the_report_is_what_a_loop_computes(rows: list[tuple[Any, ...]], start: 
             min(row[1] for row in mine if (row[2] or 0) == most),
         )
         assert line["names"] == len(names)
-        assert set(line["systems"]) == {system_of(name[0]) for name in names if name} - {None}
         assert line["near"] == sum(row[2] or 0 for row in mine if row[4] is not None)
 
 
@@ -81,13 +80,6 @@ def test_countries_with_most_people_come_first() -> None:
     expected = ["Japan", "?", "Austria"]
     assert [line["country"] for line in countries(table_of(rows))] == expected
     assert [line["country"] for line in countries(table_of(rows[::-1]))] == expected
-
-
-@given(st.lists(st.none() | st.text(max_size=3)))
-def test_a_writing_system_is_that_of_the_first_letter(names: list[str | None]) -> None:
-    """Any text has the writing system of its first character, or none; nothing makes it fail."""
-    found = systems_of(pa.array(names, pa.string())).to_pylist()
-    assert found == [system_of(name[:1]) if name else None for name in names]
 
 
 def test_typed_columns_of_places() -> None:
@@ -134,7 +126,6 @@ def outcome(**changed: Any) -> dict[str, Any]:
         "largest": "Tokyo",
         "largest_people": 9_733_276,
         "names": 17695,
-        "systems": ["Latin", "Han", "Cyrillic", "Kana"],
         "near": 0,
     }
     read = {
@@ -170,7 +161,6 @@ def test_the_outcome_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     """The report has the first countries, the others and all; then what moved how, beside ``toArrow()``."""
     print_pipeline(outcome())
     lines = capsys.readouterr().out.splitlines()
-    assert any("Latin, Han, Cyrillic + 1" in line for line in lines)
     assert any(line.split()[:3] == ["5", "others", "10,940"] for line in lines)
     assert any(line.split()[:3] == ["all", "43,760", "2,936,479,580"] for line in lines)
     assert ["device", "cpu"] in [line.split() for line in lines]

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 import bowstring as bow
+from bowstring.benchmarks.peers.flight_server import serve
 from bowstring.errors import InvalidData, MissingDependency
 
 __all__ = ["Publisher", "data_folder", "flights", "report"]
@@ -96,15 +97,9 @@ class Publisher:
 
     def _serve_flight(self, table: pa.Table) -> dict[str, str | None]:
         try:
-            from pyarrow import flight
+            self._flight = serve(table)
         except ImportError as error:
             return {"flight": None, "no_flight": f"this pyarrow came without Arrow Flight: {error}"}
-
-        class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-            def do_get(self, _context: Any, _ticket: Any) -> Any:
-                return flight.RecordBatchStream(table)
-
-        self._flight = FlightServer("grpc+tcp://127.0.0.1:0")
         return {"flight": f"grpc+tcp://127.0.0.1:{self._flight.port}"}
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ __all__ = ["is_verified", "pipeline"]
 _LEASE_SECONDS: Final = 30.0
 _DEPOT: Final = "BOWSTRING_DEPOT"
 
-Step = Callable[[str], contextlib.AbstractContextManager[None]]
+Step = Callable[[str], contextlib.AbstractContextManager[Any]]
 
 
 def pipeline(rounds: int, *, device: str | None = None, quiet: bool = False) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def pipeline(rounds: int, *, device: str | None = None, quiet: bool = False) -> 
         raise MissingDependency(
             f"the pipeline through Spark needs {', '.join(absent)}", hint="pip install 'bowstring[demo]'"
         )
-    step = _quiet if quiet or not sys.stderr.isatty() else _line
+    step: Step = contextlib.nullcontext if quiet or not sys.stderr.isatty() else _line
     try:
         with (
             tempfile.TemporaryDirectory(prefix="bowstring-demo-") as folder,
@@ -140,8 +140,3 @@ def _line(what: str) -> Iterator[None]:
     print(f"{what} … ", end="", file=sys.stderr, flush=True)
     yield
     print(duration(time.perf_counter() - began), file=sys.stderr, flush=True)
-
-
-@contextlib.contextmanager
-def _quiet(_what: str) -> Iterator[None]:
-    yield

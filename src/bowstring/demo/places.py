@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-import unicodedata
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -15,7 +14,7 @@ import bowstring as bow
 from bowstring import variant
 from bowstring.demo.reader import moved
 
-__all__ = ["FACTS", "Consumer", "Fact", "countries", "extract", "system_of", "systems_of"]
+__all__ = ["FACTS", "Consumer", "Fact", "countries", "extract"]
 
 
 class Fact(NamedTuple):
@@ -36,9 +35,6 @@ FACTS: Final = {
     "names": Fact("$.alternatenames", pa.list_(pa.string()), "array<string>"),
 }
 """By the names of the columns."""
-# Letters whose Unicode names begin with another word than their writing system, or with that of none.
-_SAME: Final = {"CJK": "Han", "HIRAGANA": "Kana", "KATAKANA": "Kana", "NEW": "Tai Lue", "OL": "Ol Chiki"}
-_NONE: Final = frozenset({"MODIFIER", "FULLWIDTH", "HALFWIDTH", "FEMININE", "MASCULINE"})
 
 
 def extract(places: Any) -> pa.RecordBatch:
@@ -116,16 +112,16 @@ class Consumer:
 def countries(table: pa.Table) -> list[dict[str, Any]]:
     """Return a line for each country, those with the most people first.
 
-    Of a row for each place: how many places, people and names it has, its largest place, in which writing systems
-    the names are, and how many people have an airport near by that one could fly to from New York.
+    Of a row for each place: how many places, people and names it has, its largest place, and how many people have
+    an airport near by that one could fly to from New York.
 
     Examples
     --------
     >>> columns = {"country": ["Austria"] * 2, "name": ["Graz", "Wien"], "population": [222_326, 1_691_468]}
     >>> names = [["Graz"], ["Bécs", "Вена", "Vienna"]]
     >>> found = countries(pa.table({**columns, "names": names, "km": pa.array([None, 12.0])}))[0]
-    >>> found["largest"], found["names"], found["systems"], found["near"]
-    ('Wien', 4, ['Latin', 'Cyrillic'], 1691468)
+    >>> found["largest"], found["names"], found["near"]
+    ('Wien', 4, 1691468)
     """
     people = pc.fill_null(table["population"], 0)
     places = pa.table(
@@ -147,45 +143,7 @@ def countries(table: pa.Table) -> list[dict[str, Any]]:
         "near": ("near", "sum"),
     }
     summed = by_country.aggregate(list(heads.values())).rename_columns(["country", *heads])
-    systems = _systems(pc.fill_null(table["country"].cast(pa.string()), "?"), table["names"])
-    lines = [{**row, "systems": systems.get(row["country"], [])} for row in summed.to_pylist()]
-    return sorted(lines, key=lambda line: (-line["people"], line["country"]))
-
-
-def _systems(country: Any, names: Any) -> dict[str, list[str]]:
-    """Return the writing systems of the names in each country, the most frequent first."""
-    names = names.combine_chunks()
-    country = country.combine_chunks().take(pc.list_parent_indices(names))
-    pairs = pa.table({"country": country, "system": systems_of(pc.list_flatten(names))}).drop_null()
-    counted = pairs.group_by(["country", "system"]).aggregate([([], "count_all")])
-    found: dict[str, list[str]] = {}
-    for row in counted.sort_by([("count_all", "descending"), ("system", "ascending")]).to_pylist():
-        found.setdefault(row["country"], []).append(row["system"])
-    return found
-
-
-def system_of(letter: str) -> str | None:
-    """Return the writing system of a letter, None for what is no letter.
-
-    Examples
-    --------
-    >>> system_of("ж"), system_of("Ω"), system_of("京"), system_of("ト"), system_of("7")
-    ('Cyrillic', 'Greek', 'Han', 'Kana', None)
-    """
-    if not letter or not unicodedata.category(letter).startswith("L"):
-        return None
-    first = unicodedata.name(letter, "MODIFIER").split()[0]
-    return None if first in _NONE else _SAME.get(first, first.capitalize())
-
-
-def systems_of(names: Any) -> Any:
-    """Return the writing system of the first character of each string, null where there is none.
-
-    Examples
-    --------
-    >>> systems_of(pa.array(["Wien", "Вена", "", None, "ウィーン"])).to_pylist()
-    ['Latin', 'Cyrillic', None, None, 'Kana']
-    """
-    letters = pc.utf8_slice_codeunits(names, 0, 1).dictionary_encode()
-    systems = pa.array([system_of(letter) for letter in letters.dictionary.to_pylist()], pa.string())
-    return systems.take(letters.indices)
+    lines: list[dict[str, Any]] = summed.sort_by(
+        [("people", "descending"), ("country", "ascending")]
+    ).to_pylist()
+    return lines

@@ -13,7 +13,6 @@ from bowstring.demo.spark import NEAR_KM
 __all__ = ["print_flights", "print_pipeline"]
 
 _COUNTRIES: Final = 15
-_SYSTEMS: Final = 3
 _NAME: Final = 24
 
 
@@ -101,28 +100,21 @@ def _print_countries(lines: Sequence[dict[str, Any]]) -> None:
     if rest := lines[_COUNTRIES:]:
         rows.append(_country(f"{len(rest)} others", _sum(rest)))
     rows.append(_country("all", _sum(lines)))
-    headings = ["Country", "Places", "People", "Largest place", "Names", "Written in"]
-    print_table([*headings, f"Airport ≤ {NEAR_KM} km"], rows, right=[1, 2, 4, 6])
+    headings = ["Country", "Places", "People", "Largest place", "Names", f"Airport ≤ {NEAR_KM} km"]
+    print_table(headings, rows, right=[1, 2, 4, 5])
 
 
 def _country(name: str, line: dict[str, Any]) -> tuple[str, ...]:
-    systems = line["systems"]
-    more = f" + {len(systems) - _SYSTEMS}" if len(systems) > _SYSTEMS else ""
     return (
         clipped(name, _NAME),
         number(line["places"]),
         number(line["people"]),
         clipped(line["largest"], _NAME),
         number(line["names"]),
-        f"{', '.join(systems[:_SYSTEMS])}{more}",
         number(line["near"]) if line["near"] else "–",
     )
 
 
 def _sum(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    every = [system for line in lines for system in line["systems"]]
-    return {
-        **{name: sum(line[name] for line in lines) for name in ("places", "people", "names", "near")},
-        "largest": max(lines, key=lambda line: line["largest_people"])["largest"],
-        "systems": sorted(dict.fromkeys(every), key=lambda system: -every.count(system)),
-    }
+    sums = {name: sum(line[name] for line in lines) for name in ("places", "people", "names", "near")}
+    return {**sums, "largest": max(lines, key=lambda line: line["largest_people"])["largest"]}

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import collections
-import contextlib
-import gc
 import json
 import os
 import statistics
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final
 
 import pyarrow as pa
 
 import bowstring as bow
 from bowstring.benchmarks.data.payload import nbytes, payload, read_every_byte
-from bowstring.errors import BrokenError, DeadlineExceeded
+from bowstring.benchmarks.processes.mappings import forget_mappings
+from bowstring.errors import BrokenError
 
 __all__ = ["Reader", "moved", "read", "report"]
 
-_UNMAP_SECONDS: Final = 10.0
-_PAUSE: Final = 0.001
 _FLIGHT_SECONDS: Final = 60.0
 
 
@@ -49,7 +46,7 @@ def read(uri: str, rounds: int) -> dict[str, Any]:
         "same_as_flight": same,
         **moved(stats),
         "regions": stats.regions,
-        "carriers": [_carrier(line, names.get(line["carrier"])) for line in lines],
+        "carriers": [{**line, "airline": names.get(line["carrier"])} for line in lines],
         "pid": os.getpid(),
         "process_a": facts,
         "rounds": rounds,
@@ -77,8 +74,7 @@ def _read_once(uri: str, flight: str | None) -> tuple[list[dict[str, Any]], bool
         batches = list(stream)
         if flight is None:
             return report(batches), None, stream.stats
-        with _flight_reader(flight) as reader:
-            same = pa.Table.from_batches([each.to_arrow() for each in batches]).equals(reader.read_all())
+        same = pa.Table.from_batches([each.to_arrow() for each in batches]).equals(_fetch(flight))
         return report(batches), same, stream.stats
 
 
@@ -87,16 +83,6 @@ def _table(uri: str, name: str) -> tuple[list[dict[str, Any]], dict[bytes, bytes
     with bow.connect(uri, name) as stream:
         table = stream.read_all()
         return table.to_pylist(), dict(table.schema.metadata or {})
-
-
-def _carrier(line: dict[str, Any], airline: str | None) -> dict[str, Any]:
-    departed = line["departed"]
-    return {
-        **line,
-        "airline": airline,
-        "cancelled_share": 1 - departed / line["flights"],
-        "mean_delay": line["delay_minutes"] / departed if departed else None,
-    }
 
 
 def report(batches: Iterable[bow.Batch]) -> list[dict[str, Any]]:
@@ -155,7 +141,7 @@ def _measure(uri: str, flight: str | None, rounds: int) -> tuple[dict[str, Any],
     read = {"bytes_read": 0, "flight_bytes_read": 0}
     for turn in range(rounds + 1):
         found = {}
-        _unmap()
+        forget_mappings()  # the next stream starts as in a new process
         found["views"], found["bytes_read"], read["bytes_read"] = _read_views(uri)
         if flight is not None:
             found["flight_bytes_read"], read["flight_bytes_read"] = _read_flight(flight)
@@ -183,31 +169,18 @@ def _read_views(uri: str) -> tuple[float, float, int]:
 
 def _read_flight(location: str) -> tuple[float, int]:
     began = time.perf_counter()
-    with _flight_reader(location) as reader:
-        buffers = payload([chunk.data for chunk in reader])
-        read_every_byte(buffers)
-        return time.perf_counter() - began, nbytes(buffers)
+    buffers = payload(_fetch(location).to_batches())
+    read_every_byte(buffers)
+    return time.perf_counter() - began, nbytes(buffers)
 
 
-@contextlib.contextmanager
-def _flight_reader(location: str) -> Iterator[Any]:
+def _fetch(location: str) -> pa.Table:
+    """Return the flights as Arrow Flight brings them."""
     from pyarrow import flight
 
+    options = flight.FlightCallOptions(timeout=_FLIGHT_SECONDS)
     try:
         with flight.connect(location) as client:
-            options = flight.FlightCallOptions(timeout=_FLIGHT_SECONDS)
-            yield client.do_get(flight.Ticket(b"flights"), options)
+            return client.do_get(flight.Ticket(b"flights"), options).read_all()
     except pa.ArrowException as error:
         raise BrokenError("Arrow Flight failed", found=str(error).partition("\n")[0]) from error
-
-
-def _unmap() -> None:
-    """Unmap what earlier streams mapped, so that the next one starts as in a new process."""
-    end = time.monotonic() + _UNMAP_SECONDS
-    while time.monotonic() < end:
-        gc.collect()  # threads of a stream and what they know of its regions refer to each other
-        bow.memory.mappings().clear()
-        if not bow.memory.mappings().statistics.in_use:
-            return
-        time.sleep(_PAUSE)
-    raise DeadlineExceeded("an earlier stream still holds memory", found=bow.memory.mappings().statistics)
