@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 import bowstring as bow
 from bowstring.client import connection
 from bowstring.client.connection import Connection
-from bowstring.client.wire import Run, Runs, Wire
+from bowstring.client.runs import Run, Runs
+from bowstring.client.wire import Wire
 from bowstring.columnar.batch import Batch
 from bowstring.dissociated.producer import ProducerProtocol
 from bowstring.dissociated.tags import Control, Want

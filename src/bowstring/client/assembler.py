@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.client.remote import RemoteMemory
-    from bowstring.client.wire import Run
+    from bowstring.client.runs import Run
     from bowstring.dissociated.reader import Lent, ReaderProtocol
     from bowstring.ipc.body.template import MessageTemplate
     from bowstring.ipc.compression.device.decompress import DeviceBodies

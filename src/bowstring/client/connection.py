@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.client.decode_many import PointedRun
-    from bowstring.client.wire import Run
+    from bowstring.client.runs import Run
     from bowstring.columnar.batch import Batch
     from bowstring.dissociated.endpoint import Endpoint
     from bowstring.ipc.compression.device.decompress import DeviceBodies

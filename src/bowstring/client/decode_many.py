@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from bowstring.client.wire import Run
+    from bowstring.client.runs import Run
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.columnar.layout import Layout
     from bowstring.dissociated.addresses import AnnouncedRegions

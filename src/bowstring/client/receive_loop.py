@@ -14,7 +14,8 @@ from bowstring.transport.descriptors import close_all
 
 if TYPE_CHECKING:
     from bowstring.client.decode_many import PointedRun
-    from bowstring.client.wire import Run, Wire
+    from bowstring.client.runs import Run
+    from bowstring.client.wire import Wire
     from bowstring.dissociated.events import Event
     from bowstring.dissociated.wire import Welcome
     from bowstring.limits import Limits

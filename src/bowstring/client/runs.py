@@ -1,0 +1,239 @@
+"""Runs: pairs of metadata and packed body that can be foreseen, and are received many at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from bowstring.dissociated.sequence import numbered
+from bowstring.dissociated.tags import PACKED, is_packed, split_body_tag
+from bowstring.dissociated.wire import PREFIX_BYTES
+from bowstring.errors import OutOfBudget
+from bowstring.transport.scatter_read import Rows, cut
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from bowstring.dissociated.reader import ReaderProtocol
+    from bowstring.memory import Allocator, Buffer
+    from bowstring.memory.buffer import PrivateMemory
+    from bowstring.transport import Channel
+
+__all__ = ["Run", "Runs"]
+
+# Each call finds the processor's caches full of the bodies of the one before: in calls of 1 MiB the Python of a
+# batch of 64 KiB took twice as long.
+_BLOCK: Final = 4 << 20
+_LARGEST: Final = 1 << 20
+_FEWEST: Final = 4
+_GROWTH: Final = 4
+_MOST: Final = 256
+_ALIGNMENT: Final = 64
+_WORTH: Final = 32
+_MOST_PATIENCE: Final = 4096
+# How often as many pairs as may come at once are foreseen together: each time costs as much as some of them.
+_WINDOW: Final = 4
+
+
+class Run(NamedTuple):
+    """Pairs of an untagged message and a packed body, in the order in which they came.
+
+    Attributes
+    ----------
+    messages : ndarray of uint8, shape (pairs, bytes)
+    tags : ndarray of uint64, shape (pairs,)
+    bodies
+        The bodies, one behind the other.
+    body
+        Bytes of each.
+    first, metadata
+        Where all pairs have the same metadata, and are numbered one after the other: the first number, and that.
+    """
+
+    messages: npt.NDArray[np.uint8]
+    tags: npt.NDArray[np.uint64]
+    bodies: Buffer
+    body: int
+    first: int = -1
+    metadata: bytes | None = None
+
+    def in_order(self, protocol: ReaderProtocol) -> bool:
+        """Whether these are surely the next parts of a stream, all of them."""
+        if self.metadata is not None:
+            return protocol.awaits(self.first, len(self.tags))
+        return protocol.foreseen(self.messages, self.tags)
+
+    def pair(self, index: int) -> tuple[memoryview, int, Buffer]:
+        """Return one pair as it would have come by itself: the message, the tag and the body."""
+        message = memoryview(self.messages[index].tobytes())
+        return message, int(self.tags[index]), self.bodies.slice(index * self.body, self.body)
+
+
+class _Ahead:
+    """Pairs that would come next if all went on as it did: of the same metadata as the last one.
+
+    Parameters
+    ----------
+    rows
+        Compares what comes with them.
+    message : ndarray of uint8, shape (bytes,)
+        The last untagged message.
+    count
+        How many to foresee.
+    """
+
+    def __init__(self, rows: Rows, message: npt.NDArray[np.uint8], count: int) -> None:
+        self._messages, self._tags = numbered(message, count)
+        self._metadata = message[PREFIX_BYTES:].tobytes()
+        self._first = split_body_tag(int(self._tags[0]))[0]
+        self._at = 0
+        self._rows = rows
+        rows.say(self._messages, self._tags)
+
+    @property
+    def left(self) -> int:
+        """How many have not come yet."""
+        return len(self._tags) - self._at
+
+    def run(self, bodies: Buffer, count: int, body: int) -> Run:
+        """Return the first of them, which have come."""
+        begin, end = self._at, self._at + count
+        self._at = end
+        self._rows.passed(count)
+        pairs = self._messages[begin:end], self._tags[begin:end]
+        return Run(*pairs, bodies, body, self._first + begin, self._metadata)
+
+
+class Runs:
+    """What comes over one connection, as far as it can be foreseen.
+
+    Parameters
+    ----------
+    channel
+        The connection.
+    allocator
+        Where bodies land.
+    """
+
+    def __init__(self, channel: Channel, allocator: Allocator | PrivateMemory) -> None:
+        self._channel = channel
+        self._allocator = allocator
+        self._untagged = -1
+        self._last = (-1, -1)
+        self._rows: Rows | None = None
+        self._block: Buffer | None = None
+        self._places: list[memoryview] = []
+        self._used = self._next = 0
+        self._turns = self._pause = 0
+        self._patience = _WORTH
+        self._ahead: _Ahead | None = None
+        self._metadata = b""
+
+    @property
+    def landing(self) -> bool:
+        """Whether the rest of a body is waited for."""
+        return self._rows is not None and self._rows.landing
+
+    @property
+    def begun(self) -> bool:
+        """Whether a body has begun to land, and its rest must come first."""
+        return self._rows is not None and self._rows.begun > 0
+
+    def note(self, tag: int | None, nbytes: int) -> None:
+        """Take note of a message that came by itself: two pairs that look alike let others be foreseen."""
+        if not self._channel.takes_rows:
+            return
+        if tag is None:
+            self._untagged = nbytes
+        elif is_packed(tag):
+            pair, self._untagged = (self._untagged, nbytes), -1
+            if self._pause:
+                self._pause -= 1
+            elif pair != self._last:
+                if self._rows is not None:
+                    self._disappointed()
+                self.forget()
+                self._last = pair
+            elif self._rows is None:
+                self._foresee(*pair)
+
+    def _disappointed(self) -> None:
+        """Foresee nothing for a while, if it was hardly worth it: what else came had to be put back, and copied."""
+        if self._turns < _WORTH:
+            self._pause, self._patience = self._patience, min(2 * self._patience, _MOST_PATIENCE)
+        else:
+            self._patience = _WORTH
+        self._turns = 0
+
+    def _foresee(self, untagged: int, body: int) -> None:
+        if not 0 < body <= _LARGEST or body % _ALIGNMENT or untagged <= 0:
+            return
+        count = max(_FEWEST, min(_BLOCK // body, _MOST))
+        if Rows.suits(untagged, count):
+            self._rows = Rows(untagged, body, PACKED, count)
+            self._next = _FEWEST * body
+
+    def receive(self, idle: float) -> Run | None:
+        """Return what was foreseen and is there; ``None`` if that is nothing.
+
+        Where something is foreseen and nothing at all is there, that is waited for, at most `idle` seconds.
+
+        Raises
+        ------
+        BowstringError
+            As :meth:`bowstring.transport.Channel.receive_rows`.
+        """
+        rows = self._rows
+        if rows is None or self._untagged >= 0 or not self._room(rows.body):
+            return None
+        block, used = self._block, self._used
+        count = self._channel.receive_rows(rows, self._places[used:], idle)
+        if not count or block is None:  # without memory: the stream is over
+            return None
+        bodies = block.slice(used * rows.body, count * rows.body)
+        self._used += count
+        self._turns += count
+        return self._run(rows, bodies, count)
+
+    def _run(self, rows: Rows, bodies: Buffer, count: int) -> Run:
+        """Return what has come, and foresee more where that is always the same."""
+        ahead = self._ahead
+        if rows.as_said and ahead is not None:
+            run = ahead.run(bodies, count, rows.body)
+            if ahead.left < rows.most:
+                self._ahead = _Ahead(rows, run.messages[-1], _WINDOW * rows.most)
+            return run
+        run = Run(rows.messages(count), rows.tags(count), bodies, rows.body)
+        last = run.messages[-1]
+        before, self._metadata = self._metadata, last[PREFIX_BYTES:].tobytes()
+        # Not where it differs from batch to batch: then nothing that is said comes true.
+        self._ahead = _Ahead(rows, last, rows.most) if self._metadata == before else None
+        return run
+
+    def _room(self, body: int) -> bool:
+        """Have room for one body at least; false where others must let some go before."""
+        if self._used >= len(self._places):
+            self.forget_memory()
+            try:
+                self._block = block = self._allocator.allocate(self._next)
+            except OutOfBudget:
+                # Whoever takes one body after the other waits for room, and needs less of it.
+                self.forget()
+                self._pause = self._patience
+                return False
+            block.region.prepare(block.offset + block.nbytes)
+            array: Any = block.region.array(block.offset, block.nbytes, writable=True)
+            self._places = cut(memoryview(array), body)
+            # A short stream takes no more than it needs.
+            self._next = max(self._next, min(_GROWTH * self._next, _BLOCK // body * body))
+        return True
+
+    def forget(self) -> None:
+        """Foresee nothing more."""
+        self._last, self._rows, self._ahead = (-1, -1), None, None
+        self.forget_memory()
+
+    def forget_memory(self) -> None:
+        """Let go of the memory that bodies would have landed in."""
+        self._block, self._places, self._used = None, [], 0
