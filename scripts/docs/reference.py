@@ -7,6 +7,7 @@ A hook of MkDocs. ``tests/public`` keeps the list equal to what the modules offe
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,13 @@ MODULES = {
 }
 """The module that each list is of."""
 
+ROLE = re.compile(r":(?:class|func|meth|mod|attr|data|exc):`~?([\w.]+)`")
+"""A reference of reStructuredText, as docstrings have them."""
+
+# What a context manager or an iterator has, by whatever name it is.
+_UNDERSTOOD = {
+    f"__{name}__" for name in ("enter", "exit", "iter", "next", "aenter", "aexit", "aiter", "anext", "await")
+}
 _NAME = re.compile(r"(?:class |def |classmethod |staticmethod |module )?(\w+)(.*)")
 
 
@@ -45,7 +53,11 @@ def entries(area: str) -> list[tuple[str, str, list[str]]]:
         name, rest = matched.groups()
         if line.startswith("    "):
             kind, owner, members = found[-1]
-            if kind == "class" and name not in (owner, *members):  # the first of that name is the constructor
+            if kind == "class" and name not in (
+                owner,
+                *members,
+                *_UNDERSTOOD,
+            ):  # the first of that name is the constructor
                 members.append(name)
         else:
             kind = line.partition(" ")[0]
@@ -93,8 +105,20 @@ def _inherited(module: str, name: str, members: list[str]) -> list[str]:
     return []
 
 
+def _overview(area: str, module: str) -> str:
+    """Return a table of the classes and functions of a module, with the first paragraph about each."""
+    rows = ["| | |", "|---|---|"]
+    for kind, name, _ in entries(area):
+        if kind in ("class", "def") and not _borrowed(module, name):
+            text = inspect.getdoc(getattr(importlib.import_module(module), name)) or ""
+            first = " ".join(ROLE.sub(r"`\1`", text.partition("\n\n")[0]).split()).removesuffix(":")
+            rows.append(f"| [`{name}`](#{module}.{name}) | {first.replace('|', '&#124;')} |")
+    return "\n".join(rows)
+
+
 def _module_page(area: str, module: str) -> str:
     parts = [f"# {module}", _shown(module, [], show_root_heading="false", show_root_toc_entry="false")]
+    parts.append(_overview(area, module))
     elsewhere, modules = [], []
     for kind, name, members in entries(area):
         if kind == "as":

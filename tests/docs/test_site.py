@@ -99,7 +99,18 @@ def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
         assert not re.search(r"(?:@import|url\()\s*[\"']?(?:https?:)?//", style.read_text("utf-8")), style
 
 
-def test_references_in_docstrings_are_links(site: Path) -> None:
-    """No role of reStructuredText is left in the text of a page."""
+def test_docstrings_are_shown_as_they_are_meant(site: Path) -> None:
+    """No role of reStructuredText is left in the text of a page, and examples are code, not quotations."""
     for page in (site / "reference").glob("*.html"):
-        assert not re.search(r":(?:class|func|meth|mod|attr|data|exc):", page.read_text("utf-8")), page
+        text = page.read_text("utf-8")
+        assert not re.search(r":(?:class|func|meth|mod|attr|data|exc):", text), page
+        assert "<blockquote>" not in text, page
+
+
+def test_fields_that_are_not_for_users_are_left_out(site: Path) -> None:
+    """Of the attributes that the docstring of a class names, the page has those that are public."""
+    page = (site / "reference" / "bowstring.html").read_text("utf-8")
+    batch = page[page.index('id="bowstring.Batch"') : page.index('id="bowstring.Buffer"')]
+    attributes = batch.partition("Attributes:")[2].partition("</ul>")[0]
+    assert "custom_metadata" in attributes
+    assert "variadic_counts" not in attributes
