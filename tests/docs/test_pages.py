@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from tests.docs import pages
 from tests.docs.prepared import PREPARED
 from tests.ucx import NO_UCX
 
+ROOT = Path(__file__).parents[2]
 SECONDS = 170.0
 NEEDS = {page: {block.need for block in pages.blocks(page)} for page in pages.pages()}
 OF_SPARK = [page for page in NEEDS if page.startswith("docs/spark")]
@@ -52,6 +54,31 @@ def test_the_code_of_a_page_about_spark_runs(page: str, tmp_path: Path) -> None:
         pytest.skip("Spark is not installed")
     with tempfile.TemporaryDirectory(prefix="test-", dir=runtime_folder()) as depot:
         run(page, tmp_path, "spark", BOWSTRING_DEPOT=depot)
+
+
+def _commands() -> list[tuple[str, str]]:
+    """Return the calls of the command line in blocks and in code within a line, each with its page."""
+    found = []
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        text = page.read_text("utf-8").replace("\\\n", " ")
+        calls = re.findall(r"^bowstring ([^#\n]+)|`bowstring ([^`\n]+)`", text, re.MULTILINE)
+        found += [(page.name, first or second) for first, second in calls]
+    return found
+
+
+@pytest.mark.parametrize(("page", "call"), _commands())
+def test_commands_and_their_options_exist(page: str, call: str) -> None:
+    """Each command of ``bowstring`` that a page names is there, and has the options that stand behind it."""
+    text = (ROOT / "tests" / "data" / "public" / "command_line.txt").read_text("utf-8")
+    helps = dict(
+        re.findall(r"^\$ bowstring ?(\w*) ?--help\n(.*?)(?=^\$ |\Z)", text, re.MULTILINE | re.DOTALL)
+    )
+    for command in call.split(maxsplit=1)[0].split("|"):
+        assert command in helps or command.startswith(("-", "…"))
+        for option in re.findall(r"(?<!\S)--[a-z-]+", call):
+            assert re.search(
+                rf"(?<![\w-]){option}(?![\w-])", helps[command] if command in helps else helps[""]
+            )
 
 
 def test_blocks_need_what_is_known() -> None:
