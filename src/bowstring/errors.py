@@ -39,7 +39,10 @@ what to do about it.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = [
     "AccessDenied",
@@ -120,6 +123,20 @@ class BowstringError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         details = {name: getattr(self, name) for name in ("expected", "found", "where", "hint")}
         return (_rebuild, (type(self), self.what, details))
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return a hint for a name that is not known: the nearest of those that are, or what to say if none is near.
+
+    Examples
+    --------
+    >>> did_you_mean("fair", ["fare", "city"]), did_you_mean("x", ["fare"])
+    ("Did you mean 'fare'?", '')
+    """
+    import difflib
+
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f"Did you mean {near[0]!r}?" if near else otherwise
 
 
 _Error = TypeVar("_Error", bound=BaseException)

@@ -132,3 +132,23 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+
+
+def limits_or_default(limits: Limits | None) -> Limits:
+    """Return the limits that a caller gave, or those by default.
+
+    Raises
+    ------
+    UsageError
+        They are none.
+
+    Examples
+    --------
+    >>> limits_or_default(None) is DEFAULT_LIMITS
+    True
+    """
+    if limits is None:
+        return DEFAULT_LIMITS
+    if not isinstance(limits, Limits):
+        raise UsageError("limits is a bowstring.Limits", found=repr(limits)[:80])
+    return limits

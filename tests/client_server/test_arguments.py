@@ -20,7 +20,7 @@ NOWHERE = "unix:/nowhere/x.sock?want_data=1&ticket=dA"
 KINDS: dict[str, list[Any]] = {
     "columns": [5, "a", b"a", [1], {"a": 1}, {"a"}, ["\ud800"], ["a", "b\udfff"]],
     "ticket": [5, "\ud800", [1]],
-    "limits": [{}, None, 3],
+    "limits": [{}, "none", 3],
     "device": [5],
     "pool": [5],
     "mode": [5],

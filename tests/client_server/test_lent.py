@@ -70,7 +70,7 @@ def test_nothing_is_copied(server: bow.Server, device: FakeDevice) -> None:
     endpoint = server.publish("t", {"n": array, "same": array}, share="in_place")
     with bow.connect(endpoint) as stream:
         (batch,) = stream
-        assert batch["n"].values.data.ptr == address
+        assert batch["n"].raw_values.data.ptr == address
         assert stream.stats.path.endswith(": in place")
         assert stream.stats.regions == 1
         del batch
@@ -137,8 +137,8 @@ def test_what_has_no_handle_is_copied(server: bow.Server, device: FakeDevice, ki
         assert "copied were 8000 bytes" in stream.stats.why
         assert named in stream.stats.why
         (batch,) = stream
-        assert batch["lent"].values.data.ptr == data["lent"].data.ptr
-        assert batch["copied"].values.data.ptr != data["copied"].data.ptr
+        assert batch["lent"].raw_values.data.ptr == data["lent"].data.ptr
+        assert batch["copied"].raw_values.data.ptr != data["copied"].data.ptr
         found = pa.Table.from_batches([batch.to_arrow()]).to_pydict()
         del batch
     assert found == {"lent": list(range(ROWS)), "copied": list(range(0, 2 * ROWS, 2))}
@@ -172,7 +172,7 @@ def test_a_pool_of_another_device(serve: Callable[..., bow.Server], device: Fake
     endpoint = server.publish("t", {"n": lent}, share="in_place")
     with bow.connect(endpoint) as stream:
         (batch,) = stream
-        assert (batch.device, batch["n"].values.data.ptr) == (device, lent.data.ptr)
+        assert (batch.device, batch["n"].raw_values.data.ptr) == (device, lent.data.ptr)
         del batch
     assert server.pool.statistics.made == 0
     mixed = {"n": lent, "m": allocated(device, np.arange(ROWS), "async")}
@@ -310,7 +310,7 @@ def test_metadata_and_bodies_apart(serve: Callable[..., bow.Server], pool: Pool,
     endpoint = server.publish("t", data, share="in_place", separate=True)
     with bow.connect(endpoint) as stream:
         (batch,) = stream
-        assert batch["n"].values.data.ptr == data["n"].data.ptr
+        assert batch["n"].raw_values.data.ptr == data["n"].data.ptr
         del batch
     server.withdraw("t")
     del data

@@ -99,7 +99,7 @@ def test_off_loopback_with_a_short_token(length: int) -> None:
     if length == 16:
         bow.Server("tcp://0.0.0.0:0", token=token, plaintext=True).close()
         return
-    with pytest.raises(bow.UsageError, match=r"16 characters.*--token auto") as caught:
+    with pytest.raises(bow.UsageError, match=r"16 characters.*token=secrets") as caught:
         bow.Server("tcp://0.0.0.0:0", token=token)
     assert token not in str(caught.value.found)
     bow.Server("tcp://127.0.0.1:0", token=token).close()
@@ -109,7 +109,7 @@ def test_off_loopback_without_the_word() -> None:
     """A server does not let data and token cross a network unencrypted before its user has said so."""
     with pytest.raises(bow.UsageError, match="plaintext=True"):
         bow.Server("tcp://0.0.0.0:0", token=SECRET)
-    with bow.Server(token=SECRET) as server, pytest.raises(bow.UsageError, match="--plaintext"):
+    with bow.Server(token=SECRET) as server, pytest.raises(bow.UsageError, match="plaintext=True"):
         server.listen_too("tcp://0.0.0.0:0")
 
 

@@ -69,10 +69,10 @@ def test_the_array_interface_is_version_3_and_read_only(device: CudaDevice) -> N
     """Address, type and stream are CuPy's; the data are read-only; there never is a mask."""
     column = batch_on(device)["a"]
     said = column.__cuda_array_interface__
-    assert said["data"] == (column.values.data.ptr, True)
+    assert said["data"] == (column.raw_values.data.ptr, True)
     assert (said["shape"], said["typestr"], said["version"], said["stream"]) == ((10,), "<f4", 3, STREAM)
     assert "mask" not in said
-    assert np.array_equal(column.values.on_host(), VALUES)
+    assert np.array_equal(column.raw_values.on_host(), VALUES)
 
 
 def test_nulls_are_an_error_and_no_mask(device: CudaDevice) -> None:

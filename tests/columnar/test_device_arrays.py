@@ -44,7 +44,7 @@ def test_columns_are_the_arrays(device: FakeDevice) -> None:
     batch = Batch.from_arrow(arrays)
     assert (device.statistics.host_reads, device.statistics.host_writes) == (0, 0)
     assert batch.device is device
-    assert batch["i"].values.data.ptr == arrays["i"].data.ptr
+    assert batch["i"].raw_values.data.ptr == arrays["i"].data.ptr
     assert batch.to_arrow().equals(pa.record_batch(ARRAYS))
     batch.validate(full=True)
 

@@ -80,7 +80,7 @@ def test_a_device_is_named_in_the_tensor(values: np.ndarray[Any, Any]) -> None:
     assert (tensor.code, tensor.bits, tensor.lanes) == (codes[values.dtype.kind], values.itemsize * 8, 1)
     if len(values):
         assert struct.flags == READ_ONLY
-        assert tensor.data + tensor.byte_offset == column.values.data.ptr
+        assert tensor.data + tensor.byte_offset == column.raw_values.data.ptr
     else:
         assert tensor.data is None
     assert device.statistics.host_reads == device.statistics.host_writes == 0
@@ -134,7 +134,7 @@ def test_the_host_can_be_asked_for(fake: FakeDevice) -> None:
     with pytest.raises(BufferError, match="another device"):
         column.__dlpack__(max_version=(1, 0), dl_device=(12, 0))
     same = column.__dlpack__(max_version=(1, 0), dl_device=(12, 1), copy=False)
-    assert versioned(same).tensor.data == column.values.data.ptr
+    assert versioned(same).tensor.data == column.raw_values.data.ptr
 
 
 def test_numpy_does_not_read_a_device(fake: FakeDevice) -> None:

@@ -31,7 +31,7 @@ def views_of(batch: bow.Batch) -> dict[str, Any]:
         "column": batch["n"],
         "part": batch.slice(5, 10),
         "selection": batch.select(["n"]),
-        "buffer": memoryview(batch["n"].values),
+        "buffer": memoryview(batch["n"].raw_values),
         "table": pa.table(batch),
     }
 

@@ -123,7 +123,7 @@ def test_a_wrong_certificate_of_the_server(wrong: str) -> None:
         client, server = meet(here, there)
         assert isinstance(client, bow.AccessDenied)
         assert "certificate of the server" in str(client)
-        assert "--tls-ca" in str(client)
+        assert "TlsConfig(ca=…)" in str(client)
         assert isinstance(server, bow.AccessDenied)
         assert "certificate of this end" in str(server)
 
@@ -147,7 +147,7 @@ def test_a_wrong_certificate_of_the_client(wrong: str | None) -> None:
         assert "client" in str(server)
         assert not there.certified
         assert isinstance(client, bow.AccessDenied)
-        assert "--tls-cert" in str(client)
+        assert "TlsConfig(cert=…, key=…)" in str(client)
 
 
 @pytest.mark.parametrize("dialled", ["tls", "tcp"])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bowstring import __version__
-from bowstring.errors import UsageError
+from bowstring.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from bowstring.dissociated.endpoint import Dataset, Endpoint
@@ -22,6 +22,21 @@ _MOST_OF_A_TOKEN: Final = 1024
 _OF_READERS = "the server's token is in this file, or in BOWSTRING_TOKEN, where the URI does not hold it"
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that takes no abbreviations, and says which option is the nearest to one that it does not know."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, allow_abbrev=False)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        known, rest = super().parse_known_args(args, namespace)
+        # The parser of a command comes before that of the whole line, and prints its own usage.
+        if unknown := [each.partition("=")[0] for each in rest if each.startswith("-")]:
+            hint = did_you_mean(unknown[0], self._option_string_actions)
+            self.error(" ".join([f"there is no option {unknown[0]}", *([f"({hint})"] if hint else [])]))
+        return known, rest
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line.
 
@@ -30,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     >>> parser().parse_args(["fetch", "tcp://127.0.0.1:1?want_data=1", "--limit", "3"]).limit
     3
     """
-    root = argparse.ArgumentParser(
+    root: argparse.ArgumentParser = _Parser(
         prog="bowstring",
         description="Hand Arrow tables from one process to another, and leave the bytes where they are.",
         epilog="Exit codes: 0 all went well, 1 it did not, 2 the call means nothing, 130 interrupted.",

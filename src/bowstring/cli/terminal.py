@@ -6,13 +6,14 @@ import contextlib
 import dataclasses
 import importlib.util
 import json
+import re
 import signal
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 from bowstring.errors import BowstringError, MissingDependency, UsageError
 
@@ -345,15 +346,48 @@ def report(error: BowstringError | OSError, arguments: argparse.Namespace) -> in
 
 def as_json(error: BaseException) -> dict[str, str | None]:
     """Return an error as a program would like to read it."""
+    hint = getattr(error, "hint", None)
     return {
         "kind": type(error).__name__,
-        "message": str(error),
-        "hint": getattr(error, "hint", None),
+        "message": in_options(str(error)),
+        "hint": None if hint is None else in_options(hint),
     }
 
 
+# What errors say of Python's calls, and what that is on the command line.
+_IN_OPTIONS: Final = tuple(
+    (re.compile(pattern), option)
+    for pattern, option in (
+        (r"connect\(address, name\)", "bowstring fetch ADDRESS NAME"),
+        (r"connect by the endpoint that publish\(\) returned", "give the whole URI that the server printed"),
+        (r"token=secrets\.token_urlsafe\(\)", "--token auto"),
+        (r"Give the server a token", "Start the server with --token auto"),
+        (r"say plaintext=True", "give --plaintext"),
+        (r"(give|Give) connect\(…, ticket=…\)", r"\1 NAME"),
+        (r"connect\(…, token=…\)|Endpoint\.with_token\(\)", "--token-file or BOWSTRING_TOKEN"),
+        (r"connect\(tls=bow\.TlsConfig\(ca=…\)\)", "--tls-ca"),
+        (r"(connect\(tls=bow\.)?TlsConfig\(cert=…, key=…\)\)?", "--tls-cert and --tls-key"),
+        (r"found tls=… for", "found --tls-ca or --tls-cert for"),
+        (r"connect\(\) again", "the command again"),
+    )
+)
+
+
+def in_options(text: str) -> str:
+    """Return what an error says, with options of the command line where it names calls of Python.
+
+    Examples
+    --------
+    >>> in_options("Give token=secrets.token_urlsafe(), or listen on 127.0.0.1.")
+    'Give --token auto, or listen on 127.0.0.1.'
+    """
+    for pattern, option in _IN_OPTIONS:
+        text = pattern.sub(option, text)
+    return text
+
+
 def _paragraph(error: BaseException) -> str:
-    text = " ".join(str(error).split())
+    text = in_options(" ".join(str(error).split()))
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 

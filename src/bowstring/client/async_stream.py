@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from bowstring.client.opening import open_stream
 from bowstring.client.poller import Job, Readiness, poller
+from bowstring.client.preview import stream_html
 from bowstring.client.stream import Stream, StreamStatistics, copy_borrowed
 from bowstring.columnar.interchange.conversions import Converting, needed
 from bowstring.errors import ClosedError, EndOfStream, NotPicklable, Starved, UsageError, without_frames
@@ -260,6 +261,9 @@ class AsyncStream(AsyncIterator["Batch"]):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
+    def _peek(self) -> Batch | None:
+        return self._stream._peek()
+
     async def read_all(self) -> pa.Table:
         """Return all batches that are left as one pyarrow table, as :meth:`Stream.read_all` does.
 
@@ -349,6 +353,9 @@ class AsyncStream(AsyncIterator["Batch"]):
 
     def __repr__(self) -> str:
         return f"<Async{repr(self._stream)[1:]}"
+
+    def _repr_html_(self) -> str:
+        return stream_html(self)
 
 
 class AsyncOpening(Awaitable[AsyncStream]):

@@ -394,6 +394,13 @@ class Connection:
                 finally:
                     del failed  # which this frame holds, as the error holds the frame
 
+    def peek(self) -> Batch | None:
+        """Return the next batch if it is there already, on the host; it stays the next one."""
+        with self.changed:
+            first = self._batches[0] if self._batches and not self.closed else None
+            is_there = first is not None and first.awaited is None and first.batch.device.is_host
+            return first.batch if is_there and first is not None else None
+
     def readiness(self, wake: Callable[[], object], began: float) -> Readiness:
         """Return what `next` would do; if it would wait, have `wake` called once something has changed.
 

@@ -199,6 +199,11 @@ class DoGet:
         self.counters.count(batch.num_rows, batch.nbytes)
         return Batch.from_arrow(batch)
 
+    def peek(self) -> Batch | None:
+        """Return the next batch if it is there already; it stays the next one."""
+        with self._changed:
+            return Batch.from_arrow(self._ready[0]) if self._ready and not self.closed else None
+
     def readiness(self, wake: Callable[[], object], began: float) -> Readiness:
         """Return what `next` would do; if it would wait, have `wake` called once something has changed."""
         self.check_process()

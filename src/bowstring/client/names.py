@@ -19,7 +19,7 @@ from bowstring.errors import (
     Unsupported,
     UsageError,
 )
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import Limits, limits_or_default
 from bowstring.transport import check_scheme, dial
 from bowstring.transport.framing import as_messages
 
@@ -39,7 +39,7 @@ def list_datasets(
     *,
     token: str | None = None,
     tls: TlsConfig | ssl.SSLContext | None = None,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Limits | None = None,
 ) -> list[DatasetInfo]:
     """Return what a server offers now, by name.
 
@@ -77,6 +77,7 @@ def list_datasets(
     >>> [(each.name, each.rows) for each in found]
     [('trips', 3), ('zones', 3)]
     """
+    limits = limits_or_default(limits)
     if is_depot(address):
         with _depot() as depot:
             infos: list[DatasetInfo] = depot.list_datasets()

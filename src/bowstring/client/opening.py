@@ -18,7 +18,7 @@ from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.dissociated.wire import Hello
 from bowstring.errors import UsageError
 from bowstring.ipc.compression.device.decompress import DeviceBodies
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import Limits, limits_or_default
 from bowstring.memory import Device, Pool, default_pool
 from bowstring.memory.buffer import PrivateMemory
 from bowstring.transport import check_scheme
@@ -186,7 +186,7 @@ def open_stream(
     dialled: Callable[[Channel], None] | None = None,
 ) -> Stream:
     """Do what `connect` does; with `dialled`, which is told of each channel, streams share threads."""
-    limits = DEFAULT_LIMITS if limits is None else limits
+    limits = limits_or_default(limits)
     if mode not in ("map", "copy", None):
         raise UsageError("no such mode", expected="'map' or 'copy'", found=repr(mode))
     if decode not in ("device", None):

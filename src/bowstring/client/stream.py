@@ -131,6 +131,16 @@ class Stream(Closing, Converting):
     def close(self) -> None:
         """Ask for nothing more. Batches stay true. Idempotent."""
 
+    def _peek(self) -> Batch | None:
+        """Return the next batch if it is there already, on the host; it stays the next one."""
+        return None
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: schema, size, path, and the first rows of the next batch if it is there."""
+        from bowstring.client.preview import stream_html
+
+        return stream_html(self)
+
     def _readiness(self, wake: Callable[[], object], began: float) -> Readiness:  # noqa: ARG002  for those that know
         """Return what `read_next_batch` would do, as :meth:`Connection.readiness` does."""
         return Readiness.SLOW
@@ -261,6 +271,9 @@ class Incoming(Protocol):
 
     def next(self) -> Batch:
         """Return the next batch, waiting for it."""
+
+    def peek(self) -> Batch | None:
+        """Return the next batch if it is there already, on the host; it stays the next one."""
 
     def readiness(self, wake: Callable[[], object], began: float) -> Readiness:
         """Return what `next` would do; if it would wait, have `wake` called once something has changed."""
@@ -411,6 +424,10 @@ class EndpointStream(Stream):
             batch = dictionaries_placed(batch, self._allocator(device), self._copied)
         self._device_name = batch.device.name
         return batch
+
+    def _peek(self) -> Batch | None:
+        batch = self._connection.peek()
+        return batch if batch is None or self._select is None else batch.select(list(self._select))
 
     def _readiness(self, wake: Callable[[], object], began: float) -> Readiness:
         found = self._connection.readiness(wake, began)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from bowstring.columnar.column import Column
 from bowstring.columnar.dictionary import Dictionaries, Dictionary
 from bowstring.columnar.interchange import cudf, export
-from bowstring.columnar.interchange.conversions import SHOWN_ROWS, Converting, table_of_rows
+from bowstring.columnar.interchange.conversions import Converting, shown_rows, table_of_rows
 from bowstring.columnar.interchange.foreign import Importer
 from bowstring.columnar.interchange.source import one_batch, open_batches
 from bowstring.columnar.layout import Layout
@@ -243,7 +243,7 @@ class Batch(export.Exporting, Converting, cudf.RapidsExport):
         """Return what notebooks show: the columns with their types, and the first rows."""
         if self._spans is None:
             return html.escape(repr(self))
-        return table_of_rows(repr(self), self.schema, self.slice(0, SHOWN_ROWS).to_arrow())
+        return table_of_rows(repr(self), self.schema, shown_rows(self))
 
     def __reduce__(self) -> NoReturn:
         raise NotPicklable(

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bowstring.columnar.interchange import export
-from bowstring.columnar.interchange.conversions import Converting
+from bowstring.columnar.interchange.conversions import Converting, shown_variants
 from bowstring.columnar.interchange.dlpack import device_pair, dlpack_capsule
 from bowstring.columnar.interchange.to_array import array_of_numbers, array_of_values, numpy_array
 from bowstring.columnar.layout import Kind, Layout, Node
@@ -140,7 +140,7 @@ class Column(export.Exporting, Converting):
             return self.device.xp.empty(0, dtype)
 
     @property
-    def values(self) -> Any:
+    def values(self) -> npt.NDArray[Any]:
         """The values as an array of ``device.xp``; a column with nulls has none.
 
         Returns
@@ -167,7 +167,8 @@ class Column(export.Exporting, Converting):
         >>> Batch.from_arrow({"t": pa.array([0, 90], pa.timestamp("s"))})["t"].values
         array(['1970-01-01T00:00:00', '1970-01-01T00:01:30'], dtype='datetime64[s]')
         """
-        return array_of_values(self)
+        values: npt.NDArray[Any] = array_of_values(self)
+        return values
 
     @property
     def raw_values(self) -> Any:
@@ -457,4 +458,7 @@ class Column(export.Exporting, Converting):
         )
 
     def __repr__(self) -> str:
+        if is_variant(self.field):
+            rows = shown_variants(self)
+            return f"<Column {self.name!r} {len(self)} × variant on {self.device.name}{rows and ': '}{rows}>"
         return f"<Column {self.name!r} {len(self)} × {self.type} on {self.device.name}>"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -10,7 +9,7 @@ from typing import Any, SupportsIndex
 
 import pyarrow as pa
 
-from bowstring.errors import BowstringError, UnknownColumn, UsageError
+from bowstring.errors import BowstringError, UnknownColumn, UsageError, did_you_mean
 
 __all__ = ["ColumnErrors", "check_equal_lengths", "checked_name", "column_index", "column_positions"]
 
@@ -29,8 +28,7 @@ def _position_of(schema: pa.Schema, name: str) -> int:
     if len(found) == 1:
         return int(found[0])
     what = "several columns have this name" if found else "no such column"
-    near = [] if found else difflib.get_close_matches(name, schema.names, 1)
-    hint = f"Did you mean {near[0]!r}?" if near else ""
+    hint = "" if found else did_you_mean(name, schema.names)
     raise UnknownColumn(what, expected=f"one of {schema.names}"[:500], found=repr(name), hint=hint)
 
 

@@ -6,19 +6,20 @@ import base64
 import dataclasses
 import functools
 import hashlib
+import importlib
 import json
 import os
 import urllib.parse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from bowstring.columnar.interchange.conversions import Converting
 from bowstring.dissociated.location import (
     COPY_WHOLE,
     Location,
     from_base64,
     with_token,
     without_secrets,
-    without_token,
 )
 from bowstring.errors import BrokenError, UsageError
 
@@ -134,10 +135,12 @@ class Endpoint:
 
     def __repr__(self) -> str:
         # What ends up in logs must not let anybody in; str() is what gets copied to readers.
-        uris = [
-            without_token(uri) for each in self.offers for uri in (each.uri, each.data_uri) if uri is not None
-        ]
-        return f"Endpoint({', '.join(map(repr, uris))}, ticket={self.ticket!r})"
+        uris = [each.address for each in self.offers]
+        return f"<Endpoint {self.ticket.decode(errors='replace')!r} at {', '.join(uris)}>"
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: schema, first rows, size and path, as far as its server says them."""
+        return _preview(self)
 
     def __str__(self) -> str:
         extra = {
@@ -246,8 +249,8 @@ class Endpoint:
         return found
 
 
-@dataclasses.dataclass(frozen=True)
-class Dataset:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Dataset(Converting):
     """Endpoints that together are one data set. It pickles.
 
     Parameters
@@ -316,11 +319,48 @@ class Dataset:
         except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
             raise UsageError("this is no data set", found=str(error)[:200]) from None
 
+    def to_arrow(self) -> pa.Table:
+        """Connect, and return all of the data as one pyarrow table; ``to_pandas``, ``to_polars`` convert it.
+
+        Raises
+        ------
+        BowstringError
+            As :func:`bowstring.connect` and :meth:`bowstring.Stream.read_all`.
+
+        Examples
+        --------
+        >>> import bowstring as bow, pyarrow as pa
+        >>> with bow.Server() as server:
+        ...     parts = [server.publish(name, pa.table({"a": [1, 2]})) for name in ("one", "two")]
+        ...     Dataset(tuple(parts), pa.schema({"a": pa.int64()})).to_pandas()["a"].tolist()
+        [1, 2, 1, 2]
+        """
+        with importlib.import_module("bowstring.client").connect(self) as stream:
+            return stream.read_all()
+
+    def _as_pyarrow(self) -> pa.Table:
+        return self.to_arrow()
+
+    def __repr__(self) -> str:
+        known = "" if self.num_rows is None else f"{self.num_rows:,} rows × "
+        size = "" if self.nbytes is None else f", {self.nbytes:,} bytes"
+        of = f"{len(self)} endpoint{'s' * (len(self) != 1)}"
+        return f"<{type(self).__name__} {known}{len(self.schema)} columns{size} at {of}>"
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: schema, first rows, size and path."""
+        return _preview(self)
+
     def __len__(self) -> int:
         return len(self.endpoints)
 
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(self.endpoints)
+
+
+def _preview(source: Endpoint | Dataset) -> str:
+    shown: str = importlib.import_module("bowstring.client.preview").source_html(source)
+    return shown
 
 
 def _endpoint(text: str, ticket: bytes | None) -> Endpoint:

@@ -68,6 +68,11 @@ class DatasetInfo:
     published_at: float | None
     ticket: bytes = dataclasses.field(repr=False)
 
+    def __repr__(self) -> str:
+        rows = "" if self.rows is None else f"{self.rows:,} rows × "
+        size = "" if self.nbytes is None else f", {self.nbytes:,} bytes"
+        return f"<DatasetInfo {self.name!r} {rows}{len(self.schema)} columns{size}, {self.readers} readers>"
+
     def pack(self) -> bytes:
         """Return the JSON of the message."""
         fields = {

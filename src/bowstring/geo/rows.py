@@ -18,7 +18,7 @@ from bowstring.geo.column import open_column
 from bowstring.geo.scan import Status, check_statuses, doubles, scan
 from bowstring.kernels import bitmap
 from bowstring.kernels.geo.wkb import EDGES
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import Limits, limits_or_default
 
 if TYPE_CHECKING:
     from bowstring.geo.box import Box
@@ -64,7 +64,7 @@ def bounds(
     *,
     dimensions: Dimensions = "xy",
     on_error: OnError = "raise",
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Limits | None = None,
 ) -> Column:
     """Return the bounds of each row of a WKB column, by the rules of :func:`bowstring.geo.statistics`.
 
@@ -100,6 +100,7 @@ def bounds(
     >>> bounds(pa.array([line, None])).to_arrow().to_pylist()
     [{'xmin': 10.0, 'ymin': 10.0, 'xmax': 30.0, 'ymax': 30.0}, None]
     """
+    limits = limits_or_default(limits)
     if dimensions not in _DIMENSIONS:
         raise UsageError("no such dimensions", expected=f"one of {_DIMENSIONS}", found=repr(dimensions)[:80])
     opened = open_column(column)
@@ -118,7 +119,7 @@ def bounds(
 
 
 def intersects_box(
-    column: Any, bbox: Box | Any, *, on_error: OnError = "raise", limits: Limits = DEFAULT_LIMITS
+    column: Any, bbox: Box | Any, *, on_error: OnError = "raise", limits: Limits | None = None
 ) -> Column:
     """Return whether the bounds of each row have a point in a box.
 
@@ -152,6 +153,7 @@ def intersects_box(
     >>> intersects_box(pa.array(rows), (170, -10, -170, 10)).to_arrow().to_pylist()
     [True, True, False]
     """
+    limits = limits_or_default(limits)
     box = as_box(bbox)
     opened = open_column(column)
     device, rows = opened.column.device, len(opened.column)
@@ -171,7 +173,7 @@ def intersects_box(
         return _column(pa.field("intersects", pa.bool_()), rows, [(rows, -1)], buffers, device)
 
 
-def validate(column: Any, *, limits: Limits = DEFAULT_LIMITS) -> Column:
+def validate(column: Any, *, limits: Limits | None = None) -> Column:
     r"""Return the status of every row of a WKB column, whatever stands in its bytes.
 
     Parameters
@@ -196,6 +198,7 @@ def validate(column: Any, *, limits: Limits = DEFAULT_LIMITS) -> Column:
     >>> validate(pa.array([b"\x01\x02\x00\x00\x00\x00\x00\x00\x00", b"\x01\x02", None])).values.tolist()
     [0, 2, 1]
     """
+    limits = limits_or_default(limits)
     opened = open_column(column)
     device, rows = opened.column.device, len(opened.column)
     with device.use():

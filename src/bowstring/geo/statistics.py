@@ -14,7 +14,7 @@ from bowstring.geo.box import Box, is_canonical, narrower
 from bowstring.geo.column import open_column
 from bowstring.geo.scan import check_statuses, doubles, scan
 from bowstring.kernels.geo.wkb import EDGES
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import Limits, limits_or_default
 
 if TYPE_CHECKING:
     from bowstring.geo.column import WkbColumn
@@ -70,7 +70,7 @@ class Statistics:
         return not self.is_bounded if self.bbox is None else self.bbox.intersects(box)
 
 
-def statistics(column: Any, *, limits: Limits = DEFAULT_LIMITS) -> Statistics:
+def statistics(column: Any, *, limits: Limits | None = None) -> Statistics:
     """Return the box and the types of all geometries of a WKB column, in one pass where the column is.
 
     Coordinates that are NaN are skipped, in each dimension by itself. Empty geometries add their type alone, and
@@ -101,6 +101,7 @@ def statistics(column: Any, *, limits: Limits = DEFAULT_LIMITS) -> Statistics:
     >>> found.bbox, found.types
     (Box(xmin=5.0, ymin=10.0, xmax=30.0, ymax=60.0, zmin=None, zmax=None, mmin=None, mmax=None), (1,))
     """
+    limits = limits_or_default(limits)
     parts = [_scanned(open_column(each), limits) for each in _pieces(column)]
     least = functools.reduce(np.minimum, (each.least for each in parts))
     greatest = functools.reduce(np.maximum, (each.greatest for each in parts))

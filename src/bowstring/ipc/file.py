@@ -28,7 +28,7 @@ from bowstring.ipc.options import IpcReadOptions, check_reading
 from bowstring.ipc.reader import ReadCounts, RecordBatchReader, RecordBatchWithMetadata
 from bowstring.ipc.source import Source, open_source
 from bowstring.ipc.writer import RecordBatchWriter
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import Limits, limits_or_default
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -52,7 +52,7 @@ def open_file(
     *,
     options: Any = None,
     memory_pool: pa.MemoryPool | None = None,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Limits | None = None,
     device: Device | str | None = None,
     trusted: bool = False,
 ) -> RecordBatchFileReader:
@@ -99,6 +99,7 @@ def open_file(
     ...     reader.num_record_batches, reader.get_batch(1).num_rows
     (2, 1)
     """
+    limits = limits_or_default(limits)
     return RecordBatchFileReader(
         source,
         footer_offset,
@@ -176,10 +177,11 @@ class RecordBatchFileReader(RecordBatchReader):
         *,
         options: Any = None,
         memory_pool: pa.MemoryPool | None = None,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: Limits | None = None,
         device: Device | str | None = None,
         trusted: bool = False,
     ) -> None:
+        limits = limits_or_default(limits)
         check_reading(limits, memory_pool)
         self._limits = limits
         self._counts = ReadCounts()

@@ -19,7 +19,7 @@ from bowstring.ipc.framing import frame, read_metadata
 from bowstring.ipc.options import IpcReadOptions
 from bowstring.ipc.source import Source, open_source
 from bowstring.ipc.stream import RecordBatchStreamWriter
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import Limits, limits_or_default
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,8 +142,9 @@ class MessageReader:
         self._ended = False
 
     @classmethod
-    def open_stream(cls, source: Any, *, limits: Limits = DEFAULT_LIMITS) -> MessageReader:
+    def open_stream(cls, source: Any, *, limits: Limits | None = None) -> MessageReader:
         """Begin to read a path, memory or a file."""
+        limits = limits_or_default(limits)
         return cls(open_source(source), limits)
 
     def read_next_message(self) -> Message:
@@ -173,7 +174,7 @@ class MessageReader:
             raise StopIteration from None
 
 
-def read_message(source: Any, *, limits: Limits = DEFAULT_LIMITS) -> Message:
+def read_message(source: Any, *, limits: Limits | None = None) -> Message:
     """Read one message.
 
     Parameters
@@ -195,11 +196,12 @@ def read_message(source: Any, *, limits: Limits = DEFAULT_LIMITS) -> Message:
     >>> read_message(serialize_schema(pa.schema({"a": pa.int8()}))).type
     'schema'
     """
+    limits = limits_or_default(limits)
     return MessageReader.open_stream(source, limits=limits).read_next_message()
 
 
 def read_schema(
-    obj: Any, dictionary_memo: DictionaryMemo | None = None, *, limits: Limits = DEFAULT_LIMITS
+    obj: Any, dictionary_memo: DictionaryMemo | None = None, *, limits: Limits | None = None
 ) -> pa.Schema:
     """Read a schema from its message.
 
@@ -222,13 +224,14 @@ def read_schema(
     >>> read_schema(serialize_schema(pa.schema({"a": pa.int8()})))
     a: int8
     """
+    limits = limits_or_default(limits)
     decoded = decode_schema(_message(obj, limits).envelope, limits)
     if dictionary_memo is not None:
         dictionary_memo.expect(Layout.of(decoded.schema, decoded.dictionary_ids, limits=limits))
     return decoded.schema
 
 
-def read_dictionary(obj: Any, dictionary_memo: DictionaryMemo, *, limits: Limits = DEFAULT_LIMITS) -> None:
+def read_dictionary(obj: Any, dictionary_memo: DictionaryMemo, *, limits: Limits | None = None) -> None:
     """Read a dictionary from its message into a memo that :func:`read_schema` has prepared.
 
     pyarrow has no such function: there, single batches with dictionaries cannot be read.
@@ -251,6 +254,7 @@ def read_dictionary(obj: Any, dictionary_memo: DictionaryMemo, *, limits: Limits
     >>> read_record_batch(batch, schema, memo)["a"].to_arrow().to_pylist()
     ['x', 'y', 'x']
     """
+    limits = limits_or_default(limits)
     message = _message(obj, limits)
     layout = dictionary_memo.layout
     if layout is None:
@@ -263,7 +267,7 @@ def read_record_batch(
     schema: pa.Schema,
     dictionary_memo: DictionaryMemo | None = None,
     *,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Limits | None = None,
 ) -> Batch:
     """Read a batch from its message.
 
@@ -289,6 +293,7 @@ def read_record_batch(
     >>> read_record_batch(serialize_record_batch(batch), batch.schema).equals(batch)
     True
     """
+    limits = limits_or_default(limits)
     memo = DictionaryMemo() if dictionary_memo is None else dictionary_memo
     layout = memo.layout
     if layout is None:

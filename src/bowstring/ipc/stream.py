@@ -17,7 +17,7 @@ from bowstring.ipc.options import IpcReadOptions, check_reading
 from bowstring.ipc.reader import ReadCounts, SequentialReader
 from bowstring.ipc.source import Source, open_source
 from bowstring.ipc.writer import RecordBatchWriter
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import Limits, limits_or_default
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +41,7 @@ def open_stream(
     *,
     options: Any = None,
     memory_pool: pa.MemoryPool | None = None,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Limits | None = None,
     device: Device | str | None = None,
     trusted: bool = False,
 ) -> RecordBatchStreamReader:
@@ -83,6 +83,7 @@ def open_stream(
     ...     reader.read_all().to_pydict()
     {'a': [1, 2]}
     """
+    limits = limits_or_default(limits)
     return RecordBatchStreamReader(
         source, options=options, memory_pool=memory_pool, limits=limits, device=device, trusted=trusted
     )
@@ -140,10 +141,11 @@ class RecordBatchStreamReader(SequentialReader):
         *,
         options: Any = None,
         memory_pool: pa.MemoryPool | None = None,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: Limits | None = None,
         device: Device | str | None = None,
         trusted: bool = False,
     ) -> None:
+        limits = limits_or_default(limits)
         check_reading(limits, memory_pool)
         self._limits = limits
         self._counts = ReadCounts()

@@ -14,7 +14,7 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.layout import Layout
 from bowstring.errors import ClosedError, EndOfStream, ForkedError, InvalidData, UsageError
 from bowstring.ipc.reader import ReadCounts, SequentialReader
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import Limits, limits_or_default
 from bowstring.memory import Device, Pool, device_by_name
 from bowstring.parquet.boxes import filter_of
 from bowstring.parquet.columns import ColumnPath, holds_variant
@@ -41,7 +41,7 @@ def read(
     bbox: Any = None,
     device: Device | str | None = None,
     int96: Int96 = "us",
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Limits | None = None,
 ) -> ParquetStream:
     r"""Read Parquet files as a stream of batches.
 
@@ -111,6 +111,7 @@ def read(
     ...     stream.read_all().to_pydict()
     {'name': ['b', 'c']}
     """
+    limits = limits_or_default(limits)
     return ParquetStream(
         source, columns=columns, filters=filters, bbox=bbox, device=device, int96=int96, limits=limits
     )
@@ -195,8 +196,9 @@ class ParquetStream(SequentialReader):
         bbox: Any = None,
         device: Device | str | None = None,
         int96: Int96 = "us",
-        limits: Limits = DEFAULT_LIMITS,
+        limits: Limits | None = None,
     ) -> None:
+        limits = limits_or_default(limits)
         if isinstance(columns, str):
             raise UsageError("columns are chosen by a list", expected=f"[{columns!r}]", found=repr(columns))
         self._sources = list(source) if isinstance(source, list | tuple) else [source]

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from bowstring.columnar.marks import NAME_KEY
 from bowstring.errors import Unsupported
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import Limits, limits_or_default
 from bowstring.parquet.columns import leaf_fields, variants_of
 from bowstring.parquet.file import OpenFile
 from bowstring.parquet.footer import Footer, decode_footer, footer_bytes
@@ -96,7 +96,7 @@ def read_as(column: ColumnType) -> str:
     return f"{column.arrow}, marked {column.mark}" if column.mark else str(column.arrow)
 
 
-def read_schema(source: Any, *, limits: Limits = DEFAULT_LIMITS) -> ParquetSchema:
+def read_schema(source: Any, *, limits: Limits | None = None) -> ParquetSchema:
     """Read the physical, logical and Arrow types of the columns of a Parquet file.
 
     Only the footer is read. Types that pyarrow cannot read are shown, too.
@@ -129,6 +129,7 @@ def read_schema(source: Any, *, limits: Limits = DEFAULT_LIMITS) -> ParquetSchem
     id      optional    INT64                             int64
     at      optional    INT64     TIMESTAMP(MILLIS, UTC)  timestamp[ms, tz=UTC]
     """
+    limits = limits_or_default(limits)
     try:
         file = OpenFile(source, limits)
     except Unsupported:

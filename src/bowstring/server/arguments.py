@@ -137,14 +137,14 @@ def check_exposed(
             expected=f"at least {_SHORTEST_TOKEN} characters",
             found=f"{length} characters" if length else "no token",
             where=address,
-            hint="Give token=secrets.token_urlsafe(), on the command line --token auto, or listen on 127.0.0.1.",
+            hint="Give token=secrets.token_urlsafe(), or listen on 127.0.0.1.",
         )
     if not (encrypted or plaintext):
         raise UsageError(
             "data and token would cross the network unencrypted",
             where=address,
-            hint="Listen on tls: (grpc+tls: for Flight) with a certificate, or say plaintext=True, on the command "
-            "line --plaintext, where everybody on the network may read them.",
+            hint="Listen on tls: (grpc+tls: for Flight) with a certificate, or say plaintext=True, where everybody "
+            "on the network may read them.",
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import fractions
 import heapq
 import logging
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from bowstring.dissociated.listing import DatasetInfo
 from bowstring.dissociated.producer import Role
-from bowstring.errors import ClosedError, DeadlineExceeded, UnknownTicket, UsageError
+from bowstring.errors import ClosedError, DeadlineExceeded, UnknownTicket, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,7 +113,7 @@ class Catalogue:
         with self._changed:
             publication = self._find(name)
         if publication is None:
-            raise _unknown(name)
+            raise self._unknown(name)
         return publication
 
     def _find(self, name: str) -> Publication | None:
@@ -123,11 +122,17 @@ class Catalogue:
                 return publication
         return None
 
+    def _unknown(self, name: str) -> UnknownTicket:
+        hint = did_you_mean(name, [each.name for each in self.offered()])
+        return UnknownTicket("no data set of that name is offered", found=repr(name), hint=hint)
+
     def _nearest(self, ticket: bytes) -> str:
         """Return what to say of a name that stands for nothing."""
-        names = [each.name for each in self.offered()]
-        near = difflib.get_close_matches(ticket.decode(errors="replace"), names, 1)
-        return f"Did you mean {near[0]!r}?" if near else "It may have been withdrawn; ask its producer."
+        return did_you_mean(
+            ticket.decode(errors="replace"),
+            [each.name for each in self.offered()],
+            "It may have been withdrawn; ask its producer.",
+        )
 
     def _newest(self, name: str) -> Publication | None:
         """Return what a name stands for, or stood for last, so that an error can say what became of it."""
@@ -183,7 +188,7 @@ class Catalogue:
         with self._changed:
             waited = [each for each in self._publications.values() if name in (None, each.name)]
             if name is not None and not waited:
-                raise _unknown(name)
+                raise self._unknown(name)
             if not self._changed.wait_for(lambda: closed() or all(p.released for p in waited), seconds):
                 raise DeadlineExceeded(
                     "data sets are still read, or wait for a reader",
@@ -280,10 +285,6 @@ def _taken(name: str) -> UsageError:
         found=repr(name),
         hint="publish(…, replace=True) replaces it; withdraw() frees it.",
     )
-
-
-def _unknown(name: str) -> UnknownTicket:
-    return UnknownTicket("no data set of that name is offered", found=repr(name))
 
 
 class Publication:

@@ -26,7 +26,7 @@ from bowstring.errors import (
     NotPicklable,
     UsageError,
 )
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import Limits, limits_or_default
 from bowstring.memory import Pool, kept_for_good
 from bowstring.server.acceptor import Acceptor
 from bowstring.server.arguments import advertised_host, check_address, check_door, check_offer, check_seconds
@@ -105,8 +105,9 @@ class Server(Closing):
         plaintext: bool = False,
         advertise: str | None = None,
         pool: Pool | None = None,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: Limits | None = None,
     ) -> None:
+        limits = limits_or_default(limits)
         check_door(address, token, pool, limits, plaintext=plaintext, tls=tls)
         self._advertise = None if advertise is None else advertised_host(advertise, address)
         self.limits = limits

@@ -196,7 +196,7 @@ class Session:
             raise AccessDenied(
                 "the token is wrong",
                 hint="Use the whole URI that the server printed; if it names no token, add it: "
-                "Endpoint.with_token, or --token-file or BOWSTRING_TOKEN on the command line.",
+                "connect(…, token=…).",
             )
 
     def _begin(self, ticket: bytes) -> None:

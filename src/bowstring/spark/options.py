@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 import json
 from collections.abc import Collection, Mapping
@@ -14,7 +13,7 @@ import pyarrow as pa
 from bowstring.client import connect
 from bowstring.client.stream import chosen_columns
 from bowstring.dissociated.endpoint import Dataset, Endpoint
-from bowstring.errors import UsageError
+from bowstring.errors import UsageError, did_you_mean
 
 __all__ = ["ReadOptions", "known_options"]
 
@@ -40,12 +39,11 @@ def known_options(options: Mapping[str, str], known: Collection[str]) -> dict[st
     given = {name.lower(): value for name, value in options.items() if name.lower() not in _SPARKS}
     unknown = sorted(set(given) - set(known))
     if unknown:
-        near = difflib.get_close_matches(unknown[0], known, 1)
         raise UsageError(
             'format("bowstring") has no such option',
             expected=f"some of {', '.join(sorted(known))}",
             found=", ".join(unknown),
-            hint=f"Did you mean {near[0]}?" if near else None,
+            hint=did_you_mean(unknown[0], known),
         )
     return given
 

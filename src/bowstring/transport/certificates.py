@@ -16,8 +16,7 @@ from bowstring.errors import BowstringError, UsageError
 __all__ = ["WHOM_TO_TRUST", "TlsConfig", "asks_certificates", "client_context", "server_context"]
 
 WHOM_TO_TRUST: Final = (
-    "connect(tls=bow.TlsConfig(ca=…)), on the command line --tls-ca, says whom to trust; the certificate must name "
-    "the host that is dialled."
+    "connect(tls=bow.TlsConfig(ca=…)) says whom to trust; the certificate must name the host that is dialled."
 )
 """What a client can do where the certificate of a server is not accepted."""
 
@@ -67,7 +66,7 @@ class TlsConfig:
         if self.cert is None:
             raise UsageError(
                 "a TLS server needs a certificate",
-                hint="TlsConfig(cert=…, key=…), on the command line --tls-cert and --tls-key.",
+                hint="Give TlsConfig(cert=…, key=…).",
             )
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3

@@ -201,8 +201,7 @@ class TlsChannel(tcp.TcpChannel):
                 where=str(self),
                 hint="TlsConfig.ca of the other end says whom it trusts."
                 if self._is_server
-                else "It asks for one of an authority that it trusts: connect(tls=bow.TlsConfig(cert=…, key=…)), "
-                "on the command line --tls-cert and --tls-key.",
+                else "It asks for one of an authority that it trusts: connect(tls=bow.TlsConfig(cert=…, key=…)).",
             )
         if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
             return self._cut_off("the peer closed the connection", 0)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from bowstring.columnar.column import Column
 from bowstring.errors import BowstringError, LimitExceeded, UsageError
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import Limits, limits_or_default
 from bowstring.variant.build import BLOCK_ROWS, column_of, storage_array, variant_field
 from bowstring.variant.codec.rows import in_row
 from bowstring.variant.drafts import Block
@@ -39,7 +39,8 @@ class VariantBuilder:
     (3, 'event')
     """
 
-    def __init__(self, name: str = "variant", *, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(self, name: str = "variant", *, limits: Limits | None = None) -> None:
+        limits = limits_or_default(limits)
         self._name = name
         self._limits = limits
         self._start()
@@ -146,7 +147,7 @@ class VariantBuilder:
         return column_of(storage_array(indices, metadata, values, mask), variant_field(self._name))
 
 
-def from_python(things: Iterable[Any], *, name: str = "variant", limits: Limits = DEFAULT_LIMITS) -> Column:
+def from_python(things: Iterable[Any], *, name: str = "variant", limits: Limits | None = None) -> Column:
     """Return Python objects as a Variant column, one row each.
 
     Parameters
@@ -183,6 +184,7 @@ def from_python(things: Iterable[Any], *, name: str = "variant", limits: Limits 
     >>> column.field.metadata[b"ARROW:extension:name"], to_python(column)
     (b'arrow.parquet.variant', [{'id': 1, 'tags': ['a', None]}, None])
     """
+    limits = limits_or_default(limits)
     builder = VariantBuilder(name, limits=limits)
     builder.extend(things)
     return builder.finish()

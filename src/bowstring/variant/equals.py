@@ -15,7 +15,7 @@ from bowstring.errors import BowstringError, UsageError
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.equals import SAME, UNKNOWN, WORDS, compare_values
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import Limits, limits_or_default
 from bowstring.variant.codec.decode import Value, decode, decode_names
 from bowstring.variant.codec.rows import in_row
 from bowstring.variant.column import VariantColumn, open_column
@@ -35,7 +35,7 @@ _NAMES_KEPT: Final = 64
 _NANOSECONDS: Final = {"timestamp": 1000, "timestamp_ns": 1, "timestamp_ntz": 1000, "timestamp_ntz_ns": 1}
 
 
-def equals(left: Any, right: Any, *, plain: bool = False, limits: Limits = DEFAULT_LIMITS) -> Column:
+def equals(left: Any, right: Any, *, plain: bool = False, limits: Limits | None = None) -> Column:
     """Return whether the Variants in each row of two columns mean the same.
 
     Bytes do not count, meaning does, by the equivalence classes of the specification: 1, 1.00 and any width of
@@ -73,6 +73,7 @@ def equals(left: Any, right: Any, *, plain: bool = False, limits: Limits = DEFAU
     >>> equals(left, right).to_arrow().to_pylist()
     [True, False, None]
     """
+    limits = limits_or_default(limits)
     sides = open_column(left, plain=plain), open_column(right, plain=plain)
     with sides[0].column.device.use():
         if sides[0].rows != sides[1].rows:

@@ -27,7 +27,7 @@ from bowstring.kernels.variant.nested import (
     place_keys,
 )
 from bowstring.kernels.variant.shredded import place_groups
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import Limits, limits_or_default
 from bowstring.variant.build import variant_field
 from bowstring.variant.codec.decode import children_of
 from bowstring.variant.codec.rows import Names, in_row, raw_rows
@@ -47,9 +47,7 @@ _LARGEST: Final = (1 << 31) - 1
 _ANY_WIDTH: Final = -1
 
 
-def explode(
-    column: Any, *, outer: bool = False, plain: bool = False, limits: Limits = DEFAULT_LIMITS
-) -> Batch:
+def explode(column: Any, *, outer: bool = False, plain: bool = False, limits: Limits | None = None) -> Batch:
     """Return a row for each element of an array, and for each field of an object.
 
     Only the outermost level is read; what is inside is copied as it is.
@@ -89,6 +87,7 @@ def explode(
     >>> batch["row"].to_arrow().to_pylist(), batch["key"].to_arrow().to_pylist(), to_python(batch["value"])
     ([0, 0, 2], ['a', 'b', None], [1, [2], 6])
     """
+    limits = limits_or_default(limits)
     source = _source_of(column, plain=plain, limits=limits)
     with source.device.use():
         objects, arrays = _counted(source, OBJECT), _counted(source, ARRAY)
@@ -97,7 +96,7 @@ def explode(
         return _exploded(source, objects, arrays, outer=outer)
 
 
-def keys(column: Any, *, plain: bool = False, limits: Limits = DEFAULT_LIMITS) -> Column:
+def keys(column: Any, *, plain: bool = False, limits: Limits | None = None) -> Column:
     """Return the keys of the object in each row, in the order of their UTF-8.
 
     Only the outermost object is read: what is inside of its fields may be anything.
@@ -129,6 +128,7 @@ def keys(column: Any, *, plain: bool = False, limits: Limits = DEFAULT_LIMITS) -
     >>> keys(from_python([{"b": {"c": 1}, "a": 2}, [1], None])).to_arrow().to_pylist()
     [['a', 'b'], None, None]
     """
+    limits = limits_or_default(limits)
     source = _source_of(column, plain=plain, limits=limits)
     with source.device.use():
         objects = _counted(source, OBJECT)

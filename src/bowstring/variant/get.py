@@ -19,7 +19,7 @@ from bowstring.errors import InvalidBody, InvalidData, LimitExceeded, Unsupporte
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.bytes import name_kinds
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import DEFAULT_LIMITS, Limits, limits_or_default
 from bowstring.variant.cast import Elements, Target, target_of
 from bowstring.variant.codec.primitives import PRIMITIVES
 from bowstring.variant.column import check_mark, is_shredded, open_column
@@ -63,7 +63,7 @@ def get(
     on_error: OnError = "null",
     with_status: bool = False,
     plain: bool = False,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Limits | None = None,
 ) -> Any:
     r"""Return the values at a path, cast to an Arrow type.
 
@@ -161,6 +161,7 @@ def get(
     ... )
     ([[5, 7]], [7])
     """
+    limits = limits_or_default(limits)
     _check(cast, on_error)
     name = _name_of(path)
     status = "status" if with_status else ""
@@ -177,7 +178,7 @@ def get_many(
     on_error: OnError = "null",
     with_status: bool = False,
     plain: bool = False,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Limits | None = None,
 ) -> Batch:
     r"""Return the values at several paths: each row is walked once for all of them.
 
@@ -211,6 +212,7 @@ def get_many(
     ... ).to_arrow().to_pylist()
     [{'a': 42, 'b': None}]
     """
+    limits = limits_or_default(limits)
     _check(cast, on_error)
     if not _names_pairs(wanted):
         raise UsageError("no paths to get", expected="a mapping of names to (path, type)", found=repr(wanted))

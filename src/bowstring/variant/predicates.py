@@ -19,7 +19,7 @@ from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.bytes import name_kinds
 from bowstring.kernels.variant.format import ARRAY
 from bowstring.kernels.variant.nested import ANY_COUNT, copy_slots, count_children
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import Limits, limits_or_default
 from bowstring.variant.build import variant_field
 from bowstring.variant.column import VariantColumn, open_column
 from bowstring.variant.get import located_at
@@ -142,7 +142,7 @@ def _flags(opened: VariantColumn, valid: Any, flags: Any) -> Column:
 
 
 def concat(
-    columns: Iterable[Any], *, name: str | None = None, plain: bool = False, limits: Limits = DEFAULT_LIMITS
+    columns: Iterable[Any], *, name: str | None = None, plain: bool = False, limits: Limits | None = None
 ) -> Column:
     """Return Variant columns one behind the other, as one column.
 
@@ -179,6 +179,7 @@ def concat(
     >>> to_python(concat([from_json(['{"a": 1}', None]), from_json(['{"b": [2]}'])]))
     [{'a': 1}, None, {'b': [2]}]
     """
+    limits = limits_or_default(limits)
     opened = [open_column(each, plain=plain) for each in columns]
     if not opened:
         raise UsageError("concat() takes columns", expected="one or more", found="none")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from bowstring.errors import BowstringError, InvalidBody
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import Limits, limits_or_default
 from bowstring.variant.codec.decode import decode, decode_names
 from bowstring.variant.codec.primitives import Budget, Value, primitive
 from bowstring.variant.codec.rows import in_row, open_on_host, raw_rows, values
@@ -23,7 +23,7 @@ __all__ = ["python_of", "to_python"]
 
 
 def to_python(
-    column: Any, *, typed: bool = False, plain: bool = False, limits: Limits = DEFAULT_LIMITS
+    column: Any, *, typed: bool = False, plain: bool = False, limits: Limits | None = None
 ) -> list[Any]:
     """Return a Variant column as Python objects.
 
@@ -56,6 +56,7 @@ def to_python(
     >>> to_python(column, typed=True)[1]
     Value(type='double', value=2.5)
     """
+    limits = limits_or_default(limits)
     opened = open_on_host(column, "to_python", plain=plain)
     if typed:
         return list(values(opened, limits=limits))

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, UsageError
 from bowstring.kernels.variant import shred as kernels
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import Limits, limits_or_default
 from bowstring.variant import column as variant_column
 from bowstring.variant.codec.decode import Value, decode
 from bowstring.variant.codec.primitives import PRIMITIVES, unscaled
@@ -66,7 +66,7 @@ _NAMES: Final = ("null", "boolean", *PRIMITIVES[2:])
 
 
 def schema_of(
-    column: Any, *, sample: int | None = None, plain: bool = False, limits: Limits = DEFAULT_LIMITS
+    column: Any, *, sample: int | None = None, plain: bool = False, limits: Limits | None = None
 ) -> pa.DataType:
     """Return the narrowest Arrow type that holds every value of a Variant column.
 
@@ -103,6 +103,7 @@ def schema_of(
     >>> schema_of(from_python([{"a": 1, "b": [1]}, {"a": 1000, "b": [2.5]}, None]))
     StructType(struct<a: int16, b: list<item: double>>)
     """
+    limits = limits_or_default(limits)
     if sample is not None and (isinstance(sample, bool) or sample < 1):
         raise UsageError("sample is a number of rows", expected="1 or more", found=repr(sample))
     opened = open_column(column, plain=plain)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable
 from typing import Any, Final
 
 import pyarrow as pa
 
-from bowstring.errors import UsageError
+from bowstring.errors import UsageError, did_you_mean
 from bowstring.variant.column import VariantType
 
 __all__ = ["type_named"]
@@ -64,10 +63,9 @@ def type_named(type_: Any) -> Any:
                 return made(found)
         return pa.type_for_alias(type_)
     except (ValueError, RecursionError) as error:
-        near = difflib.get_close_matches(type_, _PLAIN, 1)
         raise UsageError(
             "no such type",
             expected='a name such as "int64", "timestamp[us, UTC]", "decimal(10, 2)", "list<string>" or "variant"',
             found=repr(type_)[:80],
-            hint=f"Did you mean {near[0]!r}?" if near else "",
+            hint=did_you_mean(type_, _PLAIN),
         ) from error

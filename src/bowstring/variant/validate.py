@@ -9,7 +9,7 @@ import numpy as np
 from bowstring.columnar.column import Column
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.validate import WORDS, validate_values
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import Limits, limits_or_default
 from bowstring.variant.column import VariantColumn, open_column
 from bowstring.variant.metadata_dictionary import check_order, dictionary_of
 from bowstring.variant.status import batch_of, status_column
@@ -21,9 +21,7 @@ _ITEMS: Final = 4096
 _SMALLEST_BLOCK: Final = 64
 
 
-def validate(
-    column: Any, *, full: bool = True, plain: bool = False, limits: Limits = DEFAULT_LIMITS
-) -> Column:
+def validate(column: Any, *, full: bool = True, plain: bool = False, limits: Limits | None = None) -> Column:
     r"""Return the status of every row of a Variant column.
 
     ``OK`` (a Variant null is a value like any other), ``SQL_NULL``, and ``VARIANT_NULL`` (a row that is not null,
@@ -64,6 +62,7 @@ def validate(
     >>> validate(events, plain=True).values.tolist()
     [0, 6]
     """
+    limits = limits_or_default(limits)
     opened = open_column(column, plain=plain)
     statuses = statuses_of(opened, full=full, limits=limits)
     with opened.column.device.use():

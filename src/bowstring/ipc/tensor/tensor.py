@@ -15,7 +15,7 @@ from bowstring.ipc.framing import frame, read_metadata, write_all
 from bowstring.ipc.source import check_file, file_path, open_source
 from bowstring.ipc.tensor.array import any_is_true, as_array, device_of, host_array, on_host, readable
 from bowstring.ipc.tensor.metadata import TensorHeader, decode_tensor, element_type, encode_tensor, row_major
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import Limits, limits_or_default
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -231,7 +231,7 @@ class Tensor:
         return f"<Tensor {self.dtype} {self.shape}{names} on {self.device.name}>"
 
 
-def read_tensor(source: Any, *, device: Device | None = None, limits: Limits = DEFAULT_LIMITS) -> Tensor:
+def read_tensor(source: Any, *, device: Device | None = None, limits: Limits | None = None) -> Tensor:
     """Read a tensor message. Mirrors ``pyarrow.ipc.read_tensor``.
 
     Parameters
@@ -263,6 +263,7 @@ def read_tensor(source: Any, *, device: Device | None = None, limits: Limits = D
     >>> read_tensor(sink).to_numpy(), read_tensor(sink).to_numpy()
     (array([1, 2]), array([[3.5]]))
     """
+    limits = limits_or_default(limits)
     header, body = read_message(source, limits, decode_tensor)
     tensor = Tensor(_view(header, body), header.dim_names)
     return tensor if device is None else tensor.to_device(device)

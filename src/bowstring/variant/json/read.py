@@ -21,7 +21,7 @@ from bowstring.columnar.spans import buffer_of
 from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, UsageError
 from bowstring.kernels.json import format as status
 from bowstring.kernels.json.format import NOTHING, READ
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import Limits, limits_or_default
 from bowstring.memory.arrays import distinct
 from bowstring.variant.build import BLOCK_ROWS, column_of, storage_array, variant_field
 from bowstring.variant.json.lines import lines_of, progress
@@ -53,7 +53,7 @@ def from_json(
     rules: Rules = "plain",
     on_error: Literal["raise", "null"] = "raise",
     name: str = "variant",
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Limits | None = None,
 ) -> Column:
     """Return JSON texts as a Variant column.
 
@@ -108,6 +108,7 @@ def from_json(
     >>> to_python(from_json(['{"a": [1, 2.50, 1e3]}', "null"]))
     [{'a': [1, Decimal('2.50'), 1000.0]}, None]
     """
+    limits = limits_or_default(limits)
     check_rules(rules)
     if on_error not in ("raise", "null"):
         raise UsageError("on_error", expected="'raise' or 'null'", found=repr(on_error))

@@ -14,7 +14,7 @@ from bowstring.errors import LimitExceeded
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.text.writer import SPARE, WORDS, quote_names, write_text
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import Limits, limits_or_default
 from bowstring.variant.column import open_column
 from bowstring.variant.json.source import Rules, check_rules
 from bowstring.variant.metadata_dictionary import check_order, dictionary_of
@@ -48,7 +48,7 @@ _SMALLEST_CONTAINER: Final = 4
 
 
 def to_json(
-    column: Any, *, rules: Rules = "plain", plain: bool = False, limits: Limits = DEFAULT_LIMITS
+    column: Any, *, rules: Rules = "plain", plain: bool = False, limits: Limits | None = None
 ) -> Column:
     """Return each row of a Variant column as JSON text.
 
@@ -86,6 +86,7 @@ def to_json(
     >>> to_json(column).to_arrow().to_pylist()
     ['{"a":[true,null],"b":1.50}', None]
     """
+    limits = limits_or_default(limits)
     check_rules(rules)
     opened = open_column(column, plain=plain)
     with opened.column.device.use():

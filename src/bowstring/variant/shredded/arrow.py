@@ -19,7 +19,7 @@ from bowstring.errors import InvalidBody, LimitExceeded, NotOnDevice, Unsupporte
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.metadata import inspect_metadata
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import Limits, limits_or_default
 from bowstring.variant.build import variant_field
 from bowstring.variant.codec.encode import metadata_bytes
 from bowstring.variant.metadata_dictionary import MetadataDictionary
@@ -48,7 +48,7 @@ _LIST_VIEWS: Final = (pa.lib.Type_LIST_VIEW, pa.lib.Type_LARGE_LIST_VIEW)
 _MOST_DIGITS: Final = 38
 
 
-def from_arrow(column: Any, *, name: str | None = None, limits: Limits = DEFAULT_LIMITS) -> Column:
+def from_arrow(column: Any, *, name: str | None = None, limits: Limits | None = None) -> Column:
     """Return an Arrow column of any type as a Variant column.
 
     Structs and maps of text become objects, lists and other maps arrays (of objects with ``key`` and ``value``).
@@ -92,6 +92,7 @@ def from_arrow(column: Any, *, name: str | None = None, limits: Limits = DEFAULT
     >>> bow.variant.to_python(column)
     [{'a': [1.5, None], 'b': 1}, None]
     """
+    limits = limits_or_default(limits)
     found = one_column(column, "variant")
     if is_variant(found.field):
         return found

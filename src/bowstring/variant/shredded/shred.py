@@ -15,7 +15,7 @@ from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant import shred as kernels
 from bowstring.kernels.variant.bytes import VALUE, copy_bytes, measure_bytes
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import DEFAULT_LIMITS, Limits, limits_or_default
 from bowstring.variant.cast import target_of
 from bowstring.variant.column import check_mark, is_shredded, open_column
 from bowstring.variant.gather import gather_at
@@ -52,7 +52,7 @@ def shred(
     *,
     max_columns: int = MOST_COLUMNS,
     plain: bool = False,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Limits | None = None,
 ) -> Column:
     r"""Return a Variant column shredded: values of some types in typed columns, all others in ``value``.
 
@@ -108,6 +108,7 @@ def shred(
     >>> bow.variant.to_python(shredded)
     [{'a': 1, 'b': 2}, {'a': 'x'}, [3]]
     """
+    limits = limits_or_default(limits)
     if isinstance(schema, str) and schema != "infer":
         raise UsageError(
             "no schema to shred by", expected='a pyarrow.DataType or "infer"', found=repr(schema)

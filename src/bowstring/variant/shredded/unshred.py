@@ -15,7 +15,7 @@ from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import InvalidBody, LimitExceeded
 from bowstring.kernels.variant import shredded as codes
 from bowstring.kernels.variant.shred import UNSIZED
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import DEFAULT_LIMITS, Limits, limits_or_default
 from bowstring.variant.column import check_mark, is_shredded
 from bowstring.variant.metadata_dictionary import dictionary_of
 from bowstring.variant.shredded.encode import Names, bytes_of
@@ -52,7 +52,7 @@ class Encoded(NamedTuple):
     data: Any
 
 
-def unshred(column: Any, *, plain: bool = False, limits: Limits = DEFAULT_LIMITS) -> Column:
+def unshred(column: Any, *, plain: bool = False, limits: Limits | None = None) -> Column:
     r"""Return a shredded Variant column as one of ``metadata`` and ``value``; any other Variant column as it is.
 
     A field that is in a typed column wins over one of its name in ``value``. What is missing where a value is
@@ -91,6 +91,7 @@ def unshred(column: Any, *, plain: bool = False, limits: Limits = DEFAULT_LIMITS
     >>> to_python(unshred(pa.array(rows, type_), plain=True))
     [34]
     """
+    limits = limits_or_default(limits)
     found = one_column(column, "variant")
     check_mark(found, plain=plain)
     return unshredded(found, strict=True, limits=limits) if is_shredded(found) else found

@@ -31,7 +31,7 @@ from bowstring.ipc.tensor.metadata import (
 from bowstring.ipc.tensor.sparse.index import CooIndex, CsfIndex, CsxIndex, SparseIndex, columns_of
 from bowstring.ipc.tensor.sparse.tensor import SparseTensor
 from bowstring.ipc.tensor.tensor import read_message, write_message
-from bowstring.limits import DEFAULT_LIMITS, Limits
+from bowstring.limits import Limits, limits_or_default
 
 if TYPE_CHECKING:
     import numpy as np
@@ -302,7 +302,7 @@ def _fibers(builder: Builder, header: SparseHeader) -> tuple[int, int]:
 
 
 def read_sparse_tensor(
-    source: Any, *, device: Device | None = None, limits: Limits = DEFAULT_LIMITS
+    source: Any, *, device: Device | None = None, limits: Limits | None = None
 ) -> SparseTensor:
     """Read a sparse tensor message.
 
@@ -336,6 +336,7 @@ def read_sparse_tensor(
     array([[0, 1],
            [2, 0]])
     """
+    limits = limits_or_default(limits)
     header, body = read_message(source, limits, decode_sparse)
     raw = body.array()
     if device is not None and device is not body.device:

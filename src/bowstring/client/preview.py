@@ -1,0 +1,105 @@
+"""What notebooks show of streams, endpoints and data sets: schema, first rows, size and path."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING, Final, Protocol
+
+import pyarrow as pa
+
+from bowstring.client.names import list_datasets
+from bowstring.client.opening import connect
+from bowstring.columnar.interchange.conversions import SHOWN_ROWS, shown_rows, table_of_rows
+from bowstring.dissociated.endpoint import Dataset, Endpoint
+from bowstring.errors import BowstringError, EndOfStream
+from bowstring.limits import DEFAULT_LIMITS
+
+if TYPE_CHECKING:
+    from bowstring.client.stream import StreamStatistics
+    from bowstring.columnar.batch import Batch
+
+__all__ = ["source_html", "stream_html"]
+
+# Whoever looks at a cell of a notebook does not wait long for a server that is gone.
+_BRIEF: Final = DEFAULT_LIMITS.replace(connect_timeout=2.0, reply_timeout=2.0)
+
+
+class _Shown(Protocol):
+    @property
+    def schema(self) -> pa.Schema: ...
+    @property
+    def num_rows(self) -> int | None: ...
+    @property
+    def nbytes(self) -> int | None: ...
+    @property
+    def stats(self) -> StreamStatistics: ...
+    def _peek(self) -> Batch | None: ...
+
+
+def stream_html(stream: _Shown) -> str:
+    """Return what notebooks show of a stream; nothing of it is read.
+
+    Examples
+    --------
+    >>> import bowstring as bow
+    >>> with bow.Server() as server:
+    ...     with bow.connect(server.publish("t", {"fare": [1.5]})) as stream:
+    ...         "1 rows, 8 bytes, unix: mapped" in stream_html(stream)
+    True
+    """
+    stats = stream.stats
+    size = _size(stream.num_rows, stream.nbytes)
+    title = f"{type(stream).__name__.removeprefix('Endpoint')} of {size}{stats.path}, {stats.batches} batches read"
+    return _table(title, stream.schema, stream._peek())
+
+
+def source_html(source: Endpoint | Dataset) -> str:
+    """Return what notebooks show of an endpoint or a data set; its server is asked for the first rows.
+
+    Batches that are made as they are read are not asked for.
+    """
+    try:
+        return _shown(source)
+    except BowstringError as error:
+        return f"<p>{html.escape(repr(source))}</p><p>{html.escape(str(error))}</p>"
+
+
+def _shown(source: Endpoint | Dataset) -> str:
+    if isinstance(source, Dataset):
+        schema, rows, nbytes = source.schema, source.num_rows, source.nbytes
+        first = source.endpoints[0] if source.endpoints and rows else None
+    else:
+        found = [
+            each for each in list_datasets(str(source), limits=_BRIEF) if source.ticket in _tickets(each)
+        ]
+        if not found:
+            return html.escape(f"{source!r}: its server does not offer it any more")
+        schema, rows, nbytes = found[0].schema, found[0].rows, found[0].nbytes
+        first = source if rows else None
+    path, batch = "", None
+    if first is not None:
+        # Of a large batch that comes as bytes, only the rows that are shown.
+        parts = max((rows or 0) // SHOWN_ROWS, 1) if isinstance(source, Endpoint) else 1
+        with connect(first, shard=(0, parts) if parts > 1 else None, limits=_BRIEF) as stream:
+            try:
+                batch = stream.read_next_batch()
+            except EndOfStream:
+                batch = None
+            path = stream.stats.path
+            return _table(f"{source!r}: {_size(rows, nbytes)}{path}", schema, batch)
+    return _table(f"{source!r}: {_size(rows, nbytes)}", schema, None)
+
+
+def _tickets(info: object) -> tuple[bytes, bytes]:
+    name, ticket = getattr(info, "name", ""), getattr(info, "ticket", b"")
+    return name.encode(), ticket
+
+
+def _size(rows: int | None, nbytes: int | None) -> str:
+    known = "" if rows is None else f"{rows:,} rows, "
+    return known if nbytes is None else f"{known}{nbytes:,} bytes, "
+
+
+def _table(title: str, schema: pa.Schema, batch: Batch | None) -> str:
+    rows = pa.RecordBatch.from_pylist([], schema=schema) if batch is None else shown_rows(batch)
+    return table_of_rows(title.removesuffix(", "), schema, rows)

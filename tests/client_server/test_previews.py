@@ -1,0 +1,157 @@
+"""What streams, endpoints, data sets and listings show of themselves, in consoles and notebooks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import bowstring as bow
+from bowstring.memory import Pool
+from tests.client_server.conftest import come_home
+
+TABLE = pa.table({"fare": [1.5, 2.5], "city": ["<b>Bern", None]})
+
+
+@pytest.fixture
+def server() -> Iterator[bow.Server]:
+    """Return a server of one small table."""
+    pool = Pool(budget=64 << 20)
+    with bow.Server(pool=pool) as server:
+        server.publish("trips", TABLE)
+        yield server
+    come_home(pool)
+
+
+def endpoint_of(server: bow.Server) -> bow.Endpoint:
+    """Return the endpoint of the table."""
+    return bow.Endpoint(server.publish("fares", TABLE).uri, b"fares")
+
+
+def sources(server: bow.Server) -> dict[str, Any]:
+    """Return everything that a notebook may show of the table."""
+    endpoint = endpoint_of(server)
+    return {
+        "endpoint": endpoint,
+        "dataset": bow.Dataset((endpoint, endpoint), TABLE.schema, 4, 2 * TABLE.nbytes),
+        "stream": bow.connect(endpoint),
+    }
+
+
+@pytest.mark.parametrize("kind", ["endpoint", "dataset", "stream"])
+def test_notebooks_show_schema_rows_size_and_path(server: bow.Server, kind: str) -> None:
+    """The columns with their types, the first rows with markup escaped, rows, bytes, and how they come."""
+    shown = sources(server)[kind]
+    html = shown._repr_html_()
+    for part in ("fare", "double", "city", "string", "1.5", "&lt;b&gt;Bern", "rows", "bytes", "unix: mapped"):
+        assert part in html
+    assert "<b>" not in html
+
+
+@pytest.mark.parametrize("kind", ["endpoint", "dataset", "stream"])
+def test_reprs_are_one_short_line(server: bow.Server, kind: str) -> None:
+    """They name the data, and neither tickets of the protocol nor whole schemas."""
+    text = repr(sources(server)[kind])
+    assert "\n" not in text
+    assert len(text) < 160
+    assert "want_data" not in text
+
+
+def test_listings_are_short(server: bow.Server) -> None:
+    """What a server offers prints as one line for each data set."""
+    [info] = bow.list_datasets(server.address)
+    assert repr(info) == f"<DatasetInfo 'trips' 2 rows × 2 columns, {info.nbytes} bytes, 0 readers>"
+
+
+def test_what_is_shown_is_still_to_be_read(server: bow.Server) -> None:
+    """A stream that was shown has all its batches, also one that is awaited, and a generator was not begun."""
+    begun = threading.Event()
+
+    def generate() -> Iterator[pa.RecordBatch]:
+        begun.set()
+        yield from TABLE.to_batches()
+
+    with bow.connect(endpoint_of(server)) as stream:
+        stream._repr_html_()
+        assert stream.to_arrow().equals(TABLE)
+        assert "2 rows" in stream._repr_html_()
+
+    async def work() -> pa.Table:
+        async with bow.connect_async(endpoint_of(server)) as stream:
+            assert "1.5" in stream._repr_html_()
+            return await stream.to_arrow()
+
+    server.withdraw("fares")
+    assert asyncio.run(work()).equals(TABLE)
+    lazy = server.publish("lazy", generate(), schema=TABLE.schema)
+    html = lazy._repr_html_()
+    assert "fare" in html
+    assert "1.5" not in html
+    assert not begun.is_set()
+    assert bow.get(lazy).equals(TABLE)
+
+
+def test_a_server_that_is_gone() -> None:
+    """An endpoint whose server ended says so, and raises nothing."""
+    with bow.Server() as server:
+        endpoint = server.publish("trips", TABLE)
+    html = endpoint._repr_html_()
+    assert "trips" in html
+    assert "nobody listens" in html
+
+
+def test_conversions_of_a_data_set(server: bow.Server) -> None:
+    """A data set of endpoints is read to its end, and converted as pyarrow converts it."""
+    endpoint = endpoint_of(server)
+    dataset = bow.Dataset((endpoint, endpoint), TABLE.schema)
+    whole = pa.concat_tables([TABLE, TABLE])
+    assert dataset.to_arrow().equals(whole)
+    pd.testing.assert_frame_equal(dataset.to_pandas(), whole.to_pandas())
+    assert dataset.to_polars().equals(pl.from_arrow(whole))
+    assert dataset.to_pylist() == whole.to_pylist()
+
+
+def test_variants_are_shown_as_json(server: bow.Server) -> None:
+    """In the console a Variant column shows its first rows as JSON, in a notebook a batch shows them so."""
+    column = bow.variant.from_json(['{"a": [1, 2]}', "null", None, "3", "4"])
+    assert repr(column) == "<Column 'variant' 5 × variant on cpu: {\"a\":[1,2]}, null, None, …>"
+    endpoint = server.publish("events", {"event": column})
+    with bow.connect(endpoint) as stream:
+        html = next(stream)._repr_html_()
+    assert "variant" in html
+    assert "{&quot;a&quot;:[1,2]}" in html
+
+
+def test_names_that_are_not_offered(server: bow.Server) -> None:
+    """Whoever names a data set that is not there is told which is the nearest, in each call that takes a name."""
+    for call in (
+        lambda: bow.connect(server.address, "trip"),
+        lambda: server.withdraw("trip"),
+        lambda: server.wait_released("trip", timeout=1.0),
+    ):
+        with pytest.raises(bow.UnknownTicket, match="Did you mean 'trips'"):
+            call()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda endpoint, limits: bow.connect(endpoint, limits=limits).close(),
+        lambda endpoint, limits: bow.list_datasets(str(endpoint), limits=limits),
+        lambda endpoint, limits: bow.Server(limits=limits).close(),
+        lambda endpoint, limits: bow.variant.from_json(["1"], limits=limits),
+    ],
+)
+def test_limits_by_default(server: bow.Server, call: Any) -> None:
+    """`limits` is None by default, and anything but `Limits` is an error of the caller's."""
+    endpoint = endpoint_of(server)
+    call(endpoint, None)
+    call(endpoint, bow.DEFAULT_LIMITS)
+    with pytest.raises(bow.UsageError, match="limits"):
+        call(endpoint, 3)
