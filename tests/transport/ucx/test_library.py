@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bowstring.transport.ucx import library as binding
+from bowstring.transport.ucx import structures as binding
 from bowstring.transport.ucx.library import library, wheel_folder
 
 STRUCTURES: dict[str, type[ctypes.Structure]] = {

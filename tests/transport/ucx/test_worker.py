@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from bowstring.transport.ucx.worker import Context, Endpoint, Failure, Probed, Request, Worker
+from bowstring.transport.ucx.context import Context, Failure, Request
+from bowstring.transport.ucx.endpoint import Endpoint
+from bowstring.transport.ucx.worker import Probed, Worker
 
 PATIENCE = 10.0
 BODY_MASK = 0xFFFF_FFFF

@@ -24,7 +24,9 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from bowstring.transport.tcp import spelled
-from bowstring.transport.ucx.worker import Endpoint, Failure, Request, Worker
+from bowstring.transport.ucx.context import Failure, Request
+from bowstring.transport.ucx.endpoint import Endpoint
+from bowstring.transport.ucx.worker import Worker
 
 __all__ = ["AtOnce", "Link", "Own", "all_ended", "begin", "close_sockets", "leave", "let_go", "watch"]
 

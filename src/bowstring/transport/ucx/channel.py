@@ -27,8 +27,10 @@ from bowstring.transport.descriptors import InUse, Usage, abandon_in_child
 from bowstring.transport.framing import check_length, landing, lazy_memory
 from bowstring.transport.peer import Peer, check_seconds, milliseconds
 from bowstring.transport.ucx.attendant import Link, Own, leave, let_go, watch
+from bowstring.transport.ucx.context import Failure, Request
+from bowstring.transport.ucx.endpoint import RemoteKey
 from bowstring.transport.ucx.registration import keyed_handle
-from bowstring.transport.ucx.worker import Arrived, Failure, Probed, RemoteKey, Request
+from bowstring.transport.ucx.worker import Arrived, Probed
 
 if TYPE_CHECKING:
     from bowstring.memory import KeyedHandle, Region

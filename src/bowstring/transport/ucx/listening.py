@@ -27,7 +27,9 @@ from bowstring.transport.descriptors import InUse, Usage, abandon_in_child
 from bowstring.transport.peer import Peer, milliseconds
 from bowstring.transport.ucx.attendant import AtOnce, Link, begin, close_sockets, leave
 from bowstring.transport.ucx.channel import Sleeper, UcxChannel
-from bowstring.transport.ucx.worker import ConnectionRequest, Context, Failure, ListenerHandle, Worker
+from bowstring.transport.ucx.context import Context, Failure
+from bowstring.transport.ucx.listener_handle import ConnectionRequest, ListenerHandle
+from bowstring.transport.ucx.worker import Worker
 
 __all__ = ["UcxListener", "dial", "is_loopback", "listen", "shared_context"]
 

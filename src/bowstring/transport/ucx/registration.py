@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from bowstring.errors import UsageError
 from bowstring.memory import KeyedHandle
 from bowstring.transport.ucx.attendant import AtOnce, leave
-from bowstring.transport.ucx.worker import HOST, Context, Failure, Mapped
+from bowstring.transport.ucx.context import HOST, Context, Failure, Mapped
 
 if TYPE_CHECKING:
     from bowstring.memory import Region

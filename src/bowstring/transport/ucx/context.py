@@ -1,0 +1,231 @@
+"""Contexts of UCX, the memory that they register, and requests.
+
+Nothing here waits, takes a lock or starts a thread. A request keeps alive what it reads or writes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bowstring.transport.ucx.library import library
+from bowstring.transport.ucx.structures import (
+    ContextAttributes,
+    MapParams,
+    Params,
+    RequestAttributes,
+    Status,
+)
+
+if TYPE_CHECKING:
+    from bowstring.transport.ucx.worker import Worker
+
+__all__ = ["CUDA", "DONE", "HOST", "Context", "Failure", "Mapped", "Request", "address_of", "check"]
+
+HOST: Final = 0
+CUDA: Final = 1
+
+_API: Final = (1, 22)
+_FIRST_ERROR: Final = (1 << 64) - 100
+_INFO_BYTES: Final = 512
+_READ_ONLY: Final = MapParams.LOCAL_READ | MapParams.REMOTE_READ
+
+
+class Failure(Exception):
+    """A call of UCX failed.
+
+    Attributes
+    ----------
+    status
+        Why.
+    """
+
+    def __init__(self, status: int, doing: str) -> None:
+        super().__init__(f"{doing}: {library().words(status)}")
+        self.status = status
+
+
+def check(status: int, doing: str) -> None:
+    """Raise `Failure` unless a call went well."""
+    if status != Status.OK:
+        raise Failure(status, doing)
+
+
+class Request:
+    """Something that was begun; it is asked whether it is done.
+
+    Parameters
+    ----------
+    pointer
+        What UCX returned: nothing where it is done, a status, or a request.
+    doing
+        What it is, for errors.
+    kept
+        What must live until it is done.
+
+    Raises
+    ------
+    Failure
+        It failed at once.
+    """
+
+    __slots__ = ("_doing", "_kept", "_pointer")
+
+    def __init__(self, pointer: int | None, doing: str, kept: object = None) -> None:
+        if pointer and pointer >= _FIRST_ERROR:
+            raise Failure(pointer - (1 << 64), doing)
+        self._pointer = pointer
+        self._doing = doing
+        self._kept = kept if pointer else None
+
+    @property
+    def done(self) -> bool:
+        """Whether it is done; its worker must be alive.
+
+        Raises
+        ------
+        Failure
+            It failed.
+        """
+        if not self._pointer:
+            return True
+        status = library().request_check_status(self._pointer)
+        if status == Status.IN_PROGRESS:
+            return False
+        library().request_free(self._pointer)
+        self._pointer = self._kept = None
+        check(status, self._doing)
+        return True
+
+    def protocol(self) -> str:
+        """Return how UCX moves it, in its own words; empty where it does not say so, or is done."""
+        if not self._pointer:
+            return ""
+        text = ctypes.create_string_buffer(_INFO_BYTES)
+        asked = RequestAttributes(
+            field_mask=RequestAttributes.INFO_STRING | RequestAttributes.INFO_STRING_SIZE,
+            debug_string=ctypes.cast(text, ctypes.c_char_p),
+            debug_string_size=_INFO_BYTES,
+        )
+        if library().request_query(self._pointer, ctypes.byref(asked)) != Status.OK:
+            return ""
+        return text.value.decode(errors="replace")
+
+    def cancel(self, worker: Worker) -> None:
+        """Ask for its end, which comes with progress."""
+        if self._pointer:
+            library().request_cancel(worker.handle, self._pointer)
+
+
+DONE: Final = Request(None, "")
+
+
+class Context:
+    """What UCX knows of this machine and its settings.
+
+    Parameters
+    ----------
+    settings
+        By name without ``UCX_``; they stand before those of the environment.
+
+    Raises
+    ------
+    MissingDependency
+        libucp is not there.
+    Failure
+        UCX cannot be used so: there is no such transport, for example.
+    """
+
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        self._library = library()
+        config = ctypes.c_void_p()
+        check(self._library.config_read(None, None, ctypes.byref(config)), "reading the settings of UCX")
+        try:
+            for name, value in (settings or {}).items():
+                status = self._library.config_modify(config, name.encode(), value.encode())
+                check(status, f"UCX_{name}={value}")
+            asked = Params(
+                field_mask=Params.FEATURES | Params.MT_WORKERS_SHARED,
+                features=Params.TAG | Params.AM | Params.RMA | Params.WAKEUP,
+                mt_workers_shared=1,
+            )
+            handle = ctypes.c_void_p()
+            status = self._library.init_version(*_API, ctypes.byref(asked), config, ctypes.byref(handle))
+            check(status, "opening UCX")
+        finally:
+            self._library.config_release(config)
+        self.handle = handle.value
+
+    @property
+    def memory_types(self) -> int:
+        """Bits of the kinds of memory that can be sent, bit ``HOST`` and bit ``CUDA`` among them."""
+        asked = ContextAttributes(field_mask=ContextAttributes.MEMORY_TYPES)
+        check(self._library.context_query(self.handle, ctypes.byref(asked)), "asking UCX")
+        return int(asked.memory_types)
+
+    def map(self, address: int, nbytes: int, memory_type: int = HOST) -> Mapped:
+        """Let peers read memory.
+
+        Raises
+        ------
+        Failure
+            It cannot be registered.
+        """
+        return Mapped(self, address, nbytes, memory_type)
+
+    def close(self) -> None:
+        """Let go of it; its workers must be closed."""
+        handle, self.handle = self.handle, None
+        if handle is not None:
+            self._library.cleanup(handle)
+
+
+class Mapped:
+    """Memory that peers can read, and the key that they need.
+
+    Attributes
+    ----------
+    key
+        The packed rkey.
+    """
+
+    def __init__(self, context: Context, address: int, nbytes: int, memory_type: int) -> None:
+        ucp = library()
+        self._context = context
+        handle = ctypes.c_void_p()
+        asked = MapParams(
+            field_mask=MapParams.ADDRESS | MapParams.LENGTH | MapParams.PROT | MapParams.MEMORY_TYPE,
+            address=address,
+            length=nbytes,
+            prot=_READ_ONLY,
+            memory_type=memory_type,
+        )
+        check(ucp.mem_map(context.handle, ctypes.byref(asked), ctypes.byref(handle)), "mapping memory")
+        self._handle = handle.value
+        packed, size = ctypes.c_void_p(), ctypes.c_size_t()
+        try:
+            check(
+                ucp.rkey_pack(context.handle, handle, ctypes.byref(packed), ctypes.byref(size)),
+                "packing a key",
+            )
+        except Failure:
+            self.close()
+            raise
+        assert packed.value is not None
+        self.key = ctypes.string_at(packed.value, size.value)
+        ucp.rkey_buffer_release(packed)
+
+    def close(self) -> None:
+        """Let nobody read it any more."""
+        handle, self._handle = self._handle, None
+        if handle is not None and self._context.handle is not None:
+            library().mem_unmap(self._context.handle, handle)
+
+
+def address_of(view: bytes | memoryview) -> int:
+    """Return where bytes lie."""
+    address: int = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
+    return address
