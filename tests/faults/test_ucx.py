@@ -16,6 +16,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.dissociated.tags import Want
+from bowstring.memory import Pool
 from bowstring.transport import Channel, Message, dial
 from tests.ucx import needs_ucx
 
@@ -46,6 +47,19 @@ stream = bow.connect(sys.argv[1])
 kept = [stream.read_next_batch()]
 print("reads", flush=True)
 time.sleep(60)
+"""
+CAREFUL_READER = """
+import sys, bowstring as bow
+limits = bow.Limits(reply_timeout=20.0, close_timeout=0.5)
+try:
+    with bow.connect(sys.argv[1], limits=limits) as stream:
+        print(stream.stats.path, flush=True)
+        for number, batch in enumerate(stream):
+            values = batch["n"].to_numpy()
+            assert (values == number).all(), (number, values)
+    print("all")
+except bow.BowstringError as error:
+    print(type(error).__name__)
 """
 
 
@@ -105,6 +119,32 @@ def test_a_reader_that_goes(how: signal.Signals) -> None:
             until(lambda: server.statistics.connections == 0)
         with bow.connect(endpoint, limits=LIMITS) as stream:
             assert stream.read_all().equals(table)
+
+
+@pytest.mark.parametrize("tls", ["tcp", "all"])
+def test_a_reader_that_is_stopped_while_it_reads(tls: str) -> None:
+    """A reader that was stopped anywhere until its lease expired, and whose memory is used again, has an error, and
+    never other bytes.
+    """
+    rows = 100_000
+    limits = LIMITS.replace(heartbeat=0.1, lease_timeout=0.1, stall_timeout=0.3)
+    with bow.Server("ucx://", limits=limits, pool=Pool(budget=64 << 20)) as server:
+
+        def batches() -> Iterator[dict[str, object]]:
+            for number in range(100_000):
+                yield {"n": np.full(rows, number)}
+
+        for delay in (0.0, 0.01, 0.05):
+            endpoint = server.publish("t", batches, replace=True)
+            with program(CAREFUL_READER, str(endpoint), tls=tls) as reader:
+                assert line_of(reader) == ("ucx: packed" if tls == "tcp" else "ucx: read")
+                time.sleep(delay)
+                reader.send_signal(signal.SIGSTOP)
+                until(lambda: server.statistics.connections == 0)
+                for again in range(4):
+                    server.publish("u", pa.table({"n": np.full(4 * rows, -1 - again)}), replace=True)
+                reader.send_signal(signal.SIGCONT)
+                assert line_of(reader) in ("BrokenError", "LeaseExpired", "DeadlineExceeded")
 
 
 def test_what_strangers_send() -> None:

@@ -141,12 +141,9 @@ class Wire:
             Key, address of the server's and number of bytes of each part.
         """
         buffer = self._room(nbytes)
-        region = buffer.region
-        region.prepare(buffer.offset + nbytes)
         self._landing = True
         try:
-            places = [region.address + buffer.offset + offset for offset in offsets]
-            self.channel.read_remote(reads, places)
+            self.channel.read_remote(reads, buffer, offsets)
         finally:
             self._landing = False
         self.heard = time.monotonic()

@@ -32,6 +32,7 @@ __all__ = [
     "SEALS",
     "Slab",
     "ask_for_large_pages",
+    "has_page",
     "host_slab",
     "let_go",
     "map_host_slab",
@@ -340,6 +341,7 @@ def _libc() -> Any:
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = (ctypes.c_void_p, size, number, number, number, ctypes.c_long)
     libc.madvise.argtypes = (ctypes.c_void_p, size, number)
+    libc.mincore.argtypes = (ctypes.c_void_p, size, ctypes.c_void_p)
     return libc
 
 
@@ -399,3 +401,16 @@ def ask_for_large_pages(address: int, nbytes: int) -> None:
         firsts.max()
         if _libc().madvise(start, size, _MADV_COLLAPSE) or time.monotonic() > begin + _SECONDS:
             return
+
+
+def has_page(address: int) -> bool:
+    """Return whether there is a page of memory at an address that this process has mapped.
+
+    Examples
+    --------
+    >>> has_page(_address_of(mmap.mmap(-1, mmap.PAGESIZE)))
+    False
+    """
+    seen = ctypes.c_ubyte()
+    found = _libc().mincore(address & -mmap.PAGESIZE, 1, ctypes.addressof(seen))
+    return found == 0 and bool(seen.value & 1)

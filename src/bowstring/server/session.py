@@ -434,6 +434,7 @@ class Session:
         # A process that dies closes its sockets a moment before it counts as gone.
         grace = _EXIT_GRACE if isinstance(error, BrokenError) else 0.0
         gone = returned or self._channel.peer_exited(grace)
+        self._channel.close()  # which says so to a reader that reads this memory, before it is used again
         with self._changed:
             outcome = outcome_of(
                 protocol,
@@ -447,7 +448,6 @@ class Session:
                 # It, or a child of its, is alive and may look at this memory for ever: nobody writes it again.
                 protocol.ledger.retire()
             protocol.ledger.clear()
-        self._channel.close()
         if outcome in (Outcome.REFUSED, Outcome.LOST):
             self._log_end(outcome, error)
         if self._publication is not None and outcome is not Outcome.METADATA:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import numpy as np
     from typing_extensions import Buffer
 
+    from bowstring import memory
     from bowstring.memory import KeyedHandle, Region
     from bowstring.transport.accepting import Restriction
     from bowstring.transport.scatter_read import Rows
@@ -232,27 +233,34 @@ class Channel(Closing):
         """Return what the peer reads a region with; ``None`` where `passes_memory` is not ``"rkey"``."""
         return None
 
-    def read_remote(self, reads: Sequence[tuple[bytes, int, int]], places: Sequence[int]) -> None:
+    def read_remote(
+        self,
+        reads: Sequence[tuple[bytes, int, int]],
+        buffer: memory.Buffer,
+        offsets: Sequence[int],  # noqa: ARG002  for transports that read remote memory
+    ) -> None:
         """Read memory of the peer; only where `passes_memory` is ``"rkey"``.
 
         Parameters
         ----------
         reads
             Key, address of the peer's and number of bytes of each part.
-        places
-            Where in this process each goes.
+        buffer
+            Where they go: memory of this process, whose pages are taken as the bytes arrive.
+        offsets
+            Where in it each begins, in order.
 
         Raises
         ------
         BrokenError
-            The peer is gone, or its memory cannot be read.
+            The peer is gone, or its memory cannot be read, or it took some of it back meanwhile.
         ProtocolError
             A key is none.
         DeadlineExceeded
             Nothing came for ``limits.stall_timeout`` seconds.
         """
         raise Unsupported(
-            f"{self.scheme}: reads no remote memory", found=f"{len(reads)} parts", where=str(places[:1])
+            f"{self.scheme}: reads no remote memory", found=f"{len(reads)} parts", where=repr(buffer)
         )
 
     def drop(self, attachments: tuple[object, ...]) -> None:

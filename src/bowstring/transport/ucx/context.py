@@ -72,12 +72,13 @@ class Request:
         It failed at once.
     """
 
-    __slots__ = ("_doing", "_kept", "_pointer")
+    __slots__ = ("_doing", "_kept", "_pointer", "_status")
 
     def __init__(self, pointer: int | None, doing: str, kept: object = None) -> None:
         if pointer and pointer >= _FIRST_ERROR:
             raise Failure(pointer - (1 << 64), doing)
         self._pointer = pointer
+        self._status: int = Status.OK
         self._doing = doing
         self._kept = kept if pointer else None
 
@@ -90,14 +91,13 @@ class Request:
         Failure
             It failed.
         """
-        if not self._pointer:
-            return True
-        status = library().request_check_status(self._pointer)
-        if status == Status.IN_PROGRESS:
-            return False
-        library().request_free(self._pointer)
-        self._pointer = self._kept = None
-        check(status, self._doing)
+        if self._pointer:
+            self._status = library().request_check_status(self._pointer)
+            if self._status == Status.IN_PROGRESS:
+                return False
+            library().request_free(self._pointer)
+            self._pointer = self._kept = None
+        check(self._status, self._doing)
         return True
 
     def protocol(self) -> str:

@@ -25,9 +25,10 @@ from bowstring.transport import tcp
 from bowstring.transport.channel import Channel, Listener
 from bowstring.transport.descriptors import InUse, Usage, abandon_in_child
 from bowstring.transport.peer import Peer, milliseconds
-from bowstring.transport.ucx.attendant import AtOnce, Link, begin, close_sockets, leave
-from bowstring.transport.ucx.channel import Sleeper, UcxChannel
+from bowstring.transport.ucx.attendant import AtOnce, begin, leave
+from bowstring.transport.ucx.channel import UcxChannel
 from bowstring.transport.ucx.context import Context, Failure
+from bowstring.transport.ucx.link import Link, Sleeper, close_sockets
 from bowstring.transport.ucx.listener_handle import ConnectionRequest, ListenerHandle
 from bowstring.transport.ucx.worker import Worker
 
