@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,10 +115,10 @@ def test_memory_of_a_receiver_that_gives_up(ucx_over: Over) -> None:
             worker.progress()
             assert time.monotonic() < until
         body = np.full(SIZE, 3, np.uint8)
-        request = end.send(5, [memoryview(body)])
+        request = end.send(5, [body.data])
         begun = threading.Event()
 
-        def land(_tag: int, _nbytes: int) -> Buffer:
+        def land(_tag: int, _nbytes: int) -> Any:
             begun.set()
             return pool.allocate(SIZE)
 
@@ -198,7 +199,7 @@ def test_a_claim_takes_no_memory() -> None:
             assert time.monotonic() < end
         endpoint = worker.accept(listener.requests.popleft())
         claimed = np.empty(1 << 30, np.uint8)
-        request = endpoint.send(5, [memoryview(claimed)])
+        request = endpoint.send(5, [claimed.data])
         while not select.select([reader.stdout], [], [], 0)[0]:
             worker.progress()
             assert time.monotonic() < end
