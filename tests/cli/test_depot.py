@@ -16,6 +16,7 @@ import bowstring as bow
 from bowstring.cli import main
 from bowstring.depot import DepotStatus
 from bowstring.depot.writing import warm_mappings
+from tests.ucx import needs_ucx
 
 
 @pytest.fixture
@@ -77,10 +78,17 @@ def test_a_depot_that_tells_of_none_lost(folder: str) -> None:
     assert DepotStatus.from_json(said).lost_slabs == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_one_is_run(folder: str, start: Any, number: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "remote"),
+    [
+        (signal.SIGINT, ("--tcp", "tcp://127.0.0.1:0")),
+        pytest.param(signal.SIGTERM, ("--remote", "ucx://127.0.0.1:0"), marks=needs_ucx),
+    ],
+    ids=["tcp", "ucx"],
+)
+def test_one_is_run(folder: str, start: Any, number: int, remote: tuple[str, str]) -> None:
     """`run` is a depot that clients find, with the budgets that were given, until it is told to end."""
-    given = ["--memory", str(64 << 20), "--disk", "0", "--tcp", "tcp://127.0.0.1:0", "--idle-seconds", "600"]
+    given = ["--memory", str(64 << 20), "--disk", "0", *remote, "--idle-seconds", "600"]
     program = start("depot", "run", "--folder", folder, "--json", *given)
     said = json.loads(program.line())
     with bow.depot.connect(start=False, folder=folder) as depot:
@@ -88,6 +96,7 @@ def test_one_is_run(folder: str, start: Any, number: int) -> None:
         assert status.pid == program.process.pid
         assert (status.memory_budget, status.disk_budget) == (64 << 20, 0)
         assert (depot.address, depot.remote_address) == (said["address"], said["remote"])
+        assert said["remote"].partition(":")[0] == remote[1].partition(":")[0]
     assert program.end(number)[0] == 0
     assert not [name for name in os.listdir(folder) if name.endswith(".sock")]
 

@@ -97,6 +97,7 @@ def test_namespaces_of_a_container(machine: Path) -> None:
     }
     assert "4026532111" in found["pid namespace"].detail
     assert "--pid" in str(found["pid namespace"].hint)
+    assert "openucx/ucx #11978" in str(found["pid namespace"].hint)
     assert "--ipc" in str(found["ipc namespace"].hint)
 
 

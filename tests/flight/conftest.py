@@ -18,6 +18,7 @@ from pyarrow import flight
 
 import bowstring as bow
 from bowstring.memory import default_pool, mappings
+from tests.ucx import open_ucx
 
 TOKEN = "a secret of 20 marks"
 TABLE = pa.table({"n": np.arange(10_000), "s": pa.array(["x", None] * 5_000).dictionary_encode()})
@@ -50,8 +51,10 @@ def _left() -> tuple[list[str], list[str]]:
 
 
 @pytest.fixture(autouse=True)
-def tidy() -> Iterator[None]:
+def tidy(request: pytest.FixtureRequest) -> Iterator[None]:
     """Every test here leaves nothing behind: no socket, no memory, no thread, nothing mapped."""
+    if "ucx" in request.node.name:
+        open_ucx()
     gc.collect()
     before = _left()
     yield

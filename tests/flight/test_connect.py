@@ -21,6 +21,7 @@ from bowstring.cli import main
 from bowstring.dissociated.endpoint import Offer
 from bowstring.flight import catalogs
 from tests.flight.conftest import LIMITS, TABLE, TOKEN, Serve, read
+from tests.ucx import needs_ucx
 
 NUMBERS = pa.record_batch({"n": [1, 2, 3]})
 
@@ -68,6 +69,22 @@ def test_awaited(serve: Serve, address: str) -> None:
                 await anext(stream)
 
     asyncio.run(work())
+
+
+@needs_ucx
+def test_over_ucx(serve: Serve) -> None:
+    """A location of ``ucx:`` is read over UCX, alone or where it is asked for among others."""
+    server, flights = serve("ucx://127.0.0.1:0", token=TOKEN)
+    server.publish("t", TABLE)
+    with bow.connect(f"{flights.uri}/t", token=TOKEN) as stream:
+        assert stream.stats.path.startswith("ucx: ")
+        assert stream.read_all().equals(TABLE)
+    server.listen_too("unix:")
+    server.listen_too("tcp://127.0.0.1:0")
+    for transport, way in ((None, "unix: mapped"), ("ucx", "ucx: "), ("tcp", "tcp: packed")):
+        with bow.connect(f"{flights.uri}/t", token=TOKEN, transport=transport) as stream:
+            assert stream.stats.path.startswith(way)
+            assert stream.read_all().equals(TABLE)
 
 
 def test_memory_before_bytes(serve: Serve) -> None:

@@ -20,7 +20,13 @@ import atheris
 os.environ["BOWSTRING_KERNELS"] = "interpret"
 
 with atheris.instrument_imports(
-    include=["bowstring.ipc", "bowstring.columnar", "bowstring.variant", "bowstring.kernels"],
+    include=[
+        "bowstring.ipc",
+        "bowstring.columnar",
+        "bowstring.variant",
+        "bowstring.kernels",
+        "bowstring.transport.ucx",
+    ],
     enable_loader_override=False,
 ):
     from tests.fuzz.seeds import folder_of_seeds, seeds

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from bowstring import ipc
 from tests.fuzz.tls_target import tls_seeds
+from tests.fuzz.ucx_target import ucx_seeds
 from tests.variant.documents import document
 from tests.variant.encoding import Widths, encode
 from tests.variant.matrix import tree_of
@@ -136,6 +137,10 @@ def _texts(_data: Path | None) -> Iterator[tuple[str, bytes]]:
     yield "twice", b'{"a":1,"a":2}'
 
 
+def _ucx(_: Path | None) -> Iterator[tuple[str, bytes]]:
+    yield from ucx_seeds()
+
+
 def _connections(_: Path | None) -> Iterator[tuple[str, bytes]]:
     yield from tls_seeds()
 
@@ -148,6 +153,7 @@ _SEEDS: Final = {
     "variant": _variants,
     "json": _texts,
     "tls": _connections,
+    "ucx": _ucx,
 }
 
 

@@ -21,6 +21,7 @@ from bowstring.ipc.body.check_scalar import check
 from bowstring.ipc.flatbuf.message import MessageKind, decode_dictionary, decode_message, decode_record_batch
 from bowstring.ipc.flatbuf.schema import decode_schema
 from tests.fuzz.tls_target import tls
+from tests.fuzz.ucx_target import ucx
 from tests.fuzz.variant_targets import json_text, variant_value
 
 __all__ = ["LIMITS", "TARGETS"]
@@ -119,4 +120,5 @@ TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "variant": variant_value,
     "json": json_text,
     "tls": tls,
+    "ucx": ucx,
 }

@@ -5,15 +5,17 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from tests.fuzz.seeds import folder_of_seeds, seeds
 from tests.fuzz.targets import TARGETS
+from tests.ucx import needs_ucx
 
 ROOT: Final = Path(__file__).parents[2]
 CORPUS: Final = Path(__file__).parent / "corpus"
@@ -40,11 +42,37 @@ def test_what_was_found_stays_fixed(path: Path) -> None:
     TARGETS[path.parent.name](path.read_bytes())
 
 
-@pytest.mark.parametrize("target", TARGETS)
+def the_targets() -> list[Any]:
+    """Return the targets; what is not installed is skipped by name."""
+    return [pytest.param(each, marks=needs_ucx if each == "ucx" else ()) for each in TARGETS]
+
+
+@pytest.mark.parametrize("target", the_targets())
 def test_seeds_are_taken(target: str) -> None:
     """What fuzzing starts from brings no target down."""
     for seed in seeds(target, folder_of_seeds()).values():
         TARGETS[target](seed)
+
+
+@needs_ucx
+def test_changed_messages_over_ucx() -> None:
+    """Messages in which bytes were changed, left out or doubled bring neither end of `ucx:` down."""
+    rng = random.Random(29)
+    begun = list(seeds("ucx", None).values())
+    for _ in range(40):
+        data = bytearray(rng.choice(begun))
+        for _ in range(rng.choice((1, 1, 2, 5))):
+            at = rng.randrange(1, len(data))
+            match rng.randrange(3):
+                case 0:
+                    data[at] = rng.choice((0, 1, 0xFF, rng.randrange(256)))
+                case 1:
+                    del data[at : at + rng.randrange(1, 9)]
+                case 2:
+                    data[at:at] = data[at : at + rng.randrange(1, 9)] or b"?"
+            if len(data) < 2:
+                break
+        TARGETS["ucx"](bytes(data))
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +82,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", the_targets())
 @pytest.mark.parametrize("round_", range(ROUNDS))
 def test_fuzzing_finds_nothing(grown: Path, tmp_path: Path, target: str, round_: int) -> None:
     """Coverage-guided fuzzing of a target ends without a finding."""

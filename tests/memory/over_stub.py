@@ -47,6 +47,7 @@ class OverStub:
             "seen": ctypes.string_at(mapped.address, nbytes)[-1],
             "inherited": os.get_inheritable(slab.fd),
             "read_only": device.maps_read_only,
+            "rdma": self._driver.direct_rdma,
         }
         del slab, mapped
         gc.collect()

@@ -46,6 +46,7 @@ static int is_wanted(const CUmemAllocationProp* wanted) {
   expected.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   expected.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   expected.location.id = wanted->location.id;
+  expected.allocFlags.gpuDirectRDMACapable = wanted->location.id == 1;
   return (unsigned)wanted->location.id < DEVICES && !memcmp(wanted, &expected, sizeof expected);
 }
 
@@ -79,7 +80,8 @@ CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
 }
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
   MUST((unsigned)device < DEVICES);
-  *value = attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED ||
+  *value = (attribute == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED && device == 1) ||
+           attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED ||
            attribute == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
   return CUDA_SUCCESS;
 }
@@ -122,6 +124,14 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes, const C
   if (fd < 0 || ftruncate(fd, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   *handle = handle_of(fd);
   handles++;
+  return CUDA_SUCCESS;
+}
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* found, CUmemGenericAllocationHandle handle) {
+  MUST(fd_of(handle) >= 0);
+  memset(found, 0, sizeof *found);
+  found->type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  found->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  found->allocFlags.gpuDirectRDMACapable = 1;
   return CUDA_SUCCESS;
 }
 CUresult cuMemExportToShareableHandle(void* shared, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType kind,

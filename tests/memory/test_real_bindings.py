@@ -70,6 +70,7 @@ def test_memory_is_made_exported_and_imported(over: Child) -> None:
             "seen": 7,
             "inherited": False,
             "read_only": True,
+            "rdma": {"1": True},
         }
         assert over.call("held") == [0, 0]
 
@@ -110,5 +111,5 @@ def test_doctor_finds_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Look.begin(LOOK) as look:
         seen = look.end(30.0)
     [check] = [each for each in seen.checks if each.name == CUDA]
-    assert (check.state, check.detail) == (State.OK, "CUDA 13.0: Stub 0; Stub 1")
+    assert (check.state, check.detail) == (State.OK, "CUDA 13.0: Stub 0 (without GPUDirect RDMA); Stub 1")
     assert seen.devices == ("cuda:0", "cuda:1")

@@ -222,13 +222,21 @@ class UcxServer:
         ``"both"``, or ``"metadata"`` or ``"bodies"`` of a pair of servers.
     backwards
         Whether bodies are sent last first, and before all metadata.
+    handle
+        A CUDA IPC handle of memory in which the bodies lie as :func:`image_of` has them: they are offsets into it.
     """
 
     want_data = 0xFFFF_FDEA_DBA0_BAB0
     free_data = 0x0000_00DE_ADBA_0BA0
 
     def __init__(
-        self, parts: Sequence[Part], *, pointers: bool = False, role: str = "both", backwards: bool = False
+        self,
+        parts: Sequence[Part],
+        *,
+        pointers: bool = False,
+        role: str = "both",
+        backwards: bool = False,
+        handle: bytes | None = None,
     ) -> None:
         self._parts, self._pointers, self._role, self._backwards = parts, pointers, role, backwards
         self._context = Context({"NET_DEVICES": "lo"})
@@ -236,11 +244,16 @@ class UcxServer:
         self._listener = self._worker.listen("127.0.0.1", 0)
         self.tickets: list[bytes] = []
         self.freed: list[int] = []
+        self.served = 0
         self.errors: list[BaseException] = []
-        self._memory = np.frombuffer(b"".join(_padded(parts)), np.uint8).copy()
+        self._memory = np.frombuffer(image_of(parts), np.uint8).copy()
+        self._base = self._memory.ctypes.data
         self._mapped: Mapped | None = None
         query = {"want_data": str(self.want_data)}
-        if pointers:
+        if handle is not None:
+            self._pointers, self._base = True, 0
+            query |= {"free_data": str(self.free_data), "remote_handle": base64.b64encode(handle).decode()}
+        elif pointers:
             self._mapped = self._context.map(self._memory.ctypes.data, max(1, self._memory.nbytes))
             query |= {
                 "free_data": str(self.free_data),
@@ -277,6 +290,7 @@ class UcxServer:
             self._until_gone(end)
         finally:
             worker.close()
+            self.served += 1
 
     def _send_metadata(self, end: _End) -> None:
         if self._role == "bodies":
@@ -288,7 +302,7 @@ class UcxServer:
     def _send_bodies(self, end: _End, numbers: Sequence[int]) -> None:
         if self._role == "metadata":
             return
-        address = self._memory.ctypes.data
+        address = self._base
         starts = {}
         for number in numbers:
             starts[number] = address
@@ -330,6 +344,11 @@ class UcxServer:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def image_of(parts: Sequence[Part]) -> bytes:
+    """Return the bodies of all messages one behind the other, as addresses name them."""
+    return b"".join(_padded(parts))
 
 
 def _padded(parts: Sequence[Part]) -> list[bytes]:

@@ -41,6 +41,7 @@ from bowstring.transport.descriptors import close_all
 
 if TYPE_CHECKING:
     import queue
+    from collections.abc import Callable
 
     import numpy.typing as npt
     import pyarrow as pa
@@ -88,6 +89,8 @@ class Assembler:
         Whether memory of the host is mapped copy-on-write, for views that may be written.
     remote
         Memory of the server that is read with keys, where the transport can do that.
+    allocation
+        Opens what the URI of a server lends whole, by a handle of the driver's: addresses are offsets into it.
     """
 
     def __init__(
@@ -99,11 +102,13 @@ class Assembler:
         *,
         private: bool = False,
         remote: RemoteMemory | None = None,
+        allocation: Callable[[], Region] | None = None,
     ) -> None:
         self._limits = limits
         self._protocol = protocol
         self._private = private
         self._remote = remote
+        self._allocation = allocation
         self._notes = notes
         self._bodies = bodies
         self.announced = AnnouncedRegions(limits)
@@ -127,6 +132,8 @@ class Assembler:
             The part is not what the format, the protocol or a bound allows.
         """
         kind = part.message.kind
+        if isinstance(part.body, Pointers):
+            self._open_allocation()
         if kind is MessageKind.SCHEMA:
             self._take_schema(part)
             return None
@@ -163,6 +170,7 @@ class Assembler:
         layout = self._layout
         if template is None or layout is None or self._unchecked or self._reads is not None:
             return []
+        self._open_allocation()
         dictionaries = self._memo.all(layout)
         if dictionaries is None:
             return []
@@ -240,6 +248,23 @@ class Assembler:
         if isinstance(event.handle, LentHandle):
             self.lenders.add(region.device)
         return mappings().hits > before
+
+    def _open_allocation(self) -> None:
+        """Open what the server's URI lends, when the first body needs it."""
+        opens, self._allocation = self._allocation, None
+        if opens is None:
+            return
+        region = opens()
+        self.borrows = True
+        self.lenders.add(region.device)
+        self.announced.add(0, region, region.nbytes)
+
+    @property
+    def way(self) -> str:
+        """How bodies came from a server that says nothing of it."""
+        if self.borrows:
+            return "in place"
+        return "packed" if self._reads is None or not self._reads.used else "read"
 
     def forget_regions(self) -> None:
         """Let go of the regions: only the batches that use them keep them now."""

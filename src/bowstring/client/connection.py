@@ -20,7 +20,7 @@ from bowstring.client.control_sender import Command, ControlSender
 from bowstring.client.device import BorrowedHandles, DeviceHandshake, addresses_of
 from bowstring.client.poller import Job, Poller, Readiness, RingingQueue, WakingCondition, poller
 from bowstring.client.receive_loop import is_urgent, listen, take_first
-from bowstring.client.remote import RemoteMemory
+from bowstring.client.remote import RemoteMemory, cuda_token
 from bowstring.client.stream import Counters
 from bowstring.client.timeouts import check_silence, watch_end
 from bowstring.client.wire import Wire, note_turned_away, open_wires
@@ -46,8 +46,9 @@ from bowstring.errors import (
     ProtocolError,
 )
 from bowstring.limits import Limits
-from bowstring.memory import Pool, watch_forks
+from bowstring.memory import Pool, mappings, watch_forks
 from bowstring.memory.buffer import PrivateMemory
+from bowstring.memory.device import device_by_name
 from bowstring.transport.descriptors import close_all
 from bowstring.transport.threads import run_in_thread
 
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from bowstring.columnar.batch import Batch
     from bowstring.dissociated.endpoint import Endpoint
     from bowstring.ipc.compression.device.decompress import DeviceBodies
+    from bowstring.memory import Region
     from bowstring.transport import Channel
     from bowstring.transport.certificates import TlsConfig
 
@@ -141,9 +143,10 @@ class Connection:
         private = isinstance(pool, PrivateMemory)
         wire = self._wires[-1]
         reads = wire.channel.passes_memory == "rkey"
-        remote = RemoteMemory(wire, last.remote_handle, limits) if reads else None
+        allocation = self._allocation_of(wire, last.remote_handle) if reads else None
+        remote = RemoteMemory(wire, last.remote_handle, limits) if reads and allocation is None else None
         self._assembler = Assembler(
-            limits, protocol, self._notes, self.bodies, private=private, remote=remote
+            limits, protocol, self._notes, self.bodies, private=private, remote=remote, allocation=allocation
         )
         self._device = DeviceHandshake(self._assembler, protocol, addresses, limits.device_timeout)
         self._batches: collections.deque[Assembled] = collections.deque()
@@ -162,6 +165,14 @@ class Connection:
             except LimitExceeded as error:
                 self._give_up(error, alone=not number)
                 raise
+
+    def _allocation_of(self, wire: Wire, handle: bytes | None) -> Callable[[], Region] | None:
+        """Return what opens the memory of a CUDA IPC handle in a server's URI, if there is one."""
+        token = None if handle is None or wire.channel.reads_with(handle) else cuda_token(handle)
+        if token is None:
+            return None
+        device = None if self.bodies is None else self.bodies.device
+        return lambda: mappings().open_token(token, device or device_by_name("cuda"))
 
     def _read(self, wire: Wire) -> None:
         if wire is self._wires[0]:
@@ -491,7 +502,7 @@ class Connection:
         if self.welcome is not None:
             return self.welcome.path, self.welcome.why + means + self._passed_over
         plain = "the server knows only the plain protocol"
-        return f"{channel.scheme}: packed", plain + means + self._passed_over
+        return f"{channel.scheme}: {self._assembler.way}", plain + means + self._passed_over
 
     # Life.
 

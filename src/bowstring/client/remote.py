@@ -8,6 +8,7 @@ import numpy as np
 
 from bowstring.dissociated.addresses import AnnouncedRegions
 from bowstring.errors import LimitExceeded
+from bowstring.memory.handle import IPC_TOKEN_BYTES
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -16,9 +17,24 @@ if TYPE_CHECKING:
     from bowstring.limits import Limits
     from bowstring.memory import KeyedHandle, Region
 
-__all__ = ["RemoteMemory"]
+__all__ = ["RemoteMemory", "cuda_token"]
 
 _ALIGNMENT: Final = 64
+_SIZE_BYTES: Final = 8
+
+
+def cuda_token(handle: bytes) -> bytes | None:
+    """Return the 64 bytes of the driver in the handle of a URI; ``None`` where it is not one of CUDA's.
+
+    Before them there may be a size in 8 bytes, as pyarrow writes it.
+
+    Examples
+    --------
+    >>> cuda_token(bytes(8) + b"x" * 64) == b"x" * 64
+    True
+    """
+    sized = len(handle) == _SIZE_BYTES + IPC_TOKEN_BYTES
+    return handle[-IPC_TOKEN_BYTES:] if sized or len(handle) == IPC_TOKEN_BYTES else None
 
 
 class RemoteMemory:
@@ -32,6 +48,11 @@ class RemoteMemory:
         The key in the server's URI, if there is one: addresses of bodies are then those of the server.
     limits
         Bounds for what is read.
+
+    Attributes
+    ----------
+    used
+        Whether anything was read.
     """
 
     def __init__(self, wire: Wire, key: bytes | None, limits: Limits) -> None:
@@ -40,6 +61,7 @@ class RemoteMemory:
         self._limits = limits
         self._announced = AnnouncedRegions(limits)
         self._handles: dict[int, KeyedHandle] = {}
+        self.used = False
 
     @property
     def known(self) -> bool:
@@ -79,6 +101,7 @@ class RemoteMemory:
                 expected=f"at most {self._limits.message_bytes} bytes",
                 found=f"{total} bytes",
             )
+        self.used = True
         reads = self._reads(pairs)
         padded = -(-lengths.astype(np.int64) // _ALIGNMENT) * _ALIGNMENT
         places = np.cumsum(padded) - padded

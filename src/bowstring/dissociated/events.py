@@ -49,9 +49,9 @@ class Pointers:
 
     @property
     def addresses(self) -> npt.NDArray[np.uint64]:
-        """The addresses that are lent: all that are not 0."""
+        """The addresses that are lent: all but 0 for an empty buffer. As an offset, 0 is as good as any."""
         pairs = self.pairs
-        addresses: npt.NDArray[np.uint64] = pairs[pairs[:, 0] != 0, 0]
+        addresses: npt.NDArray[np.uint64] = pairs[(pairs != 0).any(axis=1), 0]
         return addresses
 
 

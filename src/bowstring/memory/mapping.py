@@ -15,7 +15,7 @@ from bowstring.errors import InvalidRegion, NotOnDevice
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory.cuda.driver_device import DriverDevice
 from bowstring.memory.cuda.ipc import exported_here, used_here
-from bowstring.memory.device import CPU_DEVICE_TYPE, cpu, find_device
+from bowstring.memory.device import CPU_DEVICE_TYPE, Device, cpu, find_device
 from bowstring.memory.handle import Handle, LentHandle, this_process
 from bowstring.memory.region import Region
 from bowstring.memory.slab import Slab, identity_of, let_go, map_host_slab
@@ -139,14 +139,29 @@ class MappingCache:
                 raise InvalidRegion("this process lends no such memory", found=handle.uuid.hex())
             return Region.of_slab(used_here(slab))
         _check_exporter(handle, here.place)
+        device = find_device(handle.arrow_device_type, handle.device_uuid)
+        if not isinstance(device, DriverDevice):
+            raise InvalidRegion("memory of the host is not lent by handles", found=device.name)
+        return self._lent(handle, device)
+
+    def _lent(self, handle: LentHandle, device: DriverDevice) -> Region:
         with self._turn(handle.uuid):
             region = self._cached(handle, lambda slab: slab.identity == handle)
-            if region is None:
-                device = find_device(handle.arrow_device_type, handle.device_uuid)
-                if not isinstance(device, DriverDevice):
-                    raise InvalidRegion("memory of the host is not lent by handles", found=device.name)
-                region = self._in_use(device.open_lent(handle))
-            return region
+            return self._in_use(device.open_lent(handle)) if region is None else region
+
+    def open_token(self, token: bytes, device: Device) -> Region:
+        """Return the allocation that a CUDA IPC handle names, whole, as far as a device reaches it.
+
+        For handles of programs that say nothing but the driver's 64 bytes.
+
+        Raises
+        ------
+        InvalidRegion
+            It cannot be opened, or `device` is the host.
+        """
+        if not isinstance(device, DriverDevice):
+            raise InvalidRegion("memory of the host is not lent by handles", found=device.name)
+        return self._lent(device.handle_of_token(token), device)
 
     def _cached(self, handle: Handle | LentHandle, is_same: Callable[[Slab], bool]) -> Region | None:
         """Return the region that a handle names, if it is mapped; lent memory is never idle."""

@@ -97,6 +97,16 @@ _NOT_OPENED: Final = (
 )
 
 
+_OF_DEVICES: Final = "memory of a GPU is copied to the host and sent"
+
+
+def _apart(hello: Hello | None) -> str:
+    """Say where a reader is on this machine and in another PID namespace, so far as its hello tells."""
+    here, there = this_process().place.split(":"), (hello.ipc or "" if hello is not None else "").split(":")
+    apart = here[0] == there[0] and here != there
+    return "; the reader is in another PID namespace, across which UCX has no cuda_ipc" if apart else ""
+
+
 def hands_over(channel: Channel, hello: Hello | None, source: Source) -> bool:
     """Whether memory of a data set can be handed to a reader, as far as its hello and the connection say."""
     return (
@@ -137,6 +147,8 @@ def road(channel: Channel, protocol: ProducerProtocol, source: Source) -> tuple[
         return f"{scheme}: packed", f"{scheme} cannot hand over memory, so the bytes are sent"
     if protocol.why_not:
         return f"{scheme}: packed", f"the bytes are sent: {protocol.why_not}"
+    if channel.passes_memory == "rkey" and source.devices:
+        return f"{scheme}: packed", _OF_DEVICES + _apart(protocol.hello)
     if not _can_open(channel, protocol.hello, source):
         return f"{scheme}: packed", _NOT_OPENED
     return f"{scheme}: packed", "the reader asked for the bytes"

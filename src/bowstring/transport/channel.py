@@ -233,6 +233,10 @@ class Channel(Closing):
         """Return what the peer reads a region with; ``None`` where `passes_memory` is not ``"rkey"``."""
         return None
 
+    def reads_with(self, key: bytes) -> bool:  # noqa: ARG002  for transports that read remote memory
+        """Whether bytes have the form of a key for `read_remote`."""
+        return False
+
     def read_remote(
         self,
         reads: Sequence[tuple[bytes, int, int]],

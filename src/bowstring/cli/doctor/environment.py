@@ -137,7 +137,8 @@ def _huge_pages() -> Check:
 # The kernel numbers the first namespaces so (include/linux/proc_ns.h); the first mount and network ones vary.
 _FIRST: Final = {"pid": 4026531836, "ipc": 4026531839, "user": 4026531837}
 _HINTS: Final = {
-    "pid": "Descriptors cross it. CUDA IPC handles (share='in_place') do not: docker run --pid container:NAME",
+    "pid": "Descriptors cross it. CUDA IPC handles (share='in_place', and those in URIs of ucx:) do not, and "
+    "UCX uses no cma and no cuda_ipc (openucx/ucx #11978): docker run --pid container:NAME",
     "ipc": "Descriptors cross it. CUDA IPC handles (share='in_place') do not: docker run --ipc container:NAME",
     "user": "The same user must have the same number in both containers, or readers are refused.",
     "net": "Loopback is its own: tcp:// works between containers that share it (--network container:NAME).",

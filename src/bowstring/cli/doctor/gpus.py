@@ -32,7 +32,7 @@ CUDA: Final = "CUDA driver"
 NVML: Final = "NVML"
 LOOK: Final = "from bowstring.cli.doctor.gpus import look; look()"
 _BROKEN: Final = "Run nvidia-smi; if it does not answer either, reload the driver or reboot."
-_ATTRIBUTES: Final = {"VMM": 102, "POSIX descriptors": 103}
+_ATTRIBUTES: Final = {"VMM": 102, "POSIX descriptors": 103, "GPUDirect RDMA": 110}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -32,12 +32,20 @@ class CudaDriver:
     ----------
     api
         The module ``cuda.bindings.driver``.
+
+    Attributes
+    ----------
+    direct_rdma : dict of int to bool
+        Whether network cards reach memory that is made on a device, by its number: asked for where the device says
+        that it can, and read back from the first memory, because not every platform keeps to it.
     """
 
     def __init__(self, api: Any) -> None:
         self._api = api
         self._done("cuInit", api.cuInit(0))
         self._contexts: dict[int, Any] = {}
+        self._asks_rdma: dict[int, bool] = {}
+        self.direct_rdma: dict[int, bool] = {}
 
     def _done(self, call: str, result: tuple[Any, ...], *, where: str | None = None) -> Any:
         """Return the results of a call besides its status, or raise."""
@@ -91,7 +99,31 @@ class CudaDriver:
         properties.type = self._api.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
         properties.requestedHandleTypes = self._fd_type
         properties.location = self._location(ordinal)
+        if self._can_rdma(ordinal):
+            properties.allocFlags.gpuDirectRDMACapable = 1
         return properties
+
+    def _can_rdma(self, ordinal: int) -> bool:
+        found = self._asks_rdma.get(ordinal)
+        if found is None:
+            attribute = (
+                self._api.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED
+            )
+            answer = self._api.cuDeviceGetAttribute(attribute, self._device(ordinal))
+            found = self._asks_rdma[ordinal] = bool(self._done("cuDeviceGetAttribute", answer))
+        return found
+
+    def _note_rdma(self, ordinal: int, handle: int) -> None:
+        """Take note whether the first memory of a device is what was asked for."""
+        if ordinal in self.direct_rdma:
+            return
+        self.direct_rdma[ordinal] = False
+        if not self._can_rdma(ordinal):
+            return
+        with contextlib.suppress(DeviceError):
+            answer = self._api.cuMemGetAllocationPropertiesFromHandle(handle)
+            found = self._done("cuMemGetAllocationPropertiesFromHandle", answer)
+            self.direct_rdma[ordinal] = bool(found.allocFlags.gpuDirectRDMACapable)
 
     @property
     def _fd_type(self) -> Any:
@@ -107,7 +139,9 @@ class CudaDriver:
     def create(self, ordinal: int, nbytes: int) -> int:
         with self._current(ordinal):
             found = self._api.cuMemCreate(nbytes, self._properties(ordinal), 0)
-            return int(self._done("cuMemCreate", found, where=f"cuda:{ordinal}, {nbytes} bytes"))
+            handle = int(self._done("cuMemCreate", found, where=f"cuda:{ordinal}, {nbytes} bytes"))
+        self._note_rdma(ordinal, handle)
+        return handle
 
     def export(self, handle: int) -> int:
         found = self._api.cuMemExportToShareableHandle(handle, self._fd_type, 0)

@@ -130,6 +130,14 @@ class OpenHandles:
             self._open[address] = max(size, handle.nbytes), count + 1
         return address
 
+    def size_of(self, token: bytes) -> int:
+        """Return the size of the allocation that a handle names, or raise `DeviceError`."""
+        address = self._driver.open_ipc_handle(self._ordinal, token)
+        try:
+            return self._driver.address_range(self._ordinal, address)[1]
+        finally:
+            self._driver.close_ipc_handle(self._ordinal, address)
+
     def close(self, address: int) -> None:
         """Close an allocation, once for each time it was opened, or raise `DeviceError`."""
         with self._lock:

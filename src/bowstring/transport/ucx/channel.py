@@ -20,6 +20,7 @@ from bowstring.transport.channel import Land, Message, Received
 from bowstring.transport.framing import check_length, landing, lazy_memory
 from bowstring.transport.peer import Peer, check_seconds
 from bowstring.transport.ucx.context import DONE, Failure, Request
+from bowstring.transport.ucx.endpoint import is_key
 from bowstring.transport.ucx.incoming import CONTROL, Control
 from bowstring.transport.ucx.link import COUNT, COUNT_MASK, Link
 from bowstring.transport.ucx.progress import Pages, Progress
@@ -67,6 +68,7 @@ class UcxChannel(Progress):
         self._receiving = threading.Lock()
         self._asking = dialled  # until the peer has answered
         self._position = 0
+        self._ways = ""
         if link.ours:
             link.greet()
             self._watch()
@@ -80,8 +82,17 @@ class UcxChannel(Progress):
             self._check_link()
             return any(way.startswith(_READS) for way in self._link.ways)
 
+    @property
+    def means(self) -> str:  # type: ignore[override]  # it becomes known
+        """The transports and devices of UCX, and how it moves bodies, as far as it has said so."""
+        protocol = self._reader.protocol or self._incoming.protocol
+        return f"{self._ways} ({protocol})" if protocol else self._ways
+
     def keyed(self, region: Region) -> KeyedHandle | None:
         return keyed_handle(self._link.worker.context, region)
+
+    def reads_with(self, key: bytes) -> bool:
+        return is_key(key)
 
     def read_remote(
         self, reads: Sequence[tuple[bytes, int, int]], buffer: Buffer, offsets: Sequence[int]
@@ -187,7 +198,10 @@ class UcxChannel(Progress):
             # As the specification's own implementation asks: UCX tells of it when the server has taken it.
             link.keep(link.endpoint.send(tag, [b"".join(views)], sync=True))
             return DONE
-        return link.endpoint.send(tag, views)
+        request = link.endpoint.send(tag, views)
+        if tag >> 56 == 0 and sum(map(len, views)) > _REQUEST_BYTES:
+            link.say_protocol(request)
+        return request
 
     def _left(self, pending: list[Request]) -> list[Request]:
         """Return what is not done yet."""
@@ -279,10 +293,10 @@ class UcxChannel(Progress):
         return found
 
     def _deliver(self, found: Arrived | Probed | Control, land: Land | None) -> Received:
-        if not self.means:
+        if not self._ways:
             with self._lock:
                 self._check_link()
-                self.means = ", ".join(self._link.ways)
+                self._ways = ", ".join(self._link.ways)
         self._asking = False
         match found:
             case Arrived():

@@ -6,6 +6,7 @@ Nothing here waits, takes a lock or starts a thread. A request keeps alive what 
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +32,8 @@ CUDA: Final = 1
 _API: Final = (1, 22)
 _FIRST_ERROR: Final = (1 << 64) - 100
 _INFO_BYTES: Final = 512
+# Flags, an operation, its memory and length; how and by what it moves; what UCX expects of that.
+_PROTOCOL: Final = re.compile(r" length \d+ (.+?) [\d.]+ MB/s")
 _READ_ONLY: Final = MapParams.LOCAL_READ | MapParams.REMOTE_READ
 
 
@@ -101,7 +104,15 @@ class Request:
         return True
 
     def protocol(self) -> str:
-        """Return how UCX moves it, in its own words; empty where it does not say so, or is done."""
+        """Return how UCX moves it, in its own words; empty where it does not say so, or is done.
+
+        ``rendezvous zero-copy read from remote cma/memory``, for example. UCX says so to the sender, or the reader
+        of remote memory, and not to the receiver of a message.
+        """
+        found = _PROTOCOL.search(self._described())
+        return found[1] if found is not None else ""
+
+    def _described(self) -> str:
         if not self._pointer:
             return ""
         text = ctypes.create_string_buffer(_INFO_BYTES)

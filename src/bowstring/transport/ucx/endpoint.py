@@ -23,7 +23,7 @@ from bowstring.transport.ucx.structures import (
 if TYPE_CHECKING:
     from bowstring.transport.ucx.worker import Worker
 
-__all__ = ["METADATA_ID", "Endpoint", "RemoteKey"]
+__all__ = ["METADATA_ID", "Endpoint", "RemoteKey", "is_key"]
 
 METADATA_ID: Final = 0
 _SEVERAL: Final = 2
@@ -146,7 +146,7 @@ class RemoteKey:
     """What memory of a peer is read with."""
 
     def __init__(self, endpoint: Endpoint, packed: bytes) -> None:
-        if not _is_key(packed):
+        if not is_key(packed):
             raise Failure(Status.INVALID_PARAM, "reading a remote key")
         self._endpoint = endpoint
         handle = ctypes.c_void_p()
@@ -174,7 +174,7 @@ def _take_failure(failures: list[int], _arg: int, _endpoint: int, status: int) -
     failures.append(status)
 
 
-def _is_key(packed: bytes) -> bool:
+def is_key(packed: bytes) -> bool:
     """Whether bytes have the form of an rkey, whose lengths UCX believes.
 
     A set of memory domains in 8 bytes, the kind of memory, and for each domain a length and so many bytes; then

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["CONTROL", "Control", "Incoming"]
 
 CONTROL: Final = 0xB0
+_MOST_WORDS: Final = 256
 
 
 class Control(NamedTuple):
@@ -58,6 +59,8 @@ class Incoming:
     ----------
     ended
         Whether the peer has said that nothing more comes.
+    protocol
+        How UCX moves bodies, in its own words; empty while the peer has not said so.
     """
 
     def __init__(self, link: Link, reader: RemoteReader, limits: Limits) -> None:
@@ -67,6 +70,7 @@ class Incoming:
         self._taken = 0  # untagged messages
         self._tagged_next = False
         self._begun: _Begun | None = None
+        self.protocol = ""
         self._bye: int | None = None  # so many untagged messages were sent before
         self._said_gone = False
 
@@ -156,7 +160,12 @@ class Incoming:
         return _Begun(probed.tag, place, request)
 
     def _take_own(self, tag: int, body: bytes) -> None:
-        if tag != Own.GREETING:
-            raise ProtocolError("an unknown message of this transport", found=f"tag {tag:#x}")
-        self._link.ours = True
-        self._reader.learn(body)
+        match tag:
+            case Own.GREETING:
+                self._link.ours = True
+                self._reader.learn(body)
+            case Own.PROTOCOL:
+                words = body[:_MOST_WORDS].decode(errors="replace")
+                self.protocol = "".join(each if each.isprintable() else "?" for each in words)
+            case _:
+                raise ProtocolError("an unknown message of this transport", found=f"tag {tag:#x}")

@@ -46,6 +46,8 @@ class Own(enum.IntEnum):
     """Nothing more comes."""
     GONE = (0xB3 << 56) | 0xFFFF_FF03
     """All that came before ``BYE`` was received."""
+    PROTOCOL = (0xB3 << 56) | 0xFFFF_FF04
+    """Behind the count, in UTF-8: how UCX moves bodies, which it says to the sender only."""
 
 
 class Link:
@@ -78,6 +80,7 @@ class Link:
         self._background: list[Request] = []
         self._unread: list[Request] = []
         self._process = os.getpid()
+        self._said_protocol = False
         self._bye: Request | None = None
         self._closing: Request | None = None
         self._until = 0.0
@@ -100,6 +103,16 @@ class Link:
     def say(self, own: Own, more: bytes = b"") -> Request:
         """Begin to send a message of this transport, behind all that was sent."""
         return self.endpoint.send(own, [COUNT.pack(self.untagged & COUNT_MASK) + more])
+
+    def say_protocol(self, body: Request) -> None:
+        """Say once to a peer of ours how UCX moves bodies; `body` has just begun to be sent."""
+        if self._said_protocol or not self.ours:
+            return
+        words = body.protocol()
+        # The first messages go by the connection to the listener, until the others are made.
+        if any(way in words for way in self.ways):
+            self._said_protocol = True
+            self.keep(self.say(Own.PROTOCOL, words.encode()))
 
     def keep(self, request: Request) -> None:
         """Keep a request that nobody waits for, and the memory that it reads or writes, until it is done."""

@@ -154,9 +154,15 @@ class RemoteReader:
     ----------
     endpoint
         The way to the peer.
+
+    Attributes
+    ----------
+    protocol
+        How UCX reads, in its own words; empty while it has not said so.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
+        self.protocol = ""
         self._endpoint = endpoint
         self._keys: dict[bytes, RemoteKey] = {}
         self._mark: tuple[int, int, bytes] | None = None
@@ -182,6 +188,7 @@ class RemoteReader:
             self._key(piece.key).get(address + piece.offset, piece.nbytes, piece.address, kept=kept)
             for piece in pieces
         ]
+        self.protocol = self.protocol or begun[-1].protocol()
         return [request for request in begun if not request.done]
 
     def look(self) -> Request | None:
