@@ -11,12 +11,12 @@ import weakref
 from collections.abc import Callable
 from typing import Final
 
-from bowstring.errors import InvalidRegion, NotOnDevice
+from bowstring.errors import DeviceError, InvalidRegion, NotOnDevice
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory.cuda.driver_device import DriverDevice
 from bowstring.memory.cuda.ipc import exported_here, used_here
 from bowstring.memory.device import CPU_DEVICE_TYPE, Device, cpu, find_device
-from bowstring.memory.handle import Handle, LentHandle, this_process
+from bowstring.memory.handle import Handle, LentHandle, Process, this_process
 from bowstring.memory.region import Region
 from bowstring.memory.slab import Slab, identity_of, let_go, map_host_slab
 
@@ -161,7 +161,7 @@ class MappingCache:
         """
         if not isinstance(device, DriverDevice):
             raise InvalidRegion("memory of the host is not lent by handles", found=device.name)
-        return self._lent(device.handle_of_token(token), device)
+        return self._lent(_handle_of(token, device), device)
 
     def _cached(self, handle: Handle | LentHandle, is_same: Callable[[Slab], bool]) -> Region | None:
         """Return the region that a handle names, if it is mapped; lent memory is never idle."""
@@ -283,6 +283,22 @@ def _watch(reference: weakref.ref[MappingCache]) -> None:
     while (cache := reference()) is not None and (seconds := cache.look_again()) is not None:
         del cache
         time.sleep(seconds)
+
+
+def _handle_of(token: bytes, device: DriverDevice) -> LentHandle:
+    """Return the handle of an allocation of which only the driver's 64 bytes are known."""
+    somebody = Process(bytes(16), 0, 0, 0)
+    try:
+        nbytes = device.openings.size_of(token)
+    except DeviceError as error:
+        raise InvalidRegion(
+            "memory of a CUDA IPC handle cannot be opened",
+            found=str(error),
+            where=device.name,
+            hint="Both processes must be in one PID namespace, and the GPUs reach each other; and a process "
+            "cannot open its own.",
+        ) from error
+    return LentHandle(token, 0, 0, somebody, device.uuid, nbytes, device.arrow_device_type)
 
 
 def _check_exporter(handle: LentHandle, place: str) -> None:

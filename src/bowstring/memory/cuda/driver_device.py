@@ -22,7 +22,7 @@ from bowstring.memory.cuda.deferred import DeferredCalls, Mapped
 from bowstring.memory.cuda.events import Events
 from bowstring.memory.cuda.ipc import OpenHandles
 from bowstring.memory.device import Device
-from bowstring.memory.handle import LentHandle, Process
+from bowstring.memory.handle import LentHandle
 from bowstring.memory.slab import Slab, identity_of
 
 if TYPE_CHECKING:
@@ -158,28 +158,6 @@ class DriverDevice(Device):
             writable=False,
             identity=handle,
         )
-
-    def handle_of_token(self, token: bytes) -> LentHandle:
-        """Return the handle of an allocation of which only the driver's 64 bytes are known.
-
-        Raises
-        ------
-        InvalidRegion
-            The driver cannot open it.
-        """
-        self._check_process()
-        somebody = Process(bytes(16), 0, 0, 0)
-        try:
-            nbytes = self.openings.size_of(token)
-        except DeviceError as error:
-            raise InvalidRegion(
-                "memory of a CUDA IPC handle cannot be opened",
-                found=str(error),
-                where=self.name,
-                hint="Both processes must be in one PID namespace, and the GPUs reach each other; and a process "
-                "cannot open its own.",
-            ) from error
-        return LentHandle(token, 0, 0, somebody, self.uuid, nbytes, self.arrow_device_type)
 
     def is_borrowed(self, address: int) -> bool:
         """Whether memory of another process lies there, which :meth:`open_lent` opened."""
