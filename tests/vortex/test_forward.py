@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,13 +15,16 @@ import pytest
 import bowstring as bow
 from bowstring.errors import InvalidBody, InvalidData, UnknownColumn, UsageError
 from bowstring.testing import fake_device
+from tests.transport.certified import serving, trusting
+from tests.ucx import UCX
 
-TOKEN = "a token of sixteen characters"
-
-
-def addresses(folder: Path) -> dict[str, str]:
-    """Return an address of each transport."""
-    return {"unix": f"unix:{folder}/s.sock", "tcp": "tcp://127.0.0.1:0", "inproc": "inproc:vortex"}
+ADDRESSES = [
+    pytest.param("unix:{folder}/s.sock", id="unix"),
+    pytest.param("tcp://127.0.0.1:0", id="tcp"),
+    pytest.param("tls://127.0.0.1:0", id="tls"),
+    UCX,
+    pytest.param("inproc:vortex", id="inproc"),
+]
 
 
 @pytest.fixture
@@ -27,19 +33,64 @@ def taxi(vortex_test_data: Path) -> bytes:
     return (vortex_test_data / "vortex-data-0.90.0" / "taxi__compressed.vxipc").read_bytes()
 
 
-@pytest.mark.parametrize("scheme", ["unix", "tcp", "inproc"])
-def test_messages_arrive_as_they_were_sent(taxi: bytes, tmp_path: Path, scheme: str) -> None:
-    """Byte by byte, with their encodings, and hold the same values."""
-    expected = bow.vortex.open_stream(taxi).read_all()
-    with bow.Server(addresses(tmp_path)[scheme]) as server:
-        endpoint = server.publish("t", bow.vortex.to_messages(bow.vortex.open_stream(taxi)))
-        with bow.connect(endpoint) as stream:
-            found = list(bow.vortex.from_messages(stream))
-    sent = list(bow.vortex.open_stream(taxi))
-    for each, other in zip(found, sent, strict=True):
+def written(data: bytes, *, compress: bool) -> bytes:
+    """Return the same values, written by Bowstring."""
+    sink = io.BytesIO()
+    with (
+        bow.vortex.open_stream(data) as stream,
+        bow.vortex.new_stream(sink, stream.schema, compress=compress) as writer,
+    ):
+        for batch in stream:
+            writer.write_batch(batch.decode())
+    return sink.getvalue()
+
+
+def check_forwarded(sent: bytes, source: Any, **options: Any) -> None:
+    """Read encoded batches as they are, and decoded where they arrive; they are those that were sent."""
+    expected = bow.vortex.open_stream(sent).read_all()
+    with bow.connect(source, **options) as stream:
+        found = list(bow.vortex.from_messages(stream))
+    for each, other in zip(found, bow.vortex.open_stream(sent), strict=True):
         assert bytes(each.buffer.to_host()) == bytes(other.buffer.to_host())
         assert each.encoding() == other.encoding()
     assert pa.Table.from_batches([each.to_arrow() for each in found]).equals(expected)
+    device = fake_device()
+    with bow.connect(source, device=device, decode="device", **options) as stream:
+        batches = list(stream)
+    assert all(batch.device is device for batch in batches)
+    assert pa.Table.from_batches([each.to_device("cpu").to_arrow() for each in batches]).equals(expected)
+
+
+@pytest.mark.parametrize("compressed_by", ["vortex-data", "bowstring"])
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_messages_arrive_as_they_were_sent(
+    taxi: bytes, tmp_path: Path, address: str, compressed_by: str
+) -> None:
+    """Byte by byte, with their encodings, over every transport, and decode on a device to the same values."""
+    sent = taxi if compressed_by == "vortex-data" else written(taxi, compress=True)
+    certified: dict[str, Any] = {}
+    trusted: dict[str, Any] = {}
+    if address.startswith("tls:"):
+        certified, trusted = {"tls": serving()}, {"tls": trusting()}
+    with bow.Server(address.format(folder=tmp_path), **certified) as server:
+        endpoint = server.publish("t", bow.vortex.to_messages(bow.vortex.open_stream(sent)).read_all())
+        check_forwarded(sent, endpoint, **trusted)
+
+
+def test_messages_are_kept_by_a_depot(taxi: bytes) -> None:
+    """Two partitions of one data set, which are read as one stream."""
+    batches = list(bow.vortex.open_stream(taxi))
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bow-"))
+        depot = stack.enter_context(bow.depot.connect(folder=folder))
+        stack.callback(depot.stop)
+        endpoints = []
+        for partition, part in enumerate((batches[:1], batches[1:])):
+            with depot.begin(application="a", dataset="d", partition=partition) as attempt:
+                attempt.write(bow.vortex.to_messages(part))
+                endpoints.append(attempt.commit().endpoint)
+        schema = bow.vortex.to_messages(batches).schema
+        check_forwarded(taxi, bow.Dataset(tuple(endpoints), schema))
 
 
 @pytest.mark.parametrize("device", [None, "fake"])
