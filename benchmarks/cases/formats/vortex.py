@@ -1,8 +1,9 @@
-"""Vortex streams decoded to Arrow, beside vortex-data on one core: tables, and packed integers."""
+"""Vortex streams decoded to Arrow and written, beside vortex-data on one core: tables, and packed integers."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import io
 import os
 import shutil
 import subprocess
@@ -46,6 +47,7 @@ _SUBJECT, _PEER, _FLOOR = "bowstring, one core", "vortex-data, one core", "value
 # Comparing values empties the caches of all code between two samples, which is no matter of throughput.
 _TIMES: Final = 4
 _SHARE: Final = 0.7
+_MOST_BYTES: Final = 1.3  # times those of vortex-data
 _KERNEL: Final = "the kernel alone, into caches, one core"
 _KERNEL_BYTES: Final = 1 << 20
 _KERNEL_TIMES: Final = 16
@@ -204,8 +206,9 @@ def _tables(scale: Scale) -> Iterator[LineUp | Skipped]:
         try:
             table = _as_views(make(scale))
         except importlib.metadata.PackageNotFoundError:
-            yield Skipped(f"decode {name}", "not installed: see the extra `bench`")
+            yield Skipped(f"decode and write {name}", "not installed: see the extra `bench`")
             continue
+        yield _writing(name, table, scale)
         for title, rows in (
             (f"{_BATCH_ROWS:,} rows a message", _BATCH_ROWS),
             ("one message", table.num_rows),
@@ -220,6 +223,38 @@ def _tables(scale: Scale) -> Iterator[LineUp | Skipped]:
                 panel=name,
                 at={"rows": rows},
             )
+
+
+def _writing(name: str, table: pa.Table, scale: Scale) -> LineUp:
+    """Return the line-up that compresses a table; a sample says whether its bytes are few and its values equal."""
+    batches = table.to_batches(max_chunksize=_BATCH_ROWS)
+    most = int(_MOST_BYTES * len(_compressed(table, _BATCH_ROWS)))
+
+    def ours(*, compress: bool) -> Measured:
+        sink = io.BytesIO()
+        with cores.threads(1):
+            begin = time.perf_counter()
+            with bow.vortex.new_stream(sink, table.schema, compress=compress) as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
+            seconds = time.perf_counter() - begin
+        data = sink.getvalue()
+        is_equal = bow.vortex.open_stream(data).read_all().equals(table)
+        is_small = not compress or len(data) <= most
+        return Measured(seconds, "equal: True, small: True", f"equal: {is_equal}, small: {is_small}")
+
+    def theirs() -> Measured:
+        begin = time.perf_counter()
+        data = _compressed(table, _BATCH_ROWS)
+        return Measured(time.perf_counter() - begin, f"{len(_split(data))}", f"{1 + len(batches)}")
+
+    ways = (
+        Way(_SUBJECT, "subject", lambda: ours(compress=True), table.nbytes, _PEER),
+        Way("bowstring, not compressed, one core", "beside", lambda: ours(compress=False), table.nbytes),
+        Way(_PEER, "baseline", theirs, table.nbytes),
+    )
+    title = f"write {name}, compressed, {_BATCH_ROWS:,} rows a message: at most {most:,} bytes"
+    return LineUp(title, ways, scale.rounds(9, 3), panel=f"write {name}", at={"rows": table.num_rows})
 
 
 def _integers(scale: Scale) -> Iterator[LineUp]:
@@ -265,11 +300,14 @@ def _line_ups(scale: Scale) -> Iterator[LineUp | Skipped]:
 
 CASE: Final = Case(
     "vortex",
-    "Vortex streams decoded to Arrow",
+    "Vortex streams decoded to Arrow, and written",
     _line_ups,
     Explanation(
-        measured="From the bytes of a Vortex stream to Arrow arrays, on one core and on all.",
-        baseline="vortex-data on one core; it also compressed the streams.",
+        measured=(
+            "From the bytes of a Vortex stream to Arrow arrays, on one core and on all; and from Arrow batches to "
+            "the bytes of a compressed stream, which must be at most 1.3 times those of vortex-data."
+        ),
+        baseline="vortex-data on one core; it also compressed the streams that are decoded.",
         floor="Copying as many bytes as come out.",
         reading=(
             "Streams of many small messages pay for Python at each column of each message; streams of large "
