@@ -127,6 +127,10 @@ test-cudf-env:
 bench: env
 	$(VENV)/bin/bowstring bench --quick
 
+# make figures        the plot and the table of docs/benchmarks.md, from a file in benchmarks/results (RESULT=…, or the one it names)
+figures: env
+	$(RUN) -m bowstring.benchmarks.report.figures $(RESULT)
+
 # make bench-gpu      every case of a GPU, into benchmarks/results/gpu-NAME.json (NAME=h200, say)
 NAME ?= $(shell date -u +%Y%m%d)
 bench-gpu:

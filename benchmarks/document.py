@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +14,16 @@ from bowstring.benchmarks.case import Case, Scale, Skipped, Target
 from bowstring.benchmarks.measuring import Failed, MeasuredLineUp, MeasuredWay
 from bowstring.benchmarks.summary import Summary, compared, summarize
 
-__all__ = ["SCHEMA", "SCHEMA_VERSION", "NotAResult", "case_document", "document", "read", "write"]
+__all__ = [
+    "SCHEMA",
+    "SCHEMA_VERSION",
+    "NotAResult",
+    "case_document",
+    "document",
+    "file_name",
+    "read",
+    "write",
+]
 
 SCHEMA: Final = "bowstring-benchmarks"
 SCHEMA_VERSION: Final = 2
@@ -70,6 +80,20 @@ def document(
         "environment": environment,
         "cases": list(cases),
     }
+
+
+def file_name(environment: Mapping[str, Any]) -> str:
+    """Return what a result is called: one file for each machine and commit.
+
+    Examples
+    --------
+    >>> file_name({"cpu": "AMD EPYC 7763", "cores_allowed": 2, "commit": "0123456789abcdef"})
+    'amd-epyc-7763-2-cores-0123456789ab.json'
+    """
+    gpu = (environment.get("device") or {}).get("name") or ""
+    machine = f"{environment['cpu'] or 'unknown'} {environment['cores_allowed']} cores {gpu}"
+    commit = (environment["commit"] or "unknown").rstrip("+")[:12]
+    return f"{re.sub('[^a-z0-9]+', '-', machine.lower()).strip('-')}-{commit}.json"
 
 
 def write(path: Path, result: Mapping[str, Any]) -> None:

@@ -17,6 +17,7 @@ from bowstring.benchmarks.case import Case, Scale
 from bowstring.benchmarks.cases import GPU_CASES, GROUPS, case_named, case_names
 from bowstring.benchmarks.environment import environment, load_average
 from bowstring.benchmarks.measuring import measure_case
+from bowstring.benchmarks.profiling import profile_case
 from bowstring.benchmarks.progress import Progress
 from bowstring.benchmarks.table import duration, environment_lines, failure_lines, line_up_lines, target_lines
 from bowstring.errors import MissingDependency
@@ -123,6 +124,9 @@ def _names(words: Sequence[str]) -> list[str]:
 def _measure(chosen: argparse.Namespace) -> int:
     cases = [case_named(name) for name in _names(chosen.words)]
     scale = Scale(not chosen.full, chosen.repeat, chosen.device, chosen.sizes)
+    if chosen.profile is not None:
+        [case] = map(case_named, _names([chosen.profile]))
+        return profile_case(case, scale)
     if scale.asked and chosen.words and (fixed := [case.name for case in cases if not case.sized]):
         raise _Usage(f"--sizes means nothing to {', '.join(fixed)}")
     # First: a mistake here should not cost the time of a run.
@@ -186,8 +190,10 @@ class _Run:
     """What a run has measured so far."""
 
     def __init__(self, cases: Sequence[Case], scale: Scale, file: Path | None) -> None:
+        on_device = any(case.name in GPU_CASES for case in cases)
         self._scale = scale
-        self._file = file
+        self.about = environment(scale.device if on_device else None)
+        self._file = file / document.file_name(self.about) if file is not None and file.is_dir() else file
         self._started = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
         self._done: list[dict[str, Any]] = []
         on_device = any(case.name in GPU_CASES for case in cases)
@@ -284,12 +290,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--device", default="cuda:0", help="what the cases of a GPU run on; fake:0 tries them without one"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write samples and environment there")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write samples and environment there; in a folder, to a file named for the machine and commit",
+    )
     parser.add_argument(
         "--compare", type=Path, metavar="OLD.json", help="say what became faster or slower since that result"
     )
     parser.add_argument(
         "--report", type=Path, metavar="DIR", help="write a page with plots there (extra bench)"
+    )
+    parser.add_argument(
+        "--profile", metavar="CASE", help="run that case under profilers instead, and say where the time went"
     )
     parser.add_argument(
         "--check", action="store_true", help="for developers of Bowstring: say which targets hold"

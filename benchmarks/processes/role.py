@@ -15,6 +15,8 @@ import sys
 import traceback
 from typing import Any, TextIO
 
+from bowstring.benchmarks.profiling import profiled
+
 __all__ = ["main"]
 
 
@@ -27,10 +29,11 @@ def main(argv: list[str]) -> None:
     role = _answer(answers, lambda: _role(name)(**json.loads(arguments)), shown=False)
     if role is None:
         sys.exit(1)
-    for line in sys.stdin:
-        call = json.loads(line)
-        method = operator.attrgetter(call["method"])
-        _answer(answers, lambda: method(role)(**call["arguments"]))  # noqa: B023  called at once
+    with profiled(name.rpartition(":")[2]):
+        for line in sys.stdin:
+            call = json.loads(line)
+            method = operator.attrgetter(call["method"])
+            _answer(answers, lambda: method(role)(**call["arguments"]))  # noqa: B023  called at once
     close = getattr(role, "close", None)
     if close is not None:
         close()
