@@ -76,6 +76,8 @@ class PointedRun(NamedTuple):
     @classmethod
     def of(cls, received: Sequence[tuple[int | None, Any, Any]], start: int) -> Self | None:
         """Return the pairs at `start` that are equally long; ``None`` where they are too few to be worth it."""
+        if len(received) - start <= 2 * _FEW:
+            return None
         messages: list[Any] = []
         tags: list[int] = []
         bodies: list[Any] = []

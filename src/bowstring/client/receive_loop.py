@@ -65,10 +65,12 @@ def take_first(stream: _Stream, wire: Wire) -> None:
     patience = min(stream.limits.connect_timeout, stream.limits.heartbeat)
     end = time.monotonic() + patience
     hearing = Hearing(stream, wire)
+    mapped = _is_mapped(wire)
+    opened = False
     try:
         for _ in range(_MOST_FIRST):
-            opened = stream.opened
-            if stream.quiet or (opened and not _is_mapped(wire)):
+            opened = opened or stream.opened
+            if stream.quiet or (opened and not mapped):
                 break
             if not hearing.next(_patience(stream) if opened else max(0.0, end - time.monotonic())):
                 break

@@ -23,6 +23,8 @@ __all__ = [
 
 _MOST_FIELDS: Final = 32
 _U64: Final = 1 << 64
+_SCHEME: Final = re.compile("[A-Za-z0-9+]*[A-Za-z0-9][A-Za-z0-9+]*")
+_DIGITS: Final = re.compile("[0-9]{1,20}")
 _MOST_ENCODED: Final = 3
 _KNOWN: Final = frozenset(
     {
@@ -123,8 +125,8 @@ def _location(uri: str) -> Location:
 
 def _split(uri: str) -> tuple[str, dict[str, str]]:
     address, _, query = uri.partition("?")
-    scheme, colon, rest = address.partition(":")
-    if not colon or not scheme.isascii() or not scheme.replace("+", "").isalnum() or not rest:
+    scheme, _, rest = address.partition(":")
+    if not _SCHEME.fullmatch(scheme) or not rest:
         raise UsageError(
             "this is not a URI",
             expected="scheme:address?want_data=…",
@@ -148,9 +150,9 @@ def _split(uri: str) -> tuple[str, dict[str, str]]:
 
 def _u64(query: dict[str, str], name: str) -> int:
     text = query[name]
-    if not (text.isascii() and text.isdigit() and len(text) <= 20 and int(text) < _U64):
+    if not _DIGITS.fullmatch(text) or (value := int(text)) >= _U64:
         raise UsageError(f"{name} is not a number", expected="a decimal uint64", found=_beginning(text))
-    return int(text)
+    return value
 
 
 def from_base64(text: str, name: str) -> bytes:

@@ -256,16 +256,16 @@ class ReaderProtocol:
         if not self._extended:
             raise ProtocolError("a server that was sent no hello cannot send this", found=f"tag {tag:#x}")
         match tag:
+            case Control.REGION:
+                base, handle = unpack_region(body)
+                _check_attachments(handle, attachments)
+                return Announced(base, handle, attachments[0] if attachments else None)
             case Control.WELCOME:
                 return self._receive_welcome(body)
             case Control.DEVICES:
                 return self._receive_devices(body)
             case Control.EVENT:
                 return self._receive_event(body)
-            case Control.REGION:
-                base, handle = unpack_region(body)
-                _check_attachments(handle, attachments)
-                return Announced(base, handle, attachments[0] if attachments else None)
             case Control.ERROR:
                 return self._receive_error(body)
             case Control.PING:
@@ -332,7 +332,7 @@ class ReaderProtocol:
     def _look_whether_stopped(self) -> None:
         """Take note that nothing more comes: each connection said STOPPED, or that of metadata brought the end."""
         connections = 1 if self._one_connection else 2
-        if self.phase is Phase.OPEN and self._stops and self._stops + self.sequence.end_came >= connections:
+        if self._stops and self.phase is Phase.OPEN and self._stops + self.sequence.end_came >= connections:
             self.phase = Phase.STOPPED
             self._free_unseen(self.sequence.drop_pointers())
 
@@ -574,9 +574,9 @@ class ReaderProtocol:
     @property
     def over(self) -> bool:
         """Whether nothing more comes: the end was read, or the server stopped, or does not answer."""
-        if self.use is Use.CLOSED:
-            return self.quiet or self._given_up or not self._extended
-        return self.use is Use.READ
+        if self.use is Use.READING:
+            return False
+        return self.use is Use.READ or self.quiet or self._given_up or not self._extended
 
     @property
     def missing(self) -> str:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["MessageSequence", "are_numbered", "numbered"]
 
 _HALF: Final = 1 << 31
+_PARTS: Final = (MessageKind.SCHEMA, MessageKind.RECORD_BATCH, MessageKind.DICTIONARY_BATCH)
 
 
 class MessageSequence:
@@ -125,7 +126,7 @@ class MessageSequence:
                 "the schema must be message 0, and only that one",
                 found=f"{decoded.kind.name} as message {sequence}",
             )
-        if decoded.kind not in (MessageKind.SCHEMA, MessageKind.RECORD_BATCH, MessageKind.DICTIONARY_BATCH):
+        if decoded.kind not in _PARTS:
             raise ProtocolError("a stream holds record batches and dictionaries", found=decoded.kind.name)
         self._begun |= is_schema
         self._metadata[sequence] = decoded

@@ -73,7 +73,7 @@ class Outgoing:
     attachment: Any = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Hello:
     """What a client says first: how it wants the data.
 
@@ -124,7 +124,7 @@ class Hello:
         return _hello(bytes(data))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Welcome:
     """How a server answers a hello and a ticket: what is to come.
 

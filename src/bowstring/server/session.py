@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import threading
 import time
@@ -171,7 +170,7 @@ class Session:
                 self._check_token()
                 # From now on it may name thousands of columns; when it must have asked stays as it was.
                 if (restriction := self._channel.restriction) is not None:
-                    self._channel.restriction = dataclasses.replace(restriction, nbytes=None)
+                    self._channel.restriction = Restriction(restriction.until, None)
             case Wanted(ticket=ticket):
                 self._begin(ticket)
                 self._channel.restriction = None
