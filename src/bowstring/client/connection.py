@@ -234,6 +234,8 @@ class Connection:
 
     def lost(self, wire: Wire, error: BowstringError) -> None:
         """Take note that a connection brings nothing more, which ends the stream where that needs it still."""
+        if type(error) is ClosedError and self._protocol.over:  # we hung up ourselves, in good order
+            return
         with self.changed:
             if not self._protocol.lost(error, bodies=wire is self._wires[-1]):
                 wire.over = True
