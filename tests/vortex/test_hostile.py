@@ -38,10 +38,12 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
 
 
 def read(data: bytes, device: object = None) -> None:
-    """Read a stream, each column by itself; only errors of Bowstring may come."""
+    """Read a stream, each column and its encoding by itself; only errors of Bowstring may come."""
     try:
         for batch in bow.vortex.open_stream(data, limits=LIMITS):
             for position in range(batch.num_columns):
+                with contextlib.suppress(BowstringError):
+                    batch.encoding(position)
                 try:
                     batch.decode([position], device=device)  # type: ignore[arg-type]  # a device, or none
                 except BowstringError:

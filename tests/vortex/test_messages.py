@@ -141,6 +141,67 @@ def test_batches_outlive_their_stream() -> None:
     assert batch["c"].values.tolist() == [1, 2, 3]
 
 
+def with_stats(values: bytes, **stats: Scalar | bytes) -> bytes:
+    """Return a stream of one array of int32 with statistics, by the names of the format's fields."""
+    names = (
+        "min",
+        "min_precision",
+        "max",
+        "max_precision",
+        "sum",
+        "is_sorted",
+        "is_strict_sorted",
+        "is_constant",
+    )
+    builder = Builder()
+    fields: list[Scalar | Reference | None] = []
+    for name in names:
+        found = stats.get(name)
+        fields.append(Reference(builder.elements(found, 1, 1)) if isinstance(found, bytes) else found)
+    hints = Reference(builder.table(fields))
+    own = Reference(builder.vector("H", [0]))
+    node = Reference(builder.table([Scalar("H", 0), None, None, own, hints]))
+    buffers = Reference(builder.structs("HBBI", [(0, 2, 0, len(values))], 4))
+    array = builder.finish(builder.table([node, buffers]))
+    body = values + array + struct.pack("<I", len(array))
+    header = Message(MessageKind.ARRAY, len(body), len(values) // 4, ("vortex.primitive",))
+    return dtype_message(I32) + encode_message(header) + body
+
+
+def test_only_exact_statistics_are_shown_and_no_value_depends_on_them() -> None:
+    """Not even where they are wrong. They can be asked for again and again."""
+    values = np.array([5, 1, 9], "<i4").tobytes()
+    exact, inexact = Scalar("B", 1), Scalar("B", 0)
+    data = with_stats(
+        values,
+        min=b"\x18\x0a",
+        min_precision=exact,
+        max=b"\x18\x02",
+        max_precision=inexact,
+        sum=b"\x18\x1e",
+        is_sorted=Scalar("B", 1),
+        is_constant=Scalar("B", 1),
+    )
+    [batch] = bow.vortex.open_stream(data)
+    for _ in range(1000):
+        found = batch.encoding("c").stats
+        assert found == {"min": b"\x18\x0a", "sum": b"\x18\x1e", "is_sorted": True, "is_constant": True}
+    assert batch["c"].values.tolist() == [5, 1, 9]
+    without = with_stats(values, max=b"\x18\x02")
+    assert bow.vortex.open_stream(without).read_next_batch().encoding("c").stats == {}
+
+
+def test_statistics_that_are_malformed_leave_values_readable() -> None:
+    """Who asks for them gets an error, and decoding needs none of them."""
+    data = bytearray(with_stats(np.array([7], "<i4").tobytes(), sum=b"\x18\x1e"))
+    at = data.rindex(struct.pack("<I", 2) + b"\x18\x1e")
+    data[at : at + 4] = b"\xff\xff\xff\x7f"
+    [batch] = bow.vortex.open_stream(bytes(data))
+    with pytest.raises(InvalidMetadata):
+        batch.encoding("c")
+    assert batch["c"].values.tolist() == [7]
+
+
 def compressed(data: bytes, piece: Piece, rows: int, flag: int = 1) -> bytes:
     """Return a stream of an array whose only buffer is stored as given, with a compression by its number."""
     stream = bytearray(stream_of(I32, (Piece(piece.encoding, piece.metadata, ((data, 4),)), rows)))
