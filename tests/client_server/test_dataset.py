@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-import bowstring.client.dataset as dataset_module
 from bowstring.client.stream import EndpointStream, StreamStatistics
 from bowstring.memory import Pool
 from bowstring.testing import fake_device
@@ -42,7 +41,14 @@ def published(server: bow.Server, schema: pa.Schema = SCHEMA) -> bow.Dataset:
     return bow.Dataset(tuple(endpoints), schema, WHOLE.num_rows, WHOLE.nbytes)
 
 
-def test_in_order(server: bow.Server) -> None:
+@pytest.fixture(params=[True, False], ids=["grouped", "apart"])
+def one_stream(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Let the endpoints of a server share one stream, or have one each, as with peers that know no partitions."""
+    monkeypatch.setenv("BOWSTRING_PARTITIONS", str(int(request.param)))
+    return bool(request.param)
+
+
+def test_in_order(one_stream: bool, server: bow.Server) -> None:
     """The batches come in the order of the endpoints, whichever was open first."""
     dataset = published(server)
     with bow.connect(dataset) as stream:
@@ -52,10 +58,10 @@ def test_in_order(server: bow.Server) -> None:
         with pytest.raises(bow.EndOfStream):
             stream.read_next_batch()
         assert (stream.stats.batches, stream.stats.rows) == (PARTS * BATCHES, WHOLE.num_rows)
-    until(lambda: server.statistics.readers == PARTS)
+    until(lambda: server.statistics.readers == (1 if one_stream else PARTS))
 
 
-def test_as_they_come(server: bow.Server) -> None:
+def test_as_they_come(one_stream: bool, server: bow.Server) -> None:
     """Unordered, every batch comes once, and those of one endpoint in their order."""
     with bow.connect(published(server), ordered=False) as stream:
         seen = [(batch["part"].values[0], batch["n"].values[0]) for batch in stream]
@@ -63,6 +69,7 @@ def test_as_they_come(server: bow.Server) -> None:
     for part in range(PARTS):
         assert [int(number) for origin, number in seen if origin == part] == list(range(BATCHES))
     assert len(seen) == PARTS * BATCHES
+    assert not one_stream or seen == sorted(seen)
 
 
 @pytest.mark.parametrize("ordered", [True, False])
@@ -75,49 +82,6 @@ def test_from_several_servers(serve: Callable[..., bow.Server], ordered: bool) -
         table = stream.read_all()
         assert stream.stats.path == "inproc: mapped, tcp: packed, unix: mapped"
     assert table.sort_by([("part", "ascending"), ("n", "ascending")]).equals(WHOLE.slice(0, 6 * BATCHES))
-
-
-MAPPED = pytest.mark.parametrize("address", ["unix:", "inproc:"])
-
-
-@MAPPED
-@pytest.mark.parametrize("ordered", [True, False])
-def test_of_very_many_that_are_kept_some_are_copied(
-    serve: Callable[..., bow.Server], address: str, monkeypatch: pytest.MonkeyPatch, ordered: bool
-) -> None:
-    """Where the batches of many endpoints are kept, those that follow are copied, and their connections end."""
-    monkeypatch.setattr(dataset_module, "_MOST_KEPT", 2)
-    server = serve(address)
-    with bow.connect(published(server), ordered=ordered) as stream:
-        batches = list(stream)
-        assert (stream.stats.copied, stream.stats.batches) == ("copy", PARTS * BATCHES)
-        assert "endpoints are kept" in stream.stats.copied_why
-    table = pa.Table.from_batches([batch.to_arrow() for batch in batches])
-    assert table.sort_by([("part", "ascending"), ("n", "ascending")]).equals(WHOLE)
-    # What was open before the second was read to its end is not copied.
-    until(lambda: 2 <= server.statistics.connections < PARTS)
-
-
-@MAPPED
-def test_views_are_views_of_however_many(
-    serve: Callable[..., bow.Server], address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Who asks for views gets no copies, and who drops batches as they come needs none."""
-    monkeypatch.setattr(dataset_module, "_MOST_KEPT", 4)
-    server = serve(address)
-    dataset = published(server)
-    with bow.connect(dataset, mode="map") as stream:
-        batches = list(stream)
-        assert stream.stats.copied == stream.stats.copied_why == ""
-    assert server.statistics.connections == PARTS
-    del batches
-    until(lambda: server.statistics.connections == 0)
-    with bow.connect(dataset) as stream:
-        for batch in stream:
-            del batch
-            # Those that were read to their end are gone; one is read, and some are open ahead.
-            until(lambda: server.statistics.connections <= 1 + dataset_module._AHEAD)
-        assert stream.stats.copied == ""
 
 
 def test_the_first_is_read_while_others_open(server: bow.Server) -> None:
@@ -159,7 +123,7 @@ def test_they_are_opened_ahead(server: bow.Server) -> None:
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_columns(server: bow.Server, ordered: bool) -> None:
+def test_columns(one_stream: bool, server: bow.Server, ordered: bool) -> None:
     """Columns are chosen of every endpoint."""
     with bow.connect(published(server), columns=["n"], ordered=ordered) as stream:
         assert stream.schema.names == ["n"]
@@ -182,7 +146,7 @@ def test_options_reach_every_endpoint(server: bow.Server, mode: str) -> None:
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_another_schema(server: bow.Server, ordered: bool) -> None:
+def test_another_schema(one_stream: bool, server: bow.Server, ordered: bool) -> None:
     """An endpoint whose schema is not that of its data set is an error that shows both."""
     endpoints = (server.publish("a", part_of(0)), server.publish("b", {"other": [1]}))
     stream = bow.connect(bow.Dataset(endpoints, SCHEMA), ordered=ordered)
@@ -192,12 +156,12 @@ def test_another_schema(server: bow.Server, ordered: bool) -> None:
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_one_endpoint_is_gone(server: bow.Server, ordered: bool) -> None:
+def test_one_endpoint_is_gone(one_stream: bool, server: bow.Server, ordered: bool) -> None:
     """One endpoint that nobody offers fails the whole, and nothing is left open."""
     dataset = published(server)
     server.withdraw("part 2")
     with bow.connect(dataset, ordered=ordered, limits=PATIENCE) as stream:
-        with pytest.raises(bow.UnknownTicket):
+        with pytest.raises(bow.UnknownTicket, match=r"at partition 2\b"):
             stream.read_all()
         with pytest.raises(bow.ClosedError):
             stream.read_next_batch()
@@ -226,7 +190,7 @@ def test_one_endpoint_fails(server: bow.Server, ordered: bool) -> None:
 
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize("count", [0, 1, 4])
-def test_closed_in_the_middle(server: bow.Server, ordered: bool, count: int) -> None:
+def test_closed_in_the_middle(one_stream: bool, server: bow.Server, ordered: bool, count: int) -> None:
     """Closing ends all its streams, open, opening or not yet begun, and batches stay."""
     with bow.connect(published(server), ordered=ordered) as stream:
         kept = [next(stream) for _ in range(count)]
@@ -256,7 +220,7 @@ def test_closed_while_another_thread_waits(server: bow.Server, ordered: bool) ->
     until(lambda: server.statistics.connections == 0)
 
 
-def test_forgotten(server: bow.Server) -> None:
+def test_forgotten(one_stream: bool, server: bow.Server) -> None:
     """A stream of many that is neither closed nor kept ends by itself, with its threads."""
     next(bow.connect(published(server)))
     until(lambda: server.statistics.connections == 0)
@@ -314,6 +278,7 @@ def test_statistics_are_right_while_another_thread_reads(
     server: bow.Server, monkeypatch: pytest.MonkeyPatch, ordered: bool
 ) -> None:
     """Whoever asks from another thread, at whatever moment, gets each batch once and all that were delivered."""
+    monkeypatch.setenv("BOWSTRING_PARTITIONS", "0")  # where streams end while others go on
     reading = threading.get_ident()
     delivered, seen = 0, []
 

@@ -12,13 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bowstring.dissociated.endpoint import Location
-from bowstring.dissociated.events import Asked, Packed, Part, Pointers, Welcomed
+from bowstring.dissociated.events import Asked, Packed, Part, PartitionBegun, Pointers, Welcomed
+from bowstring.dissociated.partitions import PartitionTicket
 from bowstring.dissociated.producer import (
     Answered,
     Outcome,
     ProducerProtocol,
     Role,
     Stopped,
+    Taken,
     Wanted,
     outcome_of,
 )
@@ -53,6 +55,9 @@ class Line:
         self.begun = False
         self.blocked = False
         self.items = 0
+        # Of partitions: how many were begun, how many batches the last one lacks, and what the reader took.
+        self.begun_partitions = self.lacks = 0
+        self.taken: list[int] = []
 
     def say(self, outgoing: list[Outgoing]) -> None:
         """Put messages of the producer on their way."""
@@ -72,7 +77,16 @@ class Conversation:
         self.window = choose.choice([0, 16, 60, 1000])
         self.total = choose.randrange(MOST_ITEMS)
         self.region = material.region()
-        separate = not self.charged and choose.random() < 0.3
+        # How many batches each partition has, by its number, and how many may be under way.
+        self.partitions: dict[int, int] = {}
+        self.under_way = 0
+        if self.extended and not self.charged and choose.random() < 0.4:
+            counts = [choose.randrange(4) for _ in range(1 + choose.randrange(4))]
+            self.partitions = {3 * index: count for index, count in enumerate(counts)}
+            self.under_way = choose.choice([1, 2, 64])
+            self.total = sum(counts)
+        self.heard_partitions = 0
+        separate = not (self.charged or self.partitions) and choose.random() < 0.3
         roles = [Role.METADATA, Role.BODIES] if separate else [Role.BOTH]
         self.lines = [Line(role) for role in roles]
         self.reader = ReaderProtocol(
@@ -81,14 +95,16 @@ class Conversation:
             one_connection=not separate,
             window=self.window if self.extended else None,
             free_data=Want.FREE,
+            partitions=[*self.partitions] or None,
         )
         self.waiting: collections.deque[tuple[Lent | None, int, int]] = collections.deque()
         self.kept: list[Lent] = []
         self.grown = self.starved = self.lost = self.failed = False
         for line in self.lines:
             location = Location("x:", line.role.value, Want.FREE, None, Want.HELLO if self.extended else None)
-            hello = Hello(window=self.window, pointers=self.maps)
-            line.to_producer += map(Said.of, opening(location, b"t", hello))
+            hello = Hello(window=self.window, pointers=self.maps, partitions=self.under_way)
+            tickets = [PartitionTicket(number, b"t" * number) for number in self.partitions]
+            line.to_producer += map(Said.of, opening(location, b"t", hello, tickets))
 
     @property
     def bodies(self) -> Line:
@@ -116,6 +132,8 @@ class Conversation:
             case Answered() | Stopped():  # which need not know the answer
                 if not line.begun:
                     self.begin(line)
+            case Taken(partitions=numbers):
+                line.taken += numbers
             case _:
                 line.say(line.producer.pong())
 
@@ -135,6 +153,9 @@ class Conversation:
         line = self.random.choice(self.lines)
         if not self.goes_on(line):
             return
+        if self.partitions and not line.lacks and line.begun_partitions < len(self.partitions):
+            self.begin_partition(line)
+            return
         if line.items == self.total:
             line.say(line.producer.end())
             line.producer.end_sent = True
@@ -146,8 +167,18 @@ class Conversation:
             line.say([] if line.blocked else line.producer.blocked(line.producer.cost(item)))
         else:
             line.items += 1
+            line.lacks -= bool(self.partitions)
             line.say(outgoing)
         line.blocked = outgoing is None
+
+    def begin_partition(self, line: Line) -> None:
+        """A producer begins its next partition, if the reader has taken enough of those before."""
+        number, count = list(self.partitions.items())[line.begun_partitions]
+        outgoing = line.producer.partition(number, count)
+        if outgoing is not None:
+            line.begun_partitions += 1
+            line.lacks = count
+            line.say(outgoing)
 
     def answer_stop(self) -> None:
         """A producer answers STOP, once."""
@@ -201,6 +232,8 @@ class Conversation:
                     self.bodies.to_producer += map(Said.of, reader.answer(why_not)[1])
                 case Welcomed():
                     reader.begin()
+                case PartitionBegun():
+                    self.heard_partitions += 1
 
     def assemble(self, part: Part) -> None:
         """Make a batch."""
@@ -308,6 +341,10 @@ class Conversation:
             assert not (line.producer.owes_pong and line.to_producer)
         assert self.reader.account.outstanding >= 0
         assert self.reader.account.held >= 0
+        if self.partitions:
+            [line] = self.lines
+            assert line.begun_partitions - len(line.taken) <= self.under_way
+            assert line.taken == [*self.partitions][: len(line.taken)]
 
 
 @settings(max_examples=500)
@@ -336,6 +373,12 @@ def check_producer(talk: Conversation, line: Line) -> None:
         return
     assert producer.returned
     assert producer.ledger.outstanding == 0
+    assert not any(producer.ledger.holds(number) for number in talk.partitions)
+    if talk.partitions and reader.use is Use.READ:
+        assert line.taken == [*talk.partitions]
+        assert talk.heard_partitions == len(talk.partitions)
+        used = {number for number, count in talk.partitions.items() if count and talk.maps}
+        assert not producer.pointers or set(producer.ledger.take_emptied()) == used
     if (
         line is talk.bodies and reader.use is Use.READ
     ):  # of a stream that was stopped nobody counts it any more

@@ -43,6 +43,8 @@ GOOD: dict[int, bytes] = {
     Control.CREDIT: pack_u64(0),
     Control.WINDOW: pack_u64(8),
     Control.COLUMNS: b'{"columns": ["a", "b"]}',
+    Control.PARTITIONS: bytes.fromhex("00000000 0100 74"),
+    Control.TAKEN: bytes(4),
 }
 MEANINGS: dict[int, type] = {
     Control.CREDIT: Freed,

@@ -56,7 +56,6 @@ INTERNAL: Final = {
         "wait_stream",
     },
     "DictionaryMemo": {"all", "complete", "expect", "layout_of", "take"},
-    "EndpointStream": {"lingers"},
     "Options": {"disk", "folder", "memory"},
     "Pool": {"after_fork", "before_fork"},
     "RecordBatchReader": {"layout"},

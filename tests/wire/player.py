@@ -26,17 +26,28 @@ _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | _F_SEAL_FUTURE_WRITE |
 _BODIES: Final = (0, 1)
 
 
+# Tags of requests for data.
+_WANTS: Final = range(0xB1000000FFFFFF01, 0xB1000000FFFFFF04)
+
+
+def opening_of(connection: Connection) -> list[Frame]:
+    """Return what the reader of a connection said up to its request for data, which is the last of these."""
+    said = connection.said("reader")
+    return said[: next(index for index, frame in enumerate(said) if frame.tag in _WANTS) + 1]
+
+
 def want_of(connection: Connection) -> int:
-    """Return the tag with which the reader of a connection asked for data, in its second message."""
-    tags = [frame.tag for frame in connection.said("reader")]
-    assert tags[1] is not None
-    return tags[1]
+    """Return the tag with which the reader of a connection asked for data."""
+    tag = opening_of(connection)[-1].tag
+    assert tag is not None
+    return tag
 
 
 class RecordedServer:
-    """Says to a live reader what the server of a conversation said, and notes what the reader says."""
+    """Says to live readers, so many, what the server of a conversation said, and notes what they say."""
 
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: Conversation, times: int = 1) -> None:
+        self._times = times
         self._connections = {want_of(each): each for each in conversation.connections}
         scheme = conversation.uri.partition(":")[0]
         self._listener, self._address = listening(scheme)
@@ -48,7 +59,7 @@ class RecordedServer:
 
     def _accept(self) -> None:
         try:
-            for _ in self._connections:
+            for _ in range(self._times * len(self._connections)):
                 sock, _ = self._listener.accept()
                 sock.settimeout(WAIT)
                 self._threads.append(threading.Thread(target=self._serve, args=(sock,), daemon=True))
@@ -117,8 +128,9 @@ def ask(conversation: Conversation, address: str, ticket: bytes) -> list[Connect
     """
     live: list[tuple[socket.socket, Connection]] = []
     for recorded in conversation.connections:
-        hello, want, *_ = recorded.said("reader")
-        connection = Connection([("reader", hello), ("reader", Frame.of(want.tag, ticket))])
+        *before, want = opening_of(recorded)
+        said = [*before, Frame.of(want.tag, ticket)]
+        connection = Connection([("reader", frame) for frame in said])
         sock = dialled(address)
         for frame in connection.said("reader"):
             send(sock, frame)
@@ -131,7 +143,7 @@ def ask(conversation: Conversation, address: str, ticket: bytes) -> list[Connect
                 assert received is not None, "the server ended the connection before the stream"
                 connection.frames.append(("server", received[0]))
                 count -= is_last(received[0]) or is_body(received[0])
-            for frame in recorded.said("reader")[2:]:
+            for frame in recorded.said("reader")[len(opening_of(recorded)) :]:
                 send(sock, frame)
                 connection.frames.append(("reader", frame))
             sock.shutdown(socket.SHUT_WR)

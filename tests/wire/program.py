@@ -179,6 +179,15 @@ def _write(batches: list[Any], schema: pa.Schema, path: str) -> None:
             writer.write_batch(batch.to_arrow())
 
 
+def _source(asked: dict[str, Any]) -> Any:
+    """Return an endpoint, or the data set of several."""
+    if "uris" not in asked:
+        return asked["uri"]
+    endpoints = tuple(map(bow.Endpoint.parse, asked["uris"]))
+    with bow.connect(endpoints[0]) as stream:
+        return bow.Dataset(endpoints, stream.schema)
+
+
 def _read() -> None:
     limits = bow.Limits(connect_timeout=_SECONDS, reply_timeout=_SECONDS, stall_timeout=_SECONDS)
     kept: dict[str, tuple[list[Any], pa.Schema]] = {}
@@ -189,7 +198,7 @@ def _read() -> None:
             if "kept" in asked:
                 _write(*kept.pop(asked["kept"]), asked["to"])
             else:
-                with bow.connect(asked["uri"], limits=limits, **asked.get("options", {})) as stream:
+                with bow.connect(_source(asked), limits=limits, **asked.get("options", {})) as stream:
                     said["path"] = stream.stats.path
                     batches = [stream.read_next_batch()] if asked.get("first") else list(stream)
                     schema = stream.schema

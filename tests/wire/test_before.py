@@ -186,6 +186,13 @@ def test_a_reader_may_stop_early(pair: Pair) -> None:
     assert pair.read("numbers").equals(TABLES["numbers"])
 
 
+@pytest.mark.parametrize("name", ["numbers", "changing dictionary", "lazy numbers"])
+def test_data_sets_of_many_endpoints(pair: Pair, name: str) -> None:
+    """Several endpoints of one server are read as one data set, over one stream where both builds can do that."""
+    table = pair.result(uris=[pair.uris[each] for each in (name, name, name)])
+    assert table.to_pylist() == expected(name).to_pylist() * 3
+
+
 def test_a_failed_producer_is_reported(pair: Pair) -> None:
     """A reader hears that the code that makes the batches failed, and why."""
     answer = pair.refused(pair.uris["failing"])

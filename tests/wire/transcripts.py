@@ -1,8 +1,10 @@
 """Conversations as bytes: recorded between a server and a reader of one build, and played to another.
 
 As a program it records them: ``python -m tests.wire.transcripts FOLDER``. Those in ``tests/data/transcripts`` were
-recorded with the build of commit 6da4e3a. Each file has the messages of each connection in the order in which they
-passed, as they were framed (``docs/protocol.md``, section 3), and the contents of the regions beside them.
+recorded with the build of commit 6da4e3a; those in its folder ``partitions``, of streams of many partitions, with
+the first build that had such streams, by ``python -m tests.wire.transcripts FOLDER partitions``. Each file has the
+messages of each connection in the order in which they passed, as they were framed (``docs/protocol.md``,
+section 3), and the contents of the regions beside them.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ import threading
 import zlib
 from pathlib import Path
 from typing import Any, Final
+
+import pyarrow as pa
 
 from tests.peer.wire import Frame, dialled, listening, receive, send
 
@@ -115,6 +119,31 @@ class _Recorder:
         self._thread.join(WAIT)
 
 
+def _record_partitions(folder: Path) -> None:
+    import bowstring as bow
+    from tests.wire.program import TABLES, TOKEN
+
+    limits = bow.Limits(heartbeat=WAIT)
+    for name in PARTITIONED:
+        table = TABLES[name]
+        with bow.Server("tcp://127.0.0.1:0", token=TOKEN, limits=limits) as server:
+            endpoints = [
+                server.publish(f"part {number}", pa.Table.from_batches([batch], table.schema))
+                for number, batch in enumerate(table.to_batches())
+            ]
+            recorder = _Recorder(server.address, 1)
+            moved = [
+                dataclasses.replace(each, uri=each.uri.replace(server.address, recorder.address))
+                for each in endpoints
+            ]
+            with bow.connect(bow.Dataset(tuple(moved), table.schema), limits=limits) as stream:
+                print(name, stream.read_all().num_rows)
+            recorder.join()
+        conversation = Conversation(str(moved[0]), name, recorder.connections)
+        file = folder / f"tcp-{name.replace(' ', '-')}.json"
+        file.write_text(conversation.to_json(), encoding="utf-8")
+
+
 def _record(folder: Path) -> None:
     import bowstring as bow
     from tests.wire.program import TABLES, datasets
@@ -158,5 +187,7 @@ _CASES: Final[list[tuple[str, str, bool, dict[str, Any]]]] = [
     ("changing dictionary", "unix:", False, {}),
 ]
 
+PARTITIONED: Final = ("numbers", "changing dictionary")
+
 if __name__ == "__main__":
-    _record(Path(sys.argv[1]))
+    (_record_partitions if sys.argv[2:] == ["partitions"] else _record)(Path(sys.argv[1]))

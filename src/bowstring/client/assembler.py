@@ -271,6 +271,13 @@ class Assembler:
         self.announced = AnnouncedRegions(self._limits)
         self.awaited = None
 
+    def begin_partition(self) -> None:
+        """Let go of the dictionaries and regions of the partition before: what follows uses its own."""
+        self.forget_regions()
+        if self._remote is not None:
+            self._remote.forget()
+        self.finish()
+
     def finish(self) -> None:
         """Let go of the dictionaries: no more batches will need them."""
         self._unchecked.clear()

@@ -56,6 +56,7 @@ def connect_async(
     limits: Limits | None = None,
     decode: Literal["device"] | None = None,
     transport: str | None = None,
+    connections: int = 1,
 ) -> AsyncOpening:
     """Open a data set for a program on asyncio: ``async with bow.connect_async(…) as stream``.
 
@@ -109,6 +110,7 @@ def connect_async(
             limits=limits,
             decode=decode,
             transport=transport,
+            connections=connections,
         )
     )
 

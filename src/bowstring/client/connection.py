@@ -32,6 +32,7 @@ from bowstring.dissociated.events import (
     Event,
     Failed,
     Part,
+    PartitionBegun,
     Stopped,
     Welcomed,
 )
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from bowstring.client.runs import Run
     from bowstring.columnar.batch import Batch
     from bowstring.dissociated.endpoint import Endpoint
+    from bowstring.dissociated.partitions import PartitionTicket
     from bowstring.ipc.compression.device.decompress import DeviceBodies
     from bowstring.memory import Region
     from bowstring.transport import Channel
@@ -70,6 +72,7 @@ if TYPE_CHECKING:
 __all__ = ["Connection"]
 
 _LOOK: Final = 0.5
+_TAKEN_TOGETHER: Final = 8
 
 
 class Connection:
@@ -93,6 +96,8 @@ class Connection:
         Whom to trust on ``tls:``.
     dialled
         Told of each channel that is dialled; then the stream shares threads with others.
+    partitions
+        What to ask for in the place of the endpoint's data set: several of that server, one after the other.
 
     Raises
     ------
@@ -110,9 +115,10 @@ class Connection:
         bodies: Callable[..., DeviceBodies] | None = None,
         tls: TlsConfig | ssl.SSLContext | None = None,
         dialled: Callable[[Channel], None] | None = None,
+        partitions: Sequence[PartitionTicket] = (),
     ) -> None:
         # First of all: what follows here is done while the server makes its answer.
-        opened = open_wires(endpoint, hello, pool, limits, tls, dialled)
+        opened = open_wires(endpoint, hello, pool, limits, tls, dialled, partitions)
         self._wires, last = opened.wires, opened.locations[-1]
         self._passed_over = f"; not taken: {opened.passed_over}" if opened.passed_over else ""
         self.endpoint = endpoint
@@ -137,6 +143,7 @@ class Connection:
             window=hello.window if self.extended else None,
             events=bool(addresses),
             free_data=last.free_data,
+            partitions=[number for number, _ in partitions] or None,
         )
         for wire in self._wires:
             wire.expect = protocol.expect
@@ -307,6 +314,8 @@ class Connection:
                 if assembled is not None:
                     protocol.arrived([assembled.cost])
                     self._batches.append(assembled)
+            case PartitionBegun():
+                self._assembler.begin_partition()
             case Announced() if protocol.error is not None:
                 close_all((event.attachment,))
             case Announced():
@@ -378,13 +387,37 @@ class Connection:
         BowstringError
             Whatever kept it from coming.
         """
+        batch = self._next(lambda: False)
+        assert batch is not None
+        return batch
+
+    def next_of(self, partition: int) -> Batch | None:
+        """Return the next batch of a partition that the user has come to; ``None`` behind its last one."""
+        partitions = self._protocol.partitions
+        assert partitions is not None
+        return self._next(lambda: partitions.last_taken >= partition)
+
+    @property
+    def partition(self) -> int | None:
+        """The number of the partition that the user is in, where it is known."""
+        partitions = self._protocol.partitions
+        return None if partitions is None or not self.opened else partitions.current
+
+    def _next(self, passed: Callable[[], bool]) -> Batch | None:
+        """Return the next batch; ``None`` where the partition that the user wants has no more."""
         self.check_process()
         ordered: Assembled | None = None
         protocol = self._protocol
+
+        def ready() -> bool:
+            return passed() or bool(self._batches) or self._complete
+
         while True:
             with self.changed:
-                if self.closed or not self._batches:
-                    self._wait(lambda: bool(self._batches) or self._complete, self.limits.reply_timeout)
+                if self.closed or not ready():
+                    self._wait(ready, self.limits.reply_timeout)
+                if passed():
+                    return None
                 if not self._batches:
                     if protocol.behind_end is not None:
                         raise copy.copy(protocol.behind_end)
@@ -429,9 +462,20 @@ class Connection:
         Starved, DeadlineExceeded
             It would wait in vain.
         """
+        return self._readiness(lambda: False, wake, began)
+
+    def readiness_of(self, partition: int, wake: Callable[[], object], began: float) -> Readiness:
+        """Return what `next_of` would do, as `readiness` does."""
+        partitions = self._protocol.partitions
+        assert partitions is not None
+        return self._readiness(lambda: partitions.last_taken >= partition, wake, began)
+
+    def _readiness(self, passed: Callable[[], bool], wake: Callable[[], object], began: float) -> Readiness:
         self.check_process()
         with self.changed:
-            if self._batches and not self.closed:
+            if passed() and not self.closed:
+                found = Readiness.ENDED
+            elif self._batches and not self.closed:
                 first = self._batches[0]
                 at_once = first.awaited is None and first.batch.device.is_host
                 found = Readiness.READY if at_once else Readiness.SLOW
@@ -441,6 +485,7 @@ class Connection:
                 found = Readiness.ENDED
             else:
                 self.changed.call_once(wake)
+                self._tell_taken()
                 self._sender.waiting = True
                 self._sender.feed(f"batch {self.counters.batches}")
                 self._check_silence(began, self.limits.reply_timeout)
@@ -453,12 +498,24 @@ class Connection:
     def _deliver(self, assembled: Assembled) -> None:
         self._sender.counts_are_old()
         self._protocol.deliver(assembled.cost, assembled.credit, until_delivered=assembled.until_delivered)
+        if self._protocol.has_news and not (self._takes_more and not assembled.until_delivered):
+            self._sender.look()
+
+    @property
+    def _takes_more(self) -> bool:
+        """Whether partitions that were taken need not be told of at once: the user holds the last batch of each."""
+        partitions = self._protocol.partitions
+        return partitions is not None and partitions.unsaid < _TAKEN_TOGETHER
+
+    def _tell_taken(self) -> None:
+        """Tell of partitions that were taken: the producer may wait for that."""
         if self._protocol.has_news:
             self._sender.look()
 
     def _wait(self, ready: Callable[[], bool], seconds: float) -> None:
         """Wait until `ready`, an error, or too long a silence of the peer."""
         began = time.monotonic()
+        self._tell_taken()
         while True:
             if self.closed:  # first of all: what was dropped then must not look like the end
                 raise ClosedError("the stream is closed")

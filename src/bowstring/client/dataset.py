@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
-import contextlib
 import os
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from bowstring.client.grouping import Unit, apart, grouped
 from bowstring.client.poller import Readiness
-from bowstring.client.stream import EndpointStream, Stream, StreamStatistics, chosen_columns
+from bowstring.client.stream import (
+    EndpointStream,
+    PartitionsStream,
+    Stream,
+    StreamStatistics,
+    chosen_columns,
+)
 from bowstring.errors import (
+    AccessDenied,
     BowstringError,
+    BrokenError,
     ClosedError,
+    DeadlineExceeded,
     EndOfStream,
     ForkedError,
     InvalidData,
+    Unsupported,
     without_frames,
 )
-from bowstring.memory import Road
 from bowstring.transport.threads import run_in_thread
 
 if TYPE_CHECKING:
@@ -29,50 +38,49 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.columnar.batch import Batch
-    from bowstring.dissociated.endpoint import Dataset, Endpoint
+    from bowstring.dissociated.endpoint import Dataset
 
-__all__ = ["CROWDED", "DatasetStream"]
+__all__ = ["DatasetStream"]
 
 _AHEAD: Final = 4
-# Each keeps a connection, of which a server has 1,024 for all its readers, and threads on both sides.
-_MOST_KEPT: Final = 256
 _LOOK: Final = 0.5
-CROWDED: Final = Road("copy", f"the batches of {_MOST_KEPT} endpoints are kept, each with its connection")
-"""What streams say of their copies that are opened when too many are kept."""
+_UNREACHED: Final = (AccessDenied, BrokenError, DeadlineExceeded)
 _Result = TypeVar("_Result")
 
 
 class DatasetStream(Stream):
     """The streams of a data set of many endpoints as one; a few are open at a time.
 
-    A stream whose batches somebody keeps needs its connection. Where that holds for very many, the batches of those
-    that follow are copied, unless views were asked for.
+    Endpoints of one serving process share a stream where that process can do it.
     """
 
     def __init__(
         self,
         dataset: Dataset,
-        open_one: Callable[[Endpoint], EndpointStream],
-        open_copied: Callable[[Endpoint], EndpointStream] | None,
+        open_unit: Callable[[Unit], EndpointStream],
         columns: tuple[str, ...] | None,
         *,
         ordered: bool,
+        connections: int,
     ) -> None:
         super().__init__()
         self._dataset = dataset
-        self._open_one = open_one
-        self._open_copied = open_copied
+        self._open_unit = open_unit
         self._ordered = ordered
+        self._ahead = max(_AHEAD, connections)
         self._schema = dataset.schema if columns is None else chosen_columns(dataset.schema, columns)
-        self._pending = collections.deque(dataset.endpoints)
-        self._opening: collections.deque[concurrent.futures.Future[EndpointStream]] = collections.deque()
-        self._reading: dict[concurrent.futures.Future[Batch | None], EndpointStream] = {}
-        # Where nobody may wait: those whose batches may come next, and the work that will say so when it is done.
-        self._active: collections.deque[EndpointStream] = collections.deque()
+        self._pending = collections.deque(grouped(dataset, connections))
+        self._unit_of = {number: unit for unit in self._pending for number in unit.numbers}
+        self._at = 0  # in order, the endpoint that is read
+        self._opening: dict[concurrent.futures.Future[EndpointStream], Unit] = {}
+        self._open: dict[Unit, EndpointStream] = {}
+        self._reading: dict[concurrent.futures.Future[Batch | None], Unit] = {}
+        # Where nobody may wait: those whose batches may come next, the one of them that has one, and the work that
+        # will say so when it is done.
+        self._active: collections.deque[Unit] = collections.deque()
+        self._chosen: Unit | None = None
         self._awaited: weakref.WeakSet[concurrent.futures.Future[EndpointStream]] = weakref.WeakSet()
         self._done: list[StreamStatistics] = []
-        self._lingering: list[EndpointStream] = []
-        self._current: EndpointStream | None = None
         # Those that are read; when one ends, its statistics are in `_done` instead. Both change under the lock.
         self._begun: set[EndpointStream] = set()
         self._lock = threading.RLock()
@@ -122,22 +130,17 @@ class DatasetStream(Stream):
             ", ".join(sorted({part.decompressed for part in parts if part.decompressed})),
         )
 
-    @property
-    def _begun_or_opening(self) -> int:
-        return len(self._opening) + len(self._reading) + len(self._active)
-
     def _open_more(self) -> None:
-        while self._pending and self._begun_or_opening < _AHEAD:
-            self._opening.append(_started(self._open, self._way_to_open(), self._pending.popleft()))
+        while self._pending and (
+            len(self._opening) + len(self._open) < self._ahead
+            # In order, endpoints of several processes may alternate: the next one is needed, whatever is open.
+            or (self._ordered and self._pending[0].numbers[0] <= self._at)
+        ):
+            unit = self._pending.popleft()
+            self._opening[_started(self._opened_in_time, unit)] = unit
 
-    def _way_to_open(self) -> Callable[[Endpoint], EndpointStream]:
-        if self._open_copied is None:
-            return self._open_one
-        self._lingering = [stream for stream in self._lingering if stream.lingers]
-        return self._open_one if len(self._lingering) < _MOST_KEPT else self._open_copied
-
-    def _open(self, open_one: Callable[[Endpoint], EndpointStream], endpoint: Endpoint) -> EndpointStream:
-        stream = open_one(endpoint)
+    def _opened_in_time(self, unit: Unit) -> EndpointStream:
+        stream = self._open_unit(unit)
         with self._lock:
             if not self._closed:
                 self._streams.add(stream)
@@ -159,16 +162,45 @@ class DatasetStream(Stream):
             if done:
                 return done
 
-    def _opened(self, future: concurrent.futures.Future[EndpointStream]) -> EndpointStream:
-        with contextlib.suppress(ValueError):  # closed by another thread just now
-            self._opening.remove(future)
-        stream = future.result()
+    def _take_opened(self, future: concurrent.futures.Future[EndpointStream]) -> EndpointStream | None:
+        """Return a stream that was opened; ``None`` where its endpoints are to be opened one by one."""
+        unit = self._opening.pop(future, None)
+        if unit is None:  # closed by another thread just now
+            raise ClosedError("the stream is closed")
+        try:
+            stream = future.result()
+        except BowstringError as error:
+            others = (Unsupported, *(_UNREACHED if unit.by_flight else ()))
+            if unit.tickets and isinstance(error, others):
+                self._take_apart(unit)
+                return None
+            self._locate(error, unit, None)
+            raise
         if not stream.schema.equals(self._schema):
             stream.close()
             raise InvalidData(
                 "an endpoint has another schema than its data set", expected=self._schema, found=stream.schema
             )
+        with self._lock:
+            if not self._closed:
+                self._begun.add(stream)
+        self._open[unit] = stream
         return stream
+
+    def _take_apart(self, unit: Unit) -> None:
+        units = apart(unit, self._dataset)
+        self._unit_of |= {each.numbers[0]: each for each in units}
+        self._pending = collections.deque(sorted((*self._pending, *units), key=lambda each: each.numbers[0]))
+
+    def _locate(self, error: BowstringError, unit: Unit, stream: EndpointStream | None) -> None:
+        """Let an error say in which endpoint it happened, where that is known."""
+        number: int | None = unit.numbers[0]
+        if unit.tickets:
+            number = stream.partition if isinstance(stream, PartitionsStream) else None
+        if len(self._dataset) > 1 and number is not None and not isinstance(error, ClosedError | ForkedError):
+            where = f"partition {number}"
+            if not (error.where or "").startswith(where):
+                error.where = where if error.where is None else f"{where}, {error.where}"
 
     def read_next_batch(self) -> Batch:
         """Return the next batch of any endpoint, or of the first that is not at its end."""
@@ -177,8 +209,8 @@ class DatasetStream(Stream):
             with self._turn:
                 if self._ordered:
                     return self._next_in_order()
-                chosen, self._current = self._current, None
-                return self._next_as_they_come() if chosen is None else chosen.read_next_batch()
+                chosen, self._chosen = self._chosen, None
+                return self._next_as_they_come() if chosen is None else self._next_of(chosen)
         except EndOfStream:
             self._note_end()
             raise
@@ -188,21 +220,46 @@ class DatasetStream(Stream):
             raise without_frames(error) from error.__cause__
 
     def _next_in_order(self) -> Batch:
-        while True:
-            stream = self._current
+        while self._at < len(self._dataset):
+            unit = self._unit_of[self._at]
+            stream = self._open.get(unit) or self._when_open(unit)
             if stream is None:
-                self._open_more()
-                if not self._opening:
-                    self._check_open()
-                    raise EndOfStream("there are no more batches")
-                first = self._opening[0]
-                self._first_of(first)
-                stream = self._current = self._begin(self._opened(first))
-            try:
-                return stream.read_next_batch()
-            except EndOfStream:
-                self._finish(stream)
-                self._current = None
+                continue
+            batch = self._read(stream, unit, self._at)
+            if batch is not None:
+                return batch
+            if self._at == unit.numbers[-1]:
+                if unit.tickets:  # behind its last partition comes its end
+                    self._read(stream, unit)
+                self._finish(unit)
+            self._at += 1
+        self._check_open()
+        raise EndOfStream("there are no more batches")
+
+    def _when_open(self, unit: Unit) -> EndpointStream | None:
+        """Return the stream of a unit when it is open; ``None`` where it is taken apart."""
+        self._open_more()
+        future = self._opening_of(unit)
+        self._first_of(future)
+        return self._take_opened(future)
+
+    def _opening_of(self, unit: Unit) -> concurrent.futures.Future[EndpointStream]:
+        for future, opening in self._opening.items():
+            if opening is unit:
+                return future
+        raise ClosedError("the stream is closed")  # just now, as else it would be opening
+
+    def _read(self, stream: EndpointStream, unit: Unit, number: int | None = None) -> Batch | None:
+        """Return the next batch of a unit, or of one endpoint of it; ``None`` where there is none."""
+        try:
+            if number is not None and isinstance(stream, PartitionsStream):
+                return stream.read_of(number)
+            return stream.read_next_batch()
+        except EndOfStream:
+            return None
+        except BowstringError as error:
+            self._locate(error, unit, stream)
+            raise
 
     def _next_as_they_come(self) -> Batch:
         while True:
@@ -212,17 +269,28 @@ class DatasetStream(Stream):
                 raise EndOfStream("there are no more batches")
             done = self._first_of(*self._reading, *self._opening)
             for opened in [each for each in self._opening if each in done]:
-                self._ask(self._begin(self._opened(opened)))
+                unit = self._opening[opened]
+                if self._take_opened(opened) is not None:
+                    self._ask(unit)
             for read in [each for each in self._reading if each in done]:
-                stream = self._reading.pop(read, None)
+                unit_read = self._reading.pop(read, None)
                 batch = read.result()
-                if stream is None:
+                if unit_read is None:
                     self._check_open()
                 elif batch is not None:
-                    self._ask(stream)
+                    self._ask(unit_read)
                     return batch
                 else:
-                    self._finish(stream)
+                    self._finish(unit_read)
+
+    def _next_of(self, unit: Unit) -> Batch:
+        """Return the batch that a unit is known to have."""
+        stream = self._open.get(unit)
+        batch = None if stream is None else self._read(stream, unit)
+        if batch is None:
+            self._check_open()
+            raise EndOfStream("there are no more batches")
+        return batch
 
     def _readiness(self, wake: Callable[[], object], began: float) -> Readiness:
         self._check_open()
@@ -239,39 +307,71 @@ class DatasetStream(Stream):
             raise without_frames(error) from error.__cause__
 
     def _first_in_order(self, wake: Callable[[], object], began: float) -> Readiness | None:
-        """Return the readiness of the first stream that is not at its end; ``None`` if one has just come to it."""
-        stream = self._current
+        """Return the readiness of the next endpoint; ``None`` if it has just opened, or come to its end."""
+        if self._at == len(self._dataset):
+            return Readiness.ENDED
+        unit = self._unit_of[self._at]
+        stream = self._open.get(unit)
         if stream is None:
-            if not self._opening:
-                return Readiness.ENDED
-            if not self._is_done(self._opening[0], wake):
+            opening = self._opening_of(unit)
+            if not self._is_done(opening, wake):
                 return Readiness.NOT_YET
-            stream = self._current = self._begin(self._opened(self._opening[0]))
-        found = stream._readiness(wake, began)
+            self._take_opened(opening)
+            return None
+        last = self._at == unit.numbers[-1]
+        found = self._ready(stream, unit, wake, began, self._at)
+        if found is Readiness.ENDED and last and unit.tickets:  # behind its last partition comes its end
+            found = self._ready(stream, unit, wake, began)
         if found is not Readiness.ENDED:
             return found
-        self._read_to_end(stream)
-        self._current = None
+        if last:
+            self._read(stream, unit)
+            self._finish(unit)
+        self._at += 1
         return None
 
     def _first_ready(self, wake: Callable[[], object], began: float) -> Readiness | None:
-        """Have `_current` be a stream with a batch, if there is one; ``None`` if one has just come to its end."""
+        """Choose a unit with a batch, if there is one; ``None`` if one has just opened, or come to its end."""
         for opening in list(self._opening):
             if self._is_done(opening, wake):
-                self._active.append(self._begin(self._opened(opening)))
+                unit = self._opening[opening]
+                if self._take_opened(opening) is None:
+                    return None
+                self._active.append(unit)
         if not (self._opening or self._active):
             return Readiness.ENDED
-        for stream in list(self._active):
-            found = stream._readiness(wake, began)
+        for unit in list(self._active):
+            stream = self._open.get(unit)
+            if stream is None:
+                raise ClosedError("the stream is closed")
+            found = self._ready(stream, unit, wake, began)
             if found is Readiness.ENDED:
-                self._read_to_end(stream)
-                self._active.remove(stream)
+                self._read(stream, unit)
+                self._active.remove(unit)
+                self._finish(unit)
                 return None
             if found is not Readiness.NOT_YET:
                 self._active.rotate(-1)  # the others are next
-                self._current = stream
+                self._chosen = unit
                 return found
         return Readiness.NOT_YET
+
+    def _ready(
+        self,
+        stream: EndpointStream,
+        unit: Unit,
+        wake: Callable[[], object],
+        began: float,
+        number: int | None = None,
+    ) -> Readiness:
+        """Return what `_read` would do."""
+        try:
+            if number is not None and isinstance(stream, PartitionsStream):
+                return stream.readiness_of(number, wake, began)
+            return stream._readiness(wake, began)
+        except BowstringError as error:
+            self._locate(error, unit, stream)
+            raise
 
     def _is_done(
         self, opening: concurrent.futures.Future[EndpointStream], wake: Callable[[], object]
@@ -281,21 +381,15 @@ class DatasetStream(Stream):
             opening.add_done_callback(lambda _: wake())
         return opening.done()
 
-    def _read_to_end(self, stream: EndpointStream) -> None:
-        with contextlib.suppress(EndOfStream):
-            stream.read_next_batch()
-        self._finish(stream)
+    def _ask(self, unit: Unit) -> None:
+        stream = self._open.get(unit)
+        if stream is not None:  # else all was closed just now
+            self._reading[_started(self._read, stream, unit)] = unit
 
-    def _ask(self, stream: EndpointStream) -> None:
-        self._reading[_started(_next_or_none, stream)] = stream
-
-    def _begin(self, stream: EndpointStream) -> EndpointStream:
-        with self._lock:
-            if not self._closed:
-                self._begun.add(stream)
-        return stream
-
-    def _finish(self, stream: EndpointStream) -> None:
+    def _finish(self, unit: Unit) -> None:
+        stream = self._open.pop(unit, None)
+        if stream is None:
+            return
         final = stream.stats
         with self._lock:
             self._streams.discard(stream)
@@ -303,8 +397,6 @@ class DatasetStream(Stream):
                 self._begun.discard(stream)
                 self._done.append(final)
         stream.close()
-        if self._open_copied is not None:
-            self._lingering.append(stream)
 
     def close(self) -> None:
         """Close all streams. Batches stay true."""
@@ -318,14 +410,13 @@ class DatasetStream(Stream):
             self._done += [stream.stats for stream in self._begun]
             self._begun.clear()
         # With the work go the batches that nobody has asked for.
-        self._reading, self._opening, self._current = {}, collections.deque(), None
-        self._lingering = []
-        self._active = collections.deque()
+        self._reading, self._opening, self._open = {}, {}, {}
+        self._active, self._chosen = collections.deque(), None
         for stream in streams:
             stream.close()
 
     def __repr__(self) -> str:
-        return f"<DatasetStream of {len(self._dataset)} endpoints, {len(self._done)} read>"
+        return f"<DatasetStream of {len(self._dataset)} endpoints, {self.stats.batches} batches so far>"
 
 
 def _started(function: Callable[..., _Result], *arguments: Any) -> concurrent.futures.Future[_Result]:
@@ -344,10 +435,3 @@ def _run(
         future.set_exception(without_frames(error))
     finally:
         del future, arguments  # the error holds this frame
-
-
-def _next_or_none(stream: EndpointStream) -> Batch | None:
-    try:
-        return stream.read_next_batch()
-    except EndOfStream:
-        return None

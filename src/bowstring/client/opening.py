@@ -10,10 +10,11 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from bowstring.client.connection import Connection
-from bowstring.client.dataset import CROWDED, DatasetStream
+from bowstring.client.dataset import DatasetStream
 from bowstring.client.device import addresses_of
+from bowstring.client.grouping import UNDER_WAY, Unit
 from bowstring.client.names import depot_dataset, is_address, is_depot, named_endpoint
-from bowstring.client.stream import EndpointStream, Incoming, Stream, device_named
+from bowstring.client.stream import EndpointStream, Incoming, PartitionsStream, Stream, device_named
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.dissociated.wire import Hello
 from bowstring.errors import UsageError
@@ -27,13 +28,14 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Sequence
 
-    from bowstring.memory import Allocator, Road
+    from bowstring.memory import Allocator
     from bowstring.transport import Channel
     from bowstring.transport.certificates import TlsConfig
 
 __all__ = ["connect", "endpoint_of", "open_stream"]
 
 _MOST_SHOWN: Final = 200  # of a URI in an error
+_MOST_CONNECTIONS: Final = 64
 
 
 def connect(
@@ -54,6 +56,7 @@ def connect(
     limits: Limits | None = None,
     decode: Literal["device"] | None = None,
     transport: str | None = None,
+    connections: int = 1,
 ) -> Stream:
     """Open a data set that a :class:`bowstring.Server` publishes, maybe in another process.
 
@@ -89,9 +92,6 @@ def connect(
         ``"map"`` gives views of the producer's memory where the transport can hand it over. ``"copy"`` copies
         each batch when it is delivered, and frees the producer's memory at once. By default memory of the host is
         mapped and that of a GPU copied on it, until mapping has been verified on one; `stream` asks for views.
-        And once batches of 256 endpoints of a data set are kept, those of the endpoints that follow are copied:
-        each endpoint with views keeps a connection, of which a server has 1,024 for all its readers
-        (``Stream.stats``).
     writable
         Whether the batches may be written, in place: ``values``, ``raw_values``, ``to_numpy()``, ``numpy.asarray``
         and DLPack (``torch.from_dlpack``) of numbers are then writable. What is written is seen in these batches
@@ -100,7 +100,8 @@ def connect(
         are copied when they are delivered, as ``Stream.stats.copied`` shows; ``mode="map"`` is an error there.
         Arrow's objects (`to_arrow`, `read_all`) stay read-only.
     ordered
-        For a data set of many endpoints: in the order of the endpoints, or as the batches come.
+        For a data set of many endpoints: in the order of the endpoints, or as the batches come. Endpoints of one
+        serving process share one stream, which brings them one after the other.
     pool
         Where bytes land that cannot be mapped, and copies go. A pool on a device asks for that device.
     stream
@@ -116,6 +117,9 @@ def connect(
     transport
         Of several offers, take those of this transport only: ``"unix"``, ``"tcp"``, ``"tls"``, ``"ucx"``. By
         default the first one that works is taken, which on the producer's host hands memory over.
+    connections
+        For a data set of many endpoints: over how many connections those of one serving process come, where their
+        bytes are sent. More than one help where a network is faster than one connection, as over ``tcp:``.
 
     Returns
     -------
@@ -162,6 +166,7 @@ def connect(
         limits=limits,
         decode=decode,
         transport=transport,
+        connections=connections,
     )
 
 
@@ -183,6 +188,7 @@ def open_stream(
     limits: Limits | None = None,
     decode: Literal["device"] | None = None,
     transport: str | None = None,
+    connections: int = 1,
     dialled: Callable[[Channel], None] | None = None,
 ) -> Stream:
     """Do what `connect` does; with `dialled`, which is told of each channel, streams share threads."""
@@ -208,9 +214,11 @@ def open_stream(
             stream=stream,
             limits=limits,
             transport=transport,
+            connections=connections,
         )
         return _decoded(opened, chosen, limits)
     part = _shard(shard)
+    count = _connections(connections)
     source = _over(transport, _source(source, _ticket(name, ticket), token, limits, tls))
     target = device_named(device)
     if target is None and pool is not None and not pool.device.is_host:
@@ -226,28 +234,32 @@ def open_stream(
     if target is not None and not target.is_host and copies_to.device is not target:
         copies_to = Pool(target)  # one budget for all endpoints
 
-    def open_one(
-        endpoint: Endpoint, mode: Literal["map", "copy"] | None = mode, road: Road | None = None
-    ) -> EndpointStream:
+    def open_unit(unit: Unit) -> EndpointStream:
         bodies = None
         if target is not None and not target.is_host:
             bodies = functools.partial(DeviceBodies, target, copies_to.allocator())
         # Copies of ours are on whatever stream is the current one, and nothing else reads what was lent.
         reading = () if mode == "copy" or target is not None else streams
         waits = bool(reading) and addresses_of(reading) is not None
-        hello = Hello(chosen, limits.window_bytes, pointers=True, events=waits, shard=part)
+        under_way = UNDER_WAY if unit.tickets else 0
+        hello = Hello(
+            chosen, limits.window_bytes, pointers=True, events=waits, shard=part, partitions=under_way
+        )
 
         def connected(endpoint: Endpoint) -> Connection:
-            return Connection(endpoint, hello, private or landing, limits, reading, bodies, tls, dialled)
+            return Connection(
+                endpoint, hello, private or landing, limits, reading, bodies, tls, dialled, unit.tickets
+            )
 
-        if any(each.by_flight for each in endpoint.offers):
+        if any(each.by_flight for each in unit.endpoint.offers):
             from bowstring.client.do_get import opened  # and with it pyarrow's Flight
 
-            connection: Incoming = opened(endpoint, hello, limits, tls, connected)
+            connection: Incoming = opened(unit.endpoint, hello, limits, tls, connected)
         else:
-            connection = connected(endpoint)
+            connection = connected(unit.endpoint)
         try:
-            return EndpointStream(
+            made = PartitionsStream if unit.tickets else EndpointStream
+            return made(
                 connection,
                 chosen,
                 target,
@@ -255,7 +267,6 @@ def open_stream(
                 allocators,
                 mode=mode,
                 private=private,
-                road=road,
                 seconds=limits.device_timeout,
             )
         except BaseException:
@@ -263,10 +274,15 @@ def open_stream(
             raise
 
     if isinstance(source, Endpoint):
-        return open_one(source)
+        if count != 1:
+            raise UsageError(
+                "one endpoint comes over one connection",
+                found=f"connections={count}",
+                hint="connect(shard=(i, n)) opens it in parts.",
+            )
+        return open_unit(Unit(source, (0,)))
     if isinstance(source, Dataset):
-        open_copied = None if mode == "map" else functools.partial(open_one, mode="copy", road=CROWDED)
-        return DatasetStream(source, open_one, open_copied, chosen, ordered=ordered)
+        return DatasetStream(source, open_unit, chosen, ordered=ordered, connections=count)
     raise UsageError(
         "this is not a source", expected="an Endpoint, a Dataset or a URI", found=type(source).__name__
     )
@@ -391,6 +407,17 @@ def _shard(shard: Any) -> tuple[int, int] | None:
             where="connect(shard=…)",
         )
     return index, count
+
+
+def _connections(count: Any) -> int:
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST_CONNECTIONS:
+        raise UsageError(
+            "connections is a number of them",
+            expected=f"1 to {_MOST_CONNECTIONS}",
+            found=repr(count)[:80],
+            where="connect(connections=…)",
+        )
+    return count
 
 
 def _ticket(name: Any, ticket: Any) -> bytes | None:

@@ -81,6 +81,11 @@ class RemoteMemory:
         self._announced.add(base, stands_for, handle.nbytes)
         self._handles[base] = handle
 
+    def forget(self) -> None:
+        """Forget the regions that were announced."""
+        self._announced = AnnouncedRegions(self._limits)
+        self._handles.clear()
+
     def fetch(self, pairs: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.int64], tuple[Region, ...]]:
         """Read the buffers of one body; return where they lie now, as :meth:`Assembler.resolve`.
 

@@ -31,7 +31,16 @@ if TYPE_CHECKING:
     from bowstring.ipc.compression.device.decompress import DeviceBodies
     from bowstring.memory import Allocator
 
-__all__ = ["Counters", "EndpointStream", "Incoming", "Stream", "StreamStatistics", "copy_borrowed"]
+__all__ = [
+    "Counters",
+    "EndpointStream",
+    "Incoming",
+    "IncomingPartitions",
+    "PartitionsStream",
+    "Stream",
+    "StreamStatistics",
+    "copy_borrowed",
+]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -288,6 +297,20 @@ class Incoming(Protocol):
         """Refuse to go on in the child of a fork."""
 
 
+class IncomingPartitions(Incoming, Protocol):
+    """What brings in a stream of many partitions."""
+
+    def next_of(self, partition: int) -> Batch | None:
+        """Return the next batch of a partition; ``None`` behind its last one."""
+
+    def readiness_of(self, partition: int, wake: Callable[[], object], began: float) -> Readiness:
+        """Return what `next_of` would do, as `readiness` does."""
+
+    @property
+    def partition(self) -> int | None:
+        """The number of the partition that the user is in."""
+
+
 class EndpointStream(Stream):
     """The stream of one endpoint; made by :func:`bowstring.connect`.
 
@@ -307,8 +330,6 @@ class EndpointStream(Stream):
         Whether batches are views, or copied when they are delivered; ``None`` leaves it to the device they are on.
     private
         Where copies on the host go so that their views may be written; ``None`` for batches that are only read.
-    road
-        What the statistics say of copies that nobody asked for.
     seconds
         The most that each wait for a device may take.
     """
@@ -323,7 +344,6 @@ class EndpointStream(Stream):
         *,
         mode: Literal["map", "copy"] | None = None,
         private: PrivateMemory | None = None,
-        road: Road | None = None,
         seconds: float = DEFAULT_LIMITS.device_timeout,
     ) -> None:
         super().__init__()
@@ -334,7 +354,7 @@ class EndpointStream(Stream):
         self._mode = mode
         self._private = private
         self._seconds = seconds
-        self._road = road
+        self._road: Road | None = None
         self._allocators = allocators
         # A dictionary is copied once, not with each batch that uses it.
         self._copied: weakref.WeakKeyDictionary[Dictionary, Dictionary] = weakref.WeakKeyDictionary()
@@ -354,11 +374,6 @@ class EndpointStream(Stream):
         if welcome is None or welcome.ticket is None:
             return endpoint
         return dataclasses.replace(endpoint, ticket=welcome.ticket.encode())
-
-    @property
-    def lingers(self) -> bool:
-        """Whether the connection is there still: batches of a closed stream that somebody keeps need it."""
-        return not self._connection.over
 
     @property
     def num_rows(self) -> int | None:
@@ -405,6 +420,10 @@ class EndpointStream(Stream):
         except EndOfStream:
             self._note_end()
             raise
+        return self._delivered(batch)
+
+    def _delivered(self, batch: Batch) -> Batch:
+        """Return a batch that came as the user wants it: with its columns, where it shall be."""
         # What came as bytes lies in memory of ours already.
         copies = (batch.lease.borrowed and self._copies(batch.device)) or self._shared(batch)
         if self._select is not None:
@@ -430,7 +449,9 @@ class EndpointStream(Stream):
         return batch if batch is None or self._select is None else batch.select(list(self._select))
 
     def _readiness(self, wake: Callable[[], object], began: float) -> Readiness:
-        found = self._connection.readiness(wake, began)
+        return self._as_ready(self._connection.readiness(wake, began))
+
+    def _as_ready(self, found: Readiness) -> Readiness:
         copies = self._mode == "copy" or self._device is not None or self._private is not None
         return Readiness.SLOW if copies and found is Readiness.READY else found
 
@@ -490,6 +511,32 @@ class EndpointStream(Stream):
     def __repr__(self) -> str:
         stats = self.stats
         return f"<Stream {self._connection.peer} {stats.path}, {stats.batches} batches so far>"
+
+
+class PartitionsStream(EndpointStream):
+    """The stream of several endpoints of one server, one after the other; takes what `EndpointStream` takes."""
+
+    _connection: IncomingPartitions
+
+    def read_of(self, partition: int) -> Batch | None:
+        """Return the next batch of a partition, to which the user has come; ``None`` behind its last one.
+
+        Raises
+        ------
+        BowstringError
+            As `read_next_batch`.
+        """
+        batch = self._connection.next_of(partition)
+        return None if batch is None else self._delivered(batch)
+
+    def readiness_of(self, partition: int, wake: Callable[[], object], began: float) -> Readiness:
+        """Return what `read_of` would do, as :meth:`Connection.readiness` does."""
+        return self._as_ready(self._connection.readiness_of(partition, wake, began))
+
+    @property
+    def partition(self) -> int | None:
+        """The number of the partition that the user is in, where that is known."""
+        return self._connection.partition
 
 
 def copy_borrowed(batches: list[Batch]) -> bool:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from bowstring.client.runs import Run
     from bowstring.dissociated.endpoint import Endpoint, Location, Offer
+    from bowstring.dissociated.partitions import PartitionTicket
     from bowstring.dissociated.wire import Outgoing
     from bowstring.limits import Limits
     from bowstring.memory import Allocator, Buffer, Pool
@@ -182,10 +183,12 @@ def open_wires(
     limits: Limits,
     tls: TlsConfig | ssl.SSLContext | None = None,
     dialled: Callable[[Channel], None] | None = None,
+    partitions: Sequence[PartitionTicket] = (),
 ) -> Opened:
     """Connect to the best offer of an endpoint that works, and ask for the data set on each of its connections.
 
-    What is dialled is told to `dialled`, which may raise.
+    What is dialled is told to `dialled`, which may raise. Where there are `partitions`, they are asked for, and not
+    what the endpoint itself names.
 
     Raises
     ------
@@ -196,7 +199,9 @@ def open_wires(
     passed_over = [f"{each.address}: {each.why_not()}" for each in _better(endpoint, candidates[0])]
     return first_that_opens(
         candidates,
-        lambda offer: _open(offer, endpoint.ticket, hello, pool, limits, passed_over, tls, dialled),
+        lambda offer: _open(
+            offer, endpoint.ticket, hello, pool, limits, passed_over, tls, dialled, partitions
+        ),
         passed_over,
     )
 
@@ -235,6 +240,7 @@ def _open(
     passed_over: Sequence[str],
     tls: TlsConfig | ssl.SSLContext | None,
     dialled: Callable[[Channel], None] | None,
+    partitions: Sequence[PartitionTicket],
 ) -> Opened:
     allocator = pool.allocator(prepare=False)
     locations = offer.locations
@@ -246,7 +252,8 @@ def _open(
             if dialled is not None:
                 dialled(channel)
             place = this_process().place if hello.pointers and channel.passes_memory else None
-            wires[-1].send(_opening(location, bytes(ticket), hello, place), limits.connect_timeout)
+            said = _opening(location, bytes(ticket), hello, place, partitions)
+            wires[-1].send(said, limits.connect_timeout)
     except BaseException as error:
         for wire in wires:
             wire.channel.close()
@@ -264,7 +271,13 @@ def note_turned_away(error: BaseException) -> None:
         )
 
 
-def _opening(location: Location, ticket: bytes, hello: Hello, place: str | None) -> list[Outgoing]:
+def _opening(
+    location: Location,
+    ticket: bytes,
+    hello: Hello,
+    place: str | None,
+    partitions: Sequence[PartitionTicket],
+) -> list[Outgoing]:
     """Return what is said first; `place` is where memory can be mapped, if it can."""
     maps = place is not None
     said = Hello(
@@ -276,5 +289,6 @@ def _opening(location: Location, ticket: bytes, hello: Hello, place: str | None)
         tries=maps,
         events=maps and hello.events,
         shard=hello.shard,
+        partitions=hello.partitions,
     )
-    return opening(location, ticket, said)
+    return opening(location, ticket, said, partitions)

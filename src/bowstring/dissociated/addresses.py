@@ -40,10 +40,30 @@ class Ledger:
     def __init__(self) -> None:
         self._bases: dict[bytes, int] = {}
         self._starts: list[int] = []
+        self._starts_array = np.zeros(0, np.uint64)
         self._held: dict[int, tuple[Region, int]] = {}
         self._lent: list[Region] = []
         self._next = _FIRST_BASE
         self._outstanding: collections.Counter[int] = collections.Counter()
+        # Of a stream of partitions: which is sent, in how many ranges each is held, and which are not any more.
+        self._partition: int | None = None
+        self._partition_of: dict[int, int] = {}
+        self._ranges_held: collections.Counter[int] = collections.Counter()
+        self._emptied: list[int] = []
+
+    def begin(self, partition: int) -> None:
+        """Begin a partition: its regions are announced anew, so that each range is of one partition."""
+        self._partition = partition
+        self._bases.clear()
+
+    def holds(self, partition: int) -> bool:
+        """Whether the reader has an address of a partition."""
+        return self._ranges_held[partition] > 0
+
+    def take_emptied(self) -> list[int]:
+        """Return the partitions of which the reader has freed the last address since it was asked before."""
+        emptied, self._emptied = self._emptied, []
+        return emptied
 
     def announce(self, region: Region, key: bytes) -> tuple[int, bool]:
         """Return (base address, whether it is new in this stream) of a region that `key` names for good."""
@@ -70,7 +90,11 @@ class Ledger:
         """
         self._outstanding.update(addresses)
         for base, region, count in held:
-            self._held[base] = (region, self._held.get(base, (region, 0))[1] + count)
+            before = self._held.get(base)
+            if before is None and self._partition is not None:
+                self._partition_of[base] = self._partition
+                self._ranges_held[self._partition] += 1
+            self._held[base] = (region, count if before is None else before[1] + count)
 
     def free(self, addresses: Sequence[int], *, all_occurrences: bool = False) -> None:
         """Take addresses back, one occurrence each.
@@ -110,11 +134,22 @@ class Ledger:
             region, held = self._held[base]
             if held == count:
                 del self._held[base]
+                self._note_freed(base)
             else:
                 self._held[base] = (region, held - count)
 
+    def _note_freed(self, base: int) -> None:
+        partition = self._partition_of.pop(base, None)
+        if partition is not None:
+            self._ranges_held[partition] -= 1
+            if not self._ranges_held[partition]:
+                del self._ranges_held[partition]
+                self._emptied.append(partition)
+
     def _count_by_base(self, addresses: npt.NDArray[np.uint64]) -> dict[int, int]:
-        places = np.searchsorted(np.array(self._starts, np.uint64), addresses, side="right") - 1
+        if len(self._starts_array) != len(self._starts):
+            self._starts_array = np.array(self._starts, np.uint64)
+        places = np.searchsorted(self._starts_array, addresses, side="right") - 1
         counts = np.bincount(places, minlength=1)
         return {self._starts[place]: int(counts[place]) for place in np.flatnonzero(counts).tolist()}
 

@@ -28,6 +28,7 @@ __all__ = [
     "NoRoom",
     "Packed",
     "Part",
+    "PartitionBegun",
     "Ping",
     "Pointers",
     "Pong",
@@ -68,6 +69,11 @@ class Part:
     sequence: int
     message: Message
     body: Packed | Pointers | None
+
+
+@dataclasses.dataclass(slots=True)
+class PartitionBegun:
+    """The parts that follow are of the next partition, and use dictionaries and regions that follow, too."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -142,5 +148,17 @@ class End:
 
 
 Event = (
-    Part | Asked | Awaited | Welcomed | Announced | Blocked | NoRoom | Failed | Ping | Pong | Stopped | End
+    Part
+    | PartitionBegun
+    | Asked
+    | Awaited
+    | Welcomed
+    | Announced
+    | Blocked
+    | NoRoom
+    | Failed
+    | Ping
+    | Pong
+    | Stopped
+    | End
 )

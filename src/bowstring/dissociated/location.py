@@ -33,6 +33,7 @@ _KNOWN: Final = frozenset(
         "remote_handle",
         "bow",
         "hello",
+        "partitions",
         "token",
         "ticket",
         "data",
@@ -44,7 +45,7 @@ _KNOWN: Final = frozenset(
 COPY_WHOLE: Final = "Copy the whole URI that the server printed, in quotes."
 # What an error may show of a URI. All else is a secret, holds one, or may be one whose name is misspelt or whose
 # marks were encoded once too often.
-_PUBLIC: Final = re.compile(r"(want_data|free_data|bow|hello)=[0-9]*")
+_PUBLIC: Final = re.compile(r"(want_data|free_data|bow|hello|partitions)=[0-9]*")
 _BETWEEN: Final = re.compile(r"[?&;]|%3[Ff]|%26")
 
 
@@ -64,6 +65,8 @@ class Location:
         The tag of the hello, where the server speaks Bowstring's extensions (``bow=1``), else ``None``.
     token
         The secret that the server asks for, if any.
+    partitions
+        Whether the server sends many partitions over one stream (``partitions=1``).
     """
 
     address: str
@@ -72,6 +75,7 @@ class Location:
     remote_handle: bytes | None = None
     hello: int | None = None
     token: str | None = dataclasses.field(default=None, repr=False)
+    partitions: bool = False
 
     def __str__(self) -> str:
         query: dict[str, str] = {"want_data": str(self.want_data)}
@@ -81,6 +85,8 @@ class Location:
             query["remote_handle"] = base64.b64encode(self.remote_handle).decode()
         if self.hello is not None:
             query |= {"bow": "1", "hello": str(self.hello)}
+        if self.partitions:
+            query["partitions"] = "1"
         if self.token is not None:
             query["token"] = self.token
         return f"{self.address}?{urllib.parse.urlencode(query)}"
@@ -120,6 +126,7 @@ def _location(uri: str) -> Location:
         from_base64(query["remote_handle"], "remote_handle") if "remote_handle" in query else None,
         _u64(query, "hello") if extended else None,
         query.get("token"),
+        extended and query.get("partitions") == "1",
     )
 
 

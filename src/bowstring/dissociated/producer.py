@@ -14,6 +14,13 @@ from bowstring.dissociated.addresses import Ledger
 from bowstring.dissociated.credits import Window
 from bowstring.dissociated.failures import pack_error
 from bowstring.dissociated.items import IpcMessage, Lending, used_regions
+from bowstring.dissociated.partitions import (
+    MOST_BYTES,
+    PartitionMark,
+    PartitionRequest,
+    PartitionWindow,
+    unpack_taken,
+)
 from bowstring.dissociated.tags import POINTERS, SEQUENCE_MASK, Control, Want, body_tag
 from bowstring.dissociated.wire import (
     END,
@@ -56,6 +63,7 @@ __all__ = [
     "ReaderEvent",
     "Role",
     "Stopped",
+    "Taken",
     "Wanted",
     "outcome_of",
 ]
@@ -119,7 +127,14 @@ class ListWanted:
     """The reader asks which data sets there are."""
 
 
-ReaderEvent = ListWanted | Wanted | Answered | Freed | Forked | Done | Stopped | Pinged | Heard
+@dataclasses.dataclass(frozen=True, slots=True)
+class Taken:
+    """The reader's user has the last batch of these partitions."""
+
+    partitions: list[int]
+
+
+ReaderEvent = ListWanted | Wanted | Answered | Freed | Taken | Forked | Done | Stopped | Pinged | Heard
 
 
 class ProducerProtocol:
@@ -142,6 +157,9 @@ class ProducerProtocol:
         self.hello: Hello | None = None
         self.takes_errors = False  # whether the reader knows ERROR: it sent a hello, maybe a wrong one
         self.role: Role | None = None
+        self.request: PartitionRequest | None = None  # the partitions that it lists
+        self.most_listed = MOST_BYTES  # bytes of that list
+        self.partitions = PartitionWindow(0)
         self.listed = False  # whether the reader asked which data sets there are
         self.ledger = Ledger()
         self.window = Window(None)
@@ -181,6 +199,9 @@ class ProducerProtocol:
         if tag == Control.COLUMNS and self.role is None:
             self._receive_columns(body)
             return Heard()
+        if tag == Control.PARTITIONS and self.role is None:
+            self._receive_partitions(bytes(body))
+            return Heard()
         if tag == Control.LIST and self.role is None and self.hello is not None:
             self.listed = True
             return ListWanted()
@@ -207,12 +228,28 @@ class ProducerProtocol:
             raise ProtocolError("columns come once, and a hello that names none comes first")
         self.hello = dataclasses.replace(self.hello, columns=unpack_columns(body))
 
+    def _receive_partitions(self, body: bytes) -> None:
+        if self.hello is None or not self.hello.partitions:
+            raise ProtocolError(
+                "a list of partitions needs a hello first, which says how many may be under way"
+            )
+        if self.request is None:
+            self.request = PartitionRequest()
+            self.partitions = PartitionWindow(self.hello.partitions)
+        self.request.take(body, self.most_listed)
+
     def _receive_want(self, role: Role, ticket: bytes) -> Wanted:
         if self.role is not None:
             raise ProtocolError("a connection carries one stream", found="a second request for data")
         if len(ticket) > _MOST_TICKET:
             raise ProtocolError(
                 "a ticket is too long", expected=f"at most {_MOST_TICKET} bytes", found=len(ticket)
+            )
+        if self.request is not None and not (role is Role.BOTH and self.request.is_named(ticket)):
+            raise ProtocolError(
+                "the ticket does not name the list of partitions, which comes over one connection",
+                expected=repr(self.request.generation),
+                found=repr(ticket[:80]),
             )
         self.role = role
         return Wanted(ticket, role)
@@ -225,6 +262,10 @@ class ProducerProtocol:
             case Control.WINDOW:
                 self.window.enlarge(unpack_u64(body))
                 return self._freed()
+            case Control.TAKEN if self.request is not None:
+                taken = unpack_taken(body)
+                self.partitions.take(taken)
+                return Taken(taken)
             case Control.FORKED:
                 self.ledger.retire(forked=True)
                 return Forked()
@@ -358,6 +399,14 @@ class ProducerProtocol:
         base, new = self.ledger.announce(region, region.uuid)
         handle = [pack_region(base, handle_of(region))] if new else []
         return base, [Outgoing(Control.REGION, handle, attachment=region)] if new else []
+
+    def partition(self, number: int, num_batches: int) -> list[Outgoing] | None:
+        """Return what begins a partition, or ``None`` while as many as the reader takes are under way."""
+        if not self.partitions.is_open:
+            return None
+        self.partitions.begin(number)
+        self.ledger.begin(number)
+        return [Outgoing(Control.PARTITION, [PartitionMark(number, num_batches, self.sequence).pack()])]
 
     def end(self) -> list[Outgoing]:
         """Return the end of the stream; no item may follow."""

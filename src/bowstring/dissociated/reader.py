@@ -26,6 +26,7 @@ from bowstring.dissociated.events import (
     Event,
     Failed,
     NoRoom,
+    PartitionBegun,
     Ping,
     Pointers,
     Pong,
@@ -33,6 +34,12 @@ from bowstring.dissociated.events import (
     Welcomed,
 )
 from bowstring.dissociated.failures import unpack_error
+from bowstring.dissociated.partitions import (
+    IncomingPartitions,
+    PartitionMark,
+    PartitionRequest,
+    pack_taken,
+)
 from bowstring.dissociated.sequence import MessageSequence
 from bowstring.dissociated.tags import PACKED, Control, is_body, is_pointers
 from bowstring.dissociated.wire import (
@@ -49,6 +56,7 @@ from bowstring.dissociated.wire import (
     unpack_u64,
 )
 from bowstring.errors import BowstringError, BrokenError, ClosedError, DeadlineExceeded, ProtocolError
+from bowstring.ipc.flatbuf.message import MessageKind
 from bowstring.memory import EventHandle, Handle, KeyedHandle, LentHandle
 
 if TYPE_CHECKING:
@@ -57,6 +65,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from bowstring.dissociated.endpoint import Location
+    from bowstring.dissociated.events import Part
+    from bowstring.dissociated.partitions import PartitionTicket
     from bowstring.ipc.body.template import MessageTemplate
     from bowstring.limits import Limits
 
@@ -140,6 +150,8 @@ class ReaderProtocol:
         Whether the hello told that streams here can wait for an event of the producer.
     free_data
         The tag by which the server takes addresses back, if it does.
+    partitions
+        The numbers of the partitions that the stream shall have; ``None`` where it is one data set.
 
     Attributes
     ----------
@@ -153,6 +165,8 @@ class ReaderProtocol:
         What ended the stream, if anything did.
     behind_end
         What the server did wrong after it had sent everything.
+    partitions
+        How far the partitions have come, where there are any.
     """
 
     def __init__(
@@ -165,7 +179,9 @@ class ReaderProtocol:
         window: int | None = None,
         events: bool = True,
         free_data: int | None = None,
+        partitions: Iterable[int] | None = None,
     ) -> None:
+        self.partitions = None if partitions is None else IncomingPartitions(partitions)
         self.account = Account(window)
         self.sequence = MessageSequence(limits, self.account, in_order=extended and ordered)
         self.handshake = Handshake.SILENT if extended else Handshake.WELCOMED
@@ -183,7 +199,7 @@ class ReaderProtocol:
         self._unmapped: BowstringError | None = None
         self._why_wait = ""
         self._bodies_lost: BowstringError | None = None
-        self._given_up = False
+        self._given_up = self._end_told = False
         self._stops = 0
         self._lent = self._freed = 0
         # To be sent.
@@ -216,7 +232,8 @@ class ReaderProtocol:
             raise ProtocolError("the stream broke before", hint="Its first error says why.")
         try:
             if tag is not None and not is_body(tag):
-                return [self._receive_control(tag, body, attachments)]
+                event = self._receive_control(tag, body, attachments)
+                return [event, *(self._end() if isinstance(event, PartitionBegun) else [])]
             return self._receive_numbered(tag, body)
         except BaseException:
             if self.phase is not Phase.COMPLETE:
@@ -236,21 +253,48 @@ class ReaderProtocol:
                 found="an untagged message" if tag is None else f"a body, tag {tag:#x}",
                 hint="A server that knows only the specification leaves bow and hello out of its URI.",
             )
-        ended = self.sequence.ended
         if tag is None:
             self.sequence.add_metadata(body)
         else:
             self.sequence.add_body(tag, body)
         parts = self.sequence.complete()
+        if self.partitions is not None:
+            self._count_parts(self.partitions, parts)
         if self.use is Use.CLOSED:  # nobody will look at them
             self._free_unseen([part.body for part in parts if isinstance(part.body, Pointers)])
             parts = []
-        if not self.sequence.ended or ended:
+        end = self._end()
+        if not end:
             self._look_whether_stopped()
-            return [*parts]
+        return [*parts, *end]
+
+    def _end(self) -> list[Event]:
+        """Return the end of the stream when it has come, once.
+
+        Where messages come in no common order, it may come before the marks of partitions that have no batch.
+        """
+        if not self.sequence.ended or self._end_told:
+            return []
+        if self.partitions is not None and self.phase is Phase.OPEN:
+            self.partitions.check_end(marks=self._welcome_first)
+            if self.partitions.lacks_marks:
+                return []
+        self._end_told = True
         if self.phase is Phase.OPEN:
             self.phase = Phase.COMPLETE
-        return [*parts, End()]
+        return [End()]
+
+    def _count_parts(self, partitions: IncomingPartitions, parts: Iterable[Part]) -> None:
+        for part in parts:
+            if part.message.kind is not MessageKind.SCHEMA:
+                partitions.come(part.message.kind is MessageKind.RECORD_BATCH)
+
+    def _receive_partition(self, body: Any) -> PartitionBegun:
+        if self.partitions is None:
+            raise ProtocolError("a server begins a partition, and was asked for none")
+        if self.phase is not Phase.FAILED:  # else what is under way is not taken
+            self.partitions.begin(PartitionMark.unpack(body), self.sequence.next)
+        return PartitionBegun()
 
     def _receive_control(self, tag: int, body: Any, attachments: tuple[Any, ...]) -> Event:
         if not self._extended:
@@ -266,6 +310,8 @@ class ReaderProtocol:
                 return self._receive_devices(body)
             case Control.EVENT:
                 return self._receive_event(body)
+            case Control.PARTITION:
+                return self._receive_partition(body)
             case Control.ERROR:
                 return self._receive_error(body)
             case Control.PING:
@@ -352,18 +398,22 @@ class ReaderProtocol:
 
         If they are not, it is for `receive` to say what is wrong, if anything.
         """
-        return self.error is None and self._goes_on() and self.sequence.foreseen(prefixes, tags, kind)
+        return self._takes(len(tags)) and self.sequence.foreseen(prefixes, tags, kind)
 
     def awaits(self, first: int, count: int) -> bool:
         """Whether the next parts of the stream are that many pairs, numbered from `first` on."""
-        return self.error is None and self._goes_on() and self.sequence.awaits(first, count)
+        return self._takes(count) and self.sequence.awaits(first, count)
 
-    def _goes_on(self) -> bool:
-        return self.phase is Phase.OPEN and self.use is Use.READING
+    def _takes(self, count: int) -> bool:
+        """Whether so many batches may come now, and somebody wants them."""
+        goes_on = self.error is None and self.phase is Phase.OPEN and self.use is Use.READING
+        return goes_on and (self.partitions is None or self.partitions.fits(count))
 
     def take(self, costs: Sequence[int]) -> None:
         """Count pairs that were foreseen, one at least, as received and given out; each takes some credit."""
         self.sequence.take(len(costs))
+        if self.partitions is not None:
+            self.partitions.come(len(costs))
         self.arrived(costs)
 
     # The handshake.
@@ -439,6 +489,8 @@ class ReaderProtocol:
             Whether that is given back now, or when its lease ends.
         """
         self.account.give_back(cost)
+        if self.partitions is not None:
+            self.partitions.deliver()
         if until_delivered:
             self._credit += self.account.deliver(credit)
 
@@ -591,6 +643,7 @@ class ReaderProtocol:
     def has_news(self) -> bool:
         """Whether `to_send` returns anything."""
         owes = self._owes_pong or self._owes_ping or self._last_word is not None
+        owes = owes or (self.partitions is not None and self.partitions.unsaid > 0)
         return owes or self._credit > 0 or self._growth > 0 or bool(self._to_free)
 
     def to_send(self) -> tuple[list[Outgoing], list[Outgoing]]:
@@ -599,6 +652,8 @@ class ReaderProtocol:
         The first ones go over the connection of bodies, the others over that of metadata, if there are two.
         """
         outgoing = self._frees()
+        if self.partitions is not None and self.partitions.unsaid:
+            outgoing.append(Outgoing(Control.TAKEN, [pack_taken(self.partitions.take_said())]))
         said = [
             (Control.CREDIT, self._credit),
             (Control.PONG, None if self._owes_pong else 0),
@@ -624,8 +679,13 @@ class ReaderProtocol:
         return [Outgoing(self._free_data, [pack_addresses(part)]) for part in parts]
 
 
-def opening(location: Location, ticket: bytes, hello: Hello | None) -> list[Outgoing]:
-    """Return what a client sends first on a connection: the hello, if the server knows it, and the ticket."""
+def opening(
+    location: Location, ticket: bytes, hello: Hello | None, partitions: Sequence[PartitionTicket] = ()
+) -> list[Outgoing]:
+    """Return what a client sends first on a connection: the hello, if the server knows it, and the ticket.
+
+    Where there are `partitions`, it is they that are asked for, and the ticket is the name of their list.
+    """
     messages = []
     if hello is not None and location.hello is not None:
         packed, columns = hello.pack(), hello.columns
@@ -634,6 +694,10 @@ def opening(location: Location, ticket: bytes, hello: Hello | None) -> list[Outg
             packed = dataclasses.replace(hello, columns=None).pack()
             messages.append(Outgoing(Control.COLUMNS, [pack_columns(columns)]))
         messages.insert(0, Outgoing(location.hello, [packed]))
+    if partitions:
+        request, bodies = PartitionRequest.of(partitions)
+        messages += [Outgoing(Control.PARTITIONS, [body]) for body in bodies]
+        ticket = request.generation
     messages.append(Outgoing(location.want_data, [ticket]))
     return messages
 

@@ -78,6 +78,11 @@ class MessageSequence:
             self._account.check(nbytes, None if message is None else packed_cost(message, nbytes))
 
     @property
+    def next(self) -> int:
+        """The number of the next part."""
+        return self._next
+
+    @property
     def template(self) -> MessageTemplate | None:
         """What the metadata of the last batches looked like; nothing while that is not known."""
         return self._decoder.template

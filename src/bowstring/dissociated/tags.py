@@ -69,6 +69,7 @@ class Control(enum.IntEnum):
     DEVICES = _CONTROL | 0x09
     EVENT = _CONTROL | 0x0A
     LISTING = _CONTROL | 0x0B
+    PARTITION = _CONTROL | 0x0C
     CREDIT = _CONTROL | 0x11
     WINDOW = _CONTROL | 0x12
     FORKED = _CONTROL | 0x13
@@ -79,6 +80,8 @@ class Control(enum.IntEnum):
     WAIT = _CONTROL | 0x18
     COLUMNS = _CONTROL | 0x19
     LIST = _CONTROL | 0x1A
+    PARTITIONS = _CONTROL | 0x1B
+    TAKEN = _CONTROL | 0x1C
 
 
 def body_tag(sequence: int, body_type: int) -> int:

@@ -96,6 +96,9 @@ class Hello:
         Whether streams of its own can wait for an event of the producer, so that the producer need not.
     shard
         Which of how many parts of the data set it wants, ``(i, n)`` with ``0 <= i < n``; ``None`` for all of it.
+    partitions
+        Of a list of partitions (:mod:`bowstring.dissociated.partitions`), how many may be under way that its user
+        has not taken; 0 where it asks for one data set.
     """
 
     columns: tuple[str, ...] | None = None
@@ -107,6 +110,7 @@ class Hello:
     tries: bool = False
     events: bool = False
     shard: tuple[int, int] | None = None
+    partitions: int = 0
 
     def pack(self) -> bytes:
         """Return the JSON of the hello."""
@@ -194,7 +198,14 @@ def _hello(data: bytes) -> Hello:
         fields.get("tries") is True,
         fields.get("events") is True,
         _shard(fields.get("shard")),
+        _partitions(fields.get("partitions", 0)),
     )
+
+
+def _partitions(value: Any) -> int:
+    if type(value) is int and 0 <= value < 1 << 31:
+        return value
+    raise ProtocolError("partitions in a hello must be a number of them", found=_shown(value))
 
 
 def _shard(value: Any) -> tuple[int, int] | None:

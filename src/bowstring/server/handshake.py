@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from bowstring.dissociated.producer import ProducerProtocol
     from bowstring.dissociated.wire import Hello, Outgoing
     from bowstring.memory import EventHandle, Pending, Region
+    from bowstring.server.partitions import PartitionedSource
     from bowstring.server.sources import Source
     from bowstring.transport import Channel
+
+    _Source = Source | PartitionedSource
 
 __all__ = ["ahead", "awaited", "hands_over", "has_come", "question", "road", "welcome_to"]
 
@@ -29,7 +32,7 @@ _SHORTEST_PAUSE: Final = 0.0005
 _LONGEST_PAUSE: Final = 0.02
 
 
-def question(protocol: ProducerProtocol, source: Source) -> list[Outgoing]:
+def question(protocol: ProducerProtocol, source: _Source) -> list[Outgoing]:
     """Return what is asked of a reader before it is sent data of devices."""
     pending = source.pending
     event: EventHandle | None = None
@@ -44,13 +47,13 @@ def question(protocol: ProducerProtocol, source: Source) -> list[Outgoing]:
     return protocol.ask(devices, regions, event)
 
 
-def regions_known(protocol: ProducerProtocol, source: Source) -> list[Region]:
+def regions_known(protocol: ProducerProtocol, source: _Source) -> list[Region]:
     """Return what a reader that does so shall try to open, before it answers."""
     hello = protocol.hello
     return source.regions(hello.columns) if hello is not None and hello.tries else []
 
 
-def ahead(protocol: ProducerProtocol, source: Source, channel: Channel) -> list[Outgoing]:
+def ahead(protocol: ProducerProtocol, source: _Source, channel: Channel) -> list[Outgoing]:
     """Return what a reader can map while the beginning of its stream is made; nothing if it is not known yet."""
     takes = protocol.pointers and channel.passes_memory == "fd" and protocol.role is not Role.METADATA
     hello = protocol.hello
@@ -59,7 +62,7 @@ def ahead(protocol: ProducerProtocol, source: Source, channel: Channel) -> list[
     return protocol.announce(source.regions(hello.columns, first=_FIRST))
 
 
-def awaited(protocol: ProducerProtocol, source: Source) -> Pending | None:
+def awaited(protocol: ProducerProtocol, source: _Source) -> Pending | None:
     """Return the work that must be done before a reader gets anything; none where its own streams wait for it."""
     pending = source.pending
     if pending is None or protocol.role is Role.METADATA or (protocol.pointers and protocol.told_event):
@@ -107,7 +110,7 @@ def _apart(hello: Hello | None) -> str:
     return "; the reader is in another PID namespace, across which UCX has no cuda_ipc" if apart else ""
 
 
-def hands_over(channel: Channel, hello: Hello | None, source: Source) -> bool:
+def hands_over(channel: Channel, hello: Hello | None, source: _Source) -> bool:
     """Whether memory of a data set can be handed to a reader, as far as its hello and the connection say."""
     return (
         hello is not None
@@ -119,7 +122,7 @@ def hands_over(channel: Channel, hello: Hello | None, source: Source) -> bool:
     )
 
 
-def _can_open(channel: Channel, hello: Hello | None, source: Source) -> bool:
+def _can_open(channel: Channel, hello: Hello | None, source: _Source) -> bool:
     """Whether the reader can open what a data set lends, if it lends anything."""
     lends = source.lending is not None and source.lending.nbytes > 0
     if not lends or channel.passes_memory == "object":
@@ -127,7 +130,7 @@ def _can_open(channel: Channel, hello: Hello | None, source: Source) -> bool:
     return hello is not None and hello.ipc == this_process().place
 
 
-def road(channel: Channel, protocol: ProducerProtocol, source: Source) -> tuple[str, str]:
+def road(channel: Channel, protocol: ProducerProtocol, source: _Source) -> tuple[str, str]:
     """Return which road the bodies take, and why, when it is known whether they go by pointers."""
     scheme, lending = channel.scheme, source.lending
     if protocol.copied:
@@ -154,7 +157,7 @@ def road(channel: Channel, protocol: ProducerProtocol, source: Source) -> tuple[
     return f"{scheme}: packed", "the reader asked for the bytes"
 
 
-def welcome_to(channel: Channel, protocol: ProducerProtocol, source: Source, ticket: bytes) -> Welcome:
+def welcome_to(channel: Channel, protocol: ProducerProtocol, source: _Source, ticket: bytes) -> Welcome:
     """Return what a reader is told of its stream before the first message of it; `ticket` is of the version."""
     path, why = road(channel, protocol, source)
     charged = source.charged or protocol.copied or not protocol.pointers

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from bowstring.closing import Closing
 from bowstring.dissociated.endpoint import Endpoint, Location, Offer, this_host
+from bowstring.dissociated.partitions import are_enabled
 from bowstring.dissociated.tags import Want
 from bowstring.errors import (
     AccessDenied,
@@ -291,7 +292,13 @@ class Server(Closing):
         said = self._locations.get((want, at))
         if said is None:
             location = Location(
-                self._reachable(at), int(want), int(Want.FREE), None, int(Want.HELLO), self._token
+                self._reachable(at),
+                int(want),
+                int(Want.FREE),
+                None,
+                int(Want.HELLO),
+                self._token,
+                want is Want.DATA and are_enabled(),
             )
             said = self._locations[want, at] = str(location)
         return said

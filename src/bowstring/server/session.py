@@ -10,9 +10,11 @@ import traceback
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.dissociated.listing import list_of
+from bowstring.dissociated.partitions import MOST_BYTES, STRANGERS_BYTES, PartitionMark
 from bowstring.dissociated.producer import (
     Answered,
     Done,
+    Freed,
     ListWanted,
     Outcome,
     Pinged,
@@ -20,6 +22,7 @@ from bowstring.dissociated.producer import (
     ReaderEvent,
     Role,
     Stopped,
+    Taken,
     Wanted,
     outcome_of,
 )
@@ -36,17 +39,19 @@ from bowstring.errors import (
 )
 from bowstring.server.backpressure import Room
 from bowstring.server.handshake import ahead, awaited, hands_over, has_come, question, welcome_to
+from bowstring.server.partitions import Partitions
 from bowstring.transport import Message
 from bowstring.transport.accepting import Restriction
 from bowstring.transport.framing import as_messages
 from bowstring.transport.threads import Work, run_in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from bowstring.dissociated.items import IpcMessage
     from bowstring.server import Server
     from bowstring.server.catalogue import Publication
+    from bowstring.server.partitions import PartitionedSource
     from bowstring.server.sources import Source
     from bowstring.transport import Channel
 
@@ -76,13 +81,14 @@ class Session:
         self._limits = server.limits
         self._protocol = ProducerProtocol(server.limits)
         self._changed = threading.Condition()
-        self._publication: Publication | None = None
-        self._source: Source | None = None  # of it, or of the shard that is read
+        self._publication: Publication | Partitions | None = None
+        self._source: Source | PartitionedSource | None = None  # of it, or of the shard that is read
         self._over = False
         self._begun = False
         self._stopped = False
         self._stalled = False
         self._heard = time.monotonic()
+        self._protocol.most_listed = MOST_BYTES if self._is_known or server.token else STRANGERS_BYTES
         self._asked_devices = 0.0
         self._sending = threading.Lock()
         self._served = False
@@ -181,10 +187,15 @@ class Session:
                 self._pay_pongs()
             case Answered():
                 self._start_sending()
+            case Taken(partitions=numbers):
+                self._let_go(lambda each: each.taken(numbers, self._protocol.ledger.holds))
+            case Freed():
+                self._let_go(lambda each: each.emptied(self._protocol.ledger.take_emptied()))
             case Stopped() | Done():
                 with self._changed:
                     self._stopped = True
                     self._changed.notify_all()
+                self._give_partitions_up()
                 self._start_sending()  # what it was asked, if anything, need not be known any more
             case _:
                 pass
@@ -202,13 +213,8 @@ class Session:
         hello = self._protocol.hello
         if hello is None:
             self._check_token()
-        role = self._protocol.role or Role.BOTH
-        shard = hello.shard if hello is not None else None
-        publication = self._server.admit(
-            ticket, role, authenticated=self._is_known, shards=1 if shard is None else shard[1]
-        )
-        self._publication = publication
-        self._source = source = publication.source if shard is None else publication.source.shard(*shard)
+        self._publication, self._source = self._admit(ticket)
+        source = self._source
         self._protocol.pointers = hands_over(self._channel, hello, source)
         self._protocol.copied = self._protocol.pointers and self._channel.passes_memory == "rkey"
         if (
@@ -225,6 +231,36 @@ class Session:
         else:
             self._start_sending()
 
+    def _admit(self, ticket: bytes) -> tuple[Publication, Source] | tuple[Partitions, PartitionedSource]:
+        """Let the reader in to what it asks for; return that, and what of it is read."""
+        hello, request = self._protocol.hello, self._protocol.request
+        role = self._protocol.role or Role.BOTH
+        shard = hello.shard if hello is not None else None
+        shards = 1 if shard is None else shard[1]
+
+        def admit(ticket: bytes) -> Publication:
+            return self._server.admit(ticket, role, authenticated=self._is_known, shards=shards)
+
+        if request is not None:
+            partitions = Partitions(request, admit, shard)
+            return partitions, partitions.source
+        publication = admit(ticket)
+        self._publication = publication  # which counts the reader, also where it has no such shard
+        return publication, publication.source if shard is None else publication.source.shard(*shard)
+
+    def _let_go(self, leaving: Callable[[Partitions], Iterable[Callable[[], None]]]) -> None:
+        """Count the reader out of partitions that it is through with."""
+        if isinstance(self._publication, Partitions):
+            with self._changed:
+                exits = leaving(self._publication)
+            for leave in exits:
+                leave()
+
+    def _give_partitions_up(self) -> None:
+        """Count a reader that stopped out of what it has not taken, as soon as nothing more is sent to it."""
+        if self._served and self._protocol.stopped:
+            self._let_go(lambda each: each.given_up(self._protocol.ledger.holds))
+
     def _question(self) -> None:
         # A reader that is gone is seen by the thread that reads.
         with contextlib.suppress(BrokenError, ClosedError, DeadlineExceeded):
@@ -236,7 +272,13 @@ class Session:
             return
         self._begun = True
         source = self._source
-        if source.charged or not self._protocol.pointers or awaited(self._protocol, source) is not None:
+        waits = self._protocol.request is not None  # for the reader to take partitions
+        if (
+            source.charged
+            or waits
+            or not self._protocol.pointers
+            or awaited(self._protocol, source) is not None
+        ):
             self._spawn(self._serve, "bowstring-server-sender")
         else:
             # Resident data cost a few short messages, and the reader is waiting: a thread would come too late.
@@ -294,8 +336,9 @@ class Session:
             with self._changed:
                 self._served = True
                 self._changed.notify_all()
+            self._give_partitions_up()
 
-    def _stream(self, publication: Publication) -> None:
+    def _stream(self, publication: Publication | Partitions) -> None:
         protocol = self._protocol
         source = self._source
         assert source is not None
@@ -315,8 +358,11 @@ class Session:
         try:
             for item in items:
                 room.found()
-                nbytes += 0 if protocol.pointers else item.nbytes
-                waiting = self._offer(item, waiting)
+                if isinstance(item, PartitionMark):
+                    waiting = self._begin_partition(item, waiting)
+                else:
+                    nbytes += 0 if protocol.pointers else item.nbytes
+                    waiting = self._offer(item, waiting)
                 del item  # what the reader frees must not stay alive here
                 if self._stopped or self._over:
                     # What was lent must reach the reader, who frees it.
@@ -335,6 +381,21 @@ class Session:
             close = getattr(items, "close", None)
             if close is not None:
                 close()
+
+    def _begin_partition(self, mark: PartitionMark, waiting: list[Outgoing]) -> list[Outgoing]:
+        """Return `waiting` with what begins a partition behind it, once the reader has taken enough of others."""
+        protocol = self._protocol
+        with self._changed:
+            said = protocol.partition(mark.number, mark.num_batches)
+        if said is not None:
+            waiting += said
+            return waiting
+        self._send(waiting)
+        with self._changed:
+            while not (protocol.partitions.is_open or self._is_over()):
+                # The reading thread watches the reader: this wait ends when the reader answers no more.
+                self._changed.wait(self._limits.heartbeat)
+            return [] if self._is_over() else protocol.partition(mark.number, mark.num_batches) or []
 
     def _is_over(self) -> bool:
         return self._stopped or self._over
@@ -449,7 +510,9 @@ class Session:
             protocol.ledger.clear()
         if outcome in (Outcome.REFUSED, Outcome.LOST):
             self._log_end(outcome, error)
-        if self._publication is not None and outcome is not Outcome.METADATA:
+        if isinstance(self._publication, Partitions):
+            self._let_go(Partitions.ended)
+        elif self._publication is not None and outcome is not Outcome.METADATA:
             shard = protocol.hello.shard if protocol.hello is not None else None
             shards = 1 if shard is None else shard[1]
             self._publication.leave(completed=outcome is Outcome.COMPLETED, shards=shards)

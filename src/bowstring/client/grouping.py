@@ -1,0 +1,109 @@
+"""Grouping: the endpoints of a data set that one serving process has are read in one stream."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Final
+
+from bowstring.dissociated.endpoint import of_offers
+from bowstring.dissociated.partitions import (
+    MOST_BYTES,
+    STRANGERS_BYTES,
+    PartitionTicket,
+    are_enabled,
+    lists_of,
+)
+from bowstring.errors import BrokenError
+from bowstring.transport import passes_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bowstring.dissociated.endpoint import Dataset, Endpoint
+
+__all__ = ["UNDER_WAY", "Unit", "apart", "by_process", "grouped"]
+
+UNDER_WAY: Final = 64
+"""How many partitions of a stream may have come, or come, whose batches the user has not all taken."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Unit:
+    """What one stream reads of a data set.
+
+    Attributes
+    ----------
+    endpoint
+        Where it is.
+    numbers
+        Which endpoints of the data set it has, in order.
+    tickets
+        Of each of them, with its number; empty where the stream is that of the endpoint alone.
+    by_flight
+        Whether these can be read one by one from a Flight server, too.
+    """
+
+    endpoint: Endpoint
+    numbers: tuple[int, ...]
+    tickets: tuple[PartitionTicket, ...] = ()
+    by_flight: bool = False
+
+
+def by_process(dataset: Dataset) -> dict[Endpoint, list[PartitionTicket]]:
+    """Return the serving processes of a data set, without a ticket, and of each the endpoints by their numbers."""
+    found: dict[Endpoint, list[PartitionTicket]] = {}
+    for number, endpoint in enumerate(dataset.endpoints):
+        process = dataclasses.replace(endpoint, ticket=b"")
+        found.setdefault(process, []).append(PartitionTicket(number, endpoint.ticket))
+    return found
+
+
+def grouped(dataset: Dataset, connections: int) -> list[Unit]:
+    """Return what is read in one stream each, in the order of their first endpoints.
+
+    Parameters
+    ----------
+    dataset
+        The endpoints.
+    connections
+        How many streams share the endpoints of one process where bytes are sent.
+    """
+    processes = by_process(dataset).items()
+    found = [unit for process, tickets in processes for unit in _units(process, tickets, connections)]
+    return sorted(found, key=lambda unit: unit.numbers[0])
+
+
+def _units(process: Endpoint, tickets: list[PartitionTicket], connections: int) -> Iterator[Unit]:
+    where = _over_our_protocol(process) if len(tickets) > 1 and are_enabled() else None
+    if where is None:
+        yield from (_alone(process, each) for each in tickets)
+        return
+    reached = where.candidates()
+    maps = [passes_memory(offer.address) in ("fd", "object") for offer in reached]
+    known = all(here or offer.locations[0].token for here, offer in zip(maps, reached, strict=True))
+    streams = 1 if maps[0] else min(connections, len(tickets))
+    for index in range(streams):
+        for part in lists_of(tickets[index::streams], MOST_BYTES if known else STRANGERS_BYTES):
+            numbers = tuple(number for number, _ in part)
+            yield Unit(where, numbers, tuple(part), len(where.offers) < len(process.offers))
+
+
+def _alone(process: Endpoint, ticket: PartitionTicket) -> Unit:
+    return Unit(dataclasses.replace(process, ticket=ticket.ticket), (ticket.number,))
+
+
+def apart(unit: Unit, dataset: Dataset) -> list[Unit]:
+    """Return what a unit has with one stream for each endpoint."""
+    return [Unit(dataset.endpoints[number], (number,)) for number in unit.numbers]
+
+
+def _over_our_protocol(process: Endpoint) -> Endpoint | None:
+    """Return where a process sends many partitions in one stream, if it does so on all ways to it from here."""
+    offers = [offer for offer in process.offers if not offer.by_flight]
+    found = of_offers(b"", offers) if offers else None
+    try:
+        reached = [] if found is None else found.candidates()
+    except BrokenError:  # it is on another host: the error belongs to the stream of each endpoint
+        return None
+    takes = all(offer.data_uri is None and offer.locations[0].partitions for offer in reached)
+    return found if takes else None

@@ -1,0 +1,220 @@
+"""Partitions: several data sets of a server that one reader reads in one stream, and when each of them lets go."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Final
+
+from bowstring.dissociated.partitions import PartitionMark
+from bowstring.errors import BowstringError, InvalidData, Unsupported
+from bowstring.server.encoder import Encoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from bowstring.columnar.materialize import Lending
+    from bowstring.dissociated.items import IpcMessage
+    from bowstring.dissociated.partitions import PartitionRequest
+    from bowstring.memory import Device, Pending, Region
+    from bowstring.server.catalogue import Publication
+    from bowstring.server.sources import MakeRoom, Source
+
+__all__ = ["PartitionedSource", "Partitions"]
+
+
+@dataclasses.dataclass(slots=True)
+class _Partition:
+    """One of them, as long as it counts the reader; whether the reader has its last batch, or wants it no more."""
+
+    publication: Publication
+    taken: bool = False
+    unwanted: bool = False
+
+
+class Partitions:
+    """The data sets that one reader was let in to, all together, and that it leaves one by one.
+
+    All changes happen under the condition of the reader's session. What `taken`, `emptied` and `given_up` return
+    is to be called outside of it.
+
+    Parameters
+    ----------
+    request
+        What the reader listed.
+    admit
+        Lets a reader in to one data set.
+    shard
+        Which part of each is read, as in the hello.
+
+    Raises
+    ------
+    UnknownTicket
+        One of them is not offered; the reader is let in to none.
+    InvalidData
+        One of them has another schema than the first.
+    Unsupported
+        One of them is made lazily, or lies on a device or where its owner lends it.
+    """
+
+    def __init__(
+        self,
+        request: PartitionRequest,
+        admit: Callable[[bytes], Publication],
+        shard: tuple[int, int] | None,
+    ) -> None:
+        self.ticket = request.generation
+        self._shards = 1 if shard is None else shard[1]
+        self._partitions: dict[int, _Partition] = {}
+        try:
+            for number, ticket in request.tickets:
+                with _named(number):
+                    self._partitions[number] = _Partition(admit(ticket))
+            sources = {number: each.publication.source for number, each in self._partitions.items()}
+            self.name = _name_of([each.publication.name for each in self._partitions.values()])
+            self.source = PartitionedSource(sources, shard)
+        except BaseException:
+            for leave in self.ended():
+                leave()
+            raise
+
+    def taken(self, numbers: Sequence[int], holds: Callable[[int], bool]) -> list[Callable[[], None]]:
+        """Note that the reader's user has the last batches of some; `holds` says of which it holds memory still."""
+        for number in numbers:
+            if number in self._partitions:
+                self._partitions[number].taken = True
+        return self._leaving(number for number in numbers if not holds(number))
+
+    def emptied(self, numbers: Iterable[int]) -> list[Callable[[], None]]:
+        """Note that the reader holds no memory of some."""
+        return self._leaving(numbers)
+
+    def given_up(self, holds: Callable[[int], bool]) -> list[Callable[[], None]]:
+        """Note that the reader wants nothing more."""
+        for each in self._partitions.values():
+            each.unwanted = not each.taken
+        return self._leaving([number for number in self._partitions if not holds(number)])
+
+    def _leaving(self, numbers: Iterable[int]) -> list[Callable[[], None]]:
+        """Count the reader out of those of some that it is through with."""
+        found = [(number, self._partitions.get(number)) for number in numbers]
+        through = {
+            number: each for number, each in found if each is not None and (each.taken or each.unwanted)
+        }
+        for number in through:
+            del self._partitions[number]
+        return [self._exit(each) for each in through.values()]
+
+    def _exit(self, partition: _Partition) -> Callable[[], None]:
+        return lambda: partition.publication.leave(completed=partition.taken, shards=self._shards)
+
+    def ended(self) -> list[Callable[[], None]]:
+        """Note that the reader is gone: it is counted out of all that are left."""
+        left, self._partitions = self._partitions, {}
+        return [self._exit(each) for each in left.values()]
+
+
+class _named:  # noqa: N801  used like a function
+    """Says of errors to which partition they belong."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if isinstance(error, BowstringError) and not error.where:
+            error.where = f"partition {self._number}"
+
+
+_MOST_SHOWN: Final = 200
+
+
+def _name_of(names: Sequence[str]) -> str:
+    first = names[0][:_MOST_SHOWN] if names else "no partition"
+    return first if len(names) < 2 else f"{first} and {len(names) - 1} more"
+
+
+class PartitionedSource:
+    """Resident data sets of one schema, one behind the other.
+
+    Parameters
+    ----------
+    sources
+        By the numbers that the reader gave them.
+    shard
+        Which part of each.
+    """
+
+    charged = False
+    lending: Lending | None = None
+    pending: Pending | None = None
+    devices: tuple[Device, ...] = ()
+
+    def __init__(self, sources: dict[int, Source], shard: tuple[int, int] | None) -> None:
+        self._sources = sources
+        self._shard = shard
+        self.schema: pa.Schema = next(iter(sources.values())).schema
+        for number, source in sources.items():
+            with _named(number):
+                _check(source, self.schema)
+        self.num_rows = _sum([source.num_rows for source in sources.values()])
+        self.num_batches = _sum([source.num_batches for source in sources.values()])
+        self.nbytes = _sum([source.nbytes for source in sources.values()])
+
+    def items(
+        self, columns: tuple[str, ...] | None, *, pointers: bool, make_room: MakeRoom
+    ) -> Iterator[IpcMessage | PartitionMark]:
+        """Yield the schema, then the mark of each partition and its messages, which it gave to no reader before."""
+        schema = Encoder(self.schema, columns, pointers=pointers, charged=False).schema()
+        yield schema
+        for number in list(self._sources):
+            with _named(number):
+                source = self._sources.pop(number)  # once it is sent, only its readers keep it
+                if self._shard is not None:
+                    source = source.shard(*self._shard)
+                messages = _messages(source, schema, columns, pointers, make_room)
+                yield PartitionMark(number, source.num_batches or 0)
+                del source
+                yield from messages
+                del messages
+
+    def regions(
+        self,
+        columns: tuple[str, ...] | None,  # noqa: ARG002  each partition announces its own
+        first: int | None = None,  # noqa: ARG002
+    ) -> list[Region]:
+        """Return none: regions are announced behind the mark of their partition."""
+        return []
+
+
+def _check(source: Source, schema: pa.Schema) -> None:
+    if source.charged or source.devices or source.lending is not None or source.num_batches is None:
+        raise Unsupported("only data that lie in shared memory of the host go over one stream with others")
+    if not source.schema.equals(schema):
+        raise InvalidData(
+            "a partition has another schema than the first", expected=schema, found=source.schema
+        )
+
+
+def _messages(
+    source: Source,
+    schema: IpcMessage,
+    columns: tuple[str, ...] | None,
+    pointers: bool,
+    make_room: MakeRoom,
+) -> Iterator[IpcMessage]:
+    """Return the messages of a partition behind its schema, as they are if its dictionaries are numbered alike."""
+    items = source.items(columns, pointers=pointers, make_room=make_room)
+    if next(items).metadata == schema.metadata:
+        return items
+    encoder = Encoder(source.schema, columns, pointers=pointers, charged=False)
+    encoder.schema()
+    return (item for batch in source.batches() for item in encoder.encode(batch))
+
+
+def _sum(counts: list[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
