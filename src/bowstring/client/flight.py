@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import dataclasses
 import functools
 import json
+import operator
 import ssl
 import urllib.parse
 from pathlib import Path
@@ -177,10 +180,17 @@ def located(
     uri = base if token is None else with_token(base, token)
     with FlightClient(uri, tls, limits) as server:
         info = _info(server, path if name is None else (name.decode(errors="replace"),))
-    endpoints = tuple(_endpoint(each, uri) for each in info.endpoints)
+    endpoints = tuple(each for found in info.endpoints for each in _endpoints(found, uri))
+    if all(number is not None for number, _ in endpoints):  # which is the order of the data
+        endpoints = tuple(sorted(endpoints, key=lambda each: each[0] or 0))
     if len(endpoints) == 1:
-        return endpoints[0]
-    return Dataset(endpoints, info.schema, _count(info.total_records), _count(info.total_bytes))
+        return endpoints[0][1]
+    return Dataset(
+        tuple(each for _, each in endpoints),
+        info.schema,
+        _count(info.total_records),
+        _count(info.total_bytes),
+    )
 
 
 def _split(address: str) -> tuple[str, tuple[str, ...]]:
@@ -214,6 +224,24 @@ def _info(server: FlightClient, path: tuple[str, ...]) -> Any:
             where=server.address,
         )
     return found[0]
+
+
+def _endpoints(found: Any, uri: str) -> list[tuple[int | None, Endpoint]]:
+    """Return what an endpoint of Flight stands for, one of ours or several, and their places in the data."""
+    endpoint, partitions = _endpoint(found, uri), _partitions(found)
+    if not partitions:
+        return [(None, endpoint)]
+    return [(number, dataclasses.replace(endpoint, ticket=ticket)) for number, ticket in partitions]
+
+
+def _partitions(found: Any) -> list[tuple[int, bytes]]:
+    """Return the places and tickets of several endpoints that stand for one of Flight; none where it says none."""
+    facts = _facts(found.app_metadata)
+    rows = facts.get("partitions") if MARK in facts else None
+    try:
+        return [(operator.index(number), base64.b64decode(ticket)) for number, ticket in rows or ()]
+    except (TypeError, ValueError):  # such as of a server of another version
+        return []
 
 
 def _endpoint(found: Any, uri: str) -> Endpoint:
@@ -284,8 +312,14 @@ def _listed(info: Any) -> DatasetInfo:
         _count(info.total_bytes),
         readers if isinstance(readers, int) else 0,
         published if isinstance(published, float) else None,
-        info.endpoints[0].ticket.ticket if len(info.endpoints) == 1 else b"",
+        _only_ticket(info),
     )
+
+
+def _only_ticket(info: Any) -> bytes:
+    """Return the ticket of a data set of one endpoint; nothing for others."""
+    alone = len(info.endpoints) == 1 and len(_partitions(info.endpoints[0])) <= 1
+    return info.endpoints[0].ticket.ticket if alone else b""
 
 
 def _name(info: Any) -> str:

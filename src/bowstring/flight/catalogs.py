@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from bowstring.client import connect
+from bowstring.client.grouping import by_process
+from bowstring.dissociated.partitions import generation_of
 from bowstring.dissociated.producer import Role
 from bowstring.errors import BowstringError, OutOfBudget, UnknownTicket, Unsupported, UsageError
 from bowstring.limits import DEFAULT_LIMITS, Limits
@@ -18,10 +20,27 @@ if TYPE_CHECKING:
     from bowstring.client.stream import Stream
     from bowstring.columnar.batch import Batch
     from bowstring.dissociated.endpoint import Dataset, Endpoint
+    from bowstring.dissociated.partitions import PartitionTicket
     from bowstring.server import Server
     from bowstring.server.catalogue import Publication
 
-__all__ = ["Catalog", "DatasetCatalog", "Offered", "ServerCatalog"]
+__all__ = ["Catalog", "DatasetCatalog", "Offered", "Place", "ServerCatalog"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """What one endpoint of Flight stands for: an endpoint of ours, or several that one process serves.
+
+    Attributes
+    ----------
+    endpoint
+        Where that is; its ticket is that of Flight.
+    partitions
+        The tickets for each of several, by their places in the data set; empty for one endpoint alone.
+    """
+
+    endpoint: Endpoint
+    partitions: tuple[PartitionTicket, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,8 +51,10 @@ class Offered:
     ----------
     name, schema, rows, nbytes
         As in a list of data sets.
-    endpoints
-        What together are the data set, in order.
+    places
+        What together are the data set.
+    ordered
+        Whether they are in the order of the data.
     readers, published_at
         How many read it now, and when it was published, where that is known.
     expires_at
@@ -44,7 +65,8 @@ class Offered:
     schema: pa.Schema
     rows: int | None
     nbytes: int | None
-    endpoints: tuple[Endpoint, ...]
+    places: tuple[Place, ...]
+    ordered: bool = False
     readers: int = 0
     published_at: float | None = None
     expires_at: float | None = None
@@ -219,10 +241,10 @@ def _offered(publication: Publication, endpoint: Endpoint) -> Offered:
         info.schema,
         info.rows,
         info.nbytes,
-        (endpoint,),
-        info.readers,
-        info.published_at,
-        publication.expires_at,
+        (Place(endpoint),),
+        readers=info.readers,
+        published_at=info.published_at,
+        expires_at=publication.expires_at,
     )
 
 
@@ -243,7 +265,9 @@ class DatasetCatalog:
     token: str | None = None
 
     def __init__(self, datasets: Mapping[str, Dataset]) -> None:
-        self._datasets = dict(datasets)
+        # Of those of one process, what their ticket stands for.
+        self._together: dict[bytes, Dataset] = {}
+        self._offered = {name: self._described(name, dataset) for name, dataset in datasets.items()}
         self._endpoints: dict[bytes, Endpoint] = {}
         for endpoint in (each for dataset in datasets.values() for each in dataset):
             if self._endpoints.setdefault(endpoint.ticket, endpoint) != endpoint:
@@ -253,21 +277,41 @@ class DatasetCatalog:
 
     def all(self) -> list[Offered]:
         """Return what is offered, by name."""
-        return [self.named(name) for name in sorted(self._datasets)]
+        return [self.named(name) for name in sorted(self._offered)]
 
     def named(self, name: str) -> Offered:
         """Return one data set."""
-        found = self._datasets.get(name)
+        found = self._offered.get(name)
         if found is None:
             raise _unknown(name)
-        return Offered(name, found.schema, found.num_rows, found.nbytes, found.endpoints)
+        return found
+
+    def _described(self, name: str, dataset: Dataset) -> Offered:
+        places = []
+        for process, tickets in by_process(dataset).items():
+            endpoints = tuple(dataclasses.replace(process, ticket=each.ticket) for each in tickets)
+            if len(tickets) == 1:
+                places.append(Place(endpoints[0], tuple(tickets)))
+                continue
+            ticket = generation_of(tickets)
+            places.append(Place(dataclasses.replace(process, ticket=ticket), tuple(tickets)))
+            self._together[ticket] = dataclasses.replace(dataset, endpoints=endpoints)
+        numbers = [number for place in places for number, _ in place.partitions]
+        return Offered(
+            name,
+            dataset.schema,
+            dataset.num_rows,
+            dataset.nbytes,
+            tuple(places),
+            ordered=len(places) > 1 and numbers == sorted(numbers),
+        )
 
     def read(self, ticket: bytes) -> tuple[pa.Schema, Reading]:
-        """Read one endpoint where it is."""
-        endpoint = self._endpoints.get(ticket)
-        if endpoint is None:
+        """Read one endpoint, or those of one process, where they are."""
+        source = self._together.get(ticket) or self._endpoints.get(ticket)
+        if source is None:
             raise UnknownTicket("no endpoint has that ticket", found=repr(ticket[:80]))
-        stream = connect(endpoint)
+        stream = connect(source)
         return stream.schema, _OfStream(stream)
 
     def publish(self, name: str, schema: pa.Schema, batches: Any) -> None:  # noqa: ARG002

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from bowstring.dissociated.endpoint import Endpoint, Offer
-    from bowstring.flight.catalogs import Offered
+    from bowstring.flight.catalogs import Offered, Place
 
 __all__ = ["flight_endpoint", "flight_info"]
 
@@ -43,28 +44,33 @@ def flight_info(offered: Offered, where: str | None) -> Any:
     return flight.FlightInfo(
         offered.schema,
         flight.FlightDescriptor.for_path(offered.name),
-        [flight_endpoint(each, where, offered.expires_at) for each in offered.endpoints],
+        [flight_endpoint(each, where, offered.expires_at) for each in offered.places],
         _UNKNOWN if offered.rows is None else offered.rows,
         _UNKNOWN if offered.nbytes is None else offered.nbytes,
-        ordered=len(offered.endpoints) > 1,
+        ordered=offered.ordered,
         app_metadata=json.dumps(facts),
     )
 
 
-def flight_endpoint(endpoint: Endpoint, where: str | None, expires_at: float | None) -> Any:
-    """Return the FlightEndpoint of an endpoint.
+def flight_endpoint(place: Place, where: str | None, expires_at: float | None) -> Any:
+    """Return the FlightEndpoint of an endpoint, or of several that one process serves.
 
     The Flight server is the first location, because other clients take no other one: some fail at a scheme that
     they do not know, instead of going on to the next. Metadata and bodies at two addresses are no locations: these
-    are alternatives.
+    are alternatives. The tickets of several are in the metadata, for clients that read them by our protocol.
     """
+    endpoint = place.endpoint
     offers = list(_offers(endpoint))
-    facts = {
+    facts: dict[str, Any] = {
         MARK: 1,
         "host": this_host(),
         "roles": ["flight", *("data" for _ in offers)],
         "hosts": [None, *(host for _, host in offers)],
     }
+    if place.partitions:
+        facts["partitions"] = [
+            [number, base64.b64encode(ticket).decode()] for number, ticket in place.partitions
+        ]
     expires = None if expires_at is None else _timestamp(expires_at)
     locations = [where or REUSE, *(uri for uri, _ in offers)]
     return flight.FlightEndpoint(endpoint.ticket, locations, expires, json.dumps(facts))

@@ -205,10 +205,10 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         """Return the endpoint of a request of Flight's own, renewed."""
         ticket = flight.FlightEndpoint.deserialize(_only_field(body)).ticket.ticket
         for offered in self._catalog.all():
-            for endpoint in offered.endpoints:
-                if endpoint.ticket == ticket:
+            for place in offered.places:
+                if place.endpoint.ticket == ticket:
                     until = self._catalog.renew(offered.name)
-                    found: bytes = flight_endpoint(endpoint, self._where, until).serialize()
+                    found: bytes = flight_endpoint(place, self._where, until).serialize()
                     return found
         raise UnknownTicket("no endpoint has that ticket", found=repr(ticket[:80]))
 
