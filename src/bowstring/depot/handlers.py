@@ -9,10 +9,10 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from bowstring.depot.applications import Committed, Holder
 from bowstring.depot.manifest import Attempt
 from bowstring.depot.names import Announcement
 from bowstring.depot.protocol import VERSION, Fields, Verb, pack, pack_failure
-from bowstring.depot.registry import Committed, Holder
 from bowstring.dissociated.endpoint import Dataset, this_host
 from bowstring.errors import (
     AccessDenied,
