@@ -77,7 +77,7 @@ TINY: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["bowstring", "bowstring, mapped before", "flight", "private memory"],
     ),
     "hand_over": (
-        {"_QUICK": (1 << 16, 3 << 21)},  # the larger one has several groups of rows in Parquet
+        {"_QUICK": (1 << 16, 1 << 24)},  # the larger one is read from Parquet in several pieces
         [
             *(
                 "bowstring",
