@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, Self
 
 import pyarrow as pa
 
+from bowstring.client.pinned import Pinned
 from bowstring.client.poller import Readiness
 from bowstring.closing import Closing
 from bowstring.columnar.interchange.conversions import Converting
@@ -356,6 +357,7 @@ class EndpointStream(Stream):
         self._seconds = seconds
         self._road: Road | None = None
         self._allocators = allocators
+        self._pinned = Pinned()
         # A dictionary is copied once, not with each batch that uses it.
         self._copied: weakref.WeakKeyDictionary[Dictionary, Dictionary] = weakref.WeakKeyDictionary()
         self._device_name = device.name if device is not None else "cpu"
@@ -426,10 +428,13 @@ class EndpointStream(Stream):
         """Return a batch that came as the user wants it: with its columns, where it shall be."""
         # What came as bytes lies in memory of ours already.
         copies = (batch.lease.borrowed and self._copies(batch.device)) or self._shared(batch)
+        out = not (copies or batch.lease.borrowed) and self._is_copied_out(batch)
         if self._select is not None:
             batch = batch.select(list(self._select))
         device = self._device or batch.device
-        if copies or device is not batch.device:
+        if out and device.is_host:
+            batch = placed(batch, PrivateMemory(), self._copied, in_place=False)
+        elif copies or device is not batch.device:
             batch = placed(
                 batch,
                 self._allocator(device),
@@ -474,6 +479,13 @@ class EndpointStream(Stream):
             )
         self._road = Road("copy", "writable=True, and others see the memory that the batches came in")
         return batch.lease.borrowed or batch.device.is_host
+
+    def _is_copied_out(self, batch: Batch) -> bool:
+        """Whether a batch that came as bytes leaves the region that it landed in."""
+        self._pinned.add(batch)
+        if self._pinned.wasteful:
+            self._road = Road("copy", "the batches that are kept held far more memory than they use")
+        return self._pinned.wasteful
 
     def _copies(self, device: Device) -> bool:
         return self._mode == "copy" or (self._mode is None and not device.maps_by_default)

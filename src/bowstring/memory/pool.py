@@ -36,6 +36,7 @@ _Item = TypeVar("_Item")
 _MIB: Final = 1 << 20
 _SLAB: Final = 64 * _MIB
 _SMALLEST: Final = 1 * _MIB
+_GROWN: Final = 4 * _MIB
 _FORK_SECONDS: Final = 1.0
 _LEAST_BUDGET: Final = 64 * _MIB
 
@@ -409,8 +410,12 @@ class Allocator:
                 self._region = None  # it comes back before more is taken
                 self._region = self._pool.region(max(nbytes, self._size), prepare=self._prepare)
                 self._next = 0
-                # Regions grow with what is allocated, but several must fit into the budget.
-                self._size = min(2 * self._region.nbytes, _SLAB, max(_SMALLEST, self._pool.budget // 16))
+                # Regions grow with what is in use, as each costs a descriptor; but a small buffer that is kept
+                # holds a whole one, small ones stay in the processor's cache, and several must fit into the budget.
+                most = max(_GROWN, self._pool._in_use // 4)
+                self._size = min(
+                    2 * self._region.nbytes, _SLAB, most, max(_SMALLEST, self._pool.budget // 16)
+                )
             region, offset = self._region, self._next
             alignment = self._pool.device.alignment
             self._next = offset + -(-nbytes // alignment) * alignment
