@@ -66,6 +66,8 @@ def test_consumers_that_are_killed_leave_nothing(start: Callable[..., Child], de
         consumer.call("hold", endpoint=uri)
         assert producer.call("in_use") > 0
         kill(consumer)
+        # One that is killed before its last message is sent has not read the table, which is offered again.
+        producer.call("withdraw")
         assert producer.call("wait_until_free", seconds=10.0) == 0
         producer.call("trim")
         held.append(producer.call("held"))
