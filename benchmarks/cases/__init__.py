@@ -34,6 +34,7 @@ _CASES: Final = {
     "vortex": "formats.vortex",
     "variant_get": "variant.get",
     "variant_json": "variant.json",
+    "variant_functions": "variant.functions",
     "variant_shredded": "variant.shredded",
     "variant_first_get": "variant.first_get",
     "spark_publish": "spark.publish",

@@ -138,6 +138,18 @@ def _module_page(area: str, module: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _torch_page() -> str:
+    """Return the page of the one module that has no list: its class is one of PyTorch's, which need not be here."""
+    module = "bowstring.torch"
+    return "\n\n".join(
+        [
+            f"# {module}",
+            _shown(module, [], show_root_heading="false", show_root_toc_entry="false"),
+            _shown(f"{module}.IterableDataset", filters='["!^_"]', inherited_members="false"),
+        ]
+    )
+
+
 def _errors_page() -> str:
     parts = ["# bowstring.errors", _shown("bowstring.errors", [], show_root_heading="false")]
     parts += [_shown(f"bowstring.errors.{name}", []) for name in errors()]
@@ -161,13 +173,13 @@ def public_names() -> set[str]:
         for kind, name, members in entries(area):
             if kind not in ("as", "module"):
                 found |= {f"{module}.{name}", *(f"{module}.{name}.{member}" for member in members)}
-    return found
+    return found | {"bowstring.torch.IterableDataset"}
 
 
 def pages() -> dict[str, str]:
     """Return the text of each page of the reference, by its path below ``docs``."""
     texts = {area: _module_page(area, module) for area, module in MODULES.items()}
-    texts |= {"errors": _errors_page(), "command_line": _command_line_page()}
+    texts |= {"torch": _torch_page(), "errors": _errors_page(), "command_line": _command_line_page()}
     return {f"reference/{name}.md": text for name, text in texts.items()}
 
 

@@ -10,10 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from bowstring import variant
 from bowstring.benchmarks import main
 from bowstring.benchmarks.case import LineUp, Scale
 from bowstring.benchmarks.cases import case_named, case_names
 from bowstring.benchmarks.cases.formats import ipc_compressed
+from bowstring.benchmarks.cases.variant import functions
 from bowstring.benchmarks.data.payload import fingerprint, nbytes, payload, read_every_byte
 from bowstring.benchmarks.data.tables import KINDS, table
 
@@ -115,6 +117,10 @@ TINY: dict[str, tuple[dict[str, Any], list[str]]] = {
         ],
     ),
     "kernels": ({"_QUICK": 1 << 16}, ["bowstring, 1 core", "numpy.unpackbits"]),
+    "variant_functions": (
+        {"_QUICK": 1 << 16, "find_spec": lambda _name: None},
+        ["bowstring, one core", "json.loads", "every byte of the values read"],
+    ),
 }
 
 
@@ -161,6 +167,31 @@ def test_compressed_streams_are_read_in_many_rounds(monkeypatch: pytest.MonkeyPa
     for scale, rounds in ((Scale(), 25), (Scale(quick=True), 3), (Scale(repeat=5), 5)):
         line_ups = list(ipc_compressed.CASE.line_ups(scale))
         assert {line_up.rounds for line_up in line_ups if isinstance(line_up, LineUp)} == {rounds}
+
+
+def test_a_variant_function_that_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What validate, schema_of, keys, equals, explode and the two conversions return is compared in each sample."""
+    monkeypatch.setattr(functions, "_QUICK", 1 << 14)
+    column = variant.from_json(['{"id": 1, "ok": true, "user": {"tags": []}}'])
+    wrong: dict[str, Any] = {
+        "validate": variant.validate(column),
+        "schema_of": variant.schema_of(column),
+        "keys": variant.keys(column),
+        "equals": variant.equals(column, column),
+        "explode": variant.explode(variant.from_python([[1, 2]])),
+        "from_python": column,
+        "to_python": variant.to_python(column),
+    }
+    for name, result in wrong.items():
+        monkeypatch.setattr(f"bowstring.variant.{name}", lambda *_args, found=result, **_options: found)
+        samples = [
+            line_up.ways[0].once()
+            for line_up in functions.CASE.line_ups(Scale(quick=True))
+            if isinstance(line_up, LineUp) and line_up.name.startswith(f"{name},")
+        ]
+        assert [sample.sent == sample.arrived for sample in samples] == [False], name
+        monkeypatch.undo()
+        monkeypatch.setattr(functions, "_QUICK", 1 << 14)
 
 
 def test_parquet_runs_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

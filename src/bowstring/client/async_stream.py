@@ -66,8 +66,10 @@ def connect_async(
 
     Parameters
     ----------
-    source, name, **options
+    source, name, ticket, token, tls, shard, columns, device, mode, writable
         Those of :func:`bowstring.connect`.
+    ordered, pool, stream, limits, decode, transport, connections
+        And these.
 
     Returns
     -------
