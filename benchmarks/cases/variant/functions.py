@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.json
 
 from bowstring import variant
 from bowstring.benchmarks.case import Case, Explanation, LineUp, Measured, Scale, Skipped, Target, Way
@@ -91,7 +92,8 @@ def _validate(docs: Documents, column: Column) -> Function:
         last = int(variant.validate(spoiled, plain=True).values[-1])
         return f"{right} right; a wrong byte is found: {last not in (0, 1, 2)}"
 
-    others = _by_each(lambda loads: [loads(text) for text in docs.texts])
+    # Objects are dropped at once: to keep them costs as much again, in the garbage collector.
+    others = _by_each(lambda loads: [loads(text) is None for text in docs.texts])
     return Function("validate", column, lambda: variant.validate(column), others, shown, 5)
 
 
@@ -107,6 +109,11 @@ def _schema_of(docs: Documents, column: Column) -> Function:
         for name, call in _by_each(lambda loads: pa.infer_type([loads(text) for text in docs.texts])).items()
     }
     others["pyarrow.infer_type of objects"] = lambda: pa.infer_type(objects)
+    lines = pa.py_buffer("\n".join(docs.texts).encode())
+    alone = pa.json.ReadOptions(use_threads=False)
+    others["pyarrow.json.read_json"] = lambda: pa.struct(
+        list(pa.json.read_json(pa.BufferReader(lines), alone).schema)
+    )
     return Function("schema_of", column, lambda: variant.schema_of(column), others, shown, 2)
 
 
@@ -292,8 +299,8 @@ CASE: Final = Case(
         baseline=(
             "The same on JSON text by Python's json, document by document; for schema_of, with pyarrow's "
             "type of the objects. For from_python, JSON Lines written to memory. Beside it: orjson where it "
-            "is installed; pyarrow.infer_type of objects that are there, pyarrow.array and to_pylist, which "
-            "need the same type in all documents."
+            "is installed; pyarrow.json, infer_type of objects that are there, array and to_pylist, which need "
+            "the same type in all documents."
         ),
         floor="Every byte of the values read.",
         reading=(
