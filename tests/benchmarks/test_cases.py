@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,14 @@ TINY: dict[str, tuple[dict[str, Any], list[str]]] = {
         ],
     ),
     "kernels": ({"_QUICK": 1 << 16}, ["bowstring, 1 core", "numpy.unpackbits"]),
+    "variant_json": (
+        {"_QUICK": 1 << 16, "missing": lambda engine: f"not installed: {engine}"},
+        [
+            *("from_json, one core", "json.loads", "from_json, all cores"),
+            *("to_json, one core", "json.dumps", "to_json, all cores", "every byte of text read"),
+            *(("orjson.loads", "orjson.dumps") if find_spec("orjson") else ()),
+        ],
+    ),
     "variant_functions": (
         {"_QUICK": 1 << 16, "find_spec": lambda _name: None},
         ["bowstring, one core", "json.loads", "every byte of the values read"],

@@ -278,6 +278,8 @@ def _line_up(scale: Scale, each: Function) -> LineUp:
 
 
 def _line_ups(scale: Scale) -> Iterator[LineUp | Skipped]:
+    if not find_spec("orjson"):
+        yield Skipped("beside orjson", "not installed: orjson")
     size = _QUICK if scale.quick else _FULL
     docs = documents(size)
     column = variant.from_json(docs.array)

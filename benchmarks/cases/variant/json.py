@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,9 +43,9 @@ _QUERIES: Final = {
 }
 
 
-def _sample(texts: pa.Array) -> str:
+def _sample(texts: pa.Array, every: int = _CHECKED) -> str:
     """Return some of the documents, whatever their text is like."""
-    found = [json.loads(text.as_py()) for text in texts[::_CHECKED]]
+    found = [json.loads(text.as_py()) for text in texts[::every]]
     return json.dumps(found, sort_keys=True)
 
 
@@ -74,6 +77,30 @@ def _python_writes(objects: list[Any], docs: Documents) -> Measured:
         one_core=False,
     )
     return Measured(seconds, str(len(docs.texts)), str(len(written)))
+
+
+def _orjson_ways(objects: list[Any], docs: Documents, sample: str) -> Iterator[Way]:
+    """Read all documents by orjson, and write them as lines into memory that was written before."""
+    orjson, sink = import_module("orjson"), io.BytesIO()
+
+    def lines() -> int:
+        sink.seek(0)
+        for each in objects:
+            sink.write(orjson.dumps(each))
+            sink.write(b"\n")
+        return sink.tell()
+
+    def reads() -> Measured:
+        seconds, read = _timed(lambda: [orjson.loads(text) for text in docs.texts], one_core=False)
+        return Measured(seconds, sample, json.dumps(read[::_CHECKED], sort_keys=True))
+
+    def writes() -> Measured:
+        seconds, end = _timed(lines, one_core=False)
+        texts = sink.getvalue()[:end].splitlines()
+        return Measured(seconds, sample, _sample(pa.array(texts[::_CHECKED], pa.string()), every=1))
+
+    yield Way("orjson.loads", "beside", reads, docs.nbytes)
+    yield Way("orjson.dumps", "beside", writes, docs.nbytes)
 
 
 def _floor(docs: Documents) -> Measured:
@@ -128,6 +155,10 @@ def _line_up(
         Way("to_json, all cores", "beside", lambda: _writes(column, sample, one_core=False), size),
         Way(floor, "floor", lambda: _floor(docs), size),
     ]
+    if find_spec("orjson"):
+        ways.extend(_orjson_ways(objects, docs, sample))
+    else:
+        yield Skipped(f"{title}, beside orjson", "not installed: orjson")
     for engine in _QUERIES:
         if why := missing(engine):
             yield Skipped(f"{title}, beside {engine}", why)
@@ -166,8 +197,8 @@ CASE: Final = Case(
             "variant.from_json() and to_json() of a column of documents, threads bounded to one core or not."
         ),
         baseline=(
-            "json.loads and json.dumps of Python, one document at a time; DuckDB's casts and Spark's "
-            "parse_json and to_json on one core, where they are installed."
+            "json.loads and json.dumps of Python, one document at a time. Beside it, where they are installed: "
+            "orjson in the same way; DuckDB's casts and Spark's parse_json and to_json on one core."
         ),
         floor="Every byte of the text read.",
         reading=(
