@@ -39,7 +39,7 @@ def test_partitions_keep_their_order(rows: list[int], random: Any) -> None:
     random.shuffle(tickets)
     found = dataset_of(tickets, SCHEMA, name="t")
     present = [partition for partition, count in enumerate(rows) if count]
-    assert found.metadata == {"name": "t", "partitions": present}
+    assert found.metadata == {"name": "t", "partitions": present, "rows": [rows[each] for each in present]}
     assert [str(each) for each in found] == [ticket(partition).endpoint for partition in present]
     assert (found.num_rows, found.nbytes) == (sum(rows), 8 * sum(rows))
     assert found.schema == SCHEMA

@@ -172,6 +172,7 @@ class DatasetStream(Stream):
         except BowstringError as error:
             others = (Unsupported, *(_UNREACHED if unit.by_flight else ()))
             if unit.tickets and isinstance(error, others):
+                without_frames(error)  # they would keep the connection that failed
                 self._take_apart(unit)
                 return None
             self._locate(error, unit, None)
