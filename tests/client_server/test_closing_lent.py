@@ -13,8 +13,8 @@ import pytest
 
 import bowstring as bow
 from bowstring.benchmarks.processes.child import Child
-from bowstring.client.assembler import Assembler
 from bowstring.client.connection import Connection
+from bowstring.client.connection.assembler import Assembler
 from bowstring.dissociated.tags import Control, Want
 from bowstring.dissociated.wire import Hello
 from bowstring.errors import DeviceError, ProtocolError
@@ -230,7 +230,7 @@ def test_a_device_that_fails_is_believed_nothing(
 
 def test_no_thread_can_be_had(lender: Child, open_then: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no thread can be started to wait, the one that answers does it, and closes first all the same."""
-    from bowstring.client import control_sender
+    from bowstring.client.connection import control_sender
 
     def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("can't start new thread")

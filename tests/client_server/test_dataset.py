@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring.client.stream import EndpointStream, StreamStatistics
+from bowstring.client.endpoint_stream import EndpointStream
+from bowstring.client.stream import StreamStatistics
 from bowstring.memory import Pool
 from bowstring.testing import fake_device
 from tests.client_server.conftest import PATIENCE, close_while_one_waits, read, until

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring.client.assembler import Assembler
+from bowstring.client.connection.assembler import Assembler
 from bowstring.columnar.compact import compacted
 from bowstring.columnar.materialize import placed
 from bowstring.dissociated.events import Announced, Part

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring.client import control_sender
-from bowstring.client.assembler import Assembler
+from bowstring.client.connection import control_sender
+from bowstring.client.connection.assembler import Assembler
 from bowstring.columnar.compact import compacted
 from bowstring.dissociated.reader import ReaderProtocol
 from bowstring.errors import DeviceError, ProtocolError

@@ -16,8 +16,8 @@ import pytest
 
 import bowstring as bow
 from bowstring.benchmarks.processes.child import Child
-from bowstring.client import assembler
-from bowstring.client.device import DeviceHandshake
+from bowstring.client.connection import assembler
+from bowstring.client.connection.device import DeviceHandshake
 from bowstring.dissociated.reader import ReaderProtocol
 from bowstring.dissociated.tags import Control, Want
 from bowstring.dissociated.wire import DeviceId, Hello, pack_devices
@@ -154,7 +154,7 @@ def test_wrong_offsets_are_found_when_they_are_there(
     lender: Child, device: FakeDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Offsets that lead nowhere end no stream by themselves: each call says so, and no batch is left out."""
-    from bowstring.client import device as client_device
+    from bowstring.client.connection import device as client_device
 
     def refuse(_: bow.Batch) -> None:
         raise bow.InvalidBody("offsets decrease")

@@ -14,10 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import bowstring as bow
-from bowstring.client import connection
-from bowstring.client.connection import Connection
-from bowstring.client.runs import Run, Runs
-from bowstring.client.wire import Wire
+from bowstring.client.connection import Connection, connection
+from bowstring.client.connection.runs import Run, Runs
+from bowstring.client.connection.wire import Wire
 from bowstring.columnar.batch import Batch
 from bowstring.dissociated.producer import ProducerProtocol
 from bowstring.dissociated.tags import Control, Want

@@ -14,7 +14,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.benchmarks.processes.child import Child
-from bowstring.client.device import why_not_here
+from bowstring.client.connection.device import why_not_here
 from bowstring.dissociated.tags import Control, Want
 from bowstring.dissociated.wire import DeviceId, Hello, pack_answer, pack_devices, unpack_devices
 from bowstring.memory import Pool
@@ -142,7 +142,7 @@ def test_arrays_that_cannot_be_made(
         raise bow.MissingDependency("arrays on a GPU need CuPy", hint="pip install it")
 
     endpoint = server.publish("t", TABLE)
-    sees = "bowstring.client.device.find_device"
+    sees = "bowstring.client.connection.device.find_device"
     monkeypatch.setattr(sees, lambda *_: type("Bare", (), {"xp": property(missing)})())
     with bow.connect(endpoint) as stream:
         assert stream.stats.why == "the bytes are sent: arrays on a GPU need CuPy; pip install it"

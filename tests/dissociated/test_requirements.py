@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bowstring.client.assembler import Assembler
+from bowstring.client.connection.assembler import Assembler
 from bowstring.dissociated.endpoint import Location
 from bowstring.dissociated.events import Announced
 from bowstring.dissociated.producer import IpcMessage, ProducerProtocol

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring.client.timeouts import OwnSilence
+from bowstring.client.connection.timeouts import OwnSilence
 from tests.faults.conftest import LIMITS, WAIT, until
 from tests.faults.program import Program
 from tests.faults.tables import SCHEMA, batch_of, publish_again, table_of

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bowstring.client.assembler import Assembler
+from bowstring.client.connection.assembler import Assembler
 from bowstring.columnar.batch import Batch
 from bowstring.dissociated.events import Announced, Part
 from bowstring.dissociated.producer import ProducerProtocol

@@ -9,15 +9,10 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from bowstring.client.endpoint_stream import EndpointStream, PartitionsStream
 from bowstring.client.grouping import Unit, apart, grouped
 from bowstring.client.poller import Readiness
-from bowstring.client.stream import (
-    EndpointStream,
-    PartitionsStream,
-    Stream,
-    StreamStatistics,
-    chosen_columns,
-)
+from bowstring.client.stream import Stream, StreamStatistics, chosen_columns
 from bowstring.errors import (
     AccessDenied,
     BowstringError,

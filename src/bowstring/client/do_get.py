@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from bowstring.client.connection.wire import first_that_opens
 from bowstring.client.flight import FlightClient
 from bowstring.client.poller import Readiness, WakingCondition
 from bowstring.client.stream import Counters
-from bowstring.client.wire import first_that_opens
 from bowstring.columnar.batch import Batch
 from bowstring.dissociated.endpoint import of_offers
 from bowstring.errors import (

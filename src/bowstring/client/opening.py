@@ -10,11 +10,12 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from bowstring.client.connection import Connection
+from bowstring.client.connection.device import addresses_of
 from bowstring.client.dataset import DatasetStream
-from bowstring.client.device import addresses_of
+from bowstring.client.endpoint_stream import EndpointStream, Incoming, PartitionsStream
 from bowstring.client.grouping import UNDER_WAY, Unit
 from bowstring.client.names import depot_dataset, is_address, is_depot, named_endpoint
-from bowstring.client.stream import EndpointStream, Incoming, PartitionsStream, Stream, device_named
+from bowstring.client.stream import Stream, device_named
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.dissociated.wire import Hello
 from bowstring.errors import UsageError

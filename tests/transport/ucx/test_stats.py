@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import bowstring as bow
-from bowstring.client import wire
+from bowstring.client.connection import wire
 from bowstring.memory import this_process
 from bowstring.testing import fake_device
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from bowstring.client.decode_many import PointedRun
+from bowstring.client.connection.decode_many import PointedRun
 from bowstring.dissociated.events import Blocked, End, Failed, NoRoom, Packed, Part, Stopped
 from bowstring.dissociated.tags import is_packed, is_pointers
 from bowstring.dissociated.wire import METADATA
@@ -13,9 +13,9 @@ from bowstring.errors import BowstringError, ProtocolError, without_frames
 from bowstring.transport.descriptors import close_all
 
 if TYPE_CHECKING:
-    from bowstring.client.decode_many import PointedRun
-    from bowstring.client.runs import Run
-    from bowstring.client.wire import Wire
+    from bowstring.client.connection.decode_many import PointedRun
+    from bowstring.client.connection.runs import Run
+    from bowstring.client.connection.wire import Wire
     from bowstring.dissociated.events import Event
     from bowstring.dissociated.wire import Welcome
     from bowstring.limits import Limits

@@ -1,7 +1,8 @@
 """Batches of many messages, checked and made at once.
 
 Most of what a small batch costs is the price of a call, not of its bytes. Only batches that are valid beyond doubt
-are made here; any other one, and whatever is wrong with it, is left to :mod:`bowstring.client.assembler`.
+are made here; any other one, and whatever is wrong with it, is left to
+:mod:`bowstring.client.connection.assembler`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from bowstring.client.runs import Run
+    from bowstring.client.connection.runs import Run
     from bowstring.columnar.dictionary import Dictionary
     from bowstring.columnar.layout import Layout
     from bowstring.dissociated.addresses import AnnouncedRegions

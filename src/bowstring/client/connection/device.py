@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import queue
     from collections.abc import Iterable, Sequence
 
-    from bowstring.client.assembler import Assembled, Assembler
-    from bowstring.client.wire import Wire
+    from bowstring.client.connection.assembler import Assembled, Assembler
+    from bowstring.client.connection.wire import Wire
     from bowstring.dissociated.events import Announced
     from bowstring.dissociated.reader import Lent, ReaderProtocol
     from bowstring.dissociated.wire import DeviceId, Outgoing

@@ -11,8 +11,8 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from bowstring.client.device import Settled, settle
-from bowstring.client.timeouts import OwnSilence
+from bowstring.client.connection.device import Settled, settle
+from bowstring.client.connection.timeouts import OwnSilence
 from bowstring.dissociated.reader import Lent, ReaderProtocol, Use
 from bowstring.errors import BowstringError, BrokenError, DeadlineExceeded
 from bowstring.memory import fork_sentinel
@@ -21,7 +21,7 @@ from bowstring.transport.threads import NO_THREAD, run_in_thread
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bowstring.client.wire import Wire
+    from bowstring.client.connection.wire import Wire
     from bowstring.dissociated.wire import Outgoing
     from bowstring.limits import Limits
 

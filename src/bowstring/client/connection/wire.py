@@ -6,7 +6,7 @@ import itertools
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from bowstring.client.runs import Runs
+from bowstring.client.connection.runs import Runs
 from bowstring.dissociated.reader import opening
 from bowstring.dissociated.tags import is_packed
 from bowstring.dissociated.wire import Hello
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterator, Sequence
 
-    from bowstring.client.runs import Run
+    from bowstring.client.connection.runs import Run
     from bowstring.dissociated.endpoint import Endpoint, Location, Offer
     from bowstring.dissociated.partitions import PartitionTicket
     from bowstring.dissociated.wire import Outgoing

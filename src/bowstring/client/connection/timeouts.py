@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bowstring.client.connection import Connection
-    from bowstring.client.wire import Wire
+    from bowstring.client.connection.wire import Wire
 
 __all__ = ["OwnSilence", "check_silence", "watch_end"]
 

@@ -15,15 +15,15 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.client.assembler import Assembled, Assembler
-from bowstring.client.control_sender import Command, ControlSender
-from bowstring.client.device import BorrowedHandles, DeviceHandshake, addresses_of
+from bowstring.client.connection.assembler import Assembled, Assembler
+from bowstring.client.connection.control_sender import Command, ControlSender
+from bowstring.client.connection.device import BorrowedHandles, DeviceHandshake, addresses_of
+from bowstring.client.connection.receive_loop import is_urgent, listen, take_first
+from bowstring.client.connection.remote import RemoteMemory, cuda_token
+from bowstring.client.connection.timeouts import check_silence, watch_end
+from bowstring.client.connection.wire import Wire, note_turned_away, open_wires
 from bowstring.client.poller import Job, Poller, Readiness, RingingQueue, WakingCondition, poller
-from bowstring.client.receive_loop import is_urgent, listen, take_first
-from bowstring.client.remote import RemoteMemory, cuda_token
 from bowstring.client.stream import Counters
-from bowstring.client.timeouts import check_silence, watch_end
-from bowstring.client.wire import Wire, note_turned_away, open_wires
 from bowstring.dissociated.events import (
     Announced,
     Asked,
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from bowstring.client.decode_many import PointedRun
-    from bowstring.client.runs import Run
+    from bowstring.client.connection.decode_many import PointedRun
+    from bowstring.client.connection.runs import Run
     from bowstring.columnar.batch import Batch
     from bowstring.dissociated.endpoint import Endpoint
     from bowstring.dissociated.partitions import PartitionTicket
@@ -232,7 +232,7 @@ class Connection:
         if alone:
             self._sender.run(self)
 
-    # What its connections bring (:mod:`bowstring.client.receive_loop`).
+    # What its connections bring (:mod:`bowstring.client.connection.receive_loop`).
 
     @property
     def over(self) -> bool:

@@ -13,7 +13,7 @@ from bowstring.memory.handle import IPC_TOKEN_BYTES
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from bowstring.client.wire import Wire
+    from bowstring.client.connection.wire import Wire
     from bowstring.limits import Limits
     from bowstring.memory import KeyedHandle, Region
 

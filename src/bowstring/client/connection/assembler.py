@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bowstring.client.decode_many import Found, PointedRun, Together, pointed_ahead
+from bowstring.client.connection.decode_many import Found, PointedRun, Together, pointed_ahead
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.dictionary import Dictionary
 from bowstring.columnar.layout import Layout
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from bowstring.client.remote import RemoteMemory
-    from bowstring.client.runs import Run
+    from bowstring.client.connection.remote import RemoteMemory
+    from bowstring.client.connection.runs import Run
     from bowstring.dissociated.reader import Lent, ReaderProtocol
     from bowstring.ipc.body.template import MessageTemplate
     from bowstring.ipc.compression.device.decompress import DeviceBodies

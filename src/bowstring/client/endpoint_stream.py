@@ -1,0 +1,340 @@
+"""The streams of one connection: of one endpoint, or of several of one server, and what brings them in."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import weakref
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import pyarrow as pa
+
+from bowstring.client.pinned import Pinned
+from bowstring.client.poller import Readiness
+from bowstring.client.stream import Counters, Stream, StreamStatistics, chosen_columns
+from bowstring.columnar.materialize import dictionaries_placed, placed
+from bowstring.errors import ClosedError, EndOfStream, UsageError
+from bowstring.limits import DEFAULT_LIMITS
+from bowstring.memory import Device, Pool, Road, default_pool
+from bowstring.memory.buffer import PrivateMemory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bowstring.columnar.batch import Batch
+    from bowstring.columnar.dictionary import Dictionary
+    from bowstring.dissociated.endpoint import Endpoint
+    from bowstring.dissociated.wire import Welcome
+    from bowstring.ipc.compression.device.decompress import DeviceBodies
+    from bowstring.memory import Allocator
+
+__all__ = ["EndpointStream", "Incoming", "IncomingPartitions", "PartitionsStream"]
+
+
+class Incoming(Protocol):
+    """What brings in a stream: a connection by our protocol, or Flight's ``DoGet``."""
+
+    endpoint: Endpoint
+    counters: Counters
+
+    @property
+    def extended(self) -> bool:
+        """Whether the server chooses the columns, as it was told."""
+
+    @property
+    def welcome(self) -> Welcome | None:
+        """What the server said of the stream, if it did."""
+
+    @property
+    def path(self) -> tuple[str, str]:
+        """The path that the bodies take, and the reason."""
+
+    @property
+    def bodies(self) -> DeviceBodies | None:
+        """What decompresses on a device."""
+
+    @property
+    def peer(self) -> object:
+        """Who is at the other end."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the connection is not there any more."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the user asked for nothing more."""
+
+    def schema(self) -> pa.Schema:
+        """Return the schema of the batches."""
+
+    def next(self) -> Batch:
+        """Return the next batch, waiting for it."""
+
+    def peek(self) -> Batch | None:
+        """Return the next batch if it is there already, on the host; it stays the next one."""
+
+    def readiness(self, wake: Callable[[], object], began: float) -> Readiness:
+        """Return what `next` would do; if it would wait, have `wake` called once something has changed."""
+
+    def close(self) -> None:
+        """Ask for nothing more."""
+
+    def abandon(self) -> None:
+        """Ask for nothing more, where nobody holds the stream any more."""
+
+    def check_process(self) -> None:
+        """Refuse to go on in the child of a fork."""
+
+
+class IncomingPartitions(Incoming, Protocol):
+    """What brings in a stream of many partitions."""
+
+    def next_of(self, partition: int) -> Batch | None:
+        """Return the next batch of a partition; ``None`` behind its last one."""
+
+    def readiness_of(self, partition: int, wake: Callable[[], object], began: float) -> Readiness:
+        """Return what `next_of` would do, as `readiness` does."""
+
+    @property
+    def partition(self) -> int | None:
+        """The number of the partition that the user is in."""
+
+
+class EndpointStream(Stream):
+    """The stream of one endpoint; made by :func:`bowstring.connect`.
+
+    Parameters
+    ----------
+    connection
+        What brings it in.
+    columns
+        The columns to keep, where the server does not choose them itself.
+    device
+        Where the batches shall be; where they come, by default.
+    pool
+        Where copies go, as far as it is on their device.
+    allocators
+        Out of which regions they are cut there, shared with other streams.
+    mode
+        Whether batches are views, or copied when they are delivered; ``None`` leaves it to the device they are on.
+    private
+        Where copies on the host go so that their views may be written; ``None`` for batches that are only read.
+    seconds
+        The most that each wait for a device may take.
+    """
+
+    def __init__(
+        self,
+        connection: Incoming,
+        columns: tuple[str, ...] | None,
+        device: Device | None,
+        pool: Pool,
+        allocators: dict[Device, Allocator],
+        *,
+        mode: Literal["map", "copy"] | None = None,
+        private: PrivateMemory | None = None,
+        seconds: float = DEFAULT_LIMITS.device_timeout,
+    ) -> None:
+        super().__init__()
+        self._connection = connection
+        self._select = None if connection.extended else columns
+        self._device = device
+        self._pool = pool
+        self._mode = mode
+        self._private = private
+        self._seconds = seconds
+        self._road: Road | None = None
+        self._allocators = allocators
+        self._pinned = Pinned()
+        # A dictionary is copied once, not with each batch that uses it.
+        self._copied: weakref.WeakKeyDictionary[Dictionary, Dictionary] = weakref.WeakKeyDictionary()
+        self._device_name = device.name if device is not None else "cpu"
+        schema = connection.schema()
+        self._schema = schema if self._select is None else chosen_columns(schema, self._select)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the batches."""
+        return self._schema
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """What this stream reads, to send to others: it stands for this version alone, whatever replaces it."""
+        welcome, endpoint = self._connection.welcome, self._connection.endpoint
+        if welcome is None or welcome.ticket is None:
+            return endpoint
+        return dataclasses.replace(endpoint, ticket=welcome.ticket.encode())
+
+    @property
+    def num_rows(self) -> int | None:
+        """How many rows the whole stream has, where the producer knows it."""
+        welcome = self._connection.welcome
+        return None if welcome is None else welcome.num_rows
+
+    @property
+    def num_batches(self) -> int | None:
+        """How many batches the whole stream has, where the producer knows it."""
+        welcome = self._connection.welcome
+        return None if welcome is None else welcome.num_batches
+
+    @property
+    def nbytes(self) -> int | None:
+        """How many bytes the whole data set has, where the producer knows it."""
+        welcome = self._connection.welcome
+        return None if welcome is None else welcome.nbytes
+
+    @property
+    def stats(self) -> StreamStatistics:
+        """What came so far, and how."""
+        counters = self._connection.counters
+        path, why = self._connection.path
+        return StreamStatistics(
+            counters.batches,
+            counters.rows,
+            counters.nbytes,
+            path,
+            why,
+            counters.seconds_waited,
+            counters.regions,
+            counters.cached_regions,
+            self._device_name,
+            "" if self._road is None else self._road.name,
+            "" if self._road is None else self._road.why,
+            "" if self._connection.bodies is None else str(self._connection.bodies.counts),
+        )
+
+    def read_next_batch(self) -> Batch:
+        """Return the next batch, waiting for it."""
+        try:
+            batch = self._connection.next()
+        except EndOfStream:
+            self._note_end()
+            raise
+        return self._delivered(batch)
+
+    def _delivered(self, batch: Batch) -> Batch:
+        """Return a batch that came as the user wants it: with its columns, where it shall be."""
+        # What came as bytes lies in memory of ours already.
+        copies = (batch.lease.borrowed and self._copies(batch.device)) or self._shared(batch)
+        out = not (copies or batch.lease.borrowed) and self._is_copied_out(batch)
+        if self._select is not None:
+            batch = batch.select(list(self._select))
+        device = self._device or batch.device
+        if out and device.is_host:
+            batch = placed(batch, PrivateMemory(), self._copied, in_place=False)
+        elif copies or device is not batch.device:
+            batch = placed(
+                batch,
+                self._allocator(device),
+                self._copied,
+                in_place=False,
+                seconds=self._seconds,
+                note=self._note,
+            )
+        elif self._device is not None:
+            # What was compressed came to the device by itself.
+            batch = dictionaries_placed(batch, self._allocator(device), self._copied)
+        self._device_name = batch.device.name
+        return batch
+
+    def _peek(self) -> Batch | None:
+        batch = self._connection.peek()
+        return batch if batch is None or self._select is None else batch.select(list(self._select))
+
+    def _readiness(self, wake: Callable[[], object], began: float) -> Readiness:
+        return self._as_ready(self._connection.readiness(wake, began))
+
+    def _as_ready(self, found: Readiness) -> Readiness:
+        copies = self._mode == "copy" or self._device is not None or self._private is not None
+        return Readiness.SLOW if copies and found is Readiness.READY else found
+
+    def _shared(self, batch: Batch) -> bool:
+        """Whether the batch shall be written, and lies in memory that others see.
+
+        Raises
+        ------
+        UsageError
+            It was asked for without a copy.
+        """
+        if self._private is None or all(region.private for region in batch.spans.regions):
+            return False
+        if self._mode == "map":
+            raise UsageError(
+                f"memory of {batch.device.name} that others see is written only in a copy",
+                found='connect(writable=True, mode="map")',
+                where=self._connection.path[0],
+                hint='Leave out mode="map".',
+            )
+        self._road = Road("copy", "writable=True, and others see the memory that the batches came in")
+        return batch.lease.borrowed or batch.device.is_host
+
+    def _is_copied_out(self, batch: Batch) -> bool:
+        """Whether a batch that came as bytes leaves the region that it landed in."""
+        self._pinned.add(batch)
+        if self._pinned.wasteful:
+            self._road = Road("copy", "the batches that are kept held far more memory than they use")
+        return self._pinned.wasteful
+
+    def _copies(self, device: Device) -> bool:
+        return self._mode == "copy" or (self._mode is None and not device.maps_by_default)
+
+    def _note(self, road: Road) -> None:
+        if road.name != "none":
+            self._road = road
+
+    def _allocator(self, device: Device) -> Allocator | PrivateMemory:
+        if self._private is not None and device.is_host:
+            return self._private
+        allocator = self._allocators.get(device)
+        if allocator is None:
+            pool = self._pool
+            if pool.device is not device:
+                pool = default_pool() if device.is_host else Pool(device)
+            allocator = self._allocators.setdefault(device, pool.allocator())
+        return allocator
+
+    def close(self) -> None:
+        """Ask for nothing more. Batches stay true."""
+        self._connection.close()
+
+    def _check_open(self) -> None:
+        self._connection.check_process()
+        if self._connection.closed:
+            raise ClosedError("the stream is closed")
+
+    def __del__(self) -> None:
+        connection = getattr(self, "_connection", None)
+        if connection is not None:
+            with contextlib.suppress(Exception):
+                connection.abandon()
+
+    def __repr__(self) -> str:
+        stats = self.stats
+        return f"<Stream {self._connection.peer} {stats.path}, {stats.batches} batches so far>"
+
+
+class PartitionsStream(EndpointStream):
+    """The stream of several endpoints of one server, one after the other; takes what `EndpointStream` takes."""
+
+    _connection: IncomingPartitions
+
+    def read_of(self, partition: int) -> Batch | None:
+        """Return the next batch of a partition, to which the user has come; ``None`` behind its last one.
+
+        Raises
+        ------
+        BowstringError
+            As `read_next_batch`.
+        """
+        batch = self._connection.next_of(partition)
+        return None if batch is None else self._delivered(batch)
+
+    def readiness_of(self, partition: int, wake: Callable[[], object], began: float) -> Readiness:
+        """Return what `read_of` would do, as :meth:`Connection.readiness` does."""
+        return self._as_ready(self._connection.readiness_of(partition, wake, began))
+
+    @property
+    def partition(self) -> int | None:
+        """The number of the partition that the user is in, where that is known."""
+        return self._connection.partition
