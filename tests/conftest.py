@@ -123,7 +123,8 @@ def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail the test where it leaves file descriptors or ``bowstring-*`` threads behind.
 
     Ask for it before other fixtures, so that it ends after them. Warm regions that stay with a pool are no
-    leak, but look like one: use a pool of the test's own. Nor is what a process keeps once it has used UCX.
+    leak, but look like one: use a pool of the test's own, or the default one. That is trimmed, as a stream that was
+    closed may still have put bytes there. Nor is what a process keeps once it has used UCX.
     """
     if "ucx" in request.node.nodeid:
         open_ucx()
@@ -132,6 +133,7 @@ def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
 
     def left() -> dict[str, list[str]]:
+        default_pool().trim()
         new = [f"{fd} -> {what}" for fd, what in _open_files().items() if files.get(fd) != what]
         return {"file descriptors": new, "threads": [thread.name for thread in _own_threads() - threads]}
 

@@ -118,10 +118,10 @@ def test_a_server_without_any_thread(without: Callable[..., None], address: str)
 
 def test_a_data_set_without_threads(serve: Callable[..., bow.Server], without: Callable[..., None]) -> None:
     """A data set of many endpoints whose reader cannot start a thread is LimitExceeded, and opens nothing."""
-    server = serve("unix:", limits=PATIENT)
-    endpoints = tuple(server.publish(f"t{number}", table_of()) for number in range(4))
+    servers = [serve("unix:", limits=PATIENT) for _ in range(4)]  # each has a stream of its own
+    endpoints = tuple(server.publish("t", table_of()) for server in servers)
     dataset = bow.Dataset(endpoints, table_of().schema)
     without("bowstring-dataset", 1)
     with pytest.raises(bow.LimitExceeded, match="no thread can be started"):
         bow.connect(dataset, limits=PATIENT)
-    until(lambda: server.statistics.connections == 0, "the sessions end")
+    until(lambda: not any(server.statistics.connections for server in servers), "the sessions end")

@@ -129,7 +129,7 @@ def test_sinks(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"limits": {}}, {"limits": None}, {"memory_pool": 5}, {"device": 5}, {"options": 5}],
+    [{"limits": {}}, {"memory_pool": 5}, {"device": 5}, {"options": 5}],
     ids=str,
 )
 @pytest.mark.parametrize("kind", ["stream", "file"])

@@ -174,6 +174,7 @@ def held(pids: list[int]) -> int:
 
     Examples
     --------
+    >>> import os
     >>> held([os.getpid()]) > 1 << 20
     True
     """
