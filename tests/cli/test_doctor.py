@@ -13,6 +13,7 @@ from bowstring.cli.doctor.check import Check, State
 from bowstring.cli.doctor.gpus import Look
 from bowstring.cli.doctor.sharing import try_connections, try_shared_memory
 from bowstring.cli.doctor.trials import CONSUMER, PRODUCER, REAL, Outcome, Programs, Trial
+from tests.ucx import NO_UCX
 
 # Looks for GPUs, and sees that there is no driver.
 NO_GPU = """
@@ -40,6 +41,7 @@ def test_doctor_tries_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert facts["default_path_works"] is True
     works = {path["name"] for path in facts["paths"] if path["works"]}
     assert works >= {"unix: mapped", "unix: copied", "tcp: packed", "inproc:"}
+    assert ("ucx:" in works) == (not NO_UCX)
     for path in facts["paths"]:
         assert path["works"] == (not path["in_the_way"])
         assert not path["works"] or (path["tried"] and path["first_view"] > 0 and path["took"])

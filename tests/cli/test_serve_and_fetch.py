@@ -17,9 +17,10 @@ import pytest
 
 import bowstring as bow
 from bowstring.cli import main
+from tests.ucx import UCX
 
 EXTENSIONS = (".parquet", ".arrow", ".feather", ".arrows", ".zstd.arrows")
-ADDRESSES = ("unix:", "tcp://127.0.0.1:0")
+ADDRESSES = ("unix:", "tcp://127.0.0.1:0", UCX)
 
 
 def read_back(path: Path) -> pa.Table:
@@ -477,20 +478,28 @@ def test_variants_go_from_file_to_file(
     assert "event: group, logical type: VARIANT(1), repetition: optional" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("address", ["unix:", UCX])
 @pytest.mark.parametrize("as_json", [False, True])
 def test_a_server_is_listed_and_fetched_from_by_name(
-    as_json: bool, table: pa.Table, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    as_json: bool,
+    address: str,
+    table: pa.Table,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     """`list` shows each data set of an address, and `fetch` takes an address and a name."""
-    with bow.Server() as server:
+    token = None if address == "unix:" else "0123456789abcdef"
+    (tmp_path / "token").write_text(f"{token}\n")
+    given = [] if token is None else ["--token-file", str(tmp_path / "token")]
+    with bow.Server(address, token=token) as server:
         server.publish("trips", table)
         server.publish("lazy", lambda: iter(table.to_batches()))
-        assert main(["list", server.address, *(["--json"] if as_json else [])]) == 0
+        assert main(["list", server.address, *given, *(["--json"] if as_json else [])]) == 0
         printed = capsys.readouterr().out
         target = tmp_path / "out.arrow"
-        assert main(["fetch", server.address, "trips", "--to", str(target)]) == 0
+        assert main(["fetch", server.address, "trips", *given, "--to", str(target)]) == 0
         assert read_back(target).equals(table)
-        assert main(["fetch", server.address, "trisp"]) == 1
+        assert main(["fetch", server.address, "trisp", *given]) == 1
         assert "Did you mean 'trips'?" in capsys.readouterr().err
     if as_json:
         lazy, trips = json.loads(printed)

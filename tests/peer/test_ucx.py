@@ -66,6 +66,52 @@ def test_separate_servers_are_each_asked() -> None:
         assert metadata.tickets == bodies.tickets == [b"t"]
 
 
+def test_one_server_that_is_both_of_a_pair() -> None:
+    """Each request has the tag of its own URI, by which the reference implementation tells its streams apart."""
+    table = table_of(1000)
+    with UcxServer(parts_of(table), role="by tag") as server:
+        assert "want_data=18446741783881759408" in server.uri
+        with bow.connect(bow.Endpoint(server.uri, b"t", server.data_uri), limits=LIMITS) as stream:
+            assert stream.read_all().equals(table)
+        assert server.tickets == [b"t", b"t"]
+
+
+def test_a_body_type_at_bit_55() -> None:
+    """Addresses under the tag that the reference implementation's constant gives are refused by that tag."""
+    with (
+        UcxServer(parts_of(table_of(100)), pointers=True, shift=55) as server,
+        pytest.raises(bow.ProtocolError, match="bits 32-55"),
+        bow.connect(server.uri, ticket=b"t", limits=LIMITS) as stream,
+    ):
+        stream.read_all()
+
+
+def test_a_stream_that_ends_early_is_no_shorter_table() -> None:
+    """Where a body never comes, and the connection ends, there is an error, and not the end of the stream."""
+    with (
+        UcxServer(parts_of(table_of(1000)), withheld=2) as server,
+        pytest.raises(bow.BrokenError),
+        bow.connect(server.uri, ticket=b"t", limits=LIMITS) as stream,
+    ):
+        stream.read_all()
+
+
+def test_metadata_of_any_size() -> None:
+    """Metadata that UCX sends by rendezvous is read by both sides."""
+    table = pa.table({f"a column of a long name and number {number}": [number] for number in range(4000)})
+    parts = parts_of(table)
+    assert min(len(metadata) for metadata, _ in parts) > 128 << 10
+    with (
+        UcxServer(parts) as server,
+        bow.connect(server.uri, ticket=b"t", limits=LIMITS) as stream,
+    ):
+        assert stream.read_all().equals(table)
+    with bow.Server("ucx://", limits=LIMITS) as ours:
+        endpoint = ours.publish("t", table)
+        with UcxClient(endpoint.uri, endpoint.ticket) as client:
+            assert client.read().equals(table)
+
+
 def test_what_was_read_is_freed() -> None:
     """Addresses of their server are sent back with the tag that its URI names, each as often as it was sent."""
     table = table_of(1000)

@@ -26,6 +26,7 @@ from bowstring.transport.ucx.worker import Arrived, Probed, Worker
 WAIT = 20.0
 LOW_HALF = 0xFFFF_FFFF
 ALL_BITS = (1 << 64) - 1
+LOW_44_BITS = (1 << 44) - 1
 END_OF_STREAM = 0
 METADATA = 1
 PACKED = 0
@@ -219,14 +220,20 @@ class UcxServer:
     pointers
         Whether bodies are addresses, to be read with the key in the URI.
     role
-        ``"both"``, or ``"metadata"`` or ``"bodies"`` of a pair of servers.
+        ``"both"``, or ``"metadata"`` or ``"bodies"`` of a pair of servers; ``"by tag"`` for one that is both of a
+        pair, as the reference implementation is: the high bits of the request's tag say which.
     backwards
         Whether bodies are sent last first, and before all metadata.
     handle
         A CUDA IPC handle of memory in which the bodies lie as :func:`image_of` has them: they are offsets into it.
+    shift
+        Where in the tag of a body its type stands; 55 is a mistake of the reference implementation.
+    withheld
+        How many of the last bodies are not sent: the connection ends instead.
     """
 
     want_data = 0xFFFF_FDEA_DBA0_BAB0
+    want_bodies = 0x0000_0DEA_DBA0_BAB0  # of a server that is both of a pair
     free_data = 0x0000_00DE_ADBA_0BA0
 
     def __init__(
@@ -237,8 +244,11 @@ class UcxServer:
         role: str = "both",
         backwards: bool = False,
         handle: bytes | None = None,
+        shift: int = 56,
+        withheld: int = 0,
     ) -> None:
         self._parts, self._pointers, self._role, self._backwards = parts, pointers, role, backwards
+        self._shift, self._withheld = shift, withheld
         self._context = Context({"NET_DEVICES": "lo"})
         self._worker = Worker(self._context)
         self._listener = self._worker.listen("127.0.0.1", 0)
@@ -261,7 +271,9 @@ class UcxServer:
             }
         host, port = self._listener.address
         self.uri = f"ucx://{host}:{port}?{urllib.parse.urlencode(query)}"
+        self.data_uri = f"ucx://{host}:{port}?want_data={self.want_bodies}"
         self._stop = threading.Event()
+        self._serving: list[threading.Thread] = []
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -270,38 +282,50 @@ class UcxServer:
             if not self._worker.progress():
                 time.sleep(0.001)
             while self._listener.requests:
-                try:
-                    self._serve(self._listener.requests.popleft())
-                except BaseException as error:  # noqa: BLE001  the test raises it
-                    self.errors.append(error)
+                self._accept(self._listener.requests.popleft())
+        for each in self._serving:
+            each.join(WAIT)
 
-    def _serve(self, request: ConnectionRequest) -> None:
+    def _accept(self, request: ConnectionRequest) -> None:
         worker = Worker(self._context)
         end = _End(worker, worker.accept(request))
+        self._serving.append(threading.Thread(target=self._serve, args=(end,)))
+        self._serving[-1].start()
+
+    def _serve(self, end: _End) -> None:
         try:
-            _, ticket = end.tagged(self.want_data, ALL_BITS)
-            self.tickets.append(ticket)
+            role = self._take_request(end)
             bodies = [number for number, (_, body) in enumerate(self._parts) if body is not None]
-            if self._backwards:
+            bodies = bodies[: len(bodies) - self._withheld]
+            if self._backwards and role != "metadata":
                 self._send_bodies(end, bodies)
-            self._send_metadata(end)
-            if not self._backwards:
+            if role != "bodies":
+                self._send_metadata(end)
+            if not self._backwards and role != "metadata":
                 self._send_bodies(end, bodies)
-            self._until_gone(end)
+            if not self._withheld:
+                self._until_gone(end)
+        except BaseException as error:  # noqa: BLE001  the test raises it
+            self.errors.append(error)
         finally:
-            worker.close()
+            end.worker.close()
             self.served += 1
 
+    def _take_request(self, end: _End) -> str:
+        """Take the ticket of a connection; return what it asks for, in words of `role`."""
+        mask = ALL_BITS if self._role != "by tag" else LOW_44_BITS
+        tag, ticket = end.tagged(self.want_data & mask, mask)
+        self.tickets.append(ticket)
+        if self._role != "by tag":
+            return self._role
+        return "metadata" if tag & ~LOW_44_BITS else "bodies"
+
     def _send_metadata(self, end: _End) -> None:
-        if self._role == "bodies":
-            return
         for number, (metadata, _) in enumerate(self._parts):
             end.send(None, [struct.pack("<BI", METADATA, number), metadata])
         end.send(None, [struct.pack("<BI", END_OF_STREAM, len(self._parts))])
 
     def _send_bodies(self, end: _End, numbers: Sequence[int]) -> None:
-        if self._role == "metadata":
-            return
         address = self._base
         starts = {}
         for number in numbers:
@@ -311,9 +335,9 @@ class UcxServer:
             buffers = self._parts[number][1]
             assert buffers is not None
             if self._pointers:
-                end.send(POINTERS << 56 | number, [_pairs(buffers, starts[number])])
+                end.send(POINTERS << self._shift | number, [_pairs(buffers, starts[number])])
             else:
-                end.send(PACKED << 56 | number, _padded([self._parts[number]]))
+                end.send(PACKED << self._shift | number, _padded([self._parts[number]]))
 
     def _until_gone(self, end: _End) -> None:
         """Keep the connection, and hear what is freed, until the client is gone."""
