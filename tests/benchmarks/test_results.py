@@ -51,6 +51,15 @@ def test_the_page_about_gpus_says_what_the_files_say() -> None:
     assert said == table(RESULTS)
 
 
+def test_each_result_is_cited_and_described() -> None:
+    """Every result file of a CPU is linked by a page of the documentation, and described in its folder."""
+    cited = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md"))
+    described = (RESULTS / "README.md").read_text(encoding="utf-8")
+    names = [path.name for path in RESULTS.glob("*.json") if not path.name.startswith("gpu-")]
+    assert names
+    assert [name for name in names if f"results/{name})" not in cited or f"`{name}`" not in described] == []
+
+
 def test_results_without_a_gpu_are_no_evidence(tmp_path: Path) -> None:
     """Runs on a CPU, or tried on the fake device, never come into the table."""
     fake = copy.deepcopy(RESULT)
