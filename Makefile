@@ -16,7 +16,7 @@ JOBS ?= 2
 SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --max-worker-restart=0
 
 .PHONY: help env kernels wheel demo test test-slow test-jit test-peers test-gpu test-gpu-sanitized coverage-public test-cudf-env lint \
-    format docs bench bench-gpu constraints clean
+    format docs bench bench-full figures bench-gpu constraints clean
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
@@ -127,6 +127,13 @@ test-cudf-env:
 bench: env
 	$(VENV)/bin/bowstring bench --quick
 
+# make bench-full     every case of the CPU, all sizes, beside every engine that pip installs, in .venv-bench (a Java of its own): an hour or two
+BENCH := .venv-bench
+bench-full:
+	@scripts/env.sh $(BENCH) constraints-peers.txt bench,peers,test
+	@$(call COMPILE,$(BENCH))
+	$(BENCH)/bin/bowstring bench transport formats variant spark --full --json benchmarks/results --report build/report
+
 # make figures        the plot and the table of docs/benchmarks.md, from a file in benchmarks/results (RESULT=…, or the one it names)
 figures: env
 	$(RUN) -m bowstring.benchmarks.report.figures $(RESULT)
@@ -157,6 +164,6 @@ constraints: env
 
 # make clean          remove the environments and what tools left
 clean:
-	rm -rf .venv .venv-cudf .venv-gpu .venv-peers* build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	rm -rf .venv .venv-bench .venv-cudf .venv-gpu .venv-peers* build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
 	rm -rf kernels/_native
 	find src kernels tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
