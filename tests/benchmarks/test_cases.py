@@ -19,6 +19,7 @@ from bowstring.benchmarks.cases.formats import ipc_compressed
 from bowstring.benchmarks.cases.variant import functions
 from bowstring.benchmarks.data.payload import fingerprint, nbytes, payload, read_every_byte
 from bowstring.benchmarks.data.tables import KINDS, table
+from bowstring.transport.ucx.library import wheel_folder
 
 
 def test_list_names_every_case(capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,6 +108,10 @@ TINY: dict[str, tuple[dict[str, Any], list[str]]] = {
         ],
     ),
     "first_call": ({}, ["bowstring", "bowstring, validated", "Arrow Flight", "Arrow file"]),
+    "ucx": (
+        {"_QUICK": 1 << 20, "_SIZES": (64 << 10,), "_TRANSPORTS": ("tcp",)},
+        ["bowstring transport", "ucx_perftest", "ucx_perftest, polling"],
+    ),
     "ipc_write": (
         {"_QUICK": (1 << 18,), "_BATCHES": (1, 4)},
         [
@@ -132,8 +137,11 @@ TINY: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
 }
 
+needs_perftest = pytest.mark.skipif(wheel_folder() is None, reason="needs ucx_perftest of a wheel of libucx")
+MARKS = {"ucx": [needs_perftest]}
 
-@pytest.mark.parametrize("case", TINY)
+
+@pytest.mark.parametrize("case", [pytest.param(case, marks=MARKS.get(case, [])) for case in TINY])
 def test_a_tiny_case_runs_through(
     case: str,
     tmp_path: Path,
