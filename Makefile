@@ -41,6 +41,8 @@ demo:
 	@scripts/env.sh $(PEERS) constraints-peers.txt demo test,peers
 	@$(call COMPILE,$(PEERS))
 	$(PEERS)/bin/bowstring demo
+	@printf '\n3. TPC-H: Parquet, Spark, and two processes with a shard each\n\n'
+	$(PEERS)/bin/python examples/spark_pipeline.py
 
 # make test           lint, types, floors, and every test that is neither slow nor for a GPU
 test: lint

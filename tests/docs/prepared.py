@@ -72,12 +72,44 @@ named = pa.table([wkb, ["Bern", "Lima", "Zürich"]], schema=pa.schema([field, ("
 bow.parquet.write(named, "places.parquet")
 """
 
+_SPARK: Final = """
+import bowstring as bow
+
+spark = bow.spark.session(master="local[2]", config={"spark.ui.enabled": "false"})
+df = spark.range(1000)
+"""
+_STREAM: Final = """
+import tempfile
+
+arriving, folder = spark.readStream.format("rate").load(), tempfile.mkdtemp(dir=".")
+"""
+_THIS_PYTHON: Final = """
+import os, sys
+
+os.environ["PYSPARK_PYTHON"] = sys.executable  # as in an environment that was activated
+"""
+_SPARK_ENDS: Final = """
+def finish():
+    from pyspark.sql import SparkSession
+    import bowstring as bow
+
+    spark = SparkSession.getActiveSession()
+    for query in spark.streams.active:
+        query.stop()
+    spark.stop()
+    bow.depot.connect(start=False).stop()
+"""
+
 PREPARED: Final[dict[str, str]] = {
     "README.md": _TRIPS + "trips = table",
     "docs/flight.md": _TRIPS,
     "docs/geo.md": _TRIPS + _PLACES,
     "docs/guides/gpu.md": _TRIPS + _SIMULATED_GPU + _CUDF,
     "docs/parquet.md": _TRIPS + _EVENTS,
+    "docs/spark/index.md": _THIS_PYTHON + _SPARK_ENDS,
+    "docs/spark/notebooks.md": _SPARK + _SPARK_ENDS,
+    "docs/spark/publishing.md": _SPARK + _STREAM + _SPARK_ENDS,
+    "docs/spark/reading.md": _SPARK + _SPARK_ENDS,
     "docs/tls.md": _TRIPS + _CERTIFICATES,
     "docs/ucx.md": _TRIPS,
     "docs/variant.md": _TRIPS + _EVENTS,

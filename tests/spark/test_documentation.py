@@ -13,7 +13,7 @@ from bowstring.errors import Unsupported
 from bowstring.spark.type_mapping import column_form, is_marked
 from tests.conformance.intervals import DAY_TIME, MONTHS
 
-TEXT = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "spark" / "types.md").read_text(encoding="utf-8")
 ROWS = re.findall(
     r"^\| `((?:pa\.|variant\.|MONTHS|DAY_TIME)[^`]*)` \| (`[^`]+`|refused) \|", TEXT, re.MULTILINE
 )

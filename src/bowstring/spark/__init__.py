@@ -1,6 +1,14 @@
 """Spark: sessions with the settings that matter, and Arrow batches into Spark and out of it.
 
-Nothing here needs PySpark before it is called.
+- ``session`` starts a session with the settings that matter, or returns the running one; ``session_config`` are
+  those settings, for a session of your own; ``use_java`` lets Spark use the Java that pip installed.
+- ``publish`` runs a data frame and keeps its rows in shared memory for readers. It returns a ``PublishedDataset``,
+  and tells a function its ``Progress``.
+- ``dataset`` is the data set of a name; ``drop`` frees it.
+- ``task_device`` is the GPU that Spark gave to the task that calls, ``task_address`` its address as Spark names it.
+- ``format("bowstring")`` works with ``spark.read``, ``df.write``, ``readStream`` and ``writeStream``.
+
+It keeps no durable catalogue, and a data set has one schema. Nothing here needs PySpark before it is called.
 """
 
 from __future__ import annotations
@@ -42,6 +50,10 @@ _HOMES = {
     "task_device": "bowstring.spark.task",
     "use_java": "bowstring.spark.java",
 }
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def __getattr__(name: str) -> Any:

@@ -19,7 +19,13 @@ from bowstring.spark.parquet_scan import ScanTask, pieces_of, scan_of
 from bowstring.spark.progress import reporter
 from bowstring.spark.publication import Job, Keep, Publication
 from bowstring.spark.refusals import forbidden, lacking
-from bowstring.spark.schemas import check_columns, frame_of, published_schema, with_plain_names
+from bowstring.spark.schemas import (
+    check_columns,
+    frame_of,
+    published_schema,
+    with_lists_of_vectors,
+    with_plain_names,
+)
 from bowstring.spark.sessions import warn_of_memory_limit
 from bowstring.spark.task import LEASE_SECONDS, WAIT_SECONDS, DepotTask, Order, data_set_id
 from bowstring.spark.waiting import no_room, watched
@@ -64,7 +70,7 @@ def publish(
     df : pyspark.sql.DataFrame
         What to publish; it is computed once, by this call. Names of columns may hold dots and may be repeated.
         A data frame or series of pandas-on-Spark is published without its index: ``reset_index()`` makes that a
-        column.
+        column. Columns of vectors of Spark's ML become ``array<double>``.
     name
         What to call the data set: any process of the driver's host finds it then (:func:`dataset`,
         ``bow.connect("depot:NAME")``, ``spark.read.format("bowstring").load(NAME)``). It is kept until it is
@@ -146,6 +152,7 @@ def publish(
         driver.only_classic("mode='barrier'")
     if scan == "tasks":
         driver.only_classic("scan='tasks'")
+    df = with_lists_of_vectors(df)
     warn_of_memory_limit(driver.setting, gpus=device is not None)
     report = reporter(progress, driver)
     application = application_of(driver)

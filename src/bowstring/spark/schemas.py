@@ -18,6 +18,7 @@ __all__ = [
     "frame_of",
     "published_schema",
     "task_schema",
+    "with_lists_of_vectors",
     "with_plain_names",
 ]
 
@@ -85,6 +86,25 @@ def frame_of(source: Any) -> Any:
             warnings.simplefilter("ignore")  # that the index is lost is what the documentation says
             return frame.to_spark()
     return source
+
+
+def with_lists_of_vectors(df: Any) -> Any:
+    """Return a data frame whose columns of ML vectors, dense and sparse, are ``array<double>``.
+
+    Vectors within structs and lists stay what Spark stores them as: a struct of type, size, indices and values.
+    """
+    vectors = [type(field.dataType).__name__ == "VectorUDT" for field in df.schema.fields]
+    if not any(vectors):
+        return df
+    from pyspark.ml.functions import vector_to_array
+
+    plain, names = with_plain_names(df)
+    columns = [
+        vector_to_array(plain[name]).alias(name) if is_vector else plain[name]
+        for name, is_vector in zip(plain.columns, vectors, strict=True)
+    ]
+    made = plain.select(*columns)
+    return made if names is None else made.toDF(*names)
 
 
 def with_plain_names(df: Any) -> tuple[Any, tuple[str, ...] | None]:

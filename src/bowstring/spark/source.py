@@ -29,7 +29,7 @@ def _available_now() -> Any:
 
 
 class BowstringDataSource(DataSource):  # type: ignore[misc]  # pyspark has no types here
-    """The data source; see ``docs/spark.md`` for its options."""
+    """The data source; see ``docs/spark/`` for its options."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,4 @@
-"""What Spark takes each Arrow type as, and how an array becomes that: the table of ``docs/spark.md``."""
+"""What Spark takes each Arrow type as, and how an array becomes that: the table of ``docs/spark/types.md``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches in the types that Spark takes (the table is in ``docs/spark.md``), and an endpoint read as those."""
+"""Batches in the types that Spark takes (``docs/spark/types.md`` has the table), and an endpoint read as those."""
 
 from __future__ import annotations
 

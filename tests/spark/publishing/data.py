@@ -67,6 +67,30 @@ def _shown(frame: Any) -> list[str]:
     return sorted(map(str, frame.selectExpr(*columns).collect()))
 
 
+def what_is_lost_on_the_way(session: Any) -> None:
+    """Vectors of ML are published as lists, dense, sparse and null, one within a struct as Spark stores it; text
+    loses its collation.
+    """
+    from pyspark.ml.linalg import Vectors
+
+    rows = [(0, Vectors.dense([1.0, 2.0, 0.5])), (1, Vectors.sparse(3, {1: 4.0})), (2, None)]
+    frame = session.createDataFrame(rows, ["id", "v"])
+    frame = frame.selectExpr(
+        "id", "v AS `a.v`", "named_struct('v', v) AS s", "collate('A', 'UNICODE_CI') AS c"
+    )
+    published = bow.spark.publish(frame)
+    with bow.connect(published) as stream:
+        table = stream.to_arrow().sort_by("id")
+    assert table.schema.field("a.v").type == pa.list_(pa.field("element", pa.float64(), nullable=False))
+    assert table["a.v"].to_pylist() == [[1.0, 2.0, 0.5], [0.0, 4.0, 0.0], None]
+    stored = table.schema.field("s").type.field("v").type
+    assert [child.name for child in stored] == ["type", "size", "indices", "values"]
+    back = session.read.format("bowstring").option("dataset", published.to_json()).load()
+    assert frame.filter("c = 'a'").count() == 3
+    assert back.filter("c = 'a'").count() == 0
+    published.release()
+
+
 def many_tiny_batches(session: Any) -> None:
     """Ten thousand batches of a row each come joined, in their order: one for each partition."""
     limit = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -234,6 +258,7 @@ def plans_that_tasks_read(session: Any) -> None:
 
 SCENARIOS = [
     every_type,
+    what_is_lost_on_the_way,
     many_tiny_batches,
     many_small_partitions,
     a_reader_that_dies,
