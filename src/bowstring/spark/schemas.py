@@ -97,10 +97,12 @@ def with_lists_of_vectors(df: Any) -> Any:
     if not any(vectors):
         return df
     from pyspark.ml.functions import vector_to_array
+    from pyspark.sql.functions import when
 
     plain, names = with_plain_names(df)
     columns = [
-        vector_to_array(plain[name]).alias(name) if is_vector else plain[name]
+        # vector_to_array takes no null.
+        when(plain[name].isNotNull(), vector_to_array(plain[name])).alias(name) if is_vector else plain[name]
         for name, is_vector in zip(plain.columns, vectors, strict=True)
     ]
     made = plain.select(*columns)

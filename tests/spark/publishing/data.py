@@ -81,7 +81,8 @@ def what_is_lost_on_the_way(session: Any) -> None:
     published = bow.spark.publish(frame)
     with bow.connect(published) as stream:
         table = stream.to_arrow().sort_by("id")
-    assert table.schema.field("a.v").type == pa.list_(pa.field("element", pa.float64(), nullable=False))
+    assert pa.types.is_list(table.schema.field("a.v").type)
+    assert table.schema.field("a.v").type.value_type == pa.float64()
     assert table["a.v"].to_pylist() == [[1.0, 2.0, 0.5], [0.0, 4.0, 0.0], None]
     stored = table.schema.field("s").type.field("v").type
     assert [child.name for child in stored] == ["type", "size", "indices", "values"]
@@ -115,7 +116,9 @@ def many_small_partitions(session: Any) -> None:
     assert held().memory_in_use <= _MANY * 64 << 10
     with bow.connect(published) as stream:
         table = stream.read_all()
-        assert stream.stats.copied == "copy"
+        # Small partitions share slabs, of which few are mapped; nothing needs to be copied.
+        assert stream.stats.cached_regions > 0.9 * _MANY
+        assert stream.stats.copied == ""
     assert table["id"].to_pylist() == list(range(4 * _MANY))
     assert total(published)[0] == 4 * _MANY
     del table
