@@ -56,7 +56,6 @@ class Application:
         self._lock = threading.Lock()
         self._depots: dict[str, depot.Depot] = {}
         self._leases: dict[str, float] = {}
-        self._held: dict[str, float] = {}
         self._stays: dict[str, dict[str, float]] = {}
         self._closed = threading.Event()
         self._ending = threading.Lock()
@@ -96,13 +95,9 @@ class Application:
 
     def _hold(self, held: depot.Depot, address: str, lease_seconds: float) -> None:
         with self._lock:
-            self._leases[address] = max(lease_seconds, self._leases.get(address, 0.0))
-            lease, before = self._leases[address], self._held.get(address)
-        # An open connection goes on holding, and holds anew where it must connect again.
-        if lease != before:
-            held.hold(self.name, lease)
-            with self._lock:
-                self._held[address] = lease
+            lease = self._leases[address] = max(lease_seconds, self._leases.get(address, 0.0))
+        # After each job: tasks for a client of Spark Connect let the depot keep data for long, until this.
+        held.hold(self.name, lease)
         with self._lock:
             if self._thread is None:
                 self._thread = run_in_thread(self._watch, name="bowstring-spark-lease")
@@ -176,7 +171,6 @@ class Application:
         except BowstringError:
             with self._lock:
                 lost = self._depots.pop(address, None)
-                self._held.pop(address, None)
             if lost is not None:
                 lost.close()
 
