@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 
 import pytest
@@ -39,6 +40,7 @@ def test_killed(serve: Callable[..., bow.Server], run: Callable[..., Program], a
     assert program.hear() == "0 1 2"
     with pytest.raises(bow.UnknownTicket, match="partition"), bow.connect(dataset, limits=LIMITS) as stream:
         next(stream)  # it has its reader
+    time.sleep(1.0)  # a thread of the reader says what was taken, and may be late
     program.kill()
     until(lambda: server.statistics.connections == 0, "the session ends")
     server.wait_released("part 0", WAIT)

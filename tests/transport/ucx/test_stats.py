@@ -28,11 +28,17 @@ TABLE = pa.table({"n": np.arange(1_000_000)})
 def test_how_bodies_move(ucx_over: Over, tls: str, path: str, transports: str, protocol: str) -> None:
     """A reader is told the transports and devices of UCX, and how bodies move by them, in UCX's words."""
     ucx_over(tls)
-    with bow.Server("ucx://") as server, bow.connect(server.publish("t", TABLE)) as stream:
-        assert stream.read_all().equals(TABLE)
-        assert stream.stats.path == path
-        assert f"; by {transports} (" in stream.stats.why
-        assert protocol in stream.stats.why.partition("(")[2]
+    with bow.Server("ucx://") as server:
+        endpoint = server.publish("t", TABLE)
+        for _ in range(5):  # a server may learn it only when so short a stream is over
+            with bow.connect(endpoint) as stream:
+                assert stream.read_all().equals(TABLE)
+                stats = stream.stats
+            assert stats.path == path
+            if "(" in stats.why:
+                break
+        assert f"; by {transports} (" in stats.why
+        assert protocol in stats.why.partition("(")[2]
 
 
 @pytest.mark.parametrize("apart", [False, True])
