@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +19,7 @@ from bowstring import variant
 from bowstring.columnar.batch import Batch
 from bowstring.columnar.column import Column
 
-__all__ = ["Documents", "Objects", "documents", "keyed", "objects", "places"]
+__all__ = ["Documents", "Objects", "documents", "json_lines", "keyed", "objects", "places"]
 
 _DISTINCT: Final = 4096
 _SEED: Final = 17
@@ -146,3 +147,16 @@ def _event(drawn: random.Random) -> str:
         f'"price":{drawn.randrange(10**6) / 100},"ratio":{drawn.random()!r},"count":{drawn.getrandbits(40)},'
         f'"ok":{drawn.choice(("true", "false", "null"))},"text":"{words}"}}'
     )
+
+
+def json_lines(objects: list[Any], dumps: Callable[[Any], bytes], sink: io.BytesIO) -> io.BytesIO:
+    """Write JSON Lines into memory that was written before, and return it; the texts end at ``tell()``.
+
+    A list of the texts would be no measure: orjson's take a fresh page each or none, by what the heap has free. The
+    same call took 5 ms or 29 ms, of which 24 ms were page faults.
+    """
+    sink.seek(0)
+    for each in objects:
+        sink.write(dumps(each))
+        sink.write(b"\n")
+    return sink

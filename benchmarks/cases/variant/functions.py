@@ -19,7 +19,7 @@ import pyarrow.json
 from bowstring import variant
 from bowstring.benchmarks.case import Case, Explanation, LineUp, Measured, Scale, Skipped, Target, Way
 from bowstring.benchmarks.data.payload import read_every_byte
-from bowstring.benchmarks.data.variant_rows import Documents, documents
+from bowstring.benchmarks.data.variant_rows import Documents, documents, json_lines
 from bowstring.benchmarks.processes import cores
 from bowstring.columnar.column import Column
 
@@ -158,19 +158,6 @@ def _small(size: int) -> list[dict[str, Any]]:
     ]
 
 
-def _lines(objects: list[Any], dumps: Callable[[Any], bytes], sink: io.BytesIO) -> io.BytesIO:
-    """Write JSON Lines into memory that was written before, and return it; the texts end at ``tell()``.
-
-    A list of the texts would be no measure: orjson's take a fresh page each or none, by what the heap has free. The
-    same call took 5 ms or 29 ms, of which 24 ms were page faults.
-    """
-    sink.seek(0)
-    for each in objects:
-        sink.write(dumps(each))
-        sink.write(b"\n")
-    return sink
-
-
 def _from_python(size: int) -> Function:
     objects = _small(size)
     column = variant.from_python(objects)
@@ -186,11 +173,11 @@ def _from_python(size: int) -> Function:
 
     sink = io.BytesIO()
     others: dict[str, Callable[[], Any]] = {
-        "json.dumps": lambda: _lines(objects, lambda each: json.dumps(each).encode(), sink)
+        "json.dumps": lambda: json_lines(objects, lambda each: json.dumps(each).encode(), sink)
     }
     if find_spec("orjson"):
         dumps = import_module("orjson").dumps
-        others["orjson.dumps"] = lambda: _lines(objects, dumps, sink)
+        others["orjson.dumps"] = lambda: json_lines(objects, dumps, sink)
     others["pyarrow.array"] = lambda: pa.array(objects)
     return Function("from_python", column, lambda: variant.from_python(objects), others, shown, 0.8)
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from bowstring import variant
 from bowstring.benchmarks.case import Case, Explanation, LineUp, Measured, Scale, Skipped, Target, Way
 from bowstring.benchmarks.data.payload import read_every_byte
-from bowstring.benchmarks.data.variant_rows import Documents, documents, keyed, places
+from bowstring.benchmarks.data.variant_rows import Documents, documents, json_lines, keyed, places
 from bowstring.benchmarks.peers.engines import DuckDB, Spark, missing
 from bowstring.benchmarks.processes.child import Child
 from bowstring.benchmarks.processes.cores import threads
@@ -83,20 +83,13 @@ def _orjson_ways(objects: list[Any], docs: Documents, sample: str) -> Iterator[W
     """Read all documents by orjson, and write them as lines into memory that was written before."""
     orjson, sink = import_module("orjson"), io.BytesIO()
 
-    def lines() -> int:
-        sink.seek(0)
-        for each in objects:
-            sink.write(orjson.dumps(each))
-            sink.write(b"\n")
-        return sink.tell()
-
     def reads() -> Measured:
         seconds, read = _timed(lambda: [orjson.loads(text) for text in docs.texts], one_core=False)
         return Measured(seconds, sample, json.dumps(read[::_CHECKED], sort_keys=True))
 
     def writes() -> Measured:
-        seconds, end = _timed(lines, one_core=False)
-        texts = sink.getvalue()[:end].splitlines()
+        seconds, _ = _timed(lambda: json_lines(objects, orjson.dumps, sink), one_core=False)
+        texts = sink.getvalue()[: sink.tell()].splitlines()
         return Measured(seconds, sample, _sample(pa.array(texts[::_CHECKED], pa.string()), every=1))
 
     yield Way("orjson.loads", "beside", reads, docs.nbytes)
