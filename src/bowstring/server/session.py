@@ -487,8 +487,9 @@ class Session:
         with self._changed:
             self._over = True
             self._changed.notify_all()
-            if self._begun and protocol.may_have_read_all:
-                # The other thread is about to return from sending the last message, or fails at it.
+            if self._begun and (protocol.may_have_read_all or protocol.done):
+                # The other thread is about to return from sending the last message, or fails at it; until then
+                # it holds what it sent, and who waits for the release finds the memory free.
                 self._changed.wait_for(lambda: self._served, _EXIT_GRACE)
             returned = protocol.returned
         # A process that dies closes its sockets a moment before it counts as gone.
