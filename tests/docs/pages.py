@@ -4,7 +4,7 @@
 working directory, and compares what they print with the comments behind their calls of ``print``. A block that
 calls ``.wait()`` runs beside those that follow, in a process of its own. ``<!-- needs: NAME -->`` before a block
 names what it needs besides: without that name among the arguments it is left out. ``gpu`` is a simulated one.
-Blocks marked ``py`` need what no test has (Ray, a cluster with GPUs) and are not run.
+Blocks marked ``py`` need what no test has (a cluster with GPUs) and are not run.
 """
 
 from __future__ import annotations

@@ -78,6 +78,9 @@ import bowstring as bow
 spark = bow.spark.session(master="local[2]", config={"spark.ui.enabled": "false"})
 df = spark.range(1000)
 """
+_FLIGHTS: Final = """
+flights = bow.spark.publish(df, "flights")
+"""
 _STREAM: Final = """
 import tempfile
 
@@ -110,6 +113,7 @@ PREPARED: Final[dict[str, str]] = {
     "docs/spark/notebooks.md": _SPARK + _SPARK_ENDS,
     "docs/spark/publishing.md": _SPARK + _STREAM + _SPARK_ENDS,
     "docs/spark/reading.md": _SPARK + _SPARK_ENDS,
+    "docs/spark/training.md": _SPARK + _FLIGHTS + _SPARK_ENDS,
     "docs/tls.md": _TRIPS + _CERTIFICATES,
     "docs/ucx.md": _TRIPS,
     "docs/variant.md": _TRIPS + _EVENTS,

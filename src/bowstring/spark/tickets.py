@@ -237,6 +237,10 @@ class PublishedDataset(Dataset):
         # The control is of this process: whoever gets the data set gets a plain one.
         return Dataset, (self.endpoints, self.schema, self.num_rows, self.nbytes, self.metadata)
 
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        # Dask names its tasks by their arguments, for which it looks at fields rather than at the pickle.
+        return self.__reduce__()
+
 
 def _host_of(endpoint: Endpoint) -> str:
     """Return the name of the host that offers a stream, as far as its URI tells."""
