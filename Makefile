@@ -80,7 +80,7 @@ SPARK_CONSTRAINTS := $(if $(SPARK),build/constraints-spark-$(SPARK).txt,constrai
 test-peers: $(SPARK_CONSTRAINTS)
 	@scripts/env.sh $(SPARKS) $(SPARK_CONSTRAINTS) test,peers
 	@$(call COMPILE,$(SPARKS))
-	$(SPARKS)/bin/python -m pytest -m "peers and not gpu" -o faulthandler_timeout=300
+	$(SPARKS)/bin/python -m pytest -m "peers and not gpu" -o faulthandler_timeout=600
 
 build/constraints-spark-%.txt: constraints-peers.txt
 	@mkdir -p build
