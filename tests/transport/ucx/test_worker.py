@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from bowstring.testing.fake_objects import Token
 from bowstring.transport.ucx.context import Context, Failure, Request
-from bowstring.transport.ucx.endpoint import Endpoint
+from bowstring.transport.ucx.endpoint import Endpoint, ends_as_key
 from bowstring.transport.ucx.worker import Probed, Worker
 
 PATIENCE = 10.0
@@ -134,6 +135,7 @@ def test_remote_memory_is_read_with_its_key(pair: Pair) -> None:
     """What is mapped is read by its address and key; other bytes are no key."""
     memory = np.frombuffer(np.random.default_rng(2).bytes(2 << 20), np.uint8)
     mapped = pair.context.map(memory.ctypes.data, memory.nbytes)
+    assert ends_as_key(mapped.key)
     key = pair.there.key(mapped.key)
     place = np.zeros(1 << 20, np.uint8)
     pair.done(key.get(place.ctypes.data, place.nbytes, memory.ctypes.data + 4096))
@@ -147,6 +149,14 @@ def test_bytes_that_are_no_key(pair: Pair) -> None:
     for wrong in (b"", b"not a key", bytes(8), b"\xff" * 9, b"\x03" + bytes(9), bytes(8) + b"\x0a"):
         with pytest.raises(Failure, match="key"):
             pair.there.key(wrong)
+
+
+@pytest.mark.parametrize("size", [b"", (320_000).to_bytes(8, "little")], ids=["handle", "size and handle"])
+@pytest.mark.parametrize("fd", range(10))
+def test_a_cuda_handle_that_begins_like_a_key(fd: int, size: bytes) -> None:
+    """A CUDA IPC handle is not taken for a key of UCX where its first bytes could be those of one."""
+    handle = size + Token(pid=30_000, fd=fd, inode=0x0101, nbytes=320_000).pack()
+    assert not ends_as_key(handle)
 
 
 def test_the_descriptor_tells_of_what_comes(pair: Pair) -> None:

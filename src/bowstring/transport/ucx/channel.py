@@ -20,7 +20,7 @@ from bowstring.transport.channel import Land, Message, Received
 from bowstring.transport.framing import check_length, landing, lazy_memory
 from bowstring.transport.peer import Peer, check_seconds
 from bowstring.transport.ucx.context import DONE, Failure, Request
-from bowstring.transport.ucx.endpoint import is_key
+from bowstring.transport.ucx.endpoint import ends_as_key
 from bowstring.transport.ucx.incoming import CONTROL, Control
 from bowstring.transport.ucx.link import COUNT, COUNT_MASK, Link
 from bowstring.transport.ucx.progress import Pages, Progress
@@ -92,7 +92,7 @@ class UcxChannel(Progress):
         return keyed_handle(self._link.worker.context, region)
 
     def reads_with(self, key: bytes) -> bool:
-        return is_key(key)
+        return ends_as_key(key)
 
     def read_remote(
         self, reads: Sequence[tuple[bytes, int, int]], buffer: Buffer, offsets: Sequence[int]

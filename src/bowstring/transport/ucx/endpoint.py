@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -23,12 +24,13 @@ from bowstring.transport.ucx.structures import (
 if TYPE_CHECKING:
     from bowstring.transport.ucx.worker import Worker
 
-__all__ = ["METADATA_ID", "Endpoint", "RemoteKey", "is_key"]
+__all__ = ["METADATA_ID", "Endpoint", "RemoteKey", "ends_as_key", "is_key"]
 
 METADATA_ID: Final = 0
 _SEVERAL: Final = 2
 _KEY_HEAD: Final = 9
 _KINDS_OF_MEMORY: Final = 10
+_DISTANCE_BYTES: Final = 3
 _MOST_TRANSPORTS: Final = 32
 
 
@@ -178,13 +180,34 @@ def is_key(packed: bytes) -> bool:
     """Whether bytes have the form of an rkey, whose lengths UCX believes.
 
     A set of memory domains in 8 bytes, the kind of memory, and for each domain a length and so many bytes; then
-    maybe devices.
+    maybe devices (`ends_as_key`).
     """
-    if len(packed) < _KEY_HEAD or packed[_KEY_HEAD - 1] >= _KINDS_OF_MEMORY:
+    return _end_of_domains(packed) is not None
+
+
+def ends_as_key(packed: bytes) -> bool:
+    """Whether bytes have the form of an rkey up to their end, as UCX 1.22 packs it.
+
+    Behind the domains there is nothing, or the device of the memory and three bytes for each device from which the
+    distance is known, in ascending order. A CUDA IPC handle may begin like a key, and does not end like one.
+    """
+    end = _end_of_domains(packed)
+    if end is None:
         return False
+    devices = packed[end + 1 :: _DISTANCE_BYTES]
+    return len(packed) == end or (
+        (len(packed) - end) % _DISTANCE_BYTES == 1
+        and all(first < second for first, second in itertools.pairwise(devices))
+    )
+
+
+def _end_of_domains(packed: bytes) -> int | None:
+    """Return where the domains of an rkey end; ``None`` where the bytes are none."""
+    if len(packed) < _KEY_HEAD or packed[_KEY_HEAD - 1] >= _KINDS_OF_MEMORY:
+        return None
     at = _KEY_HEAD
     for _ in range(int.from_bytes(packed[:8], "little").bit_count()):
         if at >= len(packed):
-            return False
+            return None
         at += 1 + packed[at]
-    return at <= len(packed)
+    return at if at <= len(packed) else None
