@@ -7,6 +7,7 @@ tagged messages to which nothing is added. What Bowstring adds is in :mod:`bowst
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Sequence
@@ -209,10 +210,10 @@ class UcxChannel(Progress):
             return pending
         with self._lock:
             self._check_link()
-            left = [each for each in pending if not each.done]
+            left = _from_the_first_not_done(pending)
             if left:
                 self._progress(self._receiver)
-                left = [each for each in left if not each.done]
+                left = _from_the_first_not_done(left)
             if left:
                 self._check_peer()
             return left
@@ -340,3 +341,8 @@ class UcxChannel(Progress):
             request = self._link.worker.receive(probed, address, kept=array)
         self._finish(request, probed.nbytes, pages)
         return Received(probed.tag, place.body)
+
+
+def _from_the_first_not_done(requests: list[Request]) -> list[Request]:
+    """Return what is left of requests, which end mostly in order: to ask each of many takes long."""
+    return list(itertools.dropwhile(lambda each: each.done, requests))
