@@ -33,7 +33,6 @@ _NUMBERS: Final = ("a", "b", "c", "d", "e", "f", "g")
 _DEFAULTS: Final = {
     "spark.sql.execution.arrow.maxBytesPerBatch": "67108864",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    "spark.python.unix.domain.socket.enabled": "false",
     "spark.driver.extraJavaOptions": "",
 }
 """What Spark 4.1 to 4.3 do where nobody says anything; :func:`bowstring.spark.session_config` says other things."""

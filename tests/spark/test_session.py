@@ -131,7 +131,7 @@ def test_a_session_that_is_there(pyspark: type[Session]) -> None:
     assert session() is running
     assert running.conf.get(BYTES) == "1m"
     assert running.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
-    assert running.conf.get("spark.python.unix.domain.socket.enabled") is None
+    assert running.conf.get("spark.executorEnv.UCX_ERROR_SIGNALS") is None
     assert session(config={BYTES: "2m"}) is running
     assert running.conf.get(BYTES) == "2m"
     with pytest.raises(UsageError, match=r"spark\.executor\.memory"):

@@ -172,7 +172,9 @@ def test_the_daemon_of_workers(bare: pytest.MonkeyPatch, tmp_path: Path) -> None
 def test_a_worker_that_spark_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker whose socket Spark has closed ends without a traceback; any other error is PySpark's to show."""
     daemon: Any = types.ModuleType("pyspark.daemon")
-    outcomes: Iterator[int | Exception] = iter([0, BrokenPipeError(), ValueError("mine")])
+    outcomes: Iterator[int | Exception] = iter(
+        [0, BrokenPipeError(), ConnectionResetError(), ValueError("mine")]
+    )
 
     def work(sock: object, authenticated: bool) -> int:
         assert (sock, authenticated) == ("socket", True)
@@ -184,7 +186,7 @@ def test_a_worker_that_spark_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None
     codes: list[int] = []
 
     def manager() -> None:
-        codes.extend(daemon.worker("socket", True) for _ in range(2))
+        codes.extend(daemon.worker("socket", True) for _ in range(3))
         daemon.worker("socket", True)
 
     daemon.worker, daemon.manager = work, manager
@@ -192,7 +194,7 @@ def test_a_worker_that_spark_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "pyspark.daemon", daemon)
     with pytest.raises(ValueError, match="mine"):
         worker_daemon.main()
-    assert codes == [0, 1]
+    assert codes == [0, 1, 1]
 
 
 def test_the_java_of_pip_is_set(bare: pytest.MonkeyPatch, fake_java: JavaMaker) -> None:

@@ -177,7 +177,6 @@ _SETTINGS: Final = {
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     # Larger batches cost Spark nothing, and readers pay for each.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    "spark.python.unix.domain.socket.enabled": "true",
     # Without it, a source that takes filters is refused.
     "spark.sql.python.filterPushdown.enabled": "true",
     # UCX would take the signals that Java uses itself.
@@ -202,7 +201,6 @@ def session_config(given: Mapping[str, str] | None = None) -> dict[str, str]:
                                                           any bound in bytes costs half of Spark's speed
     ``spark.sql.execution.arrow.maxRecordsPerBatch``      65536, where Spark has 10,000: 6 MB of rows of 100
                                                           bytes; set less where rows are long
-    ``spark.python.unix.domain.socket.enabled``           true: a quarter faster from Python to Java
     ``spark.sql.python.filterPushdown.enabled``           true: ``format("bowstring")`` takes filters
     ``spark.executorEnv.UCX_ERROR_SIGNALS``               empty: UCX leaves Java's signals alone
     ``spark.pyspark.python``                              this Python, where ``spark.master`` is local and

@@ -20,7 +20,7 @@ def main() -> None:
     def worker(sock: Any, authenticated: bool) -> int:
         try:
             code: int = work(sock, authenticated)
-        except BrokenPipeError:
+        except ConnectionError:
             return 1  # Spark has hung up, and uses this worker no more
         return code
 
