@@ -156,9 +156,10 @@ def _line_ups(scale: Scale) -> Iterator[LineUp | Skipped]:
                 ours = Way("bowstring transport", "subject", send, total, "ucx_perftest")
                 names = {"ucx_perftest": "sleep", "ucx_perftest, polling": "poll"}
                 ways = [ours, *(_bandwidth(name, tls, size, total, mode) for name, mode in names.items())]
-                target = Target(ours.name, "at least", 0.9, "ucx_perftest")
+                # By shared memory ucx_perftest measures the processor's cache (decision 83).
+                targets = (Target(ours.name, "at least", 0.9, "ucx_perftest"),) if tls == "tcp" else ()
                 name = f"{tls}: {total >> 20} MiB in messages of {size >> 10} KiB"
-                yield LineUp(name, tuple(ways), scale.rounds(11, 3), (target,), panel=tls, at={"bytes": size})
+                yield LineUp(name, tuple(ways), scale.rounds(11, 3), targets, panel=tls, at={"bytes": size})
         with _connected(tls, 8, 8) as (sender, receiver, _):
             trips = Way(
                 "bowstring transport", "subject", _round_trips(sender, receiver), None, "ucx_perftest"
@@ -168,8 +169,7 @@ def _line_ups(scale: Scale) -> Iterator[LineUp | Skipped]:
                 _latency("ucx_perftest", tls, "sleep"),
                 _latency("ucx_perftest, polling", tls, "poll"),
             ]
-            target = Target(trips.name, "at most", 3.0, "ucx_perftest")
-            yield LineUp(f"{tls}: round trip of 8 bytes", tuple(ways), scale.rounds(11, 3), (target,))
+            yield LineUp(f"{tls}: round trip of 8 bytes", tuple(ways), scale.rounds(11, 3))
 
 
 @contextlib.contextmanager
