@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -94,6 +96,35 @@ def test_a_stream_that_ends_early_is_no_shorter_table() -> None:
         bow.connect(server.uri, ticket=b"t", limits=LIMITS) as stream,
     ):
         stream.read_all()
+
+
+def test_a_server_that_does_not_answer() -> None:
+    """A request for what the server lacks, to which the reference implementation says nothing, ends in time."""
+    limits = bow.Limits(connect_timeout=2.0, reply_timeout=2.0, stall_timeout=2.0, heartbeat=0.5)
+    begin = time.monotonic()
+    with (
+        UcxServer(parts_of(table_of(3)), answers=False) as server,
+        pytest.raises(bow.DeadlineExceeded),
+        bow.connect(server.uri, ticket=b"unknown", limits=limits) as stream,
+    ):
+        stream.read_all()
+    assert time.monotonic() - begin < 10.0
+
+
+@pytest.mark.parametrize("pointers", [False, True], ids=["packed", "pointers"])
+def test_dictionaries_of_the_first_batch_alone(pointers: bool) -> None:
+    """Where the dictionaries of later batches lack, indices beyond the first ones are found by validation."""
+    batches = [
+        pa.record_batch({"d": pa.array(words).dictionary_encode()}) for words in (["a", "b"], ["c", "d", "e"])
+    ]
+    sent = parts_of(pa.Table.from_batches(batches))
+    schema, first_dictionary, first, _, second = sent
+    with UcxServer([schema, first_dictionary, first, second], pointers=pointers) as server:
+        with bow.connect(server.uri, ticket=b"t", limits=LIMITS) as stream:
+            kept = list(stream)
+        kept[0].validate(full=True)
+        with pytest.raises(bow.BowstringError, match="dictionary"):
+            kept[1].validate(full=True)
 
 
 def test_metadata_of_any_size() -> None:

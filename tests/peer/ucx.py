@@ -230,6 +230,8 @@ class UcxServer:
         Where in the tag of a body its type stands; 55 is a mistake of the reference implementation.
     withheld
         How many of the last bodies are not sent: the connection ends instead.
+    answers
+        Whether it answers; the reference implementation does not where it lacks what it is asked for.
     """
 
     want_data = 0xFFFF_FDEA_DBA0_BAB0
@@ -246,9 +248,10 @@ class UcxServer:
         handle: bytes | None = None,
         shift: int = 56,
         withheld: int = 0,
+        answers: bool = True,
     ) -> None:
         self._parts, self._pointers, self._role, self._backwards = parts, pointers, role, backwards
-        self._shift, self._withheld = shift, withheld
+        self._shift, self._withheld, self._answers = shift, withheld, answers
         self._context = Context({"NET_DEVICES": "lo"})
         self._worker = Worker(self._context)
         self._listener = self._worker.listen("127.0.0.1", 0)
@@ -295,6 +298,8 @@ class UcxServer:
     def _serve(self, end: _End) -> None:
         try:
             role = self._take_request(end)
+            if not self._answers:
+                return self._until_gone(end)
             bodies = [number for number, (_, body) in enumerate(self._parts) if body is not None]
             bodies = bodies[: len(bodies) - self._withheld]
             if self._backwards and role != "metadata":
