@@ -13,7 +13,7 @@ from tests.spark.publishing import cluster, connect, daily, data, hosts, large, 
 
 pytestmark = pytest.mark.peers
 
-_SECONDS = 420.0
+_SECONDS = 540.0
 MODULES = {
     "local": local, "data": data, "cluster": cluster, "standalone": standalone, "speculation": speculation,
     "hosts": hosts, "large": large, "daily": daily, "connect": connect,

@@ -20,6 +20,7 @@ import pytest
 
 import bowstring as bow
 from tests.spark.publishing.local import MIB, held, numbers, streams, wait_for
+from tests.ucx import NO_UCX
 
 ROWS = 1_000_000
 OPTIONS = bow.depot.Options(memory_budget=64 * MIB, disk_budget=0)
@@ -355,6 +356,38 @@ def an_ordinary_run_is_quiet(session: Any) -> None:
     assert "Traceback" not in done.stderr, done.stderr
 
 
+BY_UCX = """
+import bowstring as bow
+spark = bow.spark.session(master="local[2]", config={"spark.ui.enabled": "false"})
+published = bow.spark.publish(spark.range(0, 300_000, 1, 4).selectExpr("id", "cast(id as string) s"), "u")
+with bow.connect(published, transport="ucx") as stream:
+    table = stream.read_all()
+    print(table.num_rows, sum(table["id"].to_pylist()), stream.stats.path)
+spark.stop()
+"""
+
+
+def a_depot_that_is_reached_by_ucx(session: Any) -> None:
+    """What Spark published in a depot that was started with `--remote ucx://` is read whole by UCX."""
+    with tempfile.TemporaryDirectory(prefix="bow-") as folder:
+        environment = {**os.environ, "BOWSTRING_DEPOT": folder}
+        run = [sys.executable, "-m", "bowstring", "depot", "run", "--remote", "ucx://127.0.0.1:0"]
+        with subprocess.Popen(run, env=environment, stdout=subprocess.PIPE, text=True) as depot:
+            try:
+                assert depot.stdout is not None
+                assert depot.stdout.readline().startswith("unix:")
+                read = subprocess.run(
+                    [sys.executable, "-c", BY_UCX],
+                    env=environment,
+                    capture_output=True,
+                    text=True,
+                    timeout=200,
+                )
+            finally:
+                depot.terminate()
+    assert read.stdout.split() == ["300000", "44999850000", "ucx:", "read"], read.stderr[-3000:]
+
+
 LACKING = """
 import bowstring as bow
 spark = bow.spark.session(master="local[1]", config={"spark.ui.enabled": "false"})
@@ -403,6 +436,7 @@ SCENARIOS = [
     far_enough,
     what_cannot_work_is_said,
     an_ordinary_run_is_quiet,
+    *([] if NO_UCX else [a_depot_that_is_reached_by_ucx]),
     workers_without_bowstring,
     what_ends_a_data_set,
     what_ends_a_program,
