@@ -24,7 +24,7 @@ from bowstring.transport.ucx.structures import (
 if TYPE_CHECKING:
     from bowstring.transport.ucx.worker import Worker
 
-__all__ = ["METADATA_ID", "Endpoint", "RemoteKey", "ends_as_key", "is_key"]
+__all__ = ["METADATA_ID", "Endpoint", "RemoteKey", "ends_as_key"]
 
 METADATA_ID: Final = 0
 _SEVERAL: Final = 2
@@ -148,7 +148,7 @@ class RemoteKey:
     """What memory of a peer is read with."""
 
     def __init__(self, endpoint: Endpoint, packed: bytes) -> None:
-        if not is_key(packed):
+        if _end_of_domains(packed) is None:
             raise Failure(Status.INVALID_PARAM, "reading a remote key")
         self._endpoint = endpoint
         handle = ctypes.c_void_p()
@@ -176,15 +176,6 @@ def _take_failure(failures: list[int], _arg: int, _endpoint: int, status: int) -
     failures.append(status)
 
 
-def is_key(packed: bytes) -> bool:
-    """Whether bytes have the form of an rkey, whose lengths UCX believes.
-
-    A set of memory domains in 8 bytes, the kind of memory, and for each domain a length and so many bytes; then
-    maybe devices (`ends_as_key`).
-    """
-    return _end_of_domains(packed) is not None
-
-
 def ends_as_key(packed: bytes) -> bool:
     """Whether bytes have the form of an rkey up to their end, as UCX 1.22 packs it.
 
@@ -202,7 +193,10 @@ def ends_as_key(packed: bytes) -> bool:
 
 
 def _end_of_domains(packed: bytes) -> int | None:
-    """Return where the domains of an rkey end; ``None`` where the bytes are none."""
+    """Return where the domains of an rkey end, whose lengths UCX believes; ``None`` where the bytes are none.
+
+    A set of memory domains in 8 bytes, the kind of memory, and for each domain a length and so many bytes.
+    """
     if len(packed) < _KEY_HEAD or packed[_KEY_HEAD - 1] >= _KINDS_OF_MEMORY:
         return None
     at = _KEY_HEAD
