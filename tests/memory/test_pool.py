@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import gc
 import itertools
 import os
@@ -99,6 +100,17 @@ def test_many_sizes_never_overlap(pool: Pool) -> None:
     for each in buffers:
         assert each.region.address <= each.address
         assert each.address + each.nbytes <= each.region.address + each.region.nbytes
+
+
+def test_a_window_of_buffers_holds_little_more_than_itself() -> None:
+    """Where buffers are made and dropped in order, used and idle memory are less than twice what is alive."""
+    pool, alive = Pool(budget=512 * MIB), 64
+    allocator = pool.allocator()
+    window: collections.deque[Buffer] = collections.deque(maxlen=alive)
+    for _ in range(10 * alive):
+        window.append(allocator.allocate(MIB))
+        found = pool.statistics
+        assert found.in_use + found.idle <= 1.75 * alive * MIB
 
 
 def test_a_retired_slab_is_never_used_again(pool: Pool) -> None:

@@ -179,7 +179,7 @@ class Pool:
         """
         return self._allocator.allocate(nbytes)
 
-    def region(self, nbytes: int, *, prepare: bool = True) -> Region:
+    def region(self, nbytes: int, *, prepare: bool = True, least: int | None = None) -> Region:
         """Return a region of at least `nbytes` bytes that holds nothing else, warm if there is one.
 
         Parameters
@@ -189,6 +189,8 @@ class Pool:
         prepare
             Whether its memory is taken at once, in large pages if the kernel has some. Otherwise a fresh region
             takes memory as bytes are written, and the writer calls `Region.prepare`: for lengths that peers claim.
+        least
+            A warm region of as many bytes does, too, before a fresh one is made; by default `nbytes`.
 
         Raises
         ------
@@ -198,10 +200,11 @@ class Pool:
         if nbytes < 0:
             raise UsageError("a region cannot have a negative size", found=nbytes)
         size = size_class(nbytes)
+        least = size if least is None else least
         self._check()
         with self._lock:
             dropped = self._collect()
-            slab = self._warm(size)
+            slab = self._warm(size, least)
             if slab is None:
                 dropped += self._make_room(size)
             else:
@@ -215,7 +218,7 @@ class Pool:
                 # Work that this process queued before the slab came back may still read it.
                 settle_devices((slab.device,))
             if prepare:
-                slab.prepare(nbytes)
+                slab.prepare(min(nbytes, slab.nbytes))
         except BaseException:
             with self._lock:
                 self._in_use -= size if slab is None else slab.nbytes
@@ -242,11 +245,11 @@ class Pool:
                 "the pool belongs to the parent process", hint="Make a new Pool (or Server) in the child."
             )
 
-    def _warm(self, size: int) -> Slab | None:
-        fitting = [slab for slab in _copy_of(self._idle) if size <= slab.nbytes <= 2 * size]
+    def _warm(self, size: int, least: int) -> Slab | None:
+        fitting = [slab for slab in _copy_of(self._idle) if least <= slab.nbytes <= 2 * size]
         if not fitting:
             return None
-        slab = min(fitting, key=lambda each: each.nbytes)
+        slab = min(fitting, key=lambda each: (each.nbytes < size, abs(each.nbytes - size)))
         try:
             self._idle.remove(slab)
         except ValueError:  # a finalizer that ran just now took it
@@ -385,6 +388,7 @@ class Allocator:
         self._pool = pool
         self._prepare = prepare
         self._size = expected or _SMALLEST
+        self._least = expected
         self._lock = threading.RLock()
         self._region: Region | None = None
         self._next = 0
@@ -408,11 +412,13 @@ class Allocator:
         with self._lock:
             if self._region is None or self._next + nbytes > self._region.nbytes:
                 self._region = None  # it comes back before more is taken
-                self._region = self._pool.region(max(nbytes, self._size), prepare=self._prepare)
-                self._next = 0
+                # Smaller ones that lie warm come before a fresh one, or they would never be used again.
+                least = max(nbytes, self._least or min(self._size, _GROWN))
+                self._region = self._pool.region(max(nbytes, self._size), prepare=self._prepare, least=least)
+                self._next = self._least = 0
                 # Regions grow with what is in use, as each costs a descriptor; but a small buffer that is kept
                 # holds a whole one, small ones stay in the processor's cache, and several must fit into the budget.
-                most = max(_GROWN, self._pool._in_use // 4)
+                most = max(_GROWN, self._pool._in_use // 8)
                 self._size = min(
                     2 * self._region.nbytes, _SLAB, most, max(_SMALLEST, self._pool.budget // 16)
                 )
