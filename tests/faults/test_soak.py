@@ -73,11 +73,12 @@ def test_readers_killed_at_random_moments(
 
 def test_two_hundred_clients(serve: Callable[..., bow.Server], address: str) -> None:
     """Two hundred readers at once are all served."""
-    server = serve(address)
+    patient = LIMITS.replace(connect_timeout=90.0, reply_timeout=90.0, stall_timeout=90.0)
+    server = serve(address, limits=patient)
     endpoint = server.publish("t", table_of())
 
     def read() -> int:
-        with bow.connect(endpoint, limits=LIMITS.replace(connect_timeout=60.0)) as stream:
+        with bow.connect(endpoint, limits=patient) as stream:
             return sum(number_of(batch) for batch in stream)
 
     with concurrent.futures.ThreadPoolExecutor(200) as executor:
@@ -87,16 +88,16 @@ def test_two_hundred_clients(serve: Callable[..., bow.Server], address: str) -> 
 
 @pytest.mark.parametrize("broken", [False, True], ids=["read", "broken off"])
 def test_memory_does_not_grow(serve: Callable[..., bow.Server], address: str, *, broken: bool) -> None:
-    """Five thousand streams, read or broken off, cost no memory that stays."""
+    """Thousands of streams, read or broken off, cost no memory that stays."""
     server = serve(address)
     endpoint = server.publish("t", table_of(3, rows=10))
-    before = 0
-    for number in range(5_000):
-        if number == 1000:
+    before, first = 0, 200 if address.startswith("ucx:") else 1_000  # whose connections take long to make
+    for number in range(5 * first):
+        if number == first:
             before = resident_kib()
         with bow.connect(endpoint, limits=LIMITS) as stream:
             assert number_of(stream.read_next_batch()) == 0
             if not broken:
                 assert sum(1 for _ in stream) == 2
     until(lambda: server.statistics.connections == 0, "all sessions end")
-    assert resident_kib() - before < 10_000, "KiB grown over 4,000 streams"
+    assert resident_kib() - before < 10_000, "KiB grown over all streams but the first"

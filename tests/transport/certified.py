@@ -27,7 +27,7 @@ class Authority:
     @property
     def path(self) -> str:
         """The authority's own certificate."""
-        return self._written("ca.pem", self.ca.cert_pem)
+        return str(self.folder / "ca.pem")
 
     def issue(self, *names: str, **options: object) -> str:
         """Return a new certificate of some hosts, with its key and what leads to the authority, in one file."""
@@ -46,7 +46,9 @@ def authority(name: str = "the trusted one") -> Authority:
     """Return one of the authorities of this run, by whatever name."""
     folder = tempfile.TemporaryDirectory(prefix="bowstring-tests-")
     _folders.append(folder)  # until the interpreter ends
-    return Authority(trustme.CA(organization_name=name), Path(folder.name))
+    made = Authority(trustme.CA(organization_name=name), Path(folder.name))
+    made._written("ca.pem", made.ca.cert_pem)  # once: threads may be reading it
+    return made
 
 
 _folders: list[tempfile.TemporaryDirectory[str]] = []

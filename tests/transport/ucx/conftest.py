@@ -12,7 +12,7 @@ from bowstring.transport.ucx.attendant import all_ended
 from bowstring.transport.ucx.listening import _Shared
 from tests.ucx import needs_ucx
 
-WAYS = ("tcp", "tcp,posix,cma", "all")
+WAYS = ("tcp", "tcp,posix,cma", "all", "")  # the last is what Bowstring chooses
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -24,11 +24,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def ucx_over(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Return a function that has ``ucx:`` use these transports of UCX (``UCX_TLS``) for the length of a test."""
+    """Return a function that has ``ucx:`` use these transports of UCX for the length of a test (``UCX_TLS``)."""
     shared = _Shared()
 
     def use(tls: str) -> None:
-        monkeypatch.setenv("UCX_TLS", tls)
+        if tls:
+            monkeypatch.setenv("UCX_TLS", tls)
+        else:
+            monkeypatch.delenv("UCX_TLS", raising=False)
         monkeypatch.setattr(listening, "_shared", shared)
         shared.context(loopback=True)
 

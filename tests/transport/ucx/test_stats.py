@@ -23,6 +23,7 @@ TABLE = pa.table({"n": np.arange(1_000_000)})
     [
         ("tcp", "ucx: packed", "tcp/lo", "rendezvous"),
         ("tcp,posix,cma", "ucx: read", "posix/memory, cma/memory", "zero-copy cma/memory"),
+        ("", "ucx: read", "tcp/lo, cma/memory", "zero-copy cma/memory"),
     ],
 )
 def test_how_bodies_move(ucx_over: Over, tls: str, path: str, transports: str, protocol: str) -> None:
