@@ -117,6 +117,14 @@ def test_conversions_of_a_data_set(server: bow.Server) -> None:
     assert dataset.to_pylist() == whole.to_pylist()
 
 
+def test_a_table_without_rows_is_shown(server: bow.Server) -> None:
+    """Of a table without rows its columns are shown, whatever types are inside of them."""
+    inner = pa.struct([("j", pa.json_()), ("i", pa.month_day_nano_interval())])
+    shown = server.publish("none", pa.table({"column": pa.nulls(0, inner)}))._repr_html_()
+    assert "column" in shown
+    assert "0 rows" in shown
+
+
 def test_variants_are_shown_as_json(server: bow.Server) -> None:
     """In the console a Variant column shows its first rows as JSON, in a notebook a batch shows them so."""
     column = bow.variant.from_json(['{"a": [1, 2]}', "null", None, "3", "4"])

@@ -443,6 +443,14 @@ def test_all_types_in_all_nesting_come_back(fields: list[pa.Field], data: st.Dat
     assert_same(read(file_of(table, row_group_size=rows)), table)
 
 
+def test_lists_that_are_all_empty_come_back() -> None:
+    """Lists without any element come back, whatever is inside of them: an extension type beside an interval."""
+    inner = pa.struct([("j", pa.json_()), ("i", pa.month_day_nano_interval())])
+    lists = pa.list_(pa.field("element", inner))
+    table = pa.table({"c": pa.ListArray.from_arrays([0, 0, 0], pa.nulls(0, inner), type=lists)})
+    assert_same(read(file_of(table)), table)
+
+
 def _drawn(data: st.DataObject, type_: pa.DataType, rows: int) -> pa.Array:
     """Return values of a type, from those of the table of all types."""
     # pyarrow makes no extension arrays inside of others: they are made of their storage.

@@ -29,7 +29,7 @@ JSON = st.recursive(
         st.none(),
         st.booleans(),
         st.integers(-(2**70), 2**70),
-        st.floats(allow_nan=False),
+        st.floats(allow_nan=False, allow_infinity=False),
         st.text(max_size=3),
     ),
     lambda inside: st.one_of(

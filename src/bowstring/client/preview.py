@@ -101,5 +101,8 @@ def _size(rows: int | None, nbytes: int | None) -> str:
 
 
 def _table(title: str, schema: pa.Schema, batch: Batch | None) -> str:
-    rows = pa.RecordBatch.from_pylist([], schema=schema) if batch is None else shown_rows(batch)
+    if batch is None:
+        rows = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+    else:
+        rows = shown_rows(batch)
     return table_of_rows(title.removesuffix(", "), schema, rows)

@@ -38,7 +38,7 @@ def as_type(array: Any, type_: pa.DataType) -> Any:
     if array.type.equals(type_):
         return array
     if not len(array):
-        return pa.array([], type_)
+        return pa.nulls(0, type_)
     if isinstance(array.type, pa.BaseExtensionType) and not isinstance(type_, pa.BaseExtensionType):
         return as_type(array.storage, type_)
     found = array.type

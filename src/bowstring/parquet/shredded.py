@@ -271,7 +271,7 @@ class Columns:
         if way is not None:
             leaves = [way.metadata, *([] if way.value is None else [way.value]), *way.inside]
         selection = self._file.select_leaves(tuple(sorted(leaves)))
-        empty = pa.array([], selection.schema.field(0).type)
+        empty = pa.nulls(0, selection.schema.field(0).type)
         return _got(empty, reference, self._file.limits).field.with_name(name)
 
 

@@ -60,7 +60,7 @@ def stored_array(array: Any, field: pa.Field) -> Any:
     if isinstance(array.type, pa.BaseExtensionType) and not isinstance(field.type, pa.BaseExtensionType):
         array = array.storage
     if not len(array):
-        return pa.array([], field.type)
+        return pa.nulls(0, field.type)
     if children_of(field.type) and array.type.id == field.type.id:
         return with_child_arrays(array, field.type, lambda inner, child, _: stored_array(inner, child))
     return stored_values(array, field.type)
