@@ -56,7 +56,9 @@ def _shown(row: Column) -> Any:
     try:
         if row.type.id == pa.lib.Type_STRUCT:
             return variant.to_python(row, plain=True)
-        return row.to_arrow().to_pylist() if not pa.types.is_map(row.type) else len(row.children[0])
+        if pa.types.is_map(row.type):
+            return [len(each.values) if each.is_valid else None for each in row.to_arrow()]
+        return row.to_arrow().to_pylist()
     except BowstringError as error:
         return type(error).__name__
 
