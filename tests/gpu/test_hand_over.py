@@ -96,7 +96,9 @@ def test_hand_overs_leave_nothing(pair: tuple[Child, Child], rounds: int) -> Non
 
 
 def _held(producer: Child, consumer: Child) -> tuple[int, int, Any]:
-    return _descriptors(producer), _descriptors(consumer), consumer.call("mapped")[0]
+    """Return descriptors of both processes without those of regions, and what the consumer has mapped."""
+    regions = producer.call("made")
+    return _descriptors(producer) - regions, _descriptors(consumer), consumer.call("mapped")[0]
 
 
 def _kill(child: Child) -> None:

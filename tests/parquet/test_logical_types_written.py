@@ -451,6 +451,25 @@ def test_lists_that_are_all_empty_come_back() -> None:
     assert_same(read(file_of(table)), table)
 
 
+@pytest.mark.parametrize("kind", [pa.ListViewArray, pa.LargeListViewArray], ids=["32", "64"])
+@pytest.mark.parametrize("type_", [pa.null(), pa.month_day_nano_interval(), pa.json_()], ids=str)
+def test_list_views_come_back(type_: pa.DataType, kind: Any) -> None:
+    """List views, with nulls, overlaps and in any order, come back with what is inside of them."""
+    interval = pa.array([None, pa.MonthDayNano([1, 2, 3_000_000]), None], pa.month_day_nano_interval())
+    texts = pa.array(["1", None, "[]"]).cast(pa.json_())
+    [inner] = [each for each in (interval, texts, pa.nulls(3)) if each.type == type_]
+    view = pa.list_view if kind is pa.ListViewArray else pa.large_list_view
+    numbers = pa.int32() if kind is pa.ListViewArray else pa.int64()
+    starts, sizes = pa.array([1, 0, 0, 2], numbers), pa.array([2, 3, 1, 0], numbers)
+    mask = pa.array([False, False, True, False])
+    column = kind.from_arrays(starts, sizes, inner, type=view(pa.field("element", type_)), mask=mask)
+    table = pa.table({"c": column})
+    found = read(file_of(table))
+    assert found.schema.equals(table.schema)
+    assert found.to_pylist() == table.to_pylist()
+    found.validate(full=True)
+
+
 def _drawn(data: st.DataObject, type_: pa.DataType, rows: int) -> pa.Array:
     """Return values of a type, from those of the table of all types."""
     # pyarrow makes no extension arrays inside of others: they are made of their storage.

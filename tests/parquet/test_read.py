@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import os
+import re
 import threading
 import time
 from pathlib import Path
@@ -58,14 +59,32 @@ def test_every_table_is_read_as_pyarrow_reads_it(batches: list[pa.RecordBatch], 
     """Whatever pyarrow can write, the batches of its file are what pyarrow reads."""
     try:
         file = file_of(pa.Table.from_batches(batches), row_group_size=rows)
-    except (pa.ArrowException, ValueError):
+    except (pa.ArrowException, ValueError, OSError):
+        return
+    try:
+        expected = pq.ParquetFile(pa.BufferReader(file)).read()
+    except (pa.ArrowException, OSError):  # of what it has written itself: lists of no width
+        with pytest.raises(bow.BowstringError), bow.parquet.read(file) as stream:
+            stream.read_all()
         return
     with bow.parquet.read(file) as stream:
         found = stream.read_all()
-    expected = pq.ParquetFile(pa.BufferReader(file)).read()
-    assert found.schema.equals(expected.schema, check_metadata=True)
-    # Dictionaries are of a row group here, and of the whole file there; a NaN is not equal to itself.
-    assert repr(found.to_pylist()) == repr(expected.to_pylist())
+    assert found.schema.metadata == expected.schema.metadata
+    assert _types(found.schema) == _types(expected.schema)
+    assert _values(found) == _values(expected)
+
+
+def _values(table: pa.Table) -> list[str]:
+    """Return values as text: dictionaries are of a row group here, of a file there; NaN is unequal to itself."""
+    try:
+        return [repr(column.to_pylist()) for column in table.columns]
+    except ValueError:  # a struct has two fields of one name
+        return [repr(column.combine_chunks().flatten()) for column in table.columns]
+
+
+def _types(schema: pa.Schema) -> list[str]:
+    """Return types without the name of a map's entries, for which pyarrow takes that of the column."""
+    return [re.sub(r" \('\w+'\)", "", str(field)) for field in schema]
 
 
 def test_a_batch_is_a_row_group() -> None:

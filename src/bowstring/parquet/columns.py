@@ -253,6 +253,10 @@ def with_children(type_: pa.DataType, children: list[pa.Field]) -> pa.DataType |
         return pa.list_(children[0], type_.list_size)
     if pa.types.is_large_list(type_):
         return pa.large_list(children[0])
+    if pa.types.is_list_view(type_):
+        return pa.list_view(children[0])
+    if pa.types.is_large_list_view(type_):
+        return pa.large_list_view(children[0])
     return pa.list_(children[0]) if pa.types.is_list(type_) else None
 
 
@@ -278,6 +282,13 @@ def with_child_arrays(array: Any, type_: pa.DataType, change: Callable[[Any, pa.
         first, size = array.offset, type_.list_size
         values = change(array.values.slice(first * size, len(array) * size), children[0], 0)
         return pa.FixedSizeListArray.from_arrays(values, type=type_, mask=mask)
+    if pa.types.is_list_view(type_) or pa.types.is_large_list_view(type_):
+        # Not by a cast to lists: pyarrow 26 makes one offset too few.
+        sizes = pc.fill_null(pc.list_value_length(array), 0)
+        starts = pc.subtract(pc.cumulative_sum(sizes), sizes)
+        view = pa.ListViewArray if pa.types.is_list_view(type_) else pa.LargeListViewArray
+        values = change(array.flatten(), children[0], 0)
+        return view.from_arrays(starts, sizes, values, type=type_, mask=mask)
     offsets, values = _rebased(array)
     if pa.types.is_map(type_):
         keys, items = change(values.field(0), children[0], 0), change(values.field(1), children[1], 1)
