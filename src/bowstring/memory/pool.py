@@ -179,7 +179,7 @@ class Pool:
         """
         return self._allocator.allocate(nbytes)
 
-    def region(self, nbytes: int, *, prepare: bool = True, least: int | None = None) -> Region:
+    def region(self, nbytes: int, *, prepare: bool = True) -> Region:
         """Return a region of at least `nbytes` bytes that holds nothing else, warm if there is one.
 
         Parameters
@@ -189,8 +189,6 @@ class Pool:
         prepare
             Whether its memory is taken at once, in large pages if the kernel has some. Otherwise a fresh region
             takes memory as bytes are written, and the writer calls `Region.prepare`: for lengths that peers claim.
-        least
-            A warm region of as many bytes does, too, before a fresh one is made; by default `nbytes`.
 
         Raises
         ------
@@ -199,8 +197,11 @@ class Pool:
         """
         if nbytes < 0:
             raise UsageError("a region cannot have a negative size", found=nbytes)
+        return self._region(nbytes, nbytes, prepare=prepare)
+
+    def _region(self, nbytes: int, least: int, *, prepare: bool) -> Region:
+        """Return a region of at least `nbytes` bytes, or a warm one of at least `least`."""
         size = size_class(nbytes)
-        least = size if least is None else least
         self._check()
         with self._lock:
             dropped = self._collect()
@@ -414,7 +415,7 @@ class Allocator:
                 self._region = None  # it comes back before more is taken
                 # Smaller ones that lie warm come before a fresh one, or they would never be used again.
                 least = max(nbytes, self._least or min(self._size, _GROWN))
-                self._region = self._pool.region(max(nbytes, self._size), prepare=self._prepare, least=least)
+                self._region = self._pool._region(max(nbytes, self._size), least, prepare=self._prepare)
                 self._next = self._least = 0
                 # Regions grow with what is in use, as each costs a descriptor; but a small buffer that is kept
                 # holds a whole one, small ones stay in the processor's cache, and several must fit into the budget.
