@@ -285,7 +285,7 @@ def with_child_arrays(array: Any, type_: pa.DataType, change: Callable[[Any, pa.
     if pa.types.is_list_view(type_) or pa.types.is_large_list_view(type_):
         # Not by a cast to lists: pyarrow 26 makes one offset too few.
         sizes = pc.fill_null(pc.list_value_length(array), 0)
-        starts = pc.subtract(pc.cumulative_sum(sizes), sizes)
+        starts = pc.subtract(pc.cumulative_sum_checked(sizes), sizes)
         view = pa.ListViewArray if pa.types.is_list_view(type_) else pa.LargeListViewArray
         values = change(array.flatten(), children[0], 0)
         return view.from_arrays(starts, sizes, values, type=type_, mask=mask)
