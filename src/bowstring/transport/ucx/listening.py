@@ -38,11 +38,11 @@ __all__ = ["UcxListener", "dial", "is_loopback", "listen", "shared_context"]
 _OURS: Final = 0xB057_0001
 _BACKLOG: Final = 1024
 # Where the user has none. What is longer than the threshold waits for the receiver, which may be about to send,
-# too; bodies of 64 KiB must not, which took three times the processor time over TCP. Segments of 8 KiB, the default,
-# went over loopback at a fifth of the speed; but none may be larger than the 64 KiB that a peer has for what it
-# receives (TCP_RX_SEG_SIZE), since UCX writes on behind them. UCX 1.22 ends the process where the peer is killed
-# while the two connect, if a way to it cannot be opened at once: its segments of shared memory, or a socket that
-# blocks.
+# too; bodies of 64 KiB must not, which took three times the processor time over TCP. Segments of 8 KiB, the
+# default, went over loopback at a fifth of the speed; but none may be larger than the 64 KiB that a peer has for
+# what it receives (TCP_RX_SEG_SIZE), since UCX writes on behind them. UCX 1.22 ends the process where the peer is
+# killed while the two connect, if a way to it cannot be opened at once: its segments of shared memory, or a socket
+# that blocks.
 _SETTINGS: Final = {
     "RNDV_THRESH": "128k",
     "TCP_TX_SEG_SIZE": "64k",
