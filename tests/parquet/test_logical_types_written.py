@@ -125,11 +125,11 @@ def read(file: bytes, **options: Any) -> pa.Table:
 
 def assert_same(found: pa.Table, expected: pa.Table) -> None:
     """Raise an error unless schemas with all metadata, and values, are the same; dictionaries may differ."""
-    assert list(map(_described, found.schema)) == list(map(_described, expected.schema))
+    assert list(map(described, found.schema)) == list(map(described, expected.schema))
     assert repr(found.to_pydict()) == repr(expected.to_pydict())
 
 
-def _described(field: pa.Field) -> Any:
+def described(field: pa.Field) -> Any:
     """Return what a field is; pyarrow names the entries of a map as the map."""
     type_ = field.type
     children = [type_.key_field, type_.item_field] if pa.types.is_map(type_) else []
@@ -137,7 +137,16 @@ def _described(field: pa.Field) -> Any:
         children = [type_.field(index) for index in range(type_.num_fields)]
     kind = type_.id if children else type_
     size = type_.list_size if pa.types.is_fixed_size_list(type_) else None
-    return field.name, field.nullable, field.metadata or {}, kind, size, list(map(_described, children))
+    ordered = pa.types.is_map(type_) and type_.keys_sorted
+    return (
+        field.name,
+        field.nullable,
+        field.metadata or {},
+        kind,
+        size,
+        ordered,
+        list(map(described, children)),
+    )
 
 
 def test_a_table_of_all_types_comes_back() -> None:

@@ -219,7 +219,7 @@ class Pool:
                 # Work that this process queued before the slab came back may still read it.
                 settle_devices((slab.device,))
             if prepare:
-                slab.prepare(min(nbytes, slab.nbytes))
+                slab.prepare(nbytes)
         except BaseException:
             with self._lock:
                 self._in_use -= size if slab is None else slab.nbytes
