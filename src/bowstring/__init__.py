@@ -14,6 +14,7 @@ Metadata is read on the host; bodies stay on the device, or in memory that both 
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from bowstring import errors as errors
@@ -130,14 +131,24 @@ _MODULES = frozenset(
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        value = getattr(importlib.import_module(_HOMES[name]), name)
-    elif name in _MODULES:
-        value = importlib.import_module(f"bowstring.{name}")
-    else:
+    if name not in _HOMES and name not in _MODULES:
         raise AttributeError(f"module 'bowstring' has no attribute {name!r}")
+    try:
+        module = importlib.import_module(_HOMES.get(name) or f"bowstring.{name}")
+    except BaseException:  # such as an interrupt
+        _forget_orphans()
+        raise
+    value = getattr(module, name) if name in _HOMES else module
     globals()[name] = value
     return value
+
+
+def _forget_orphans() -> None:
+    """Forget modules whose package is gone, which Python would begin with next time, and come back to half made."""
+    for name in sorted(sys.modules):
+        package = name.rpartition(".")[0]
+        if package.startswith("bowstring") and package not in sys.modules:
+            del sys.modules[name]
 
 
 def __dir__() -> list[str]:

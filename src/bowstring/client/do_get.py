@@ -129,8 +129,8 @@ class DoGet:
         self._reader: Any = None
         self.over = self.closed = False
         self._server = FlightClient(offer.uri, tls, limits)
-        run_in_thread(self._read, endpoint.ticket, name="bowstring-flight-reader")
         try:
+            run_in_thread(self._read, endpoint.ticket, name="bowstring-flight-reader")
             self._await(lambda: self._schema is not None, limits.connect_timeout)
         except BaseException:
             self.close()
@@ -173,6 +173,9 @@ class DoGet:
             return not self.closed
 
     # The user.
+
+    def start(self) -> None:
+        """Do nothing: it has begun, since whether it works decides which server is taken."""
 
     def schema(self) -> pa.Schema:
         """Return the schema of the batches."""

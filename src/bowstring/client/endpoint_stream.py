@@ -65,6 +65,9 @@ class Incoming(Protocol):
     def closed(self) -> bool:
         """Whether the user asked for nothing more."""
 
+    def start(self) -> None:
+        """Start what only `abandon` ends."""
+
     def schema(self) -> pa.Schema:
         """Return the schema of the batches."""
 
@@ -150,6 +153,7 @@ class EndpointStream(Stream):
         # A dictionary is copied once, not with each batch that uses it.
         self._copied: weakref.WeakKeyDictionary[Dictionary, Dictionary] = weakref.WeakKeyDictionary()
         self._device_name = device.name if device is not None else "cpu"
+        connection.start()
         schema = connection.schema()
         self._schema = schema if self._select is None else chosen_columns(schema, self._select)
 

@@ -252,13 +252,14 @@ def open_stream(
                 endpoint, hello, private or landing, limits, reading, bodies, tls, dialled, unit.tickets
             )
 
-        if any(each.by_flight for each in unit.endpoint.offers):
-            from bowstring.client.do_get import opened  # and with it pyarrow's Flight
-
-            connection: Incoming = opened(unit.endpoint, hello, limits, tls, connected)
-        else:
-            connection = connected(unit.endpoint)
+        connection: Incoming | None = None
         try:
+            if any(each.by_flight for each in unit.endpoint.offers):
+                from bowstring.client.do_get import opened  # and with it pyarrow's Flight
+
+                connection = opened(unit.endpoint, hello, limits, tls, connected)
+            else:
+                connection = connected(unit.endpoint)
             made = PartitionsStream if unit.tickets else EndpointStream
             return made(
                 connection,
@@ -271,7 +272,8 @@ def open_stream(
                 seconds=limits.device_timeout,
             )
         except BaseException:
-            connection.close()
+            if connection is not None:
+                connection.close()
             raise
 
     if isinstance(source, Endpoint):

@@ -164,7 +164,7 @@ class _Lost:
         self.fd = -1
         self.kind = lent.kind
         self.nbytes = lent.held
-        self.fd = reopen(lent.fd, os.O_RDWR)
+        self.fd = reopen(lent.fd, os.O_RDWR).detach()
 
     def __del__(self) -> None:
         if self.fd >= 0:

@@ -32,7 +32,7 @@ from bowstring.errors import (
     UsageError,
 )
 from bowstring.memory import Buffer, Region, cpu
-from bowstring.memory.slab import identity_of
+from bowstring.memory.slab import close_descriptor, identity_of
 from bowstring.memory.writable_memfd import map_writable_slab
 from bowstring.server.encoder import Encoder
 from bowstring.transport.descriptors import close_all
@@ -83,7 +83,7 @@ class WarmMappings:
             if known.identity != identity_of(fd) or known.nbytes != nbytes:
                 raise InvalidRegion("another slab is lent under the name of an earlier one", found=uuid.hex())
         finally:
-            os.close(fd)
+            close_descriptor(fd)
         return known
 
     def put(self, slab: Slab) -> None:

@@ -18,7 +18,7 @@ from bowstring.memory.cuda.ipc import exported_here, used_here
 from bowstring.memory.device import CPU_DEVICE_TYPE, Device, cpu, find_device
 from bowstring.memory.handle import Handle, LentHandle, Process, this_process
 from bowstring.memory.region import Region
-from bowstring.memory.slab import Slab, identity_of, let_go, map_host_slab
+from bowstring.memory.slab import Slab, close_descriptor, identity_of, let_go, map_host_slab
 
 __all__ = ["MappingCache", "MappingStatistics", "mappings"]
 
@@ -85,11 +85,11 @@ class MappingCache:
                 if region is None:
                     device = find_device(handle.arrow_device_type, handle.device_uuid)
             except BaseException:
-                os.close(fd)
+                close_descriptor(fd)
                 raise
             if region is None:
                 return self._in_use(device.map_slab(fd, handle.nbytes, handle.uuid))
-            os.close(fd)
+            close_descriptor(fd)
             return region
 
     def open_private(self, handle: Handle, fd: int) -> Region:
@@ -105,7 +105,7 @@ class MappingCache:
             The region is not on the host.
         """
         if handle.arrow_device_type != CPU_DEVICE_TYPE:
-            os.close(fd)
+            close_descriptor(fd)
             raise NotOnDevice(
                 "only memory of the host is mapped copy-on-write", found=handle.device_uuid.hex()
             )

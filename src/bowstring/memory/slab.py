@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 __all__ = [
     "LARGE_PAGE",
     "SEALS",
+    "Descriptor",
     "Slab",
     "ask_for_large_pages",
+    "close_descriptor",
     "has_page",
     "host_slab",
     "let_go",
@@ -52,6 +54,33 @@ _SEAL_NAMES: Final = {
     fcntl.F_SEAL_GROW: "GROW",
     fcntl.F_SEAL_SEAL: "SEAL",
 }
+
+
+class Descriptor(int):
+    """A file descriptor that is closed with the last reference to it, wherever an interrupt comes."""
+
+    _open = True
+
+    def close(self) -> None:
+        """Close it now. Idempotent."""
+        if self._open:
+            os.close(self.detach())
+
+    def detach(self) -> int:
+        """Return the number, for an owner of another kind."""
+        self._open = False
+        return int(self)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def close_descriptor(fd: int) -> None:
+    """Close a descriptor that a call has taken ownership of."""
+    if isinstance(fd, Descriptor):
+        fd.close()
+    else:
+        os.close(fd)
 
 
 class Slab:
@@ -141,7 +170,7 @@ class Slab:
     def __del__(self) -> None:
         fd, self.fd = getattr(self, "fd", -1), -1
         if fd >= 0:
-            os.close(fd)
+            close_descriptor(fd)
 
     def __repr__(self) -> str:
         state = " retired" if self.retired else ""
@@ -177,25 +206,25 @@ def needing_descriptor(what: str) -> Iterator[None]:
         ) from error
 
 
-def fresh_memfd(nbytes: int) -> int:
+def fresh_memfd(nbytes: int) -> Descriptor:
     """Make a memfd of `nbytes` bytes that can still be sealed."""
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     with needing_descriptor("a region"):
         try:
-            fd = os.memfd_create("bowstring", flags | _MFD_NOEXEC_SEAL)
+            fd = Descriptor(os.memfd_create("bowstring", flags | _MFD_NOEXEC_SEAL))
         except OSError:
-            fd = os.memfd_create("bowstring", flags)
+            fd = Descriptor(os.memfd_create("bowstring", flags))
     try:
         os.ftruncate(fd, nbytes)
     except OSError as error:
-        os.close(fd)
+        fd.close()
         if error.errno in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG):
             raise OutOfBudget("the system has no room for a region", found=f"{nbytes} bytes") from error
         raise
     return fd
 
 
-def reopen(fd: int, flags: int) -> int:
+def reopen(fd: int, flags: int) -> Descriptor:
     """Open the memory of a descriptor anew, such as for reading only: no writable descriptor leaves the process.
 
     Raises
@@ -207,7 +236,7 @@ def reopen(fd: int, flags: int) -> int:
     """
     try:
         with needing_descriptor("a region"):
-            return os.open(f"/proc/self/fd/{fd}", flags | os.O_CLOEXEC)
+            return Descriptor(os.open(f"/proc/self/fd/{int(fd)}", flags | os.O_CLOEXEC))
     except FileNotFoundError as error:
         os.fstat(fd)  # it is there itself
         raise Unsupported(
@@ -240,7 +269,7 @@ def host_slab(device: Device, nbytes: int) -> Slab:
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS | _F_SEAL_FUTURE_WRITE)
         shared = reopen(fd, os.O_RDONLY)
     finally:
-        os.close(fd)
+        fd.close()
     return Slab(device, memory, address=address, nbytes=nbytes, uuid=os.urandom(16), writable=True, fd=shared)
 
 
@@ -269,7 +298,7 @@ def map_host_slab(device: Device, fd: int, nbytes: int, uuid: bytes, *, private:
         except (OSError, ValueError) as error:
             raise InvalidRegion("a region cannot be mapped", found=str(error)) from error
     finally:
-        os.close(fd)
+        close_descriptor(fd)
     return Slab(
         device,
         memory,

@@ -20,6 +20,7 @@ from bowstring.memory.slab import (
     SEALS,
     Slab,
     check_sealed,
+    close_descriptor,
     fresh_memfd,
     map_host_slab,
     mapped,
@@ -54,14 +55,14 @@ def make_writable_memfd(device: Device, nbytes: int) -> tuple[Slab, int]:
         fcntl.fcntl(made, fcntl.F_ADD_SEALS, SEALS)
         fd = reopen(made, os.O_RDWR)  # the first descriptor is not counted by :func:`used_elsewhere`
     finally:
-        os.close(made)
+        made.close()
     try:
         try:
-            return _for_readers(device, fd, nbytes), fd
+            return _for_readers(device, fd, nbytes), fd.detach()
         except InvalidRegion as error:  # there is nothing wrong with it but its size: RLIMIT_AS
             raise OutOfBudget("the system has no room to map a region", found=f"{nbytes} bytes") from error
     except BaseException:
-        os.close(fd)
+        fd.close()
         raise
 
 
@@ -118,7 +119,7 @@ def map_writable_slab(device: Device, fd: int, nbytes: int, uuid: bytes) -> Slab
             raise InvalidRegion("a writable region cannot be mapped", found=str(error)) from error
         memory.madvise(mmap.MADV_DONTFORK)
     finally:
-        os.close(fd)
+        close_descriptor(fd)
     return Slab(device, memory, address=address, nbytes=nbytes, uuid=uuid, writable=True)
 
 

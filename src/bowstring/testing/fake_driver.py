@@ -107,7 +107,7 @@ class FakeDriver(FakeEvents):
             address = self._allocations.address_again(room)
             if address is None:
                 address = map_untouchable(0, room, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1) + ADDRESS_SHIFT
-            fd = fresh_memfd(room)
+            fd = fresh_memfd(room).detach()
             map_untouchable(address - ADDRESS_SHIFT, room, mmap.MAP_SHARED | FIXED, fd)
             libc().mprotect(address - ADDRESS_SHIFT, room, mmap.PROT_READ | mmap.PROT_WRITE)
             self._allocations.add(address, fd, nbytes, kind, ordinal)
@@ -162,7 +162,7 @@ class FakeDriver(FakeEvents):
         self._call("create")
         if nbytes <= 0 or nbytes % _GRANULARITY:
             raise refused("create", "CUDA_ERROR_INVALID_VALUE (1)")
-        fd = fresh_memfd(nbytes)
+        fd = fresh_memfd(nbytes).detach()
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
         return self._handle(fd)
 

@@ -312,7 +312,7 @@ class FakeEvents:
         self._call("event_create")
         if not shared:
             return self._enter(_Event(mmap.mmap(-1, mmap.PAGESIZE)))
-        fd = fresh_memfd(mmap.PAGESIZE)
+        fd = fresh_memfd(mmap.PAGESIZE).detach()
         return self._enter(_Event(mmap.mmap(fd, mmap.PAGESIZE), fd))
 
     def _enter(self, event: _Event) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from bowstring.errors import ClosedError, ForkedError, ProtocolError
+from bowstring.memory.slab import close_descriptor
 
 __all__ = [
     "MOST_DESCRIPTORS",
@@ -38,16 +39,16 @@ def close_all(attachments: Iterable[object]) -> None:
     for fd in attachments:
         if isinstance(fd, int):
             with contextlib.suppress(OSError):
-                os.close(fd)
+                close_descriptor(fd)
 
 
-def descriptors_in(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
+def descriptors_in(ancillary: Iterable[tuple[int, int, bytes]]) -> array.array[int]:
     """Return the descriptors in the ancillary data of one ``recvmsg``."""
-    found = array.array("i")
+    arrived = array.array("i")
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            found.frombytes(data[: len(data) - len(data) % found.itemsize])
-    return found.tolist()
+            arrived.frombytes(data[: len(data) - len(data) % arrived.itemsize])
+    return arrived
 
 
 class _Group(NamedTuple):

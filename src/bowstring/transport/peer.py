@@ -15,6 +15,7 @@ import struct
 import time
 
 from bowstring.errors import ClosedError, ForkedError, UsageError
+from bowstring.memory.slab import Descriptor, close_descriptor
 from bowstring.transport.descriptors import Usage, abandon_in_child
 
 __all__ = ["Peer"]
@@ -50,6 +51,8 @@ class Peer:
     >>> peer.exited(0.0)
     False
     """
+
+    _pidfd: int | None = None  # also where an interrupt comes before there is one
 
     def __init__(
         self,
@@ -153,7 +156,7 @@ class Peer:
     def _release(self) -> None:
         pidfd, self._pidfd = self._pidfd, None
         if pidfd is not None:
-            os.close(pidfd)
+            close_descriptor(pidfd)
 
     def _abandon(self) -> None:
         self._usage.abandoned = True
@@ -196,7 +199,7 @@ def timeval(seconds: float) -> bytes:
 
 def _pidfd_of_socket(sock: socket.socket) -> int | None:
     try:
-        return sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+        return Descriptor(sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD))
     except OSError:  # Linux before 6.5, or a process that is already gone
         return None
 
@@ -208,14 +211,14 @@ def _pidfd_of_number(pid: int, known_at: float) -> tuple[int | None, bool]:
     known cannot be the peer.
     """
     try:
-        pidfd = os.pidfd_open(pid)
+        pidfd = Descriptor(os.pidfd_open(pid))
     except ProcessLookupError:
         return None, True
     except OSError:  # no pidfd here at all: a seccomp filter, or Linux before 5.3
         return None, False
     started = _start_time(pid)
     if started is None or started > known_at + 1.0 / _TICKS_PER_SECOND:
-        os.close(pidfd)
+        pidfd.close()
         return None, started is not None
     return pidfd, False
 

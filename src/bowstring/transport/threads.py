@@ -81,16 +81,18 @@ class _Worker:
 
     def give(self, work: Work) -> None:
         """Hand over work; only for a worker that was taken out of `_idle`."""
-        self._work = work
-        # From here on, not when the thread gets to it: whoever looks for threads at work must see this one.
-        self._thread.name = work.name
-        self._called.release()
+        try:
+            self._work = work
+            # From here on, not when the thread gets to it: whoever looks for threads at work must see this one.
+            self._thread.name = work.name
+        finally:  # also after an interrupt, or it would wait for ever with the work
+            self._called.release()
 
     def _live(self) -> None:
         while True:
             work, self._work = self._work, None
-            assert work is not None
-            work._run()
+            if work is not None:
+                work._run()
             del work
             self._thread.name = _IDLE_NAME
             if len(_idle) >= _MOST_IDLE:

@@ -23,6 +23,7 @@ from bowstring.errors import (
     UsageError,
 )
 from bowstring.limits import Limits
+from bowstring.memory.slab import Descriptor
 from bowstring.transport.channel import Listener
 from bowstring.transport.descriptors import MOST_DESCRIPTORS, ROOM, Arrivals, close_all, descriptors_in
 from bowstring.transport.framing import Views
@@ -93,19 +94,24 @@ class UnixChannel(StreamChannel):
             return -1
 
     def _take(self, view: memoryview) -> int:
-        got, ancillary, flags, _ = self._sock.recvmsg_into([view], ROOM, _LOOK)
-        if ancillary or flags & _TRUNCATED:
-            found = descriptors_in(ancillary)
-            if flags & _TRUNCATED:
-                close_all(found)
-                raise LimitExceeded(
-                    "file descriptors from the peer were lost",
-                    found=f"{len(found)} arrived, then the process had no room for more",
-                    where=str(self),
-                    hint="Raise the limit of open files (ulimit -n).",
-                )
-            first = self._position + self._end - self._start
-            self._arrivals.add(first, first + got, found)
+        ancillary: list[tuple[int, int, bytes]] = []
+        try:
+            got, ancillary, flags, _ = self._sock.recvmsg_into([view], ROOM, _LOOK)
+            if not (ancillary or flags & _TRUNCATED):
+                return got
+            found = list(map(Descriptor, descriptors_in(ancillary)))
+        except BaseException:  # an interrupt: nothing owns what came
+            close_all(descriptors_in(ancillary))
+            raise
+        if flags & _TRUNCATED:
+            raise LimitExceeded(
+                "file descriptors from the peer were lost",
+                found=f"{len(found)} arrived, then the process had no room for more",
+                where=str(self),
+                hint="Raise the limit of open files (ulimit -n).",
+            )
+        first = self._position + self._end - self._start
+        self._arrivals.add(first, first + got, found)
         return got
 
     def _fill(self, view: memoryview) -> int:

@@ -161,9 +161,19 @@ class Connection:
         self._sender = ControlSender(self, protocol, self._wires, self._notes, streams)
         watch_forks(self._sender)
         watch_end(self)
+        self._shares_threads = dialled is not None
         if len(self._wires) == 1:
             take_first(self, self._wires[0])
-        if dialled is not None:
+
+    def start(self) -> None:
+        """Start the threads, which keep the connection alive; called by the stream that ends them.
+
+        Raises
+        ------
+        LimitExceeded
+            No thread can be started.
+        """
+        if self._shares_threads:
             self._share_threads()
             return
         for number, wire in enumerate(self._wires):

@@ -28,6 +28,7 @@ __all__ = [
     "empty_device_capsule",
     "event_in",
     "is_released",
+    "release",
     "write_device",
 ]
 
@@ -115,10 +116,15 @@ def empty_device_capsule() -> Any:
     """
     capsule = Anchor(None).device_capsule()
     address = address_in(capsule, b"arrow_device_array")
-    release = ctypes.c_void_p.from_address(address + 8 * _RELEASE).value
-    assert release is not None
-    _RELEASING(release)(address)
+    release(address)
     return capsule
+
+
+def release(address: int) -> None:
+    """Release the struct at an address, if it holds anything."""
+    callback = ctypes.c_void_p.from_address(address + 8 * _RELEASE).value
+    if callback is not None:
+        _RELEASING(callback)(address)
 
 
 def is_released(address: int) -> bool:

@@ -20,6 +20,7 @@ from bowstring.columnar.interchange.capsule import (
     STRUCT_WORDS,
     Anchor,
     address_in,
+    release,
     write_device,
 )
 from bowstring.columnar.layout import Layout
@@ -111,29 +112,38 @@ def _plan(layout: Layout, counts: tuple[int, ...]) -> _Plan:
 
 
 class _Block:
-    """The structs of a batch, all complete but that of the node `root`, which lacks a release callback."""
+    """The structs of a batch; that of the node `root` lacks a release callback where it is to be copied."""
 
-    def __init__(self, batch: Batch, root: int, event: RecordedEvent | None = None) -> None:
+    def __init__(
+        self, batch: Batch, root: int, event: RecordedEvent | None = None, *, copied: bool = False
+    ) -> None:
         plan = _plan(batch.layout, batch.variadic_counts)
         self.words = words = np.empty(plan.words, np.int64)
         self.base: int = words.__array_interface__["data"][0]
         whole = plan.relative * self.base
         whole += plan.template
-        words[plan.children_at :] = whole[plan.children_at :]
+        words[:] = whole  # no struct has a release callback yet
         self.root: int = self.base + root * STRUCT_BYTES
-        inner = [_dictionary(batch.dictionaries[id_].values) for _, id_ in plan.dictionaries]
+        inner = [_Block(batch.dictionaries[id_].values, 0) for _, id_ in plan.dictionaries]
         self.anchor = Anchor((words, batch.owner(), inner, event))
-        fill = self.anchor.fill
-        for address in range(self.base, self.base + (plan.structs - 1) * STRUCT_BYTES, STRUCT_BYTES):
-            if address != self.root:
-                fill(address)
         fields = plan.fields(whole)
         fields[:-1, :2] = batch.nodes
         fields[-1, 0] = batch.num_rows
-        plan.fields(words)[:] = fields
         self._write_buffers(batch, plan)
-        for (index, _), block in zip(plan.dictionaries, inner, strict=True):
-            words[index * STRUCT_WORDS + 7] = block.base
+        structs = range(self.base, self.base + (plan.structs - 1) * STRUCT_BYTES, STRUCT_BYTES)
+        filled = [address for address in structs if address != self.root]
+        if not copied:
+            filled.append(self.root)
+        try:
+            for address in filled:
+                self.anchor.fill(address)
+            plan.fields(words)[:] = fields
+            for (index, _), block in zip(plan.dictionaries, inner, strict=True):
+                words[index * STRUCT_WORDS + 7] = block.base
+        except BaseException:  # an interrupt: what is filled keeps the batch alive
+            for address in (*filled, *(block.root for block in inner)):
+                release(address)
+            raise
 
     def _write_buffers(self, batch: Batch, plan: _Plan) -> None:
         words = self.words
@@ -149,13 +159,6 @@ class _Block:
         words[plan.sizes_at : plan.zeros_at] = batch.spans.table[plan.variadic, 2]
         for slot, start in zip(plan.size_slots, plan.size_starts, strict=True):
             words[slot] = self.base + 8 * (plan.sizes_at + start)
-
-    def complete(self) -> int:
-        """Make the struct of the root complete and return its address."""
-        fields = ctypes.string_at(self.root, 8 * _FIELDS)
-        self.anchor.fill(self.root)
-        ctypes.memmove(self.root, fields, 8 * _FIELDS)
-        return self.root
 
     def copy_to(self, address: int) -> None:
         """Copy the root's fields to the struct at `address`, made by the same anchor."""
@@ -179,12 +182,6 @@ def check_depth(layout: Layout) -> None:
         )
 
 
-def _dictionary(values: Batch) -> _Block:
-    block = _Block(values, 0)
-    block.complete()
-    return block
-
-
 def to_pyarrow_batch(batch: Batch) -> pa.RecordBatch:
     """Return a batch on the host as pyarrow's, over the same memory.
 
@@ -194,7 +191,7 @@ def to_pyarrow_batch(batch: Batch) -> pa.RecordBatch:
         It is nested too deeply.
     """
     check_depth(batch.layout)
-    return pa.RecordBatch._import_from_c(_Block(batch, batch.layout.num_nodes).complete(), batch.schema)
+    return pa.RecordBatch._import_from_c(_Block(batch, batch.layout.num_nodes).root, batch.schema)
 
 
 def to_pyarrow_array(column: Batch) -> pa.Array:
@@ -207,7 +204,7 @@ def to_pyarrow_array(column: Batch) -> pa.Array:
     """
     type_ = storage_type(column.schema.field(0).type)
     try:
-        return pa.Array._import_from_c(_Block(column, 0).complete(), type_)
+        return pa.Array._import_from_c(_Block(column, 0).root, type_)
     except KeyError as error:
         raise Unsupported(
             f"arrays of {type_}: pyarrow has no class for them", hint="Batch.to_arrow() takes them along."
@@ -247,7 +244,7 @@ class Exporting(abc.ABC):
         if requested_schema is not None:
             converted: tuple[Any, Any] = self.to_arrow().__arrow_c_array__(requested_schema)
             return converted
-        block = _Block(*self._whole())
+        block = _Block(*self._whole(), copied=True)
         capsule = block.anchor.capsule()
         block.copy_to(address_in(capsule, b"arrow_array"))
         return self.__arrow_c_schema__(), capsule
@@ -262,7 +259,7 @@ class Exporting(abc.ABC):
         # The event lives as long as the structs: its handle is noted as idle when the last of them is released.
         whole = self._whole()
         event = self.device.record()
-        block = _Block(*whole, event)
+        block = _Block(*whole, event, copied=True)
         capsule = block.anchor.device_capsule()
         address = address_in(capsule, b"arrow_device_array")
         block.copy_to(address)

@@ -23,7 +23,7 @@ from bowstring.memory.cuda.events import Events
 from bowstring.memory.cuda.ipc import OpenHandles
 from bowstring.memory.device import Device
 from bowstring.memory.handle import LentHandle
-from bowstring.memory.slab import Slab, identity_of
+from bowstring.memory.slab import Slab, close_descriptor, identity_of
 
 if TYPE_CHECKING:
     from bowstring.memory.cuda.driver import Driver
@@ -125,7 +125,7 @@ class DriverDevice(Device):
                 "a region cannot be mapped on its device", found=str(error), where=self.name
             ) from error
         finally:
-            os.close(fd)
+            close_descriptor(fd)
         address = mapped.address
         return Slab(
             self, mapped, address=address, nbytes=nbytes, uuid=uuid, writable=False, identity=identity
