@@ -104,6 +104,7 @@ def documents() -> bytes:
     return sink.getvalue().to_pybytes()
 
 
+@pytest.mark.filterwarnings("ignore:.* are not numbers:UserWarning")
 def test_paths_into_variants() -> None:
     """A path stands for a name in tuples and in expressions; values of other types match nothing."""
     file = documents()

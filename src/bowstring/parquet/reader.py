@@ -6,7 +6,7 @@ import collections
 import functools
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -39,6 +39,7 @@ def read(
     columns: Sequence[ColumnPath] | None = None,
     filters: Any = None,
     bbox: Any = None,
+    on_error: Literal["null", "raise"] = "null",
     device: Device | str | None = None,
     int96: Int96 = "us",
     limits: Limits | None = None,
@@ -63,13 +64,19 @@ def read(
         only the leaves that it needs are decoded. All columns by default.
     filters
         Which rows: a ``pyarrow.compute.Expression``; or tuples of name, operator and value, as
-        ``pyarrow.parquet.read_table`` takes them. ``bowstring.variant.path(…)`` stands for a column. Rows for which
-        a comparison is null are left out. Row groups without such rows are skipped by their statistics; for a path,
-        by those of a ``typed_value`` of its type whose ``value`` is null in all of them.
+        ``pyarrow.parquet.read_table`` takes them, for a field inside of structs with a tuple of names.
+        ``bowstring.variant.path(…)`` stands for a column. Rows for which a comparison is null are left out. Row
+        groups without such rows are skipped by their statistics; for a path, by those of a ``typed_value`` whose
+        ``value`` is null in all of them. How numbers of all kinds compare with columns of all types, and what NaN
+        does, is a table of the guide; at a path they compare as what they are in the document.
     bbox
         Only rows whose geometries have a point of their bounds in a box: a :class:`bowstring.geo.Box`, or ``xmin,
         ymin, xmax, ymax``, for the only geospatial column; or a mapping of names of columns to boxes. Row groups
         are skipped by their geospatial statistics. Rows are compared by :func:`bowstring.geo.intersects_box`.
+    on_error
+        What becomes of values at a path of `filters` that are of another class than its type, such as text for
+        numbers: ``"null"`` leaves their rows out, and warns of them once, at the end; ``"raise"`` makes the first
+        of any row group an error, so no row group is skipped.
     device
         Where the batches shall be, such as ``"cuda:0"``. With pylibcudf, pages of files of this machine are decoded
         there: columns of numbers, text, dates, timestamps, and lists and structs of these, where no rows are
@@ -96,7 +103,8 @@ def read(
         There is no such column.
     InvalidData
         A file is damaged, the schemas of two files differ, or an INT96 or INTERVAL is beyond what the Arrow type
-        holds. Later files are opened when they are reached.
+        holds. Later files are opened when they are reached. With ``on_error="raise"``: a filter compares a value of
+        another class.
     Unsupported
         A file is encrypted, or a column has a type that cannot be read; the other columns of the file can.
     LimitExceeded
@@ -113,7 +121,14 @@ def read(
     """
     limits = limits_or_default(limits)
     return ParquetStream(
-        source, columns=columns, filters=filters, bbox=bbox, device=device, int96=int96, limits=limits
+        source,
+        columns=columns,
+        filters=filters,
+        bbox=bbox,
+        on_error=on_error,
+        device=device,
+        int96=int96,
+        limits=limits,
     )
 
 
@@ -194,6 +209,7 @@ class ParquetStream(SequentialReader):
         columns: Sequence[ColumnPath] | None = None,
         filters: Any = None,
         bbox: Any = None,
+        on_error: Literal["null", "raise"] = "null",
         device: Device | str | None = None,
         int96: Int96 = "us",
         limits: Limits | None = None,
@@ -201,11 +217,15 @@ class ParquetStream(SequentialReader):
         limits = limits_or_default(limits)
         if isinstance(columns, str):
             raise UsageError("columns are chosen by a list", expected=f"[{columns!r}]", found=repr(columns))
+        if on_error not in ("null", "raise"):
+            raise UsageError(
+                "no way to treat errors", expected="'null' or 'raise'", found=repr(on_error)[:80]
+            )
         self._sources = list(source) if isinstance(source, list | tuple) else [source]
         if not self._sources:
             raise UsageError("no files to read", expected="one or more", found="an empty list")
         self._columns = named_columns(columns)
-        self._filter = filter_of(filters, bbox)
+        self._filter = filter_of(filters, bbox, on_error)
         self._device = device_by_name(device) if isinstance(device, str) else device
         self._limits = limits
         self._int96: Int96 = int96
@@ -289,6 +309,8 @@ class ParquetStream(SequentialReader):
         for file in self._files:
             file.close()
         self._files.clear()
+        if self._filter is not None:
+            self._filter.warn()
 
     def _arrow_batches(self) -> Iterator[pa.RecordBatch]:
         if self._device is not None and not self._device.is_host:
@@ -321,6 +343,8 @@ class ParquetStream(SequentialReader):
                 return batch
             self._read_ahead()
             if not self._due:
+                if self._filter is not None:
+                    self._filter.warn()
                 raise EndOfStream("the stream has no more batches")
             due = self._due.popleft()
             if due.batches is None:
