@@ -84,9 +84,9 @@ def holds(condition: Any, row: dict[str, Any]) -> bool | None:
         inner = holds(rest[0], row)
         return None if inner is None else not inner
     if call in ("and", "or"):
-        found = [holds(each, row) for each in rest]
+        parts = [holds(each, row) for each in rest]
         decisive = call == "or"
-        return decisive if decisive in found else None if None in found else not decisive
+        return decisive if decisive in parts else None if None in parts else not decisive
     value = row[rest[0]]
     if call == "in":
         return is_member(value, rest[1])
@@ -202,8 +202,8 @@ def test_filters_mean_what_rows_compared_one_by_one_mean(
     flat = [{**row, "s.x": row["s"] and row["s"]["x"]} for row in rows]
     for condition in conditions:
         with bow.parquet.read(file, columns=["id"], filters=expression(condition)) as stream:
-            found = stream.read_all()["id"].to_pylist()
-        assert found == [number for number, row in enumerate(flat) if holds(condition, row)], condition
+            rows_read = stream.read_all()["id"].to_pylist()
+        assert rows_read == [number for number, row in enumerate(flat) if holds(condition, row)], condition
 
 
 BITS = {pa.int8(): 7, pa.int16(): 15, pa.int32(): 31, pa.int64(): 63}
@@ -235,23 +235,23 @@ def column_of(type_: pa.DataType) -> list[Any]:
             if type_ in BITS
             else (0, 2 ** UNSIGNED_BITS[type_] - 1)
         )
-        found: list[Any] = [each for each in [*WHOLE, least, most] if least <= each <= most]
+        values: list[Any] = [each for each in [*WHOLE, least, most] if least <= each <= most]
     elif pa.types.is_decimal(type_):
         unit = Decimal(1).scaleb(-type_.scale)
         most = decimal.Context(prec=80).multiply(unit, 10**type_.precision - 1)
-        found = [each for each in map(Decimal, WHOLE) if abs(each) <= most]
-        found += [unit, -unit, most, most.copy_negate()]
-        found += [
+        values = [each for each in map(Decimal, WHOLE) if abs(each) <= most]
+        values += [unit, -unit, most, most.copy_negate()]
+        values += [
             each for each in (Decimal(10) ** 23, Decimal("0.1")) if type_.scale < 38 and abs(each) <= most
         ]
-        found = [each for each in found if type_.scale or each == each.to_integral_value()]
+        values = [each for each in values if type_.scale or each == each.to_integral_value()]
     else:
         kind: Any = {16: np.float16, 32: np.float32, 64: np.float64}[type_.bit_width]
         with np.errstate(over="ignore"):
-            found = [
+            values = [
                 float(kind(each)) for each in [*map(float, WHOLE), *PRECISE, *(-each for each in PRECISE)]
             ]
-    return [None, *found, None]
+    return [None, *values, None]
 
 
 NUMERIC = [
@@ -284,22 +284,22 @@ def file_of(type_: pa.DataType) -> tuple[list[Any], bytes]:
 
 def spelled(number: Any) -> list[Any]:
     """Return a number as Python, NumPy and pyarrow have it."""
-    found = [number]
+    spellings = [number]
     if isinstance(number, int):
-        found += [
+        spellings += [
             kind(number)
             for kind in (np.int64, np.uint64)
             if np.iinfo(kind).min <= number <= np.iinfo(kind).max
         ]
-        found += [pa.scalar(number, pa.int64())] if -(2**63) <= number < 2**63 else []
-        found += [Decimal(number), *([float(number)] if abs(number) < 2**1000 else [])]
+        spellings += [pa.scalar(number, pa.int64())] if -(2**63) <= number < 2**63 else []
+        spellings += [Decimal(number), *([float(number)] if abs(number) < 2**1000 else [])]
     elif isinstance(number, float):
         with np.errstate(over="ignore"):
-            found += [np.float64(number), np.float32(number), np.float16(number)]
-        found += [pa.scalar(number), pa.scalar(number, pa.float32())]
+            spellings += [np.float64(number), np.float32(number), np.float16(number)]
+        spellings += [pa.scalar(number), pa.scalar(number, pa.float32())]
     elif number.is_finite() and -20 < number.adjusted() < 30:
-        found += [pa.scalar(number)]
-    return found
+        spellings += [pa.scalar(number)]
+    return spellings
 
 
 def plain(number: Any) -> Any:
@@ -353,9 +353,9 @@ def test_every_number_meets_every_type_of_column_by_one_table(
         if asked is None:
             continue
         with bow.parquet.read(file, columns=["id"], filters=asked) as stream:
-            found = stream.read_all()["id"].to_pylist()
+            rows_read = stream.read_all()["id"].to_pylist()
         expected = [number for number, value in enumerate(rows) if holds(wanted, {"x": value})]
-        assert found == expected, (asked, [rows[number] for number in {*found} ^ {*expected}])
+        assert rows_read == expected, (asked, [rows[number] for number in {*rows_read} ^ {*expected}])
 
 
 @pytest.mark.parametrize("in_struct", [False, True])

@@ -49,17 +49,17 @@ def file_of(rows: list[Any], shred: Any) -> bytes:
 
 
 def holds(value: Any, call: str, literals: list[Any]) -> bool | None:
-    """Return what a comparison is for a value of a document: null where it is no number."""
+    """Return what a comparison is for a value of a document: null where it is not a number."""
     if isinstance(value, bool | str | list) or value is None:
         return None
-    found = [_compared(value, "==" if call == "in" else call, literal) for literal in literals]
+    each_literal = [_compared(value, "==" if call == "in" else call, literal) for literal in literals]
     if call == "in" and isinstance(value, float):
-        found = [
+        each_literal = [
             one and math.copysign(1, value) == math.copysign(1, literal) if value == 0 else one
-            for one, literal in zip(found, literals, strict=True)
+            for one, literal in zip(each_literal, literals, strict=True)
         ]
-        found += [math.isnan(value) and is_nan(literal) for literal in literals]
-    return any(found) if call == "in" else found[0]
+        each_literal += [math.isnan(value) and is_nan(literal) for literal in literals]
+    return any(each_literal) if call == "in" else each_literal[0]
 
 
 def _compared(value: Any, symbol: str, literal: Any) -> bool | None:
@@ -80,7 +80,7 @@ def _compared(value: Any, symbol: str, literal: Any) -> bool | None:
 def test_numbers_at_paths_compare_as_what_they_are(
     values: list[Any], type_: pa.DataType, shred: Any, call: str, literals: list[Any]
 ) -> None:
-    """Whatever they are read as and however they are shredded; what is no number matches nothing, also negated."""
+    """Whatever they are read as and however they are shredded; text and the like match nothing, also negated."""
     rows = [None if number % 5 == 4 else {"a": value} for number, value in enumerate(values)]
     file = file_of(rows, shred)
     place = path("v", "$.a", type_)
@@ -99,14 +99,14 @@ def test_numbers_at_paths_compare_as_what_they_are(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with bow.parquet.read(file, columns=["id"], filters=filters) as stream:
-                found = stream.read_all()["id"].to_pylist()
+                rows_read = stream.read_all()["id"].to_pylist()
         negated = len(asked) == 2 and filters is asked[1]
         expected = [holds(value, call, literals) for value in stored]
         if negated:
             expected = [None if each is None else not each for each in expected]
             if call == "in":  # as of columns, a null is not in a list
                 expected = [True if row is None else each for row, each in zip(stored, expected, strict=True)]
-        assert found == [number for number, each in enumerate(expected) if each], filters
+        assert rows_read == [number for number, each in enumerate(expected) if each], filters
 
 
 def _alike(literals: list[Any]) -> bool:

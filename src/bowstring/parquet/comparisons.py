@@ -58,10 +58,10 @@ def in_column(condition: Condition, path: tuple[str, ...], schema: pa.Schema, *,
         return _NULL
     number = number_of(value) if is_number(stored) and call in COMPARISONS else None
     if number is not None:
-        found = _threshold(call, number, stored, mixed=mixed)
-        if isinstance(found, bool):
-            return _constant(place, holds=found)
-        call, value = found[0], found[1].cast(type_)
+        fitting = _threshold(call, number, stored, mixed=mixed)
+        if isinstance(fitting, bool):
+            return _constant(place, holds=fitting)
+        call, value = fitting[0], fitting[1].cast(type_)
     return _of_pyarrow(Condition(call, path, value), place)
 
 
@@ -83,10 +83,10 @@ def in_variant(condition: Condition, name: str, schema: pa.Schema) -> Any:
     if call == "is_valid":
         return functools.reduce(operator.or_, every)
     # Where no kind has a value, the first speaks for the null.
-    found = every[0]
+    whole = every[0]
     for place, each in zip(places[1:], every[1:], strict=True):
-        found = pc.if_else(place.is_valid(), each, found)
-    return pc.if_else(pc.field(name, "other").is_valid(), _NULL, found)
+        whole = pc.if_else(place.is_valid(), each, whole)
+    return pc.if_else(pc.field(name, "other").is_valid(), _NULL, whole)
 
 
 def possible(
@@ -100,11 +100,11 @@ def possible(
     if condition.call == "invert":
         return possible(condition.parts[0], schema, paths, negated=not negated)
     if condition.parts:
-        found = [possible(part, schema, paths, negated=negated) for part in condition.parts]
-        known = [each for each in found if each is not None]
+        every = [possible(part, schema, paths, negated=negated) for part in condition.parts]
+        known = [each for each in every if each is not None]
         if (condition.call == "and_kleene") != negated:
             return functools.reduce(operator.and_, known) if known else None
-        return functools.reduce(operator.or_, known) if len(known) == len(found) else None
+        return functools.reduce(operator.or_, known) if len(known) == len(every) else None
     type_ = _type_at(schema, condition.path) if condition.path else None
     if type_ is None:
         return None
@@ -134,10 +134,10 @@ def _possible(condition: Condition, place: Any, type_: pa.DataType, negated: boo
         return pc.scalar(False)
     number = number_of(value) if is_plain_number else None
     if number is not None:
-        found = _threshold(call, number, type_, mixed=mixed)
-        if isinstance(found, bool):
-            return place.is_valid() if found != negated else pc.scalar(False)
-        call, value = found
+        fitting = _threshold(call, number, type_, mixed=mixed)
+        if isinstance(fitting, bool):
+            return place.is_valid() if fitting != negated else pc.scalar(False)
+        call, value = fitting
     return COMPARISONS[OPPOSITE[call] if negated else call](place, value)
 
 
@@ -147,8 +147,8 @@ def _possible_in(values: pa.Array, place: Any) -> Any | None:
     if pc.any(pc.is_nan(numbers), min_count=0).as_py():
         return None
     bounds = pc.min_max(numbers)
-    found = (place >= bounds["min"]) & (place <= bounds["max"]) if len(numbers) else pc.scalar(False)
-    return found | place.is_null() if values.null_count else found
+    between = (place >= bounds["min"]) & (place <= bounds["max"]) if len(numbers) else pc.scalar(False)
+    return between | place.is_null() if values.null_count else between
 
 
 def _of_pyarrow(condition: Condition, place: Any) -> Any:
@@ -169,10 +169,10 @@ def _type_at(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType | None:
     fields: list[pa.Field] = list(schema)
     type_ = None
     for name in path:
-        found = [field for field in fields if field.name == name]
-        if len(found) != 1:
+        named = [field for field in fields if field.name == name]
+        if len(named) != 1:
             return None
-        type_ = found[0].type
+        type_ = named[0].type
         fields = list(type_) if pa.types.is_struct(type_) else []
     return type_
 
@@ -226,11 +226,11 @@ def _members(values: Iterable[Any], type_: pa.DataType, *, mixed: bool = False) 
     """Return those of some numbers that values of a type can be equal to, and the nulls among them."""
     values = values if isinstance(values, pa.Array) else list(values)
     try:
-        found = pa.array(values)
+        array = pa.array(values)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
-        found = None  # numbers of several kinds, or too large
-    if found is not None and found.type == type_:
-        return found
+        array = None  # numbers of several kinds, or too large
+    if array is not None and array.type == type_:
+        return array
     kept: list[Any] = []
     for value in values:
         if _is_null(value):

@@ -146,11 +146,11 @@ def _parsed(pairs: _Pairs, constants: pa.RecordBatch, deserialize: Callable[[pa.
             arguments.append((value.decode(),))
         elif key == b"end":
             call = calls.pop()
-            found = _analysed(call)
-            if found is None:
+            condition = _analysed(call)
+            if condition is None:
                 part = deserialize(_stored(pairs[call.start : position + 1], constants))
-                found = Condition("", expression=part, names=_names(call.arguments))
-            calls[-1].arguments.append(found)
+                condition = Condition("", expression=part, names=_names(call.arguments))
+            calls[-1].arguments.append(condition)
         else:
             raise ValueError(key)
     [whole] = outermost.arguments
@@ -201,10 +201,10 @@ def _stored(part: _Pairs, constants: pa.RecordBatch) -> pa.Buffer:
 
 def _names(arguments: Iterable[Any]) -> tuple[str, ...]:
     """Return the columns that the arguments of a call refer to."""
-    found: list[str] = []
+    names: list[str] = []
     for argument in arguments:
         if isinstance(argument, tuple):
-            found.append(argument[0])
+            names.append(argument[0])
         elif isinstance(argument, Condition):
-            found += (name for leaf in argument.leaves() for name in (*leaf.path[:1], *(leaf.names or ())))
-    return tuple(dict.fromkeys(found))
+            names += (name for leaf in argument.leaves() for name in (*leaf.path[:1], *(leaf.names or ())))
+    return tuple(dict.fromkeys(names))

@@ -76,8 +76,8 @@ class RowFilter:
         self._raises = on_error == "raise"
         leaves = list(self._condition.leaves())
         names = {name for leaf in leaves for name in (*leaf.path[:1], *(leaf.names or ()))}
-        found = {name: reference_of(name) for name in names}
-        self._references = {name: each for name, each in found.items() if each is not None}
+        references = {name: reference_of(name) for name in names}
+        self._references = {name: each for name, each in references.items() if each is not None}
         self._leaves = leaves
         self._prepared: tuple[pa.Schema, Any] | None = None
         self._lock = threading.Lock()
@@ -149,8 +149,8 @@ class RowFilter:
         form = ds.ParquetFileFormat()
         whole = functools.reduce(operator.and_, known.values())
         fragment = form.make_fragment(pa.BufferReader(b""), partition_expression=whole)
-        found = ds.FileSystemDataset([fragment], schema=schema, format=form)
-        return any(True for _ in found.get_fragments(wanted))
+        dataset = ds.FileSystemDataset([fragment], schema=schema, format=form)
+        return any(True for _ in dataset.get_fragments(wanted))
 
     def mask(self, batch: pa.RecordBatch) -> pa.Array:
         """Return a boolean for each row; no comparison holds for a null.
@@ -270,12 +270,12 @@ def _comparison(column: Any, symbol: str, value: Any) -> Condition:
         value = value if isinstance(value, pa.Array) else list(value)
     if isinstance(column, int) or isinstance(value, pc.Expression):
         place = pc.field(column if isinstance(column, int) else _path(column))
-        found = condition_of(place.isin(value) if call == "is_in" else COMPARISONS[call](place, value))
+        condition = condition_of(place.isin(value) if call == "is_in" else COMPARISONS[call](place, value))
     elif call != "is_in" and number_of(value) is None:
-        found = Condition(call, _path(column), pa.scalar(value))
+        condition = Condition(call, _path(column), pa.scalar(value))
     else:
-        found = Condition(call, _path(column), value)
-    return Condition("invert", parts=(found,)) if symbol == "not in" else found
+        condition = Condition(call, _path(column), value)
+    return Condition("invert", parts=(condition,)) if symbol == "not in" else condition
 
 
 def _path(column: Any) -> tuple[str, ...]:
@@ -285,9 +285,9 @@ def _path(column: Any) -> tuple[str, ...]:
     if isinstance(column, tuple | list) and column and all(isinstance(each, str) for each in column):
         return tuple(column)
     if isinstance(column, pc.Expression):
-        found = condition_of(column.is_valid()).path
-        if len(found) == 1 and reference_of(found[0]) is not None:
-            return found
+        path = condition_of(column.is_valid()).path
+        if len(path) == 1 and reference_of(path[0]) is not None:
+            return path
     raise UsageError(
         "a filter compares a column", expected="a name, or variant.path(…)", found=str(column)[:200]
     )

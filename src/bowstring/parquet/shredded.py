@@ -309,8 +309,8 @@ def _values(
     """Return the values at a path of a group that has some leaves of a Variant."""
     if way is not None and way.typed == type_ and (way.value is None or way.value not in leaves):
         return pc.struct_field(array, [*way.names, "typed_value"])
-    found = _storage(_got(array, reference, limits))
-    return found if found.type.equals(type_) else found.cast(type_)
+    values = _storage(_got(array, reference, limits))
+    return values if values.type.equals(type_) else values.cast(type_)
 
 
 def _compared(
@@ -334,9 +334,9 @@ def _compared(
         if not others.any():
             arrays[name] = pa.nulls(len(array), type_)
             continue
-        found = variant.get(batch, reference.path, type_, cast="exact", with_status=True, limits=limits)
-        arrays[name] = _storage(found[0])
-        others &= found[1].values > np.uint8(variant.Status.VARIANT_NULL)
+        read = variant.get(batch, reference.path, type_, cast="exact", with_status=True, limits=limits)
+        arrays[name] = _storage(read[0])
+        others &= read[1].values > np.uint8(variant.Status.VARIANT_NULL)
     arrays["other"] = pa.nulls(len(array), pa.string())
     if others.any():
         kinds = variant.type_of(batch, reference.path).to_arrow().cast(pa.string())
@@ -345,8 +345,8 @@ def _compared(
 
 
 def _storage(column: Any) -> pa.Array:
-    found = column.to_arrow()
-    return found.storage if isinstance(found, VariantArray) else found
+    array = column.to_arrow()
+    return array.storage if isinstance(array, VariantArray) else array
 
 
 def _got(array: pa.StructArray, reference: Reference, limits: Limits) -> Any:
