@@ -15,8 +15,9 @@ import urllib.parse
 from collections.abc import Iterator
 
 from bowstring.errors import DeadlineExceeded, UsageError
+from bowstring.kernels.trusted_folders import check_replaceable
 from bowstring.memory.slab import needing_descriptor
-from bowstring.private_folders import check_replaceable, lock, private_folder
+from bowstring.private_folders import lock, private_folder
 
 __all__ = ["SocketFile", "address_of", "path_of", "runtime_folder"]
 
