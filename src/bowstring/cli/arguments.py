@@ -335,10 +335,9 @@ def _token_in(path: str) -> str:
     try:
         with open(path, "rb") as file:
             token = file.read(_MOST_OF_A_TOKEN + 2).strip()
-    except FileNotFoundError as error:
-        raise MissingFile("there is no such token file", found=path) from error
     except OSError as error:
-        raise UsageError("the token file cannot be read", found=error.strerror, where=path) from error
+        wrong = MissingFile if isinstance(error, FileNotFoundError) else UsageError
+        raise wrong("the token file cannot be read", found=error.strerror, where=path) from error
     fault = "it is empty" if not token else "more" if len(token) > _MOST_OF_A_TOKEN else "not ASCII"
     if not token or len(token) > _MOST_OF_A_TOKEN or not token.isascii():
         raise UsageError(
