@@ -59,7 +59,7 @@ def opened(
     BrokenError, DeadlineExceeded, AccessDenied
         No server can be reached: the error of the last one, with what is wrong with the others.
     Unsupported
-        Only ``DoGet`` is left, and has no shards.
+        Only ``DoGet`` is left, which has no shards, and whose servers count whoever looks as a reader.
     """
     ours = [each for each in endpoint.offers if not each.by_flight]
     flights = [each for each in endpoint.offers if each.by_flight]
@@ -72,6 +72,8 @@ def opened(
             passed_over += _reasons(without_frames(error), rest)
     if hello.shard is not None:
         raise Unsupported("Flight has no shards", hint="; ".join(passed_over))
+    if hello.looks:
+        raise Unsupported("a Flight server may count whoever asks for rows as a reader")
     return first_that_opens(
         flights, lambda offer: DoGet(endpoint, offer, limits, tls, passed_over), passed_over
     )

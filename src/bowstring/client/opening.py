@@ -191,8 +191,13 @@ def open_stream(
     transport: str | None = None,
     connections: int = 1,
     dialled: Callable[[Channel], None] | None = None,
+    looks: bool = False,
 ) -> Stream:
-    """Do what `connect` does; with `dialled`, which is told of each channel, streams share threads."""
+    """Do what `connect` does; with `dialled`, which is told of each channel, streams share threads.
+
+    With `looks`, of one endpoint, this is not a reader that ``publish(readers=…)`` counts; a server that would
+    count it, and one that would have to make the batches, raise Unsupported.
+    """
     limits = limits_or_default(limits)
     if mode not in ("map", "copy", None):
         raise UsageError("no such mode", expected="'map' or 'copy'", found=repr(mode))
@@ -244,7 +249,13 @@ def open_stream(
         waits = bool(reading) and addresses_of(reading) is not None
         under_way = UNDER_WAY if unit.tickets else 0
         hello = Hello(
-            chosen, limits.window_bytes, pointers=True, events=waits, shard=part, partitions=under_way
+            chosen,
+            limits.window_bytes,
+            pointers=True,
+            events=waits,
+            shard=part,
+            partitions=under_way,
+            looks=looks,
         )
 
         def connected(endpoint: Endpoint) -> Connection:

@@ -97,8 +97,10 @@ def read(
 
     Raises
     ------
+    MissingFile
+        There is no such file.
     UsageError
-        There is no such file; a list is empty; the filters do not fit the columns.
+        A list is empty; the filters do not fit the columns.
     UnknownColumn
         There is no such column.
     InvalidData

@@ -401,10 +401,12 @@ class Server(Closing):
 
     # What the sessions ask of the server.
 
-    def admit(self, ticket: bytes, role: Role, *, authenticated: bool, shards: int) -> Publication:
+    def admit(
+        self, ticket: bytes, role: Role, *, authenticated: bool, shards: int, looks: bool = False
+    ) -> Publication:
         """Return the data set that a reader asks for, and count the reader in (:meth:`Catalogue.admit`)."""
         names = authenticated or self._token is not None
-        return self._catalogue.admit(ticket, role, names=names, shards=shards)
+        return self._catalogue.admit(ticket, role, names=names, shards=shards, looks=looks)
 
     def infos(self, *, authenticated: bool) -> list[DatasetInfo]:
         """Return what is offered now, for a reader that may ask by name.

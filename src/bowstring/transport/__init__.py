@@ -59,6 +59,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 class Transport(Protocol):
     """What a module must offer to be registered as a transport.
 

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Iterator
 from typing import Final
 
-from bowstring.errors import BowstringError, UsageError
+from bowstring.errors import BowstringError, MissingFile, UsageError
 
 __all__ = ["WHOM_TO_TRUST", "TlsConfig", "asks_certificates", "client_context", "server_context"]
 
@@ -109,7 +109,8 @@ def _reading(what: str, *paths: str | os.PathLike[str] | None) -> Iterator[None]
         if isinstance(error, BowstringError) or getattr(error, "errno", None) in _OUT_OF_DESCRIPTORS:
             raise  # which the registry of transports names
         why = error.reason if isinstance(error, ssl.SSLError) else getattr(error, "strerror", None)
-        raise UsageError(
+        wrong = MissingFile if isinstance(error, FileNotFoundError) else UsageError
+        raise wrong(
             f"{what} cannot be read",
             expected="PEM files that belong together",
             found=why or str(error),

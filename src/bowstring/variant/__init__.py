@@ -50,3 +50,7 @@ __all__ = [
     "unshred",
     "validate",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

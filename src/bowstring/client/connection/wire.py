@@ -18,6 +18,7 @@ from bowstring.errors import (
     LimitExceeded,
     MissingDependency,
     OutOfBudget,
+    Unsupported,
     without_frames,
 )
 from bowstring.memory import this_process
@@ -247,6 +248,11 @@ def _open(
     wires: list[Wire] = []
     try:
         for location in locations:
+            if hello.looks and location.hello is None:
+                raise Unsupported(
+                    "a server of the plain protocol counts whoever opens its data sets as a reader",
+                    where=location.address,
+                )
             channel = dial(location.address, limits, limits.connect_timeout, tls=tls)
             wires.append(Wire(channel, allocator))
             if dialled is not None:
@@ -290,5 +296,6 @@ def _opening(
         events=maps and hello.events,
         shard=hello.shard,
         partitions=hello.partitions,
+        looks=hello.looks,
     )
     return opening(location, ticket, said, partitions)
