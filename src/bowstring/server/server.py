@@ -7,13 +7,14 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import math
 import os
 import secrets
 import signal
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from bowstring.closing import Closing
 from bowstring.dissociated.endpoint import Endpoint, Location, Offer, this_host
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 __all__ = ["Server", "ServerStatistics"]
 
 _servers: weakref.WeakSet[Server] = weakref.WeakSet()
+
+_SLICE: Final = 1.0
 
 # Silent, unless the program configures logging.
 logging.getLogger("bowstring").addHandler(logging.NullHandler())
@@ -363,10 +366,13 @@ class Server(Closing):
         False
         """
         self._check_process()
-        seconds = None if timeout is None else check_seconds(timeout)
+        end = math.inf if timeout is None else time.monotonic() + check_seconds(timeout)
         try:
             with _ended_by_sigterm(), self._changed:
-                return self._changed.wait_for(lambda: self._closed, seconds)
+                while not self._closed and (left := end - time.monotonic()) > 0:
+                    # A handler of C code (polars installs one) has waits without a deadline go on after a signal.
+                    self._changed.wait(min(left, _SLICE))
+                return self._closed
         except KeyboardInterrupt:
             return True
 
