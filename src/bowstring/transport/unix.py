@@ -28,7 +28,7 @@ from bowstring.transport.descriptors import MOST_DESCRIPTORS, ROOM, Arrivals, cl
 from bowstring.transport.framing import Views
 from bowstring.transport.listener import SocketListener
 from bowstring.transport.peer import Peer, milliseconds
-from bowstring.transport.socket_file import SocketFile, address_of, path_of
+from bowstring.transport.socket_file import SocketFile, address_of, connectable, path_of
 from bowstring.transport.sockets import StreamChannel
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ __all__ = ["UnixChannel", "UnixListener", "dial", "is_loopback", "listen"]
 passes_memory: Final = "fd"
 
 _SEND_BUFFER = 512 * 1024
+_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 _NO_ANCILLARY: tuple[tuple[int, int, array.array[int]], ...] = ()
 # As plain numbers: an operation on two of socket's enumeration takes as long as the system call.
 _LOOK: Final = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
@@ -156,7 +157,7 @@ def listen(address: str, limits: Limits) -> Listener:
     Raises
     ------
     UsageError
-        The path is too long for a socket (107 bytes), its folder is not there or not safe, a server is
+        The path is too long for a socket, its folder is not there or not safe, a server is
         listening there already, or it is a file of another kind.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -200,7 +201,8 @@ def _connect(sock: socket.socket, path: str, deadline: float) -> None:
     sock.setblocking(False)
     for pause in _pauses(end):
         try:
-            sock.connect(path)
+            with connectable(path) as place:
+                sock.connect(place)
             return
         except BlockingIOError:
             time.sleep(pause)
@@ -209,6 +211,8 @@ def _connect(sock: socket.socket, path: str, deadline: float) -> None:
                 f"{path} belongs to another user", hint="Only the same user gets in."
             ) from error
         except OSError as error:
+            if error.errno in _NO_DESCRIPTOR:
+                raise  # which the registry of transports names
             reason = "the socket's server is gone" if error.errno == errno.ECONNREFUSED else error.strerror
             raise BrokenError(
                 f"nobody listens at {path}",
