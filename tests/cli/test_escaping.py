@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
@@ -36,7 +36,7 @@ def address() -> Iterator[str]:
         yield server.address
 
 
-COMMANDS = {
+COMMANDS: dict[str, Callable[[str], list[str]]] = {
     "list": lambda address: ["list", address],
     "fetch a failing one": lambda address: ["fetch", address, "failing"],
     "fetch": lambda address: ["fetch", address, HOSTILE],

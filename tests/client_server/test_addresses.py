@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 import bowstring as bow
 from bowstring.transport import dial, listen
+from tests.client_server.conftest import until
 from tests.transport.certified import authority, trusting
 from tests.ucx import UCX
 
@@ -127,3 +129,17 @@ def test_a_data_set_has_a_name() -> None:
         bow.flight.serve({"": bow.Dataset((), pa.schema([]))})
     with pytest.raises(bow.UsageError, match="name"):
         bow.flight.serve(bow.Dataset((), pa.schema([]), metadata={"name": ""}))
+
+
+def test_readers_find_a_server_whose_folder_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server whose folder somebody removes is there again soon, at the same endpoint."""
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with bow.Server() as server:
+        endpoint = server.publish("t", {"n": [1, 2]})
+        assert bow.get(endpoint).num_rows == 2
+        shutil.rmtree(tmp_path / "bowstring")
+        until(lambda: "made anew" in caplog.text)
+        assert bow.get(endpoint).num_rows == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import socket
 import stat
 import subprocess
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from bowstring.errors import AccessDenied, BrokenError, DeadlineExceeded, UsageError
 from bowstring.testing.transport_kit.harness import PATIENCE, SOON, in_thread
-from bowstring.transport import dial, is_loopback, listen, socket_file
+from bowstring.transport import Listener, dial, is_loopback, listen, socket_file
 from bowstring.transport.socket_file import address_of, path_of
 
 Spawn = Callable[..., "subprocess.Popen[bytes]"]
@@ -317,6 +318,72 @@ def test_only_its_own_file_is_removed(folder: Path) -> None:
     gone = listen(f"unix:{folder}/b.sock")
     os.unlink(folder / "b.sock")
     gone.close()
+
+
+def renewed(listener: Listener) -> bool:
+    """Whether a listener can be dialled after it has looked."""
+    assert listener.accept(0.0) is None
+    try:
+        dial(listener.uri).close()
+    except BrokenError:
+        return False
+    there = listener.accept(PATIENCE)
+    assert there is not None
+    there.close()
+    return True
+
+
+@pytest.mark.parametrize(
+    "gone", ["file", "folder", "renamed folder", "abandoned", "taken", "no place", "open"]
+)
+@pytest.mark.parametrize("default", [False, True], ids=["named", "default"])
+def test_a_file_that_is_gone_is_made_anew(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    gone: str,
+    default: bool,
+) -> None:
+    """A server whose file or folder was removed makes both anew where that is safe; it logs that, or why not."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    parent = folder / "bowstring"
+    parent.mkdir(mode=0o700)
+    with listen("unix:" if default else f"unix:{parent}/a.sock") as listener:
+        path = Path(listener.uri.removeprefix("unix:"))
+        assert renewed(listener)
+        assert not caplog.records
+        if gone == "renamed folder":
+            parent.rename(folder / "former")
+        else:
+            path.unlink()
+        if gone in ("folder", "no place", "open"):
+            parent.rmdir()
+        if gone == "abandoned":
+            abandoned(path)
+        elif gone == "taken":
+            path.write_text("another's")
+        elif gone == "no place":
+            parent.write_text("another's")
+        elif gone == "open":
+            parent.mkdir()
+            parent.chmod(0o777)
+        safe = gone not in ("taken", "no place") and not (gone == "open" and default)
+        assert renewed(listener) == renewed(listener) == safe
+        assert [each.levelname for each in caplog.records] == ["WARNING" if safe else "ERROR"]
+        assert str(path) in caplog.text
+        if safe:
+            assert mode_of(path) == 0o600
+            assert mode_of(parent) == (0o777 if gone == "open" else 0o700)
+    assert path.exists() == (gone == "taken")
+
+
+def test_servers_whose_folder_is_removed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several servers in one folder that somebody removes, each is there again for its readers."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    with listen("unix:") as one, listen("unix:") as two:
+        shutil.rmtree(folder / "bowstring")
+        assert renewed(one)
+        assert renewed(two)
 
 
 def test_locked_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

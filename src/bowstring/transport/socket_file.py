@@ -96,11 +96,14 @@ class SocketFile:
         Where it lies, absolute.
     identity
         Device and inode, which tell it from a file that has taken its name since.
+    chosen
+        Whether it lies in the private folder, since no path was given.
     """
 
-    def __init__(self, path: str, identity: tuple[int, int]) -> None:
+    def __init__(self, path: str, identity: tuple[int, int], *, chosen: bool) -> None:
         self.path = path
         self._identity = identity
+        self._chosen = chosen
 
     @classmethod
     def listen(cls, sock: socket.socket, path: str | None) -> SocketFile:
@@ -128,15 +131,45 @@ class SocketFile:
             try:
                 os.chmod(name, 0o600, dir_fd=folder)  # a umask may have taken rights from the owner
                 sock.listen(socket.SOMAXCONN)
-                return cls(path, _identity(name, folder))
+                return cls(path, _identity(name, folder), chosen=chosen)
             except BaseException:
                 os.unlink(name, dir_fd=folder)
                 raise
 
+    @property
+    def is_there(self) -> bool:
+        """Whether the file that was made here still has its name."""
+        try:
+            return _identity(self.path) == self._identity
+        except OSError:
+            return False
+
+    def made_anew(self, sock: socket.socket) -> SocketFile:
+        """Bind another socket to the path, whose file somebody has removed, maybe with its folder.
+
+        Raises
+        ------
+        UsageError
+            A server or a file of another kind has taken the name, or the folder cannot be made or is not safe.
+        """
+        folder = os.path.dirname(self.path)
+        try:
+            if self._chosen:
+                private_folder(folder, "the folder for sockets", "Remove it.")
+            elif not os.path.isdir(folder):
+                os.mkdir(folder, 0o700)
+        except OSError as error:
+            raise UsageError(
+                "the socket's folder cannot be made", found=error.strerror, where=folder
+            ) from error
+        made = SocketFile.listen(sock, self.path)
+        made._chosen = self._chosen
+        return made
+
     def remove(self) -> None:
         """Remove the file if it is still the one that was made here."""
-        with contextlib.suppress(OSError):
-            if _identity(self.path) == self._identity:
+        if self.is_there:
+            with contextlib.suppress(OSError):
                 os.unlink(self.path)
 
 
