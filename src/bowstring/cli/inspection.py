@@ -15,7 +15,7 @@ from bowstring import ipc
 from bowstring.cli.arguments import endpoint_with_token, tls_config
 from bowstring.cli.facts import Facts, batch_facts, metadata_facts, node_facts, schema_facts, tree_of
 from bowstring.cli.files import DataFile, Format, recognise
-from bowstring.cli.terminal import FAILED, as_json, print_tree
+from bowstring.cli.terminal import FAILED, as_json, print_tree, shown
 from bowstring.client import list_datasets
 from bowstring.client.opening import open_stream
 from bowstring.columnar import Layout
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print_tree(tree_of(source.partition("?")[0], facts))
     if error is not None:
-        print(f"bowstring inspect: {error}", file=sys.stderr)
+        print(f"bowstring inspect: {shown(error)}", file=sys.stderr)
         return FAILED
     return 0
 

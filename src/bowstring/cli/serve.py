@@ -8,7 +8,6 @@ import os
 import secrets
 import shlex
 import sys
-import threading
 import urllib.parse
 from typing import TYPE_CHECKING, Any
 
@@ -130,7 +129,7 @@ def _print_one(
 
 def _wait(server: Server, names: Sequence[str], readers: int | None) -> None:
     if readers is None:
-        threading.Event().wait()
+        server.wait()
     waiting = list(names)
     while waiting:
         with contextlib.suppress(DeadlineExceeded):

@@ -328,6 +328,8 @@ INTERRUPTED = 130
 def report(error: BowstringError | OSError, arguments: argparse.Namespace) -> int:
     """Say what went wrong on stderr, and on stdout as JSON where a program reads that; return the exit code.
 
+    Text of a server that would move the cursor is spelled out.
+
     Examples
     --------
     >>> import argparse
@@ -336,7 +338,8 @@ def report(error: BowstringError | OSError, arguments: argparse.Namespace) -> in
     2
     """
     if getattr(arguments, "debug", False):
-        traceback.print_exception(error, file=sys.stderr)
+        lines = "".join(traceback.format_exception(error)).splitlines()
+        print("\n".join(map(shown, lines)), file=sys.stderr)
     print(f"bowstring {arguments.command}: {_paragraph(error, arguments.command)}", file=sys.stderr)
     if getattr(arguments, "json", False):
         print(json.dumps({"error": as_json(error, arguments.command)}), flush=True)
@@ -387,7 +390,7 @@ def in_options(text: str, command: str = "fetch") -> str:
 
 
 def _paragraph(error: BaseException, command: str) -> str:
-    text = in_options(" ".join(str(error).split()), command)
+    text = in_options(shown(" ".join(str(error).split())), command)
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 

@@ -17,7 +17,6 @@ from bowstring.errors import (
     ProtocolError,
     UnknownTicket,
     Unsupported,
-    UsageError,
 )
 from bowstring.limits import Limits, limits_or_default
 from bowstring.transport import check_scheme, dial
@@ -78,6 +77,8 @@ def list_datasets(
     [('trips', 3), ('zones', 3)]
     """
     limits = limits_or_default(limits)
+    if not isinstance(address, str):
+        check_scheme(address)
     if is_depot(address):
         with _depot() as depot:
             infos: list[DatasetInfo] = depot.list_datasets()
@@ -181,13 +182,7 @@ def _locations(address: str, token: str | None) -> list[Location]:
     UsageError
         It is no address that a transport knows.
     """
-    if ":" not in str(address):
-        raise UsageError(
-            "not an address",
-            expected='text such as "unix:/path" or "tcp://127.0.0.1:4711"',
-            found=repr(address)[:80],
-        )
-    text = str(address).strip()
+    text = address.strip()
     check_scheme(text.partition("?")[0][:200])
     if "?" not in text:
         return [Location(text, int(Want.DATA), int(Want.FREE), None, int(Want.HELLO), token)]

@@ -23,7 +23,7 @@ from bowstring.ipc.compression.device.decompress import DeviceBodies
 from bowstring.limits import Limits, limits_or_default
 from bowstring.memory import Device, Pool, default_pool
 from bowstring.memory.buffer import PrivateMemory
-from bowstring.transport import check_scheme
+from bowstring.transport import check_scheme, path_hint
 
 if TYPE_CHECKING:
     import ssl
@@ -296,7 +296,10 @@ def open_stream(
     if isinstance(source, Dataset):
         return DatasetStream(source, open_unit, chosen, ordered=ordered, connections=count)
     raise UsageError(
-        "this is not a source", expected="an Endpoint, a Dataset or a URI", found=type(source).__name__
+        "this is not a source",
+        expected="an Endpoint, a Dataset or a URI",
+        found=type(source).__name__,
+        hint=path_hint(source),
     )
 
 
@@ -325,7 +328,7 @@ def endpoint_of(uri: str, ticket: str | bytes | None = None) -> Endpoint:
     b'trips'
     """
     head = uri.strip().partition("?")[0]
-    if ":" in head:  # else it is no URI at all, and the error of that says what one is
+    if ":" in head or path_hint(head):  # else it is no URI at all, and the error of that says what one is
         check_scheme(head[:_MOST_SHOWN])
     return Endpoint.parse(uri, ticket)
 

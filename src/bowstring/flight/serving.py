@@ -13,7 +13,8 @@ from bowstring.dissociated.endpoint import Dataset
 from bowstring.errors import MissingDependency, UsageError
 from bowstring.flight.catalogs import Catalog, DatasetCatalog, ServerCatalog
 from bowstring.server import Server
-from bowstring.server.arguments import advertised_host, check_exposed, check_token
+from bowstring.server.advertising import advertised_host, bracketed, reached_at
+from bowstring.server.arguments import check_exposed, check_name, check_token
 from bowstring.transport.tcp import host_and_port, is_loopback, listening
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ __all__ = ["FlightServer", "serve"]
 
 _log = logging.getLogger("bowstring")
 _SCHEMES: Final = ("grpc", "grpc+tcp", "grpc+tls")
-_ANYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104  found, not bound
 # Servers whose calls did not end in time: to forget one would wait for them.
 _kept: list[Any] = []
 
@@ -62,7 +62,8 @@ def serve(
         Whether clients may publish (``DoPut``, which replaces) and withdraw data sets of a server. There must be a
         token: any user of this machine could else do so.
     advertise
-        The host that clients are told to read from, for an address such as ``grpc+tls://0.0.0.0:4711``.
+        The host that clients are told to read from, for an address such as ``grpc+tls://0.0.0.0:4711``. By default
+        they read from the host that they asked, and `uri` names the certificate's host or this machine's address.
 
     Raises
     ------
@@ -114,10 +115,12 @@ def _catalog_of(source: Any) -> Catalog:
         return ServerCatalog(source)
     if isinstance(source, Dataset):
         name = source.metadata.get("name")
-        if not isinstance(name, str):
+        if not isinstance(name, str) or not name:
             raise UsageError("the data set has no name", hint='flight.serve({"name": dataset}, …)')
         return DatasetCatalog({name: source})
     if isinstance(source, Mapping) and all(isinstance(each, Dataset) for each in source.values()):
+        for name in source:
+            check_name(name)
         return DatasetCatalog(dict(source))
     raise UsageError(
         "this is nothing to serve",
@@ -173,16 +176,18 @@ class FlightServer(Closing):
             # gRPC would share a port that is in use with its owner, and each client would find one of the two.
             listening(address).close()
         scheme = "grpc+tcp" if tls is None else "grpc+tls"
-        shown = _bracketed(host) if advertise is None else advertised_host(advertise, address)
+        named = None if advertise is None else advertised_host(advertise, address)
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._closed = False
         self._seconds = catalog.limits.close_timeout
-        where = f"{scheme}://{shown}" if advertise is not None or host not in _ANYWHERE else None
-        listens = f"{scheme}://{_bracketed(host)}:{port}"
+        listens = f"{scheme}://{bracketed(host)}:{port}"
+        reached = reached_at(listens, named, tls)
+        # Where the host is chosen here, clients are told to stay with the address at which they asked.
+        where = reached.rpartition(":")[0] if named is not None or reached == listens else None
         self._service = started(catalog, listens, token, tls, where, allow_put)
         self.port: int = self._service.port
-        self.uri = f"{scheme}://{shown}:{self.port}"
+        self.uri = f"{reached.rpartition(':')[0]}:{self.port}"
 
     def close(self) -> None:
         """Offer nothing any more, and end the calls that go on. Idempotent."""
@@ -203,7 +208,3 @@ class FlightServer(Closing):
 
     def __repr__(self) -> str:
         return f"<FlightServer {self.uri}{' closed' if self._closed else ''}>"
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

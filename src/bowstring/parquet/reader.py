@@ -5,8 +5,8 @@ from __future__ import annotations
 import collections
 import functools
 import os
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["ParquetStream", "read"]
 
 _MOST_THREADS: Final = 4
+_SLICE: Final = 1.0
+_Read = TypeVar("_Read")
 
 
 def read(
@@ -353,7 +355,7 @@ class ParquetStream(SequentialReader):
                 self._ready = self._in_pieces(due)
             else:
                 # Before this one is used, the next one is on its way.
-                batches = self._on_device(due) if due.plan.is_on_device else due.batches[0].result()
+                batches = self._on_device(due) if due.plan.is_on_device else _awaited(due.batches[0])
                 if due.is_last:
                     self._leave(due.plan.file)
                 self._read_ahead()
@@ -370,7 +372,7 @@ class ParquetStream(SequentialReader):
                 return [self._uploaded(each) for each in _pieces(plan, due.group, None)]
             found.append(([batch], plan.decoder.positions))
         for future, (_, positions) in zip(due.batches, plan.parts, strict=True):
-            found.append(([self._uploaded(batch) for batch in future.result()], positions))
+            found.append(([self._uploaded(batch) for batch in _awaited(future)], positions))
         return list(beside(found, plan.schema))
 
     def _in_pieces(self, due: _Due) -> Iterator[pa.RecordBatch]:
@@ -480,10 +482,16 @@ def _planned(plan: _Plan, source: Any, device: Device) -> _Plan:
 
 def _wait(due: collections.deque[_Due]) -> None:
     """Wait until no thread reads any more: what it reads from is closed next."""
-    for each in due:
-        for future in (*(each.batches or ()), *([] if each.masks is None else [each.masks])):
-            if not future.cancelled():
-                future.exception()
+    futures = [future for each in due for future in (*(each.batches or ()), each.masks) if future is not None]
+    while wait([each for each in futures if not each.cancelled()], _SLICE).not_done:
+        pass
+
+
+def _awaited(future: Future[_Read]) -> _Read:
+    """Return what a thread reads; waits in slices, so that Ctrl-C ends the wait whatever C code handles it."""
+    while not wait([future], _SLICE).done:
+        pass
+    return future.result()
 
 
 def _no_masks() -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Catalogue", "Publication"]
 
 _REMEMBERED: Final = 1024
+_END_SECONDS: Final = 1.0
 _log = logging.getLogger("bowstring")
 
 
@@ -279,7 +280,7 @@ class _Expiry:
             thread = self._thread
             self._changed.notify_all()
         if thread is not None:
-            thread.join()
+            thread.join(_END_SECONDS)
 
     def _run(self) -> None:
         with self._changed:
