@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Mapping
@@ -21,11 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FlightServer", "serve"]
 
-_log = logging.getLogger("bowstring")
 _SCHEMES: Final = ("grpc", "grpc+tcp", "grpc+tls")
 _ANYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104  found, not bound
-# Servers whose calls did not end in time: to forget one would wait for them.
-_kept: list[Any] = []
 
 
 def serve(
@@ -185,21 +181,18 @@ class FlightServer(Closing):
         self.uri = f"{scheme}://{shown}:{self.port}"
 
     def close(self) -> None:
-        """Offer nothing any more, and end the calls that go on. Idempotent."""
+        """Offer nothing any more, and end the calls that go on. Idempotent.
+
+        Calls of clients that have stopped reading end after ``Limits.close_timeout``, with their connections. At the
+        exit of the interpreter servers that were not closed are.
+        """
         if self._pid != os.getpid():
             return
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-        self._service.stop()
-        # It waits for calls, and a call for a client that takes nothing any more.
-        ending = threading.Thread(target=self._service.shutdown, name="flight end (bowstring)", daemon=True)
-        ending.start()
-        ending.join(self._seconds)
-        if ending.is_alive():
-            _log.warning("a Flight client at %s takes nothing; its call is left behind", self.uri)
-            _kept.append(self._service)
+        self._service.end(self._seconds)
 
     def __repr__(self) -> str:
         return f"<FlightServer {self.uri}{' closed' if self._closed else ''}>"
