@@ -123,7 +123,7 @@ def test_a_server_is_stopped(run: Run) -> None:
 
 
 def test_closing_with_a_client_that_stopped_reading(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    """A server closes within its time, though a client is stopped within a call, and nothing is left of the call."""
+    """A server closes within its time, though a client is stopped within a call, and the call ends."""
     limits = LIMITS.replace(close_timeout=0.5)
     with bow.Server("inproc:", limits=limits) as server:
         flights = bow.flight.serve(server)

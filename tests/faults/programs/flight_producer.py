@@ -1,7 +1,7 @@
 """A process that serves a data set by Flight: many batches, made as they are read, or a table.
 
-Called with ``lazy`` or ``table``, and with ``open`` to exit without closing. Prints the server's URI and, for each line that it reads, how many batches were
-made and how many readers there are; exits at the line ``exit``.
+Called with ``lazy`` or ``table``, and with ``open`` to exit without closing. Prints the server's URI and, for each
+line that it reads, how many batches were made and how many readers there are; exits at the line ``exit``.
 """
 
 from __future__ import annotations
