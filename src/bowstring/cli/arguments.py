@@ -108,6 +108,11 @@ def _serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="offer them by Arrow Flight, too: grpc://HOST:PORT or grpc+tls://HOST:PORT",
     )
     serve.add_argument(
+        "--unbounded-requests",
+        action="store_true",
+        help="let --flight listen off loopback without --tls-ca: it takes requests of any size from everybody",
+    )
+    serve.add_argument(
         "--advertise",
         metavar="HOST",
         help="the host that printed URIs name, where the address is tls://0.0.0.0:PORT",

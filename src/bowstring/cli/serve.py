@@ -65,7 +65,12 @@ def _started(
     words |= {"tls": tls if encrypts(address) else None, "advertise": host if "://" in address else None}
     server = servers.enter_context(Server(address, **words))
     flight_tls = tls if arguments.flight.startswith("grpc+tls:") else None
-    flights = serve(server, arguments.flight, **{**words, "tls": flight_tls, "advertise": host})
+    flights = serve(
+        server,
+        arguments.flight,
+        unbounded_requests=arguments.unbounded_requests,
+        **{**words, "tls": flight_tls, "advertise": host},
+    )
     return server, servers.enter_context(flights).uri
 
 

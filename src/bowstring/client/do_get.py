@@ -17,6 +17,7 @@ from bowstring.client.poller import Readiness, WakingCondition
 from bowstring.client.stream import Counters
 from bowstring.columnar.batch import Batch
 from bowstring.dissociated.endpoint import of_offers
+from bowstring.dissociated.location import token_of
 from bowstring.errors import (
     AccessDenied,
     BowstringError,
@@ -130,6 +131,8 @@ class DoGet:
         self._error: BowstringError | None = None
         self._reader: Any = None
         self.over = self.closed = False
+        tokens = [token_of(each.uri) for each in endpoint.offers if each.by_flight]
+        self._token_withheld = token_of(offer.uri) is None and any(tokens)
         self._server = FlightClient(offer.uri, tls, limits)
         run_in_thread(self._read, endpoint.ticket, name="bowstring-flight-reader")
         try:
@@ -161,6 +164,12 @@ class DoGet:
             error = EndOfStream("there are no more batches")
         except BowstringError as raised:
             error = without_frames(raised)
+            if self._token_withheld and isinstance(error, AccessDenied):
+                error = AccessDenied(
+                    "the token is not sent to a host that the Flight server named; "
+                    "connect(…, token_hosts=[…]) lists those that may have it",
+                    where=self.peer,
+                )
         except Exception as raised:  # noqa: BLE001  the thread that waits must learn of it
             error = BrokenError("the Flight client failed", found=repr(raised)[:200])
         with self._changed:

@@ -24,6 +24,7 @@ from bowstring.transport.framing import as_messages
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Sequence
 
     from bowstring.transport.certificates import TlsConfig
 
@@ -197,6 +198,7 @@ def named_endpoint(
     token: str | None,
     limits: Limits,
     tls: TlsConfig | ssl.SSLContext | None = None,
+    token_hosts: Sequence[str] = (),
 ) -> Endpoint | Dataset:
     """Return the endpoint that an address and a name stand for; without a name, that of the only data set there.
 
@@ -210,7 +212,7 @@ def named_endpoint(
     if is_flight(address):
         from bowstring.client.flight import located
 
-        return located(address, name, token, tls, limits)
+        return located(address, name, token, tls, limits, token_hosts)
     [location] = _locations(address, token)
     if name is None:
         found = [each.name for each in list_datasets(address, token=token, tls=tls, limits=limits)]

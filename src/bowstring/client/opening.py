@@ -45,6 +45,7 @@ def connect(
     *,
     ticket: str | bytes | None = None,
     token: str | None = None,
+    token_hosts: Sequence[str] = (),
     tls: TlsConfig | ssl.SSLContext | None = None,
     shard: tuple[int, int] | None = None,
     columns: Sequence[str] | None = None,
@@ -73,7 +74,11 @@ def connect(
     ticket
         Which data set, where a URI does not say it: the same as `name`.
     token
-        The server's secret, where the source does not have it.
+        The server's secret, where the source does not have it. With an address of Arrow Flight it is sent to that
+        scheme, host and port only.
+    token_hosts
+        Further hosts that may be sent `token`, as ``"host"`` or ``"host:port"``, where a Flight server names
+        them as places of its data. From ``grpc+tls:`` no location without encryption is taken, listed here or not.
     tls
         Whom to trust on ``tls:``, and which certificate to show: by default the authorities of this system, and
         none. With it nothing crosses a network unencrypted: addresses of ``tcp:`` off loopback are not taken.
@@ -155,6 +160,7 @@ def connect(
         name,
         ticket=ticket,
         token=token,
+        token_hosts=token_hosts,
         tls=tls,
         shard=shard,
         columns=columns,
@@ -177,6 +183,7 @@ def open_stream(
     *,
     ticket: str | bytes | None = None,
     token: str | None = None,
+    token_hosts: Sequence[str] = (),
     tls: TlsConfig | ssl.SSLContext | None = None,
     shard: tuple[int, int] | None = None,
     columns: Sequence[str] | None = None,
@@ -216,6 +223,7 @@ def open_stream(
             name,
             ticket=ticket,
             token=token,
+            token_hosts=token_hosts,
             shard=shard,
             stream=stream,
             limits=limits,
@@ -225,7 +233,7 @@ def open_stream(
         return _decoded(opened, chosen, limits)
     part = _shard(shard)
     count = _connections(connections)
-    source = _over(transport, _source(source, _ticket(name, ticket), token, limits, tls))
+    source = _over(transport, _source(source, _ticket(name, ticket), token, token_hosts, limits, tls))
     target = device_named(device)
     if target is None and pool is not None and not pool.device.is_host:
         target = pool.device
@@ -364,6 +372,7 @@ def _source(
     source: Any,
     ticket: bytes | None,
     token: str | None,
+    token_hosts: Sequence[str],
     limits: Limits,
     tls: TlsConfig | ssl.SSLContext | None,
 ) -> Endpoint | Dataset:
@@ -380,7 +389,7 @@ def _source(
         if is_depot(source):
             return depot_dataset(source, None if ticket is None else ticket.decode())
         if is_address(source):
-            return named_endpoint(source, ticket, token, limits, tls)
+            return named_endpoint(source, ticket, token, limits, tls, token_hosts)
         source = endpoint_of(source, ticket)
     elif ticket is not None and isinstance(source, Endpoint):
         source = dataclasses.replace(source, ticket=ticket)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Mapping
@@ -22,10 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FlightServer", "serve"]
 
-_log = logging.getLogger("bowstring")
 _SCHEMES: Final = ("grpc", "grpc+tcp", "grpc+tls")
-# Servers whose calls did not end in time: to forget one would wait for them.
-_kept: list[Any] = []
 
 
 def serve(
@@ -35,6 +31,7 @@ def serve(
     token: str | None = None,
     tls: TlsConfig | None = None,
     plaintext: bool = False,
+    unbounded_requests: bool = False,
     allow_put: bool = False,
     advertise: str | None = None,
 ) -> FlightServer:
@@ -58,6 +55,9 @@ def serve(
         The certificate for ``grpc+tls:``; with ``TlsConfig(ca=…)`` those of clients must be of that authority.
     plaintext
         Whether data and token may cross a network unencrypted; without it, ``grpc:`` listens on loopback only.
+    unbounded_requests
+        Whether to listen off loopback without certificates of clients. pyarrow sets no bound on requests and takes
+        them whole before it looks at their token: whoever reaches the server can have it allocate any amount.
     allow_put
         Whether clients may publish (``DoPut``, which replaces) and withdraw data sets of a server. There must be a
         token: any user of this machine could else do so.
@@ -68,7 +68,8 @@ def serve(
     Raises
     ------
     UsageError
-        The address means nothing or is in use, or needs a token or encryption; or another argument means nothing.
+        The address means nothing or is in use, or needs a token, encryption or certificates of clients; or another
+        argument means nothing.
     MissingDependency
         This pyarrow came without Arrow Flight.
 
@@ -107,6 +108,14 @@ def serve(
     if not is_loopback(address):
         certified = tls is not None and tls.ca is not None
         check_exposed(address, token, encrypted=encrypted, certified=certified, plaintext=plaintext)
+        if not (certified or unbounded_requests):
+            raise UsageError(
+                "Flight takes requests of any size before it looks at their token",
+                expected="certificates of clients: grpc+tls: with TlsConfig(cert=…, key=…, ca=…)",
+                found="a token",
+                where=address,
+                hint="Say unbounded_requests=True, where everybody who reaches the address is trusted so far.",
+            )
     return FlightServer(catalog, address, token, tls, allow_put=allow_put, advertise=advertise)
 
 
@@ -190,21 +199,18 @@ class FlightServer(Closing):
         self.uri = f"{reached.rpartition(':')[0]}:{self.port}"
 
     def close(self) -> None:
-        """Offer nothing any more, and end the calls that go on. Idempotent."""
+        """Offer nothing any more, and end the calls that go on. Idempotent.
+
+        Calls of clients that have stopped reading end after ``Limits.close_timeout``, with their connections. A
+        server that is still open when the process exits is closed then.
+        """
         if self._pid != os.getpid():
             return
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-        self._service.stop()
-        # It waits for calls, and a call for a client that takes nothing any more.
-        ending = threading.Thread(target=self._service.shutdown, name="flight end (bowstring)", daemon=True)
-        ending.start()
-        ending.join(self._seconds)
-        if ending.is_alive():
-            _log.warning("a Flight client at %s takes nothing; its call is left behind", self.uri)
-            _kept.append(self._service)
+        self._service.end(self._seconds)
 
     def __repr__(self) -> str:
         return f"<FlightServer {self.uri}{' closed' if self._closed else ''}>"

@@ -12,6 +12,7 @@ from bowstring.dissociated.tags import is_packed
 from bowstring.dissociated.wire import Hello
 from bowstring.errors import (
     AccessDenied,
+    BowstringError,
     BrokenError,
     DeadlineExceeded,
     ForkedError,
@@ -222,7 +223,7 @@ def first_that_opens(offers: Sequence[Offer], open_: Callable[[Offer], _T], pass
             passed_over.append(f"{offer.address}: {without_frames(error).what}")
     try:
         return open_(offers[-1])
-    except (AccessDenied, BrokenError, DeadlineExceeded) as error:
+    except BowstringError as error:
         if passed_over:
             error.hint = "; ".join([*([error.hint] if error.hint else []), *passed_over])
         raise
