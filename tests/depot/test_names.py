@@ -58,6 +58,37 @@ def test_a_name_means_the_last_one(depot: bow.depot.Depot) -> None:
             depot.drop(gone)
 
 
+def test_a_version_is_kept_while_it_grows(depot: bow.depot.Depot) -> None:
+    """Appending keeps the version of a name; whatever else gives it a meaning makes a new one."""
+    seen: list[str] = []
+
+    def version() -> str:
+        found, dataset = depot.lookup_version("trips")
+        assert dataset == depot.lookup("trips")
+        return found
+
+    for number, given in enumerate(({}, {}, {"batch": 7}, {"batch": 7}, {"append": True, "batch": 8})):
+        named(depot, "trips", ONE, f"a{number}", **given)
+        if given.get("append"):
+            assert version() == seen[-1]
+        else:
+            seen.append(version())
+        named(depot, "trips", TWO, f"b{number}", append=True)
+        assert version() == seen[-1]
+    named(depot, "trips", ONE, "dropped")
+    seen.append(version())
+    depot.drop("trips")
+    named(depot, "trips", ONE, "again", append=True)
+    seen.append(version())
+    depot.end(APP)
+    named(depot, "trips", ONE, "another's", append=True, application="another")
+    seen.append(version())
+    assert len(set(seen)) == len(seen)
+    for part in ("c", "d"):
+        named(depot, "trips", ONE, part, application="another", version="the same rows")
+        assert version() == "the same rows"
+
+
 def test_what_is_released_has_no_name(depot: bow.depot.Depot) -> None:
     """A name goes with the last data set that it means."""
     named(depot, "trips", ONE, "a")

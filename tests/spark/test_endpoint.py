@@ -14,6 +14,7 @@ import bowstring as bow
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import BrokenError, ProducerFailed, UnknownTicket, UsageError
 from bowstring.spark.filters import Predicate
+from bowstring.spark.offsets import Listing
 from bowstring.spark.options import ReadOptions
 from bowstring.spark.types import Normaliser, read_endpoint
 from tests.client_server.conftest import until
@@ -187,11 +188,45 @@ def test_a_name_is_looked_up_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
             assert name == "events"
             return grown[0]
 
+        def lookup_version(self, name: str) -> tuple[str, Dataset]:
+            return "a1", self.lookup(name)
+
     monkeypatch.setitem(sys.modules, "bowstring.depot", types.SimpleNamespace(connect=Found))
     options = ReadOptions.of({"name": "events", "depot": "unix:/depot"})
     assert len(options.endpoints()) == 1
     grown[0] = Dataset((*grown[0], Endpoint(URI, b"b")), TABLE.schema)
     assert len(options.endpoints()) == 2
+    assert options.listing() == Listing(grown[0].endpoints, "a1", "the data set 'events'")
+
+
+@pytest.mark.parametrize("kind", ["uri", "dataset"])
+def test_streams_see_that_a_server_replaced_a_name(server: bow.Server, kind: str) -> None:
+    """A URI with a name stands for another version once that is replaced; tasks read no other one."""
+    by_name, other = (server.publish(name, TABLE) for name in ("t", "u"))
+    with bow.connect(other) as stream:
+        of_version = stream.endpoint
+    assert isinstance(of_version, Endpoint)
+    dataset = Dataset((by_name, of_version), TABLE.schema)
+    text = "\n".join(map(str, dataset)) if kind == "uri" else dataset.to_json()
+    options = ReadOptions.of({kind: text})
+    before = options.listing()
+    ends = [before.position(count) for count in range(3)]
+    assert options.listing() == before
+    assert all(map(before.holds, ends))
+    server.publish("u", TABLE.slice(1), replace=True)
+    assert all(
+        map(options.listing().holds, ends)
+    )  # that URI is of one version, which is gone: its task says so
+    server.publish("t", TABLE.slice(2), replace=True)
+    after = options.listing()
+    assert list(map(after.holds, ends)) == [True, False, False]
+    assert pa.Table.from_batches(read_endpoint(after.endpoints[0], TARGET)).num_rows == 1
+    for gone in before.endpoints:
+        with pytest.raises(UnknownTicket):
+            list(read_endpoint(gone, TARGET))
+    server.close()
+    with pytest.raises(BrokenError):
+        options.listing()
 
 
 def test_secrets_stay_out_of_what_is_printed() -> None:

@@ -23,6 +23,8 @@ class Announcement:
     ----------
     name, dataset, application
         What a reader asks for, what it gets, and the owner.
+    version
+        An identity of the data set, which is kept while it grows.
     append
         Whether the endpoints are added to those that the name has; the schema of a data set without endpoints
         says nothing then.
@@ -39,6 +41,7 @@ class Announcement:
     name: str
     dataset: Dataset
     application: str
+    version: str
     append: bool = False
     new: bool = False
     batch: int | str | None = None
@@ -53,6 +56,7 @@ class Entry:
 
     application: str
     dataset: Dataset
+    version: str
     batches: set[int | str] = dataclasses.field(default_factory=set)
     parts: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     since: float = dataclasses.field(default_factory=time.time)
@@ -97,7 +101,7 @@ class Names:
             made = dataclasses.replace(known, dataset=_joined(known.dataset, wanted.dataset))
         else:
             replaced = known.parts if known is not None else replaced
-            made = Entry(wanted.application, wanted.dataset)
+            made = Entry(wanted.application, wanted.dataset, wanted.version)
         if wanted.batch is not None:
             made.batches = made.batches | {wanted.batch}
         if wanted.part is not None:

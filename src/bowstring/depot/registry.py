@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from bowstring.depot.manifest import Attempt
-    from bowstring.depot.names import Announcement
-    from bowstring.dissociated.endpoint import Dataset
+    from bowstring.depot.names import Announcement, Entry
 
 __all__ = ["Registry"]
 
@@ -288,7 +287,7 @@ class Registry:
         found = self.applications.get(name)
         return found is None or (found.was_held and not found.held)
 
-    def lookup(self, name: str) -> Dataset:
+    def lookup(self, name: str) -> Entry:
         """Return what a name means.
 
         Raises
@@ -297,7 +296,7 @@ class Registry:
             Nothing.
         """
         with self._lock:
-            return self._names.lookup(name).dataset
+            return self._names.lookup(name)
 
     def named(self) -> list[DatasetInfo]:
         """Return what all names mean."""

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
-from bowstring.errors import BowstringError, UsageError
 from bowstring.spark.filters import Predicate, predicate
+from bowstring.spark.offsets import START, Listing, Position, between, latest
 from bowstring.spark.options import ReadOptions
 from bowstring.spark.schemas import published_schema, task_schema
 from bowstring.spark.types import distinct_names, read_endpoint, to_spark_schema
 
 __all__ = ["BowstringDataSource", "BowstringReader", "BowstringStreamReader"]
-
-_COUNT: Final = "endpoints"
 
 
 def _available_now() -> Any:
@@ -124,30 +122,23 @@ class _Push:
 
 
 class BowstringStreamReader(DataSourceStreamReader, _available_now()):  # type: ignore[misc]
-    """Reads a data set that may grow: an offset is how many of its endpoints were read."""
+    """Reads a data set that may grow: an offset says which version, and how many of its endpoints were read."""
 
     def __init__(self, options: ReadOptions, schema: Any) -> None:
         self._options = options
         self._target = task_schema(schema)
-        self._last: int | None = None
+        self._last: Listing | None = None
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802  Spark's name
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         """Begin before the first endpoint."""
-        return {_COUNT: 0}
+        return START.to_offset()
 
-    def latestOffset(self, start: dict[str, int] | None = None, limit: Any = None) -> dict[str, int]:  # noqa: N802
-        """Return how many endpoints there are now, as far as the limit allows; Spark 4.1 gives no arguments."""
-        there = len(self._options.endpoints()) if self._last is None else self._last
-        begin = 0 if start is None else start[_COUNT]
-        if there < begin:
-            raise UsageError(
-                "the data set has become shorter than what was read of it",
-                expected=f"at least {begin} endpoints",
-                found=there,
-                hint="A new data set needs a new checkpoint.",
-            )
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
+        """Return up to where can be read now, as far as the limit allows; Spark 4.1 gives no arguments."""
+        begin = START if start is None else Position.of_offset(start)
+        listing = self._options.listing() if self._last is None else self._last
         most = getattr(limit, "max_files", None)
-        return {_COUNT: there if most is None else min(there, begin + most)}
+        return latest(listing, begin, most, reread=self._options.reread).to_offset()
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802  Spark's name
         """Return the option ``maxEndpointsPerTrigger`` as Spark says it."""
@@ -157,17 +148,12 @@ class BowstringStreamReader(DataSourceStreamReader, _available_now()):  # type: 
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
         """Let later endpoints be for another run."""
-        self._last = len(self._options.endpoints())
+        self._last = self._options.listing()
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the endpoints from one offset to another."""
-        endpoints = self._options.endpoints()[start[_COUNT] : end[_COUNT]]
-        if len(endpoints) != end[_COUNT] - start[_COUNT]:
-            raise BowstringError(
-                "endpoints that were there are gone",
-                expected=f"{end[_COUNT]} endpoints",
-                found=start[_COUNT] + len(endpoints),
-            )
+        positions = Position.of_offset(start), Position.of_offset(end)
+        endpoints = between(self._options.listing(), *positions, reread=self._options.reread)
         return [InputPartition(endpoint) for endpoint in endpoints]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
