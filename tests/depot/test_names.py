@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -97,6 +99,34 @@ def test_what_is_released_has_no_name(depot: bow.depot.Depot) -> None:
     assert [each.name for each in depot.list_datasets()] == ["trips"]
     depot.release("b")
     assert depot.list_datasets() == []
+
+
+def _is_freed(depot: bow.depot.Depot, part: str) -> bool:
+    return part not in parts(depot)
+
+
+def test_a_name_ends_with_its_data(depot: bow.depot.Depot) -> None:
+    """What its readers have read has no name any more, unless it grows or another host may hold some of it."""
+    cases: list[dict[str, Any]] = [{}, {"append": True}, {"depots": ["unix:/not/there.sock"]}]
+    for number, given in enumerate(cases):
+        name, endpoints = f"n{number}", []
+        for partition in range(2):
+            endpoints += [commit(depot, ONE, name, partition=partition, readers=1).endpoint]
+        dataset = bow.Dataset(tuple(endpoints), ONE.schema)
+        depot.announce(name, dataset, application=APP, part=name, **given)
+        read(endpoints[0])
+        assert depot.lookup(name) == dataset
+        read(endpoints[1])
+        until(functools.partial(_is_freed, depot, name), "it is freed")
+        if given:
+            assert depot.lookup(name) == dataset
+        else:
+            assert name not in [each.name for each in depot.list_datasets()]
+            with pytest.raises(bow.UnknownTicket, match="no data set of that name"):
+                depot.lookup(name)
+    version, _ = depot.lookup_version("n1")
+    named(depot, "n1", ONE, "more", append=True)
+    assert depot.lookup_version("n1")[0] == version
 
 
 def test_names_are_listed(depot: bow.depot.Depot) -> None:

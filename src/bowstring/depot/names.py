@@ -61,6 +61,7 @@ class Entry:
     parts: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     since: float = dataclasses.field(default_factory=time.time)
     until: float | None = None
+    grows: bool = False
 
 
 class Names:
@@ -98,10 +99,10 @@ class Names:
         if known is not None and wanted.append:
             if wanted.batch is not None and wanted.batch in known.batches:
                 return False, {}
-            made = dataclasses.replace(known, dataset=_joined(known.dataset, wanted.dataset))
+            made = dataclasses.replace(known, dataset=_joined(known.dataset, wanted.dataset), grows=True)
         else:
             replaced = known.parts if known is not None else replaced
-            made = Entry(wanted.application, wanted.dataset, wanted.version)
+            made = Entry(wanted.application, wanted.dataset, wanted.version, grows=wanted.append)
         if wanted.batch is not None:
             made.batches = made.batches | {wanted.batch}
         if wanted.part is not None:
@@ -171,6 +172,12 @@ class Names:
         """Forget the names of which a data set that was released was the last."""
         for name, entry in list(self._entries.items()):
             if entry.parts.pop(part, None) is not None and not entry.parts:
+                del self._entries[name]
+
+    def was_read(self, part: str) -> None:
+        """Forget the name of a data set that was read, unless it grows, or other hosts hold parts of it."""
+        for name, entry in list(self._entries.items()):
+            if list(entry.parts) == [part] and not entry.grows and not entry.parts[part]:
                 del self._entries[name]
 
     def end(self, application: str, keep: float) -> None:

@@ -296,6 +296,8 @@ class Registry:
             Nothing.
         """
         with self._lock:
+            parts = self._names.lookup(name).parts
+            self._sweep([self.datasets[part] for part in parts if part in self.datasets])
             return self._names.lookup(name)
 
     def named(self) -> list[DatasetInfo]:
@@ -341,14 +343,16 @@ class Registry:
             if application is not None:
                 application.datasets.pop(dataset.name, None)
 
-    def _sweep(self) -> None:
-        for dataset in list(self.datasets.values()):
+    def _sweep(self, datasets: list[DataSet] | None = None) -> None:
+        for dataset in list(self.datasets.values()) if datasets is None else datasets:
             done = [ticket for ticket, each in dataset.streams.items() if each.publication.released]
             for ticket in done:
                 del dataset.streams[ticket]
             if done:
                 _remember(self._finished, dataset.name)
                 self._forget_empty(dataset)
+                if not dataset.streams:
+                    self._names.was_read(dataset.name)
 
     def tidy(self) -> None:
         """Forget what was read to its end, and end the applications whose lease ran out."""

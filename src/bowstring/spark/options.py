@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from bowstring.client import connect, list_datasets
+from bowstring.client.names import is_depot
 from bowstring.client.stream import chosen_columns
 from bowstring.dissociated.endpoint import Dataset, Endpoint, is_flight
 from bowstring.errors import Unsupported, UsageError, did_you_mean
@@ -22,12 +23,18 @@ __all__ = ["ReadOptions", "known_options"]
 
 _SOURCES: Final = ("path", "uri", "url", "dataset", "name")
 _OTHERS: Final = (
-    "ticket", "depot", "columns", "truncate", "pushfilters", "maxendpointspertrigger", "onreplace"
+    "ticket", "depot", "columns", "truncate", "maxendpointspertrigger", "onreplace"
 )  # fmt: skip
 # A server's ticket of one version, behind the name; any other is a name.
 _OF_VERSION: Final = re.compile(rb"#[0-9a-f]{16}$")
 # What Spark adds by itself.
 _SPARKS: Final = frozenset(("checkpointlocation", "queryname"))
+
+
+NO_TABLES: Final = (
+    "Spark keeps no options of tables of Python data sources, so saveAsTable and CREATE TABLE have no name to "
+    "read: use save(name), load(name), or CREATE TEMPORARY VIEW … USING bowstring OPTIONS (name '…')."
+)
 
 
 def known_options(options: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
@@ -45,6 +52,8 @@ def known_options(options: Mapping[str, str], known: Collection[str]) -> dict[st
     """
     given = {name.lower(): value for name, value in options.items() if name.lower() not in _SPARKS}
     unknown = sorted(set(given) - set(known))
+    if "provider" in unknown:  # which the catalog adds, and hides all others
+        raise Unsupported("a table in Spark's catalog", hint=NO_TABLES)
     if unknown:
         raise UsageError(
             'format("bowstring") has no such option',
@@ -62,8 +71,8 @@ class ReadOptions:
     Attributes
     ----------
     uris
-        What endpoints print, one for each line of the option ``path`` (what ``load`` is given; without a colon it
-        is the name), ``uri`` or ``url``. Only the last one's value is hidden in Spark's plans
+        What endpoints print, one for each line of the option ``path`` (what ``load`` is given; without a colon, or
+        behind ``depot:``, it is the name), ``uri`` or ``url``. Only the last one's value is hidden in Spark's plans
         (``spark.sql.redaction.options.regex``).
     ticket
         The data set, where the one URI does not say it.
@@ -77,8 +86,6 @@ class ReadOptions:
         The columns wanted, as a list in JSON or between commas; None for all.
     truncate
         Whether nanoseconds are cut to microseconds.
-    push
-        Whether filters are taken from Spark.
     most
         How many endpoints a stream takes at once; None for all.
     reread
@@ -92,7 +99,6 @@ class ReadOptions:
     depot: str | None = dataclasses.field(default=None, repr=False)
     columns: tuple[str, ...] | None = None
     truncate: bool = False
-    push: bool = False
     most: int | None = None
     reread: bool = False
 
@@ -111,17 +117,19 @@ class ReadOptions:
         ('id', 'fare')
         """
         given = known_options(options, (*_SOURCES, *_OTHERS))
-        path = given.get("path")
-        if path and ":" not in path:
+        for option in ("path", "uri", "url"):
+            text = given.get(option, "")
             # What has no colon is no URI, but a name.
-            del given["path"]
-            given["name"] = given.get("name") or path
+            if is_depot(text) or (option == "path" and text and ":" not in text):
+                given["name"] = given.get("name") or text.removeprefix("depot:")
+                del given[option]
         sources = [name for name in _SOURCES if given.get(name)]
         if len(sources) != 1:
             raise UsageError(
                 "which data set?",
                 expected="one of load(name), load(uri) and the options uri, url, dataset, name",
                 found=", ".join(sources) or "none",
+                hint=None if sources else NO_TABLES,
             )
         text = next((given[name] for name in ("path", "uri", "url") if given.get(name)), "")
         uris = tuple(text.split())
@@ -135,7 +143,6 @@ class ReadOptions:
             given.get("depot"),
             _columns(given.get("columns")),
             _choice("truncate", given.get("truncate", "false"), ("true", "false")) == "true",
-            _choice("pushFilters", given.get("pushfilters", "false"), ("true", "false")) == "true",
             _count(given.get("maxendpointspertrigger")),
             _choice("onReplace", given.get("onreplace", "error"), ("error", "read")) == "read",
         )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
-from bowstring.spark.filters import Predicate, predicate
 from bowstring.spark.offsets import START, Listing, Position, between, latest
 from bowstring.spark.options import ReadOptions
 from bowstring.spark.schemas import published_schema, task_schema
@@ -66,31 +65,6 @@ class BowstringReader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, options: ReadOptions, schema: Any) -> None:
         self._options = options
         self._target = task_schema(schema)
-        self._collated = [name for name, type_ in _leaves(schema) if _is_collated(type_)]
-        self._predicates: list[Predicate] = []
-
-    @property
-    def pushFilters(self) -> Callable[[list[Any]], Iterable[Any]]:  # noqa: N802  Spark's name
-        """Take the filters that Arrow answers as Spark does, and return the others, where the option allows it.
-
-        Spark up to 4.3 uses the filters of a data frame's last query again for queries that push none, and so
-        leaves rows out: hence the option. Spark refuses readers with this method where
-        ``spark.sql.python.filterPushdown.enabled`` is false; it looks at ``__func__``. This one is the plain
-        reader's, and Spark filters by itself.
-        """
-        return _Push(self) if self._options.push else super().pushFilters
-
-    def take(self, filters: list[Any]) -> list[Any]:
-        """Take filters; return those that are left to Spark."""
-        rest = []
-        for each in filters:
-            name = getattr(getattr(each, "child", each), "attribute", ())
-            found = None if tuple(name) in self._collated else predicate(each, self._target)
-            if found is None:
-                rest.append(each)
-            else:
-                self._predicates.append(found)
-        return rest
 
     def partitions(self) -> list[InputPartition]:
         """Return the endpoints."""
@@ -103,22 +77,8 @@ class BowstringReader(DataSourceReader):  # type: ignore[misc]
         ):  # Spark 4.1's, and later ones', for no partitions at all
             return iter(())
         return read_endpoint(
-            partition.value,
-            self._target,
-            columns=self._options.columns,
-            truncate=self._options.truncate,
-            predicates=self._predicates,
+            partition.value, self._target, columns=self._options.columns, truncate=self._options.truncate
         )
-
-
-class _Push:
-    __func__ = staticmethod(DataSourceReader.pushFilters)
-
-    def __init__(self, reader: BowstringReader) -> None:
-        self._reader = reader
-
-    def __call__(self, filters: list[Any]) -> list[Any]:
-        return self._reader.take(filters)
 
 
 class BowstringStreamReader(DataSourceStreamReader, _available_now()):  # type: ignore[misc]
@@ -161,16 +121,3 @@ class BowstringStreamReader(DataSourceStreamReader, _available_now()):  # type: 
         return read_endpoint(
             partition.value, self._target, columns=self._options.columns, truncate=self._options.truncate
         )
-
-
-def _leaves(schema: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for field in schema.fields:
-        inner = (*path, field.name)
-        yield inner, field.dataType
-        if hasattr(field.dataType, "fields"):
-            yield from _leaves(field.dataType, inner)
-
-
-def _is_collated(type_: Any) -> bool:
-    """Whether texts of a type compare otherwise than by their bytes."""
-    return str(getattr(type_, "collation", "UTF8_BINARY")) != "UTF8_BINARY"
